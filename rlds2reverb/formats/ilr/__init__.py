@@ -1,9 +1,18 @@
-"""Shards of il-representations, written without webdataset: `ilr:PATH[?OPTIONS]`.
+"""Datasets of il-representations: shards for webdataset, its dict format, and the benchmarks' own demonstrations.
 
-One archive, `demos.tar.zst`, as `write_frames` of il_representations/data/write_dataset.py makes it. webdataset and il-representations'
-own reader read it.
+| chapter | what it holds |
+| --- | --- |
+| `keys` | keys of the data and the columns they become, options, notices |
+| `archives`, `pickles`, `description` | tar archives, values in them, and the description at their start; read and written |
+| `shards` | steps of archives as episodes |
+| `arrays` | the dict format and the benchmarks' demonstrations as episodes |
+| `read` | the source `ilr:PATH[?OPTIONS]` |
+| `write` | the destination `ilr:PATH[?OPTIONS]` |
 
-Importing this loads nothing.
+What is written is one archive, `demos.tar.zst`, as `write_frames` of il_representations/data/write_dataset.py makes it; webdataset and
+il-representations' own reader read it. Importing this module loads no other.
+
+Source of the layouts: il_representations/data/write_dataset.py, data/read_dataset.py and envs/*_envs.py.
 """
 
 LOSSES = {
@@ -15,8 +24,3 @@ LOSSES = {
     "names": "columns whose names have a dot, or one of the format's own meanings; they are left out",
 }
 """Code -> what the shards cannot hold."""
-
-
-# Datasets of il-representations: its shards for webdataset, its dict format, and the benchmarks' own demonstrations.
-#
-# Source of the layouts: il_representations/data/write_dataset.py, data/read_dataset.py and envs/*_envs.py.

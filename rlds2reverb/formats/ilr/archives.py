@@ -42,7 +42,7 @@ _LONG_NAME, _PAX = b"L", b"x"
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """What a file holds, unpacked as it is read if it is compressed by zstd.
+    """The contents of a file, decompressed while it is read if it is compressed by zstd.
 
     Raises:
       SourceError: missing, no regular file, or pyarrow is needed to unpack it.
@@ -83,17 +83,17 @@ class Member:
         self.was_read = False
 
     def read(self) -> bytes:
-        """Its contents. To be called at most once, and before the next member is asked for."""
+        """Its contents. To be called at most once, and before the next member is read."""
         self.was_read = True
         return _taken(self._file, self.size, f"{self._where}: {self.name}")
 
 
 def members(file: BinaryIO, where: str) -> Iterator[Member]:
-    """The regular files of an archive, in its order; what is not read of them is passed over.
+    """The regular files of an archive, in its order; contents that nobody reads are skipped.
 
     Args:
       file: the archive.
-      where: what messages call it.
+      where: for messages.
 
     Raises:
       SourceError: a header is damaged, a member is larger than `MOST_MEMBER_BYTES`, or the archive ends within one.
@@ -120,8 +120,8 @@ def members(file: BinaryIO, where: str) -> Iterator[Member]:
 
 
 def _check(header: bytes, where: str) -> None:
-    told = header[148:156].strip(b" \0")
-    if not told.isdigit() or int(told, 8) != sum(header) - sum(header[148:156]) + 8 * ord(" "):
+    checksum = header[148:156].strip(b" \0")
+    if not checksum.isdigit() or int(checksum, 8) != sum(header) - sum(header[148:156]) + 8 * ord(" "):
         raise SourceError(f"{where}: no tar archive, or damaged: the checksum of a header is wrong")
 
 
@@ -132,11 +132,11 @@ def _name(header: bytes) -> str:
 
 
 def _size(header: bytes, where: str) -> int:
-    told = header[124:136]
+    field = header[124:136]
     try:
-        size = int.from_bytes(told[1:], "big") if told[0] & 0x80 else int(told.strip(b" \0") or b"0", 8)
+        size = int.from_bytes(field[1:], "big") if field[0] & 0x80 else int(field.strip(b" \0") or b"0", 8)
     except ValueError as error:
-        raise SourceError(f"{where}: damaged: a member's size is {told!r}") from error
+        raise SourceError(f"{where}: damaged: a member's size is {field!r}") from error
     return _bounded(size, where, _name(header))
 
 
@@ -153,7 +153,7 @@ def _bounded(size: int | str, where: str, name: str) -> int:
 
 
 def _longer(kind: bytes, data: bytes) -> dict[str, str]:
-    """Name and size of the next member, as a header before its own tells them."""
+    """Name and size of the next member, from an extended header."""
     if kind == _LONG_NAME:
         return {"path": data.partition(b"\0")[0].decode("utf-8", "backslashreplace")}
     found: dict[str, str] = {}
@@ -165,7 +165,7 @@ def _longer(kind: bytes, data: bytes) -> dict[str, str]:
 
 
 def _taken(file: BinaryIO, size: int, where: str) -> bytes:
-    """The contents of a member, and the file behind its last block."""
+    """The contents of a member; leaves the file after its last block."""
     data = file.read(size)
     if len(data) < size or len(file.read(-size % _BLOCK)) < -size % _BLOCK:
         raise SourceError(f"{where}: ends after {len(data):,} of {size:,} bytes; the file was cut off")
@@ -221,7 +221,7 @@ def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool])
 
     Args:
       members: of the archive.
-      where: what messages call it.
+      where: for messages.
       wanted: whether the values of a key are to be read; asked anew in every step, when the one before has been given out.
 
     Raises:
@@ -257,7 +257,7 @@ def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool])
 
 
 def _check_room(frame: Frame, key: str, member: Member, where: str, held: int) -> None:
-    """Refuses a value that a step has already, or that makes it too large."""
+    """Refuses a value that is twice in a step, or that makes the step too large."""
     if key in frame.values:
         raise SourceError(f"{where}: {member.name}: stands twice in one step")
     _check_size(member, where, held, _MOST_STEP_BYTES)
@@ -331,7 +331,7 @@ class ArchiveWriter:
         self._file: BinaryIO = at_end(path, start)
 
     def add(self, members: Iterable[bytes]) -> None:
-        """Takes files, each as `member` makes it."""
+        """Adds files, each as `member` makes it."""
         for one in members:
             self._pending.append(one)
             self._pending_bytes += len(one)
@@ -339,19 +339,19 @@ class ArchiveWriter:
             self._write()
 
     def sync(self) -> int:
-        """Puts all on disk; how many bytes there are."""
+        """Puts everything on disk; returns the file's size in bytes."""
         self._write()
         put(self._file)
         return self._file.tell()
 
     def begin(self, first: bytes) -> int:
-        """Writes the first file, with some room behind it, so that it can be replaced; how many bytes that takes."""
+        """Writes the first file with spare bytes after it, so that it can be replaced; returns how many bytes it takes."""
         data = first if self._level is None else _padded(_compressed(first, self._level), None)
         self._file.write(data)
         return len(data)
 
     def begin_anew(self, first: bytes, size: int) -> None:
-        """Replaces the first file, which takes so many bytes."""
+        """Replaces the first file, which takes `size` bytes."""
         if self._level is not None:
             first = _padded(_compressed(first, self._level), size)
         if len(first) != size:
@@ -362,12 +362,12 @@ class ArchiveWriter:
         self._file.seek(at)
 
     def end(self, archived: int) -> None:
-        """Ends the archive, which has so many bytes before compression."""
+        """Ends the archive, which has `archived` bytes before compression."""
         self.add([bytes(2 * _BLOCK + -(archived + 2 * _BLOCK) % _RECORD)])
         self.sync()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self._file.close()
 
     def _write(self) -> None:
@@ -382,7 +382,7 @@ def _compressed(data: bytes, level: int) -> bytes:
 
 
 def _padded(frame: bytes, size: int | None) -> bytes:
-    """A frame, and one behind it that readers skip, of so many bytes together."""
+    """A frame and a skippable frame after it, together `size` bytes."""
     spare = _SPARE if size is None else size - len(frame) - 8
     if spare < 0:
         raise ValueError(f"{len(frame):,} bytes do not fit into {size or 0:,}")

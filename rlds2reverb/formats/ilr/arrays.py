@@ -4,7 +4,7 @@ The dict format are arrays obs, next_obs, acts and dones, with all trajectories 
 Source: `load_dict_dataset` in il_representations/envs/auto.py.
 
 Of demonstrations, observations stay as recorded: no channels are moved, no frames stacked. Where a benchmark records as many observations
-as actions, `last_step` says what becomes of the last one (see `alignment`): "repeat" keeps its action, and "mark" does what
+as actions, `last_step` says what becomes of the last one (see `formats.rows`): "repeat" keeps its action, and "mark" does what
 il-representations does, with one difference: that the last step was done is not lost.
 Source: `load_dataset_*` and `load_data` in il_representations/envs/*_envs.py.
 """
@@ -36,7 +36,7 @@ class DictTrajectories:
 
     Args:
       arrays: key -> [N, ...].
-      where: what messages call it.
+      where: for messages.
       options: what to do about gaps.
 
     Raises:
@@ -72,7 +72,7 @@ class DictTrajectories:
         }
 
     def look(self, number: int, findings: Findings) -> Array:
-        """Notes what is odd about a trajectory; the steps before which there is a gap, from 1."""
+        """Counts what is unusual about a trajectory; returns the steps, from 1, before which there is a gap."""
         rows = self._rows(number)
         gaps: Array = np.flatnonzero(self._gaps(rows)) + 1
         findings.steps += rows.stop - rows.start - 1
@@ -87,13 +87,13 @@ class DictTrajectories:
         return gaps
 
     def _is_behind(self, row: int, other: int) -> bool:
-        """Whether there are observations after steps, and that after this one is the observation of the other."""
+        """Whether the observation after a row is the observation of another row."""
         pairs = self._pairs()
         alike = (not differing(after[row : row + 1], seen[other : other + 1]).any() for seen, after in pairs)
         return bool(pairs) and all(alike)
 
     def _look_at_cut(self, rows: slice, findings: Findings) -> None:
-        """Notes why a trajectory ends that is not done: at a gap, or with the data."""
+        """Counts why a trajectory ends without a step that is done: at a gap, or with the data."""
         if rows.stop == len(self._dones):
             findings.unfinished += 1
         else:
@@ -145,7 +145,7 @@ class DictTrajectories:
         return np.flatnonzero(is_stop) + 1
 
     def _gaps(self, rows: slice) -> Array:
-        """Whether the observation after each of these steps but the last is another than the next step's."""
+        """For each of these rows but the last: whether its next observation differs from the following observation."""
         found = np.zeros(max(0, rows.stop - rows.start - 1), bool)
         for seen, after in self._pairs() if len(found) else ():
             found |= differing(after[rows.start : rows.stop - 1], seen[rows.start + 1 : rows.stop])
@@ -187,12 +187,12 @@ class ArrayRecordings(Recordings):
 
     @property
     def count(self) -> int | None:
-        """How many there are; None for several files, unless `counted` made it."""
+        """None for several files until `counted` has read them."""
         return self._count
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What is known before reading, and what the last pass found."""
+        """What is known before reading, and the findings of the last pass."""
         return self._findings.notices(self._has_rewards, self._options)
 
     def spec(self) -> Nest:
@@ -217,7 +217,7 @@ class ArrayRecordings(Recordings):
                 yield self._recording(number, trajectories, at)
 
     def _all(self) -> Iterator[tuple[DictTrajectories | BrokenEpisode, int]]:
-        """Every trajectory; a file that cannot be read is one bad one, where there are others."""
+        """Every trajectory; an unreadable file counts as one broken trajectory."""
         for number in range(len(self._parts)):
             try:
                 found = self._first if number == 0 else self._trajectories(number)
@@ -265,7 +265,7 @@ def _first(value: list[Any]) -> Values:
 
 
 def _checked(value: Any, where: str, key: str) -> Any:
-    """An array of numbers, or a list of values that are none."""
+    """An array of numbers, or a list of other values."""
     if isinstance(value, (list, tuple)):
         return list(value)
     if not isinstance(value, np.ndarray) or value.ndim == 0:
@@ -338,24 +338,24 @@ def magical(found: Any, where: str, _last_step: str) -> list[Arrays]:
 
 
 def _of_imitation(trajectory: Inert, where: str) -> Arrays:
-    """Of T + 1 observations; dictionaries of them become a key each. Their end is done unless they say that it is none."""
-    told = trajectory.state if isinstance(trajectory.state, Mapping) else dict(zip(_FIELDS, trajectory.arguments))
-    obs, acts = _part(told, where, "obs"), _array(_part(told, where, "acts"), where, keys.ACTS)
-    dones = np.arange(len(acts)) == (len(acts) - 1 if told.get("terminal", True) else -1)
+    """A trajectory of T + 1 observations; a dictionary of observations becomes a key each. The last step is done unless `terminal` is false."""
+    fields = trajectory.state if isinstance(trajectory.state, Mapping) else dict(zip(_FIELDS, trajectory.arguments))
+    obs, acts = _part(fields, where, "obs"), _array(_part(fields, where, "acts"), where, keys.ACTS)
+    dones = np.arange(len(acts)) == (len(acts) - 1 if fields.get("terminal", True) else -1)
     made: Arrays = {keys.ACTS: acts, keys.DONES: dones}
     for key, column in _observations(obs, where).items():
         if len(column) != len(acts) + 1:
             raise SourceError(f"{where}: {len(column):,} observations for {len(acts):,} actions; expected one more")
         made |= {key: column[:-1], keys.next_of(key): column[1:]}
     for key in (keys.REWS, keys.INFOS):
-        if told.get(key) is not None:
-            values = told[key]
+        if fields.get(key) is not None:
+            values = fields[key]
             made[key] = _array(values, where, key) if key == keys.REWS else list(values)
     return made
 
 
 def _observations(obs: Any, where: str) -> dict[str, Array]:
-    """`obs`, or `obs_X` for each of several; given as an array, a dictionary of arrays, or a list of either for each step."""
+    """`obs`, or `obs_X` for each of several observations, from an array, a dictionary of arrays, or a list with a dictionary per step."""
     if isinstance(obs, list) and obs and isinstance(obs[0], Mapping):
         obs = {key: [_part(one, where, key) for one in obs] for key in obs[0]}
     if isinstance(obs, Mapping):
@@ -364,7 +364,7 @@ def _observations(obs: Any, where: str) -> dict[str, Array]:
 
 
 def _trajectory(obs: Any, acts: Any, dones: Any, last_step: str, where: str, rews: Any = None) -> Arrays:
-    """Of T + 1 observations, or of T."""
+    """A trajectory of T + 1 observations, or of T."""
     made = {keys.ACTS: _array(acts, where, keys.ACTS), keys.DONES: _array(dones, where, keys.DONES)}
     if rews is not None:
         made[keys.REWS] = _array(rews, where, keys.REWS)

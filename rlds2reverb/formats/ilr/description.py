@@ -35,7 +35,7 @@ FEATURES = ("benchmark_name", "task_name", "color_space", "action_space", "obser
 
 
 def features_of(data: bytes, where: str) -> dict[str, bytes]:
-    """Feature -> its text, of those that the metadata tells; see `FEATURES`.
+    """Feature -> its text, for those of `FEATURES` that the description has.
 
     Raises:
       SourceError: it cannot be read, or is no dictionary.
@@ -45,12 +45,12 @@ def features_of(data: bytes, where: str) -> dict[str, bytes]:
         raise SourceError(f"{where}: expected a dictionary with env_cfg and spaces, found a {type(found).__name__}")
     config = found.get("env_cfg")
     config = config if isinstance(config, Mapping) else {}
-    told = {
+    texts = {
         "benchmark_name": config.get("benchmark_name"),
         "task_name": config.get("task_name"),
         "color_space": _color(found.get("color_space")),
     }
-    made = {key: str(value).encode("utf-8", "replace") for key, value in told.items() if value is not None}
+    made = {key: str(value).encode("utf-8", "replace") for key, value in texts.items() if value is not None}
     for key in ("action_space", "observation_space"):
         if (space := _space(found.get(key), where, key)) is not None:
             made[key] = _json(space)
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
 
 
 def _color(found: Any) -> Any:
-    """An enumeration's value: RGB or GRAY."""
+    """The value of the enumeration: RGB or GRAY."""
     return found.arguments[0] if isinstance(found, Inert) and found.arguments else found
 
 
@@ -79,16 +79,16 @@ def _space(found: Any, where: str, key: str) -> dict[str, Any] | None:
     """A space as JSON of Minari's form; bounds that are the same everywhere as one number."""
     if found is None:
         return None
-    told = found.arguments if isinstance(found, Inert) else ()
+    arguments = found.arguments if isinstance(found, Inert) else ()
     if (
         not isinstance(found, Inert)
         or found.class_name != _INFLATE
-        or len(told) != 2
-        or not isinstance(told[1], Mapping)
+        or len(arguments) != 2
+        or not isinstance(arguments[1], Mapping)
     ):
         raise SourceError(f"{where}: {key}: expected a space as il-representations writes it")
-    name = getattr(told[0], "class_name", "").rpartition(".")[2]
-    return {"type": name, **{option: _option(option, value) for option, value in told[1].items()}}
+    name = getattr(arguments[0], "class_name", "").rpartition(".")[2]
+    return {"type": name, **{option: _option(option, value) for option, value in arguments[1].items()}}
 
 
 def _option(name: str, value: Any) -> Any:
@@ -108,27 +108,27 @@ _MODULES = {"Box": "gym.spaces.box", "Discrete": "gym.spaces.discrete"}
 
 @dataclass(frozen=True)
 class Description:
-    """What is told.
+    """A description.
 
     Attributes:
-      told: features of an episode, of those that a description has (`readers.ilr.metadata.FEATURES`).
+      texts: features of an episode, of `FEATURES`.
       observation, action: specs of the columns of these names; None where they are nests.
     """
 
-    told: Texts
+    texts: Texts
     observation: ArraySpec | None
     action: ArraySpec | None
 
     @property
     def needs_actions(self) -> bool:
         """Whether the number of discrete actions has to be counted."""
-        return self._is_counted(self._told_space("action_space", self.action))
+        return self._is_counted(self._recorded_space("action_space", self.action))
 
     def features(self, actions: int) -> Mapping[str, bytes]:
-        """What is read back of it.
+        """The features that are read back.
 
         Args:
-          actions: how many discrete ones there are, where that is not told.
+          actions: how many discrete ones there are, if they have to be counted.
         """
         return features_of(self.data(actions), "the description")
 
@@ -140,34 +140,37 @@ class Description:
 
     @property
     def _color(self) -> str:
-        color = self.told.get("color_space", "")
+        color = self.texts.get("color_space", "")
         return color if color in _COLORS else _COLORS[0]
 
     def _config(self) -> dict[str, Any]:
-        told = _parsed(self.told.get("env_cfg", ""))
-        config = dict(told) if isinstance(told, Mapping) else {}
+        texts = _parsed(self.texts.get("env_cfg", ""))
+        config = dict(texts) if isinstance(texts, Mapping) else {}
         for key in ("benchmark_name", "task_name"):
-            config[key] = self.told.get(key, str(config.get(key, "rlds2reverb")))
+            config[key] = self.texts.get(key, str(config.get(key, "rlds2reverb")))
         return config
 
     def _spaces(self, actions: int) -> dict[str, dict[str, Any] | None]:
-        action = self._told_space("action_space", self.action)
+        action = self._recorded_space("action_space", self.action)
         if self._is_counted(action):
             action = {"n": actions, "type": "Discrete"}
-        return {"action_space": action, "observation_space": self._told_space("observation_space", self.observation)}
+        return {
+            "action_space": action,
+            "observation_space": self._recorded_space("observation_space", self.observation),
+        }
 
     @staticmethod
     def _is_counted(space: Mapping[str, Any] | None) -> bool:
         return space is not None and space.get("n", 0) is None
 
-    def _told_space(self, key: str, spec: ArraySpec | None) -> dict[str, Any] | None:
-        """The one that is told, where it is one of these; else the one that the spec makes."""
+    def _recorded_space(self, key: str, spec: ArraySpec | None) -> dict[str, Any] | None:
+        """The recorded space if it fits the spec; else one made from the spec."""
         if spec is None:
             return None
-        told = _parsed(self.told.get(key, ""))
+        space = _parsed(self.texts.get(key, ""))
         return (
-            dict(told)
-            if isinstance(told, Mapping) and _is_space(told, spec)
+            dict(space)
+            if isinstance(space, Mapping) and _is_space(space, spec)
             else _space_of(spec, key == "action_space")
         )
 
@@ -179,22 +182,24 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _is_space(told: Mapping[str, Any], spec: ArraySpec) -> bool:
-    """Whether it is complete, and one of such values."""
-    if told.get("type") == "Discrete":
-        return set(told) == {"type", "n"} and isinstance(told["n"], int) and spec.dtype.kind in "iu" and not spec.shape
-    if spec.dtype.kind == "O" or told.get("type") != "Box" or set(told) != {"type", "low", "high", "shape", "dtype"}:
+def _is_space(space: Mapping[str, Any], spec: ArraySpec) -> bool:
+    """Whether a recorded space is complete and fits the spec."""
+    if space.get("type") == "Discrete":
+        return (
+            set(space) == {"type", "n"} and isinstance(space["n"], int) and spec.dtype.kind in "iu" and not spec.shape
+        )
+    if spec.dtype.kind == "O" or space.get("type") != "Box" or set(space) != {"type", "low", "high", "shape", "dtype"}:
         return False
     try:
-        for bound in (told["low"], told["high"]):
+        for bound in (space["low"], space["high"]):
             np.broadcast_to(np.asarray(bound, spec.dtype), tuple(spec.shape))  # type: ignore[arg-type] # no size is free
     except (ValueError, TypeError, OverflowError):
         return False
-    return bool(told["dtype"] == spec.dtype.name and told["shape"] == list(spec.shape))
+    return bool(space["dtype"] == spec.dtype.name and space["shape"] == list(spec.shape))
 
 
 def _space_of(spec: ArraySpec, is_action: bool) -> dict[str, Any] | None:
-    """The widest space of such values; None for texts, of which il-representations has none."""
+    """The widest space for the spec; None for texts, for which il-representations has no space."""
     kind = spec.dtype.kind
     if kind == "O":
         return None
@@ -210,7 +215,7 @@ def _space_of(spec: ArraySpec, is_action: bool) -> dict[str, Any] | None:
 
 
 def _inflated(space: Mapping[str, Any]) -> Named:
-    """The call that makes the space."""
+    """The call that makes a space."""
     options: dict[str, Any] = {key: value for key, value in space.items() if key != "type"}
     if space["type"] == "Box":
         dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])

@@ -63,7 +63,7 @@ GAPS = (KEEP, SPLIT, REFUSE)
 
 @dataclass(frozen=True)
 class Options:
-    """What to do where the data does not tell.
+    """How to read data that can be read in several ways.
 
     Attributes:
       done_means: whether a step that is done leads to a terminal state; il-representations does not tell that from a time limit.
@@ -80,12 +80,12 @@ class Options:
 _STACKED = 8
 """Frames are stacked by fewer."""
 _MOST_KEYS = 1_000
-"""Keys that are told one by one."""
+"""Keys with a notice of their own."""
 
 
 @dataclass
 class Findings:
-    """Counts of one pass.
+    """What one pass found, counted.
 
     Attributes:
       steps: that were compared with the step after them.
@@ -115,11 +115,11 @@ class Findings:
         self.late_gaps += step >= _STACKED
 
     def leave_out(self, key: str) -> None:
-        """The value of a key in one step; of more keys than `_MOST_KEYS` the further ones are counted together."""
+        """Counts a value of a key that is left out; keys beyond `_MOST_KEYS` are counted together."""
         self.left_out[key if key in self.left_out or len(self.left_out) < _MOST_KEYS else "..."] += 1
 
     def notices(self, has_rewards: bool, options: Options) -> tuple[Notice, ...]:
-        """All that is to be said."""
+        """The notices of the pass."""
         found = [_done_means(options), *self._of_observations(options)]
         if not has_rewards:
             found.append(note("no_rewards", "no rewards are recorded; every reward is filled with 0"))

@@ -1,7 +1,7 @@
 """Pickled values: of one step, each for itself, read as rows of columns and written; and whole files of arrays.
 
 Pickles of arrays of one dtype and shape are equal but for the array's own bytes. So once the first was read, those bytes are cut out
-of the others without reading them as pickles; what differs anywhere else is read by `readers.pickles`. Writing joins them alike.
+of the others without reading them as pickles; what differs anywhere else is read by `formats.pickles`. Writing joins them alike.
 
 Pickles are written as numpy 1 writes them, protocol 4: `numpy.core.multiarray`, which every numpy reads, with or without an alias.
 Source of the instructions: Lib/pickletools.py; of the arguments: `ndarray.__reduce__`.
@@ -125,7 +125,7 @@ class _Template:
 
 
 class Values:
-    """How the values of one key are read: told by the first of them, which has to be representative of all.
+    """How the values of one key are read. The first value decides, so it has to be representative of all.
 
     Attributes:
       leaves: path within the value -> its spec.
@@ -206,7 +206,7 @@ def start_of(path: Path) -> bytes:
 
 
 def unpickled(path: Path, inert: Collection[str] = frozenset()) -> Any:
-    """What a pickle holds, compressed by gzip or not.
+    """The value of a pickle, which may be compressed by gzip.
 
     Raises:
       SourceError: it cannot be read; or as `safe_loads`.
@@ -341,7 +341,7 @@ def _integer(value: int) -> bytes:
 
 
 def _sized(count: int) -> bytes:
-    """The instruction for so many bytes, which follow."""
+    """The instruction for `count` bytes, which follow."""
     if count < 1 << 8:
         return b"C" + bytes((count,))
     return b"B" + struct.pack("<I", count) if count < 1 << 32 else b"\x8e" + struct.pack("<Q", count)

@@ -71,7 +71,7 @@ _OPTIONS: dict[str, Parse] = {
 
 
 def open_ilr(what: Any) -> Source:
-    """Opens what stands behind "ilr:".
+    """Opens a dataset of il-representations by the text after "ilr:", or its arrays in memory.
 
     Raises:
       SourceError: no such file, it is damaged or none of il-representations', or an option makes no sense.
@@ -181,7 +181,7 @@ class Entry:
     """One dataset.
 
     Attributes:
-      where: what messages call it.
+      where: for messages.
       folders: where its shards may be, in the order in which they are looked for.
       trajectories: how many are taken, from the first on; None for all.
     """
@@ -287,10 +287,10 @@ def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -
 
 
 def _named(where: str, key: str, value: Any) -> str:
-    """A folder's name, which leads nowhere else."""
+    """Checks that a value is the name of one folder."""
     if not isinstance(value, str) or not _NAME.fullmatch(value) or value.startswith("."):
-        told = "; name it there, or by the options benchmark and task" if value is None else ""
-        raise SourceError(f"{where}: {key}: expected a name, found {value!r}{told}")
+        hint = "; name it there, or by the options benchmark and task" if value is None else ""
+        raise SourceError(f"{where}: {key}: expected a name, found {value!r}{hint}")
     return value
 
 

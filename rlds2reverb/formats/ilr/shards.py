@@ -28,11 +28,11 @@ _TEXT = ArraySpec((), np.dtype(object))
 
 @dataclass(frozen=True)
 class Start:
-    """What stands at the beginning of a shard.
+    """The beginning of a shard.
 
     Attributes:
-      features: what its description tells; {} when it has none.
-      description: as it stands there.
+      features: those in its description; {} if it has none.
+      description: its bytes.
       layout: of the first step.
     """
 
@@ -42,22 +42,22 @@ class Start:
 
 
 class _Wanted:
-    """Which of the episodes, as they come, are among the numbers that are asked for."""
+    """Counts episodes as they are read, and says which are among the requested numbers."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._number, self._left = 0, iter(numbers)
         self._next = next(self._left, None)
 
     def is_over(self) -> bool:
-        """Whether none is left."""
+        """Whether no requested episode is left."""
         return self._next is None
 
     def is_now(self) -> bool:
-        """Whether the episode that comes is one."""
+        """Whether the next episode is requested."""
         return self._number == self._next
 
-    def go_on(self) -> None:
-        """It has come."""
+    def count(self) -> None:
+        """Counts an episode."""
         if self.is_now():
             self._next = next(self._left, None)
         self._number += 1
@@ -79,12 +79,12 @@ class ShardRecordings(Recordings):
 
     @property
     def count(self) -> int | None:
-        """None, for only reading tells; unless `counted` made it."""
+        """None until `counted` has read all shards."""
         return self._count
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What is known before reading, and what the last pass found."""
+        """What is known before reading, and the findings of the last pass."""
         return self._findings.notices(keys.REWS in self._start.layout.values, self._options)
 
     def spec(self) -> Nest:
@@ -92,12 +92,12 @@ class ShardRecordings(Recordings):
         return dict(self._specs)
 
     def metadata_spec(self) -> Nest:
-        """What the first shard tells of itself, as texts."""
+        """The features in the first shard's description, as texts."""
         return dict.fromkeys(self._start.features, _TEXT)
 
     @property
     def features(self) -> Mapping[str, bytes]:
-        """What the first shard tells of itself."""
+        """The features in the first shard's description."""
         return self._start.features
 
     def counted(self) -> ShardRecordings:
@@ -123,10 +123,10 @@ class ShardRecordings(Recordings):
                 return
 
     def _all(self, findings: Findings, wanted: _Wanted) -> Iterator[Recording | None]:
-        """Every episode; None for one that is not wanted."""
+        """Every episode; None for those not requested."""
         for path in self._paths:
             for recording in self._of_shard(path, findings, wanted):
-                wanted.go_on()
+                wanted.count()
                 yield recording
 
     def _of_shard(self, path: Path, findings: Findings, wanted: _Wanted) -> Iterator[Recording | None]:
@@ -137,8 +137,8 @@ class ShardRecordings(Recordings):
             for found in frames(archives.members(file, where), where, cutting.wants):
                 if isinstance(found, Metadata):
                     findings.metadata += found.data != self._start.description
-                    told = features_of(found.data, found.where) if is_first else {}
-                    features |= {key: told[key] for key in features if key in told}
+                    texts = features_of(found.data, found.where) if is_first else {}
+                    features |= {key: texts[key] for key in features if key in texts}
                 else:
                     for trajectory, is_done in cutting.step(found, where):
                         made = (
@@ -197,11 +197,11 @@ class Trajectory:
         }
 
     def __len__(self) -> int:
-        """How many steps it has by now."""
+        """Its number of steps so far."""
         return self._steps
 
     def is_gap(self, rows: Mapping[str, Row]) -> bool:
-        """Whether a step's observation is another than the one that stands behind the step before it."""
+        """Whether a step's observation differs from the next observation of the step before."""
         return any(key in rows and rows[key] != row for key, row in self.last.items())
 
     def add(self, rows: Mapping[str, Row], where: str, there: Collection[str]) -> None:
@@ -220,12 +220,12 @@ class Trajectory:
             raise SourceError(f"{where}: a trajectory of more than {MOST_EPISODE_BYTES:,} bytes; write shorter ones")
 
     def fault(self, path: str, why: str) -> None:
-        """Something of it cannot be read; the first few are told."""
+        """Notes a value that cannot be read; the first few are kept."""
         if len(self.faults) < _MOST_FAULTS:
             self.faults.append((path, why))
 
     def repeats_last(self) -> bool:
-        """Whether the last observation is the one before it."""
+        """Whether the last observation repeats the one before it."""
         return bool(self.last) and all(self._rows[key][-1:] == [row] for key, row in self.last.items())
 
     def recording(
@@ -249,8 +249,8 @@ class Cutting:
     Args:
       layout: how its values are read.
       options: what to do about gaps.
-      findings: takes what is found.
-      is_wanted: whether the next trajectory is.
+      findings: collects what is found.
+      is_wanted: whether the next trajectory is requested.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Cutting:
         self._number: int | None = None
 
     def wants(self, key: str) -> bool:
-        """Whether the values of this key are needed, of the step that comes; those that no column is made of are counted."""
+        """Whether the next step's values of a key are needed; counts values that become no column."""
         if key == keys.DONES:
             return True
         is_cut = self._options.gaps == SPLIT  # the next trajectory begins with this step
@@ -273,12 +273,12 @@ class Cutting:
         return is_wanted and key != keys.FRAME
 
     def step(self, frame: Frame, where: str) -> Iterator[tuple[Trajectory, bool]]:
-        """The trajectories that are complete with this step, and whether their last one is done."""
+        """The trajectories that this step completes, and whether their last step is done."""
         current = self._current or self._begun()
         at = f"{where}: {frame.name}"
         rows, faults = self._rows(frame)
         if not len(current):
-            self._look_back(rows)
+            self._compare_with_last(rows)
         elif current.last:
             self._findings.steps += 1
             if current.is_gap(rows):
@@ -299,7 +299,7 @@ class Cutting:
             yield current, True
 
     def rest(self) -> Iterator[tuple[Trajectory, bool]]:
-        """The trajectory that the shard's end cuts off, if there is one."""
+        """The trajectory that the end of the shard cuts off, if any."""
         if self._current is not None:
             self._findings.unfinished += 1
             yield self._current, False
@@ -309,7 +309,7 @@ class Cutting:
         return self._current
 
     def _rows(self, frame: Frame) -> tuple[dict[str, Row], list[tuple[str, str]]]:
-        """Key -> value, and what could not be read."""
+        """Key -> value, and the values that cannot be read."""
         rows: dict[str, Row] = {}
         faults: list[tuple[str, str]] = []
         for key, (data, kind, where) in frame.values.items():
@@ -325,8 +325,8 @@ class Cutting:
                 faults.append((broken.path, broken.why))
         return rows, faults
 
-    def _look_back(self, rows: Mapping[str, Row]) -> None:
-        """Compares a first step with what stands behind the last one of the trajectory before."""
+    def _compare_with_last(self, rows: Mapping[str, Row]) -> None:
+        """Compares a first observation with the last one of the trajectory before."""
         if self._before and rows:
             self._findings.ends += 1
             self._findings.foreign += all(rows.get(key) == row for key, row in self._before.items())

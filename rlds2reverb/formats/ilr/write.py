@@ -53,7 +53,7 @@ def _level(text: str) -> int:
     return level
 
 
-_TOLD = {"benchmark": "benchmark_name", "task": "task_name", "color": "color_space"}
+_TEXTS = {"benchmark": "benchmark_name", "task": "task_name", "color": "color_space"}
 OPTIONS: dict[str, Parse] = {
     "benchmark": str,
     "task": str,
@@ -70,37 +70,37 @@ class Choices:
     """The options.
 
     Attributes:
-      told: of the description, what the episodes do not tell, or otherwise.
+      texts: features of the description, in place of the episodes'.
       actions: how many discrete actions there are; None for as many as occur.
       level: of zstd.
       terminals: whether a key of our own tells which ends are terminal.
     """
 
-    told: Mapping[str, str]
+    texts: Mapping[str, str]
     actions: int | None = None
     level: int = 3
     terminals: bool = False
 
 
 def open_ilr(text: str) -> IlrDestination:
-    """The destination of what stands behind "ilr:".
+    """The destination that the text after "ilr:" names.
 
     Raises:
-      ConfigError: it names nothing, or an option makes no sense.
+      ConfigError: the path is missing, or an option has no valid value.
     """
     people = f"ilr:{text}"
     path, wanted = path_and_options(people, text, OPTIONS, ConfigError)
     if not path:
         raise ConfigError(f'"{people}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
-    told = {name: wanted.pop(option) for option, name in _TOLD.items() if option in wanted}
-    return IlrDestination(people, Path(unescaped(path)).expanduser(), Choices(told, **wanted))
+    texts = {name: wanted.pop(option) for option, name in _TEXTS.items() if option in wanted}
+    return IlrDestination(people, Path(unescaped(path)).expanduser(), Choices(texts, **wanted))
 
 
 class IlrDestination:
     """A folder with one archive, or the archive.
 
     Attributes:
-      name: what people call it.
+      name: for messages.
       path: the folder, or the archive.
     """
 
@@ -118,11 +118,11 @@ class IlrDestination:
         return () if self._is_archive else ("*.tar.zst", "*.tar")
 
     def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
-        """None: il-representations reads arrays."""
+        """None: il-representations reads arrays only."""
         return {}
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        """Columns without a key, and features that the description has not.
+        """Columns without a key, and features that a description does not have.
 
         Raises:
           ConfigError: no observation or no action is left.
@@ -152,17 +152,17 @@ class IlrDestination:
         return 2
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
-        """Made of the length, and of whether the last step is terminal; all are without terminals=yes."""
+        """From the length, and from whether the last step is terminal; without terminals=yes every last step is."""
         terminal = episode.columns.get(IS_TERMINAL)
         is_terminal = terminal is None or not self._choices.terminals or bool(terminal[-1])
         return flags(len(episode), is_terminal)
 
     def encoder(self, content: Content) -> Encode:
-        """None: the sink takes episodes."""
+        """None: the sink writes episodes as they are."""
         return unchanged
 
     def sink(self, work: Path, content: Content, state: State | None) -> IlrSink:
-        """Begins to write, or goes on."""
+        """Starts to write, or continues from a state."""
         return IlrSink(work / (self.path.name if self._is_archive else ARCHIVE), self._choices, content, state)
 
 
@@ -231,7 +231,7 @@ def _bytes(column: Array) -> Iterator[bytes]:
 
 
 def _parts(column: Array) -> list[bytes]:
-    """Of every row, the part of a pickle that makes it."""
+    """For every row, the part of a pickle that makes its value."""
     if column.dtype == object:
         return [part_of(text) for text in column]
     start, end = around(column.dtype, column.shape[1:])
@@ -287,7 +287,7 @@ class IlrSink:
             self._description = self._described(self._state["told"])
 
     def write(self, episode: Episode) -> Sequence[Loss]:
-        """Takes an episode of at least two rows."""
+        """Writes an episode of at least two rows."""
         steps = len(episode) - 1
         description = self._description or self._begin(episode)
         self._count_actions(episode, steps)
@@ -296,31 +296,31 @@ class IlrSink:
         return [*self._lost(episode, steps), *self._other_metadata(episode, description)]
 
     def sync(self) -> State:
-        """Puts all on disk."""
+        """Puts everything on disk."""
         self._state["bytes"] = self._archive.sync()
         return dict(self._state)
 
     def finish(self) -> None:
-        """Ends the archive, and tells how many actions there were."""
+        """Ends the archive, and puts the number of actions into the description."""
         if self._description is not None and self._description.needs_actions:
             self._archive.begin_anew(self._first(self._description), self._state["first"])
         self._archive.end(self._state["archived"])
         self.close()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self._archive.close()
 
-    def _described(self, told: dict[str, str]) -> Description:
+    def _described(self, texts: dict[str, str]) -> Description:
         columns = self._content.columns
         observation, action = (columns.get(name) for name in (OBSERVATION, ACTION))
-        return Description(told, observation, action)
+        return Description(texts, observation, action)
 
     def _begin(self, episode: Episode) -> Description:
-        """Writes the description, of what the first episode tells."""
+        """Writes the description, from the first episode's metadata."""
         found = {name: _text(episode.metadata[name]) for name in FEATURES if name in episode.metadata}
-        told = {**found, **self._choices.told}
-        self._state["told"], self._description = told, self._described(told)
+        texts = {**found, **self._choices.texts}
+        self._state["told"], self._description = texts, self._described(texts)
         first = self._first(self._description)
         self._state["first"] = self._archive.begin(first)
         self._state["archived"] += len(first)

@@ -1,6 +1,18 @@
-"""LeRobot datasets of version 3.0: `lerobot:PATH[?OPTIONS]`. Rows as Parquet, images as PNG or JPEG inside; no videos.
+"""LeRobot datasets: versions 2.0, 2.1 and 3.0 are read, version 3.0 is written, without lerobot, datasets and torch.
 
-Importing this loads nothing.
+| chapter | what it holds, for reading and writing |
+| --- | --- |
+| `features` | the features of info.json, and the columns they become |
+| `meta` | the folder meta/: info.json, episodes, tasks, statistics |
+| `values` | rows of the Parquet files |
+| `videos` | frames of videos, and images out of tables |
+| `read` | the source `lerobot:PATH[?OPTIONS]` |
+| `write` | the destination `lerobot:PATH[?OPTIONS]`: rows as Parquet, images as PNG or JPEG inside, no videos |
+
+Importing this module loads no other.
+
+Sources of the layout: datasets/utils.py, lerobot_dataset.py and video_utils.py of lerobot 0.3.3; dataset_metadata.py, dataset_reader.py,
+dataset_writer.py and feature_utils.py of lerobot 0.6.1.
 """
 
 LOSSES = {
@@ -13,11 +25,3 @@ LOSSES = {
     "text": "a text that is no UTF-8: bytes that are none are written as \\xNN",
 }
 """Code -> what LeRobot's datasets cannot hold."""
-
-
-# LeRobot's datasets, versions 2.0, 2.1 and 3.0, read without lerobot, datasets and torch.
-#
-# `info` and `episodes` read what stands in meta/; `features` says which column becomes which; `tables`, `values`, `pictures` and `videos`
-# read steps; `recordings` puts an episode together.
-# Sources of the layout: datasets/utils.py, lerobot_dataset.py and video_utils.py of lerobot 0.3.3; dataset_metadata.py, dataset_reader.py,
-# dataset_writer.py and feature_utils.py of lerobot 0.6.1.

@@ -103,45 +103,45 @@ class Feature:
 
 
 def tells_of_tasks(found: Any) -> bool:
-    """Whether rlds2reverb wrote the dataset from one whose task is a column."""
-    told = _of(found, TASK_INDEX) if isinstance(found, dict) else {}
-    return _ours(told).get("task") == "column"
+    """Whether rlds2reverb wrote the dataset from data with the task as a column."""
+    entry = _of(found, TASK_INDEX) if isinstance(found, dict) else {}
+    return _ours(entry).get("task") == "column"
 
 
 def features_of(path: Path, found: Any) -> dict[str, Feature]:
-    """The features that info.json tells.
+    """The features of info.json.
 
     Raises:
-      SourceError: a feature is of a kind or a shape that is not read, or has a "/" in its name.
+      SourceError: a feature has an unsupported kind or shape, or a "/" in its name.
     """
     if not isinstance(found, dict) or not 0 < len(found) <= _MOST_FEATURES:
         raise SourceError(f"{path}: features: expected an object, found {shortened(repr(found))}")
-    for name, told in found.items():
-        if "/" in name or not name or not isinstance(told, dict):
+    for name, entry in found.items():
+        if "/" in name or not name or not isinstance(entry, dict):
             raise SourceError(
                 f'{path}: feature "{shortened(name)}": expected a name without "/", and an object with dtype and shape'
             )
     columns = _paths(found)
     return {
-        name: _feature(f'{path}: feature "{shortened(name)}"', name, told, columns[name])
-        for name, told in found.items()
+        name: _feature(f'{path}: feature "{shortened(name)}"', name, entry, columns[name])
+        for name, entry in found.items()
     }
 
 
-def _feature(where: str, name: str, told: Mapping[str, Any], path: str) -> Feature:
-    dtype = told.get("dtype")
+def _feature(where: str, name: str, entry: Mapping[str, Any], path: str) -> Feature:
+    dtype = entry.get("dtype")
     kind = KINDS.get(dtype, NUMBER) if isinstance(dtype, str) else NUMBER
-    shape = _shape(where, told.get("shape"))
+    shape = _shape(where, entry.get("shape"))
     if kind == NUMBER and (not isinstance(dtype, str) or dtype not in DTYPES):
         known = ", ".join((*DTYPES, *KINDS))
         raise SourceError(f"{where}: dtype {shortened(repr(dtype))} is not read; expected one of {known}")
     if kind in (IMAGE, VIDEO):
-        return _picture(where, name, told, path, shape)
+        return _picture(where, name, entry, path, shape)
     if kind == LANGUAGE:
         return Feature(name, kind, path, (), np.dtype(object))
     if shape == (1,) and (kind == TEXT or _is_scalar(name, path)):
         shape = ()
-    recorded = _ours(told).get("shape")
+    recorded = _ours(entry).get("shape")
     if isinstance(recorded, list) and recorded == [] and shape == (1,):
         shape = ()
     elif recorded == [1] and shape == ():
@@ -153,22 +153,22 @@ def _is_scalar(name: str, path: str) -> bool:
     return name in RESERVED or name.startswith("next.") or path in (REWARD, DISCOUNT, *FLAGS)
 
 
-def _picture(where: str, name: str, told: Mapping[str, Any], path: str, shape: tuple[int, ...]) -> Feature:
+def _picture(where: str, name: str, entry: Mapping[str, Any], path: str, shape: tuple[int, ...]) -> Feature:
     if len(shape) != 3:
         raise SourceError(f"{where}: shape {shape}: expected three axes: height, width and channels")
-    names = told.get("names")
+    names = entry.get("names")
     first = names[0] if isinstance(names, list) and names else None
     if first in _CHANNELS or (first is None and shape[0] in (1, 3, 4) and shape[2] not in (1, 3, 4)):
         shape = (*shape[1:], shape[0])
-    is_depth = _is_depth(told)
+    is_depth = _is_depth(entry)
     dtype = np.dtype(np.uint16 if is_depth else np.uint8)
-    if is_depth and told["dtype"] == IMAGE and _of(told, "info").get("depth_unit") == "m":
+    if is_depth and entry["dtype"] == IMAGE and _of(entry, "info").get("depth_unit") == "m":
         dtype = np.dtype(np.float32)
-    return Feature(name, told["dtype"], path, shape, dtype, is_depth)
+    return Feature(name, entry["dtype"], path, shape, dtype, is_depth)
 
 
-def _is_depth(told: Mapping[str, Any]) -> bool:
-    info, older = _of(told, "info"), _of(told, "video_info")
+def _is_depth(entry: Mapping[str, Any]) -> bool:
+    info, older = _of(entry, "info"), _of(entry, "video_info")
     return any(
         found is True for found in (info.get("is_depth_map"), *(one.get("video.is_depth_map") for one in (info, older)))
     )
@@ -184,10 +184,10 @@ def _shape(where: str, found: Any) -> tuple[int, ...]:
 
 
 def _paths(found: Mapping[str, Any]) -> dict[str, str]:
-    """Name -> path of its column; no path twice."""
+    """Name -> path of its column. No two features share a path."""
     paths: dict[str, str] = {}
-    for name, told in found.items():
-        ours = _ours(told).get("path")
+    for name, entry in found.items():
+        ours = _ours(entry).get("path")
         if isinstance(ours, str) and 0 < len(ours) <= _LONGEST_PATH and ours not in paths.values():
             paths[name] = ours
     for name in found:
@@ -210,12 +210,12 @@ def _path(name: str, names: Mapping[str, Any]) -> str:
     return path
 
 
-def _ours(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _of(_of(told, "info"), OURS)
+def _ours(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _of(_of(entry, "info"), OURS)
 
 
-def _of(told: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = told.get(key)
+def _of(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = entry.get(key)
     return found if isinstance(found, dict) else {}
 
 
@@ -248,8 +248,8 @@ class Field:
     spec: ArraySpec
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What info.json says of it."""
+    def entry(self) -> dict[str, Any]:
+        """Its entry in info.json."""
         names = ["height", "width", "channels"] if self.kind in (PIXELS, FILES) else None
         dtype = {TEXT: "string", PIXELS: "image", FILES: "image"}.get(self.kind, self.dtype.name)
         ours = {"path": self.path, "shape": list(self.spec.shape)}
@@ -301,18 +301,18 @@ class Plan:
 
     @property
     def paths(self) -> list[str]:
-        """Columns that are written, each of whose rows comes back."""
+        """Columns whose rows are all read back."""
         time, task = [TIMESTAMP] if self.has_time else [], [self.task] if self.tells_task else []
         return [*(one.path for one in self.fields), *time, *task]
 
     @property
     def tells_task(self) -> bool:
-        """Whether the column with the task is written as the task alone."""
+        """Whether the column is written as the task only, not as a feature."""
         return self.task == LANGUAGE_INSTRUCTION
 
 
 def plan_of(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
-    """How a content is written, and what is lost of it.
+    """How a content is written, and what is lost.
 
     Raises:
       ConfigError: the option `task` names no text.
@@ -330,8 +330,8 @@ def plan_of(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
     if not has_time and choices.fps is None:
         losses.append(Loss("time", LOSSES["time"], TIMESTAMP))
     is_feature = not is_column and _is_text(content.metadata.get(task))
-    told = {LANGUAGE_INSTRUCTION} if is_feature and task == LANGUAGE_INSTRUCTION else set()
-    metadata = tuple(_metadata(content.metadata, told, losses))
+    written = {LANGUAGE_INSTRUCTION} if is_feature and task == LANGUAGE_INSTRUCTION else set()
+    metadata = tuple(_metadata(content.metadata, written, losses))
     done = IS_TERMINAL in content.columns and not keeps
     return Plan(
         tuple(fields), has_time, done, task if is_column else "", task if is_feature else "", metadata, choices
@@ -357,7 +357,7 @@ def _fields(columns: Mapping[str, ArraySpec], made: set[str], choices: Choices, 
 
 
 def _name(path: str, taken: set[str]) -> str:
-    """The feature's name; with a number behind it where another column has it already."""
+    """The feature's name, with a number at its end if another column has taken the name."""
     name = plain = _NAMED.get(path, path.replace("/", "."))
     number = 2
     while name in taken:
@@ -379,16 +379,16 @@ def _kind(spec: ArraySpec, choices: Choices) -> str | None:
 
 
 def holds_files(spec: ArraySpec) -> bool:
-    """Whether a column of encoded images can be kept as the bytes of their files: one image of 8 bits and of a known size per step."""
+    """Whether encoded images can be stored as their files: one image of 8 bits and of a known size per step."""
     image = spec.image
     if image is None or spec.shape or image.dtype != np.uint8:
         return False
     return None not in image.shape and image.shape[2] in _WRITTEN_CHANNELS
 
 
-def _metadata(specs: Mapping[str, ArraySpec], told: Collection[str], losses: list[Loss]) -> Iterator[str]:
+def _metadata(specs: Mapping[str, ArraySpec], written: Collection[str], losses: list[Loss]) -> Iterator[str]:
     for path, spec in specs.items():
-        if path in told:
+        if path in written:
             continue
         if path in RESERVED:
             losses.append(Loss("renumbered", LOSSES["renumbered"], f"metadata/{path}"))

@@ -56,7 +56,7 @@ _LONGEST_PATH = 1000
 
 @dataclass(frozen=True)
 class Info:
-    """What info.json says, as far as it is needed.
+    """The part of info.json that readers need.
 
     Attributes:
       root: the dataset's folder.
@@ -64,7 +64,7 @@ class Info:
       chunks_size: episodes (version 2) or files (version 3) in a folder.
       data_path, video_path: templates; the second is "" without videos.
       features: by name, in the order of the file.
-      task_is_column: whether the task was a column of what the dataset was written from, by rlds2reverb.
+      task_is_column: whether rlds2reverb wrote the dataset from data with the task as a column.
     """
 
     root: Path
@@ -76,7 +76,7 @@ class Info:
     task_is_column: bool = False
 
     def data_file(self, fields: Mapping[str, int]) -> Path:
-        """The file of this episode or chunk; where it leads is not looked at.
+        """The file of an episode or a chunk. Links are not followed.
 
         Raises:
           SourceError: the template leads out of the dataset, or has another field.
@@ -107,14 +107,14 @@ def read_info(root: Path) -> Info:
 
 
 def _template(path: Path, key: str, found: Any) -> str:
-    """A path with fields; empty where there is none."""
+    """A path with fields; "" if info.json has none."""
     if found is not None and not (isinstance(found, str) and len(found) <= _LONGEST_PATH):
         raise SourceError(f"{path}: {key}: expected the template of a path, found {_shown(found)}")
     return found or ""
 
 
 def inside(root: Path, relative: str) -> Path:
-    """A path in the dataset's folder, links followed. Of a snapshot in Hugging Face's cache, links lead into the cache's folder of that dataset.
+    """A path in the dataset's folder, with links followed. A snapshot in Hugging Face's cache may link into the cache's folder of the dataset.
 
     Raises:
       SourceError: it leads elsewhere.
@@ -125,7 +125,7 @@ def inside(root: Path, relative: str) -> Path:
 
 
 def below(root: Path, relative: str) -> Path:
-    """A path in the dataset's folder by its words; where it leads is not looked at.
+    """A path in the dataset's folder, judged by its text. Links are not followed.
 
     Raises:
       SourceError: it leads elsewhere.
@@ -189,10 +189,10 @@ class Episodes:
 
     Attributes:
       info: of the dataset.
-      columns: what the table of episodes has for each, by name: `episode_index`, `length`, and where the rows are.
-      tasks: each one's tasks; None where the table does not tell.
-      metadata: name -> a value for each episode, of columns that hold one number or one text for all.
-      left_out: names of the other columns.
+      columns: a value for each episode, by name: `episode_index`, `length`, and where the rows are.
+      tasks: the tasks of each episode; None if the table has none.
+      metadata: name -> a value for each episode, for columns of numbers or of texts.
+      left_out: names of all other columns.
     """
 
     info: Info
@@ -217,7 +217,7 @@ class Episodes:
         return self._data_file(number), int(self.columns["first"][number]), length
 
     def _data_file(self, number: int) -> Path:
-        """The file, made once for episodes that follow one another in it."""
+        """The file; its path is made once for all episodes in a row that share it."""
         place = self._file(number, "data")
         key = tuple(place.values())
         path = self._last_file.get(key)
@@ -241,7 +241,7 @@ class Episodes:
         return self.info.video_file(key, self._file(number, f"videos/{key}")), float(begin[number])
 
     def with_own_file(self, of: str) -> list[int]:
-        """An episode of each file; of version 2, where each has its own, all."""
+        """One episode of each file: all episodes in version 2, where each has its own."""
         names = [f"{of}/chunk_index", f"{of}/file_index"]
         if self.info.version[0] == 2 or not all(name in self.columns for name in names):
             return list(range(len(self)))
@@ -340,7 +340,7 @@ def _of_tables(info: Info) -> Episodes:
 
 
 def _dtype(kind: Any) -> Any:
-    """The dtype of a column of numbers; None of any other."""
+    """The dtype of a column of numbers; None for other columns."""
     return DTYPES.get(_ARROW.get(str(kind), str(kind)))
 
 
@@ -375,7 +375,7 @@ def _check_rows(folder: Path, columns: Mapping[str, Array]) -> None:
 
 
 def _first_rows(columns: Mapping[str, Array]) -> Array:
-    """Each episode's first row in its file: its place among all rows, less that of the file's first episode."""
+    """Each episode's first row in its file: its row in the dataset minus the row at which the file begins."""
     files = np.stack([columns["data/chunk_index"], columns["data/file_index"]])
     _, of = np.unique(files, axis=1, return_inverse=True)
     of = of.reshape(-1)
@@ -393,14 +393,14 @@ def _tasks(found: list[Any]) -> tuple[tuple[str, ...], ...] | None:
 def _metadata(
     found: Mapping[str, list[Any]], dtypes: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The columns that hold a value of one kind for every episode: numbers as arrays, text as a list of `bytes`; and the others' names."""
+    """The columns with values of one kind (numbers as arrays, text as a list of `bytes`), and the names of all other columns."""
     made = {name.removeprefix(METADATA): _values(values, dtypes.get(name)) for name, values in found.items()}
     kept = {name: values for name, values in made.items() if values is not None}
     return kept, tuple(name for name in made if name not in kept)
 
 
 def _values(values: list[Any], dtype: Any) -> Any:
-    """Those of a column, one for each episode; None where they are of several kinds, or no dtype holds them all exactly."""
+    """The values of a column, one for each episode; None if they are of several kinds, or if no dtype holds them all exactly."""
     kinds = set(map(type, values))
     if kinds == {str}:
         return [value.encode(errors="backslashreplace") for value in values]
@@ -417,7 +417,7 @@ def _exactly(values: list[Any], dtype: Any) -> Array | None:
         made = np.array(values, dtype)
     except OverflowError:
         return None
-    return made if all(one == told or one != one for one, told in zip(made.tolist(), values)) else None
+    return made if all(one == value or one != one for one, value in zip(made.tolist(), values)) else None
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -440,19 +440,19 @@ _EPISODES = "meta/episodes/chunk-{:03d}/file-{:03d}.parquet"
 _TASKS = "meta/tasks.parquet"
 _STATS = "stats/"
 FPS = 10
-"""Where nothing tells the time."""
+"""Used if there are no timestamps."""
 _VIDEO_MB = 200
 _JSON: dict[str, Any] = {"indent": 4, "ensure_ascii": False}
 
 
-def told_features(plan: Plan) -> dict[str, dict[str, Any]]:
-    """What info.json says of the features, in the order of the tables' columns."""
-    told = {one.name: one.told for one in plan.fields}
+def info_features(plan: Plan) -> dict[str, dict[str, Any]]:
+    """The entry `features` of info.json, in the order of the tables' columns."""
+    entries = {one.name: one.entry for one in plan.fields}
     done = {DONE: _number("bool")} if plan.done else {}
     reserved = {name: _number("float32" if name == TIMESTAMP else "int64") for name in RESERVED}
     if plan.task:
         reserved[TASK_INDEX]["info"] = {OURS: {"task": "column"}}
-    return {**told, **done, **reserved}
+    return {**entries, **done, **reserved}
 
 
 def _number(dtype: str) -> dict[str, Any]:
@@ -460,14 +460,14 @@ def _number(dtype: str) -> dict[str, Any]:
 
 
 def fps_of(episode: Episode) -> int:
-    """Rows per second, by an episode's timestamps."""
+    """Rows per second according to an episode's timestamps."""
     steps = np.diff(episode.columns[TIMESTAMP].astype(np.float64))
     step = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
     return max(1, round(1 / step)) if step and np.isfinite(step) else FPS
 
 
 def cut(work: Path, state: State) -> None:
-    """Removes what was written behind a state."""
+    """Removes what was written after a state."""
     for folder, count in (("data", state["files"]), ("meta/episodes", state["tables"])):
         for path in (work / folder).glob("chunk-*/file-*.parquet"):
             chunk, file = (int(part.rpartition("-")[2]) for part in (path.parent.name, path.stem))
@@ -495,21 +495,21 @@ def write_tasks(work: Path, texts: Sequence[str]) -> None:
         "metadata": None,
     }
     index = {"field_name": "task", "name": "task", "numpy_type": "object", "pandas_type": "unicode", "metadata": None}
-    told = {"index_columns": ["task"], "column_indexes": [], "columns": [column, index], "pandas_version": "2.2.0"}
-    _replace(work / _TASKS, table.replace_schema_metadata({"pandas": json.dumps(told)}))
+    pandas = {"index_columns": ["task"], "column_indexes": [], "columns": [column, index], "pandas_version": "2.2.0"}
+    _replace(work / _TASKS, table.replace_schema_metadata({"pandas": json.dumps(pandas)}))
 
 
-def write_episodes(work: Path, number: int, told: Sequence[Mapping[str, Any]]) -> None:
+def write_episodes(work: Path, number: int, rows: Sequence[Mapping[str, Any]]) -> None:
     """A table of meta/episodes."""
     chunk, file = divmod(number, CHUNK)
-    columns = {name: _column([one[name] for one in told]) for name in told[0]}
-    columns["meta/episodes/chunk_index"] = pa.array([chunk] * len(told), pa.int64())
-    columns["meta/episodes/file_index"] = pa.array([file] * len(told), pa.int64())
+    columns = {name: _column([one[name] for one in rows]) for name in rows[0]}
+    columns["meta/episodes/chunk_index"] = pa.array([chunk] * len(rows), pa.int64())
+    columns["meta/episodes/file_index"] = pa.array([file] * len(rows), pa.int64())
     _replace(work / _EPISODES.format(chunk, file), pa.table(columns))
 
 
 def _column(values: Sequence[Any]) -> pa.Array:
-    """Numbers keep their dtype; statistics are lists, within lists where they have axes."""
+    """Numbers keep their dtype. Statistics become lists, nested once for each axis."""
     if not isinstance(values[0], np.ndarray):
         return pa.array(values)
     if not values[0].ndim:
@@ -519,9 +519,9 @@ def _column(values: Sequence[Any]) -> pa.Array:
 
 def finish(work: Path, plan: Plan, state: State) -> None:
     """Writes meta/stats.json, and meta/info.json as the last."""
-    told = told_features(plan)
+    features = info_features(plan)
     if state["tables"]:
-        write_json(work / "meta/stats.json", dict(_merged(work, told)), allow_nan=False, **_JSON)
+        write_json(work / "meta/stats.json", dict(_merged(work, features)), allow_nan=False, **_JSON)
     info = {
         "codebase_version": "v3.0",
         "robot_type": plan.choices.robot or None,
@@ -535,18 +535,21 @@ def finish(work: Path, plan: Plan, state: State) -> None:
         "splits": {"train": f"0:{state['episodes']}"},
         "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
         "video_path": None,
-        "features": told,
+        "features": features,
     }
     write_json(work / "meta/info.json", info, **_JSON)
 
 
-def _merged(work: Path, told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Feature -> the statistics of all episodes; none where one is no finite number, as JSON has only these. Memory holds those of one table."""
+def _merged(work: Path, features: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Feature -> the statistics of all episodes. Features with a number that is not finite are left out: JSON has no such numbers.
+
+    Only one table of episodes is in memory at a time.
+    """
     found: dict[str, dict[str, Array]] = {}
     for path in sorted((work / "meta/episodes").glob("*/*.parquet")):
         for name, many in _of_episodes(path).items():
             found[name] = merged_stats([*([found[name]] if name in found else []), *many])
-    for name in told:
+    for name in features:
         if name in found and all(np.isfinite(one).all() for one in found[name].values()):
             yield name, {key: value.tolist() for key, value in found[name].items()}
 
@@ -565,7 +568,7 @@ def _of_episodes(path: Path) -> dict[str, list[dict[str, Array]]]:
 
 
 def _replace(path: Path, table: pa.Table) -> None:
-    """Writes a table; on disk when this returns, and never half."""
+    """Writes a table, all of it or nothing; it is on disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as unfinished, unfinished.open("wb") as file:
         parquet.write_table(table, file)
@@ -586,7 +589,7 @@ def stats_of_numbers(values: Array) -> dict[str, Array]:
 
 
 def sampled_images(rows: int) -> Array:
-    """Which images of an episode are looked at."""
+    """Which images of an episode its statistics use."""
     return np.asarray(np.unique(np.linspace(0, rows - 1, min(rows, _MOST_IMAGES)).round().astype(int)))
 
 
@@ -606,7 +609,7 @@ def _stats(values: Array, count: int) -> dict[str, Array]:
 
 
 def merged_stats(many: Sequence[Stats]) -> dict[str, Array]:
-    """Those of all episodes."""
+    """Merges the statistics of several episodes."""
     stacked = {name: np.stack([np.asarray(one[name]) for one in many]) for name in many[0]}
     counts = stacked["count"].reshape(-1)
     weights = (counts / counts.sum()).reshape(-1, *[1] * (stacked["mean"].ndim - 1))

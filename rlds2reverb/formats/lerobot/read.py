@@ -2,7 +2,7 @@
 
 | option | values | meaning |
 | --- | --- | --- |
-| `last_step` | `repeat`, `mark` | what stands behind the last action; see `readers.alignment` |
+| `last_step` | `repeat`, `mark` | what stands behind the last action; see `formats.rows` |
 | `done_means` | `terminal`, `timeout`, `nothing` | what `next.done` says of an episode's end |
 | `task` | `column`, `metadata`, `skip` | where the text of a row's task goes |
 | `videos` | `decode`, `skip` | whether videos become columns |
@@ -84,11 +84,11 @@ class Reading:
 
     Attributes:
       last_step: "repeat" or "mark".
-      done_means: what `next.done` on the last row says: "terminal", "timeout", or "nothing", and then it stays a column.
-      task: where the task's text goes: "column", "metadata" or "skip"; None for metadata where no episode has several.
+      done_means: what `next.done` on the last row means: "terminal", "timeout", or "nothing" (it stays a column).
+      task: where the task's text goes: "column", "metadata" or "skip"; None for "metadata" unless an episode has several tasks.
       videos: "decode" or "skip".
       tolerance: seconds between a row and its frame.
-      reserved: whether LeRobot's numbers of rows, episodes and tasks become columns, too.
+      reserved: whether LeRobot's counters of rows, episodes and tasks become columns.
     """
 
     last_step: str = REPEAT
@@ -100,7 +100,7 @@ class Reading:
 
     @property
     def label(self) -> str:
-        """What of it is not the default and changes what an episode holds."""
+        """The options that differ from the defaults and change what an episode holds."""
         values = asdict(self), asdict(Reading())
         return "".join(
             f"|{key}={value}" for key, value in values[0].items() if value != values[1][key] and key != "tolerance"
@@ -145,7 +145,7 @@ OPTIONS: dict[str, Parse] = {
 
 
 def open_lerobot(text: str) -> Source:
-    """Opens what stands behind "lerobot:".
+    """Opens a LeRobot dataset by the text after "lerobot:".
 
     Raises:
       SourceError: there is no such dataset, it is damaged or of another version, or an option makes no sense.
@@ -156,7 +156,7 @@ def open_lerobot(text: str) -> Source:
 
 
 def folder_of(text: str) -> Path:
-    """The folder of what stands behind "lerobot:".
+    """The folder of a dataset by the text after "lerobot:".
 
     Raises:
       SourceError: there is none.
@@ -226,15 +226,15 @@ class LeRobotRecordings(Recordings):
 
     @property
     def count(self) -> int:
-        """As many as meta/ tells."""
+        """The number of episodes in meta/."""
         return len(self._dataset.episodes)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """How rows became steps, what was left out, and what was odd in the episodes that were read so far."""
-        return tuple(self._remarks())
+        """How rows became steps, what was left out, and what was unusual in the episodes read so far."""
+        return tuple(self._notices())
 
-    def _remarks(self) -> Iterator[Notice]:
+    def _notices(self) -> Iterator[Notice]:
         dataset, reading = self._dataset, self._dataset.reading
         features, episodes = dataset.info.features, self.count
         if dataset.steps.are_recorded:
@@ -258,12 +258,12 @@ class LeRobotRecordings(Recordings):
             yield Notice("left_out", text, len(names))
 
     def length_of(self, number: int) -> int:
-        """As meta/ tells, and the row that is added."""
+        """Rows according to meta/, plus the row that is added."""
         rows, steps = int(self._dataset.episodes.columns[LENGTH][number]), self._dataset.steps
         return rows + (rows > 0 and not steps.are_recorded and steps.reading.last_step != MARK)
 
     def spec(self) -> Nest:
-        """Of the features; the flags; the discount where `next.done` tells the end; the task where it is a column."""
+        """The features, the flags, the discount if `next.done` marks the end, and the task if it is a column."""
         return self._spec
 
     def metadata_spec(self) -> Nest:
@@ -276,7 +276,7 @@ class LeRobotRecordings(Recordings):
         return self._dataset.metadata_of(number)
 
     def images(self) -> Mapping[str, ImageSpec]:
-        """Of the images in tables; not of depth maps, and not of videos."""
+        """The images in tables, without depth maps and videos."""
         return {
             path: ImageSpec((one.shape[0], one.shape[1], one.shape[2]), one.dtype, is_accurate=True)
             for path, one in self._dataset.steps.columns.items()
@@ -284,7 +284,7 @@ class LeRobotRecordings(Recordings):
         }
 
     def encoded(self, paths: Collection[str]) -> LeRobotRecordings:
-        """The same, with these images as files."""
+        """The same recordings, with these images as files."""
         return LeRobotRecordings(self._dataset, self.name, paths)
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
@@ -304,12 +304,12 @@ _COUNTED = (FRAME_INDEX, INDEX)
 
 
 class Reader:
-    """Holds one file with rows open.
+    """Reads episodes. Keeps one file of rows open.
 
     Args:
       dataset: what is read.
       as_files: paths of images that are given as their files' bytes.
-      odd: gets the numbers of the episodes in which something is odd, by the codes of `reading.ODD`.
+      odd: collects the numbers of unusual episodes, by the codes of `ODD`.
 
     Raises:
       SourceError: a library that decodes images is missing.
@@ -322,7 +322,7 @@ class Reader:
             check_libraries()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         if self._rows is not None:
             self._rows.close()
         self._rows = None
@@ -331,8 +331,8 @@ class Reader:
         """One episode.
 
         Raises:
-          BrokenEpisode: its rows or its videos cannot be read, or are not those that meta/ tells of.
-          WrittenAnew: its files are not those that were opened before.
+          BrokenEpisode: its rows or its videos cannot be read, or contradict meta/.
+          WrittenAnew: a file has changed since it was first opened.
         """
         try:
             path, first, count = self._dataset.episodes.rows(number)
@@ -344,7 +344,7 @@ class Reader:
             raise BrokenEpisode("", str(error)) from error
 
     def _opened(self, path: Path, count: int) -> TableRows:
-        """The file; of version 2, it has the episode's rows and no other."""
+        """The open file. In version 2 it holds the rows of this episode only."""
         if self._rows is None or (self._rows.path is not path and self._rows.path != path):
             self.close()
             self._dataset.check(path)
@@ -366,7 +366,7 @@ class Reader:
         return list(dict.fromkeys((*names, *needed)))
 
     def _row_bytes(self) -> int:
-        """Of the numbers of a row, as info.json tells."""
+        """Bytes of the numbers in a row, according to info.json."""
         features = self._dataset.info.features
         numbers = [features[name] for name in self._names() if name in features and features[name].kind == NUMBER]
         return sum(one.size * one.dtype.itemsize for one in numbers)
@@ -396,7 +396,7 @@ class Reader:
         return Recording(decode, dataset.metadata_of(number), content=self._name(stored, flags))
 
     def _stored(self, feature: Feature, number: int, path: Path, read: Taken) -> Array | _Files | Clip:
-        """[T, ...] as it is stored: numbers and texts, the files of images, or a part of a video."""
+        """[T, ...] as stored: numbers and texts, image files, or a part of a video."""
         if feature.kind == VIDEO:
             return self._clip(feature, number, path, read)
         if feature.kind != IMAGE:
@@ -411,7 +411,7 @@ class Reader:
         return decoded(stored.feature, stored.files, f'{path}: column "{stored.feature.name}"')
 
     def _name(self, stored: Mapping[str, Array | _Files | Clip], flags: Array | None) -> str:
-        """The episode's name, by its rows, the bytes of its images and videos, and the options that make other steps of these."""
+        """The episode's name: a hash of its rows, of the bytes of its images and videos, and of the options that change its steps."""
         rows = {
             to: one.column if isinstance(one, _Files) else one
             for to, one in stored.items()
@@ -443,7 +443,7 @@ class Reader:
         return _values(feature, path, read).reshape(-1)
 
     def _check(self, number: int, path: Path, read: Taken) -> None:
-        """That the rows are the episode's."""
+        """Checks that the rows belong to the episode."""
         index = self._dataset.episodes.index(number)
         found = self._plain(EPISODE_INDEX, path, read)
         if (found != index).any():
@@ -456,16 +456,16 @@ class Reader:
             self._found("frame_index", number)
 
     def _texts(self, path: Path, read: Taken) -> Array:
-        """[T] texts of the rows' tasks."""
+        """[T] the task of each row, as text."""
         numbers, of = np.unique(self._plain(TASK_INDEX, path, read), return_inverse=True)
         texts = np.empty(len(numbers), object)
         texts[:] = [self._text(int(one), path) for one in numbers]
         return np.asarray(texts[of.reshape(-1)])
 
-    def _check_task(self, told: bytes, path: Path, read: Taken) -> None:
+    def _check_task(self, task: bytes, path: Path, read: Taken) -> None:
         numbers = self._plain(TASK_INDEX, path, read)
         numbers = numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
-        if {self._text(int(one), path) for one in numbers} - {told}:
+        if {self._text(int(one), path) for one in numbers} - {task}:
             raise BrokenEpisode(
                 self._dataset.task_path,
                 f"{path}: rows with other tasks than the one that meta/episodes tells; read them with task=column",
@@ -499,7 +499,7 @@ class _Files:
 
 
 def _counts(column: Array) -> bool:
-    """Whether each number is one more than the one before."""
+    """Whether each number is the one before plus one."""
     return column.dtype != bool and bool((column[1:] - column[:-1] == 1).all())
 
 
@@ -528,26 +528,26 @@ class Steps:
 
     @cached_property
     def are_recorded(self) -> bool:
-        """Whether rows are steps as they are."""
+        """Whether each row is a step already: the dataset has is_first and is_last."""
         flags_ = {one.path for one in self.features.values() if one.spec == _FLAG}
         return {IS_FIRST, IS_LAST} <= flags_
 
     @cached_property
     def done(self) -> Feature | None:
-        """The feature that tells how episodes end; None where none does, or it stays a column."""
+        """The feature that marks the end of episodes; None if there is none or it stays a column."""
         if self.are_recorded or self.reading.done_means == NOTHING:
             return None
         return self.features.get(DONE)
 
     @cached_property
     def columns(self) -> dict[str, Feature]:
-        """Those that become columns of their own, by path."""
+        """Features that become columns, by path."""
         done = self.done
         made = () if self.are_recorded else FLAGS if done else (IS_FIRST, IS_LAST)
         return {one.path: one for one in self.features.values() if one is not done and one.path not in made}
 
     def specs(self) -> dict[str, ArraySpec]:
-        """Path -> spec of what `made` gives."""
+        """Path -> spec of the steps that `made` returns."""
         specs = {path: feature.spec for path, feature in self.columns.items()}
         if self.are_recorded:
             return specs
@@ -584,12 +584,12 @@ class Steps:
 
 
 def row_behind(path: str, column: Array) -> Array:
-    """[1, ...] what is put behind the last action of a column [T, ...]."""
+    """The row [1, ...] that follows the last action of a column [T, ...]."""
     return zero_row(column) if _is_of_action(path) else column[-1:]
 
 
 def _closed(path: str, column: Array) -> Array:
-    """[T, ...] and the row behind the last action -> [T + 1, ...]."""
+    """[T, ...] -> [T + 1, ...], with `row_behind` at the end."""
     closed = np.empty((len(column) + 1, *column.shape[1:]), column.dtype)
     closed[:-1], closed[-1:] = column, row_behind(path, column)
     return closed
@@ -607,7 +607,7 @@ _NOT_STEPS = (FRAME_INDEX, EPISODE_INDEX, INDEX, TASK_INDEX)
 
 
 class WrittenAnew(SourceError):
-    """A file is not the one that was opened before."""
+    """A file has changed since it was first opened."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -621,7 +621,7 @@ class Dataset:
       task: where the text goes: COLUMN, METADATA or SKIP.
       reading: the options.
       steps: how rows become steps.
-      stamps: of files that were opened, what they were then.
+      stamps: size and time of change of each file when it was first opened.
     """
 
     info: Info
@@ -633,18 +633,18 @@ class Dataset:
     stamps: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def check(self, path: Path) -> None:
-        """Looks at a file with rows or frames before it is opened.
+        """Checks a file of rows or frames before it is opened.
 
         Raises:
           SourceError: it is a link that leads out of the dataset.
-          WrittenAnew: it is not the file that was opened before.
+          WrittenAnew: it has changed since it was first opened.
         """
         check_link(self.info.root, path)
         try:
-            told = path.stat()
+            found = path.stat()
         except OSError:
-            return  # whoever opens it says so
-        stamp = told.st_size, told.st_mtime_ns
+            return  # opening it will raise
+        stamp = found.st_size, found.st_mtime_ns
         if self.stamps.setdefault(path, stamp) != stamp:
             raise WrittenAnew(f"{path}: was written anew after it was first looked at; open the source again")
 
@@ -658,20 +658,22 @@ class Dataset:
         return {**self.steps.specs(), **({self.task_path: _TEXT} if self.task == COLUMN else {})}
 
     def metadata_of(self, number: int) -> dict[str, Any]:
-        """One episode's: `episode_index`, the task where it is one per episode, and further columns of meta/episodes."""
-        told: dict[str, Any] = {name: values[number] for name, values in self.episodes.metadata.items()}
-        told[EPISODE_INDEX] = self.episodes.columns[EPISODE_INDEX][number]
+        """Metadata of an episode: `episode_index`, the task if the episode has just one, and further columns of meta/episodes."""
+        metadata: dict[str, Any] = {name: values[number] for name, values in self.episodes.metadata.items()}
+        metadata[EPISODE_INDEX] = self.episodes.columns[EPISODE_INDEX][number]
         if self.task == METADATA:
-            told.setdefault(_TASK if LANGUAGE_INSTRUCTION in told else LANGUAGE_INSTRUCTION, self.task_of(number))
-        return told
+            metadata.setdefault(
+                _TASK if LANGUAGE_INSTRUCTION in metadata else LANGUAGE_INSTRUCTION, self.task_of(number)
+            )
+        return metadata
 
     def task_of(self, number: int) -> bytes:
-        """The task of an episode, as meta/episodes tells it; "" where it tells none."""
+        """The task of an episode according to meta/episodes; "" if it has none."""
         tasks = self.episodes.tasks[number] if self.episodes.tasks else ()
         return tasks[0].encode(errors="backslashreplace") if tasks else b""
 
     def check_templates(self) -> None:
-        """Refuses templates that lead nowhere, or out of the dataset.
+        """Checks that templates can be filled in and stay inside the dataset.
 
         Raises:
           SourceError: says which.

@@ -84,7 +84,7 @@ def whole(path: Path, wanted: Any) -> pa.Table:
 
 
 class Batch:
-    """Some rows of a file, and what was made of their columns.
+    """Some rows of a file, and the columns made of them.
 
     Args:
       rows: they themselves.
@@ -98,7 +98,7 @@ class Batch:
         """Bytes."""
 
     def made(self, name: str, make: Callable[[pa.Array], Array]) -> Array | None:
-        """What is made of a whole column, once; None where a row is broken."""
+        """The column made by `make`, which is called once; None if a row is broken."""
         if name not in self._made:
             try:
                 self._made[name] = make(self.rows.column(name))
@@ -109,7 +109,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Taken:
-    """Rows that were asked for.
+    """The requested rows.
 
     Attributes:
       path: of their file.
@@ -122,7 +122,7 @@ class Taken:
     schema: pa.Schema
 
     def column(self, name: str) -> pa.Array:
-        """As it is stored.
+        """The column as stored.
 
         Raises:
           BrokenEpisode: it cannot be read.
@@ -132,11 +132,11 @@ class Taken:
             return parts[0] if len(parts) == 1 else _joined(pa.chunked_array(parts, self.schema.field(name).type))
 
     def made(self, name: str, make: Callable[[pa.Array], Array]) -> Array:
-        """What is made of a column: of whole batches, which serve the rows behind these ones, too; of these alone where others are broken.
+        """The column made by `make`: from whole batches, so that later rows need not be made again, or from these rows only if others are broken.
 
         Args:
           name: of the column; always with the same `make`.
-          make: a column -> [rows, ...]; raises `BrokenEpisode` for a broken row, whatever the other rows are.
+          make: a column -> [rows, ...]; raises `BrokenEpisode` for a broken row.
         """
         parts = [(batch.made(name, make), start, stop) for batch, start, stop in self.pieces]
         good = [made[start:stop] for made, start, stop in parts if made is not None]
@@ -146,12 +146,12 @@ class Taken:
 
 
 class TableRows:
-    """Some columns of a file, read forwards in batches; memory holds one batch beside the rows that are asked for.
+    """Some columns of a file, read forwards in batches. Memory holds one batch beside the requested rows.
 
     Args:
       path: the file.
       columns: names of those that are read.
-      row_bytes: at least so many a row has in memory, however little in the file.
+      row_bytes: the least bytes of a row in memory; it may be fewer in the file.
 
     Raises:
       SourceError: as `opened`.
@@ -183,12 +183,12 @@ class TableRows:
         """Rows that cannot be read, start and stop, and why."""
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self._batches, self._batch = iter(()), None
         self._file.close()
 
     def read(self, start: int, stop: int) -> Taken:
-        """Rows `start` to `stop`; cheap behind those that were read last.
+        """Rows `start` to `stop`; fast if they follow the rows read last.
 
         Raises:
           BrokenEpisode: there are fewer, or they cannot be read.
@@ -216,7 +216,7 @@ class TableRows:
         return int(self._file.metadata.row_group(group).num_rows)
 
     def _check(self, first: int) -> None:
-        """That the row groups of the batch that begins with this row are not too large; raises of `ERRORS`."""
+        """Checks that the row groups of the batch that begins with this row are not too large. Raises one of `ERRORS`."""
         last = min(first + self._asked_for, self.count) - 1
         for group in range(self._group(first)[0], min(self._group(last)[0] + 1, len(self._ends))):
             if group not in self._checked:
@@ -231,7 +231,7 @@ class TableRows:
         return int(max(1, min(most, _BATCH_BYTES * rows // max(1, size))))
 
     def _next(self, first: int) -> Batch:
-        """The batch whose first row is this one of the file. Where there is none, the rest of the row group is not tried again."""
+        """The batch that begins with this row of the file. After a failure, the rest of the row group is not tried again."""
         self._batch = None
         try:
             self._check(first)
@@ -325,7 +325,7 @@ def _stored(found: pa.Array) -> pa.Array:
 
 
 def _flat(feature: Feature, stored: pa.Array, path: Path) -> pa.Array:
-    """The values without lists around them; every list has the size that the feature tells."""
+    """The values without the lists around them. Every list must have the size that the feature gives."""
     for axis, size in enumerate(feature.shape):
         if not _is_list(stored.type):
             if axis == 0 and feature.size == 1 and axis == len(feature.shape) - 1:
@@ -397,7 +397,7 @@ _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 def arrow_column(one: Field, values: Array) -> tuple[pa.Array, bool]:
-    """[T, ...] as a column; and whether a text was changed, as it is no UTF-8."""
+    """[T, ...] as a column; and whether a text was changed because it is not UTF-8."""
     if one.kind in (PIXELS, FILES):
         files = pa.array(png_files(values) if one.kind == PIXELS else list(values), pa.binary())
         return pa.StructArray.from_arrays([files, pa.nulls(len(files), pa.string())], fields=list(_IMAGE)), False
@@ -421,7 +421,7 @@ def arrow_numbers(values: Array) -> pa.Array:
 
 
 def as_texts(values: Iterable[Any]) -> tuple[list[str], bool]:
-    """Text as `str`; and whether one was changed, as it is no UTF-8."""
+    """Texts as `str`; and whether one was changed because it is not UTF-8."""
     values = list(values)
     texts = [
         bytes(value).decode(errors="backslashreplace") if not isinstance(value, str) else value for value in values
@@ -429,14 +429,14 @@ def as_texts(values: Iterable[Any]) -> tuple[list[str], bool]:
     return texts, any(not isinstance(value, str) and text.encode() != value for text, value in zip(texts, values))
 
 
-def arrow_schema(table: pa.Table, told: Mapping[str, Any]) -> pa.Schema:
-    """The table's, with the features as the library `datasets` wants them told."""
-    features = {name: _feature(one) for name, one in told.items()}
+def arrow_schema(table: pa.Table, entries: Mapping[str, Any]) -> pa.Schema:
+    """The table's schema, with the features as the library `datasets` expects them."""
+    features = {name: _feature(one) for name, one in entries.items()}
     return table.schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
 
 
-def _feature(told: Mapping[str, Any]) -> dict[str, Any]:
-    shape, dtype = told["shape"], told["dtype"]
+def _feature(entry: Mapping[str, Any]) -> dict[str, Any]:
+    shape, dtype = entry["shape"], entry["dtype"]
     if dtype == "image":
         return {"_type": "Image"}
     plain = {"dtype": dtype, "_type": "Value"}

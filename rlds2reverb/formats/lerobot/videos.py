@@ -37,13 +37,13 @@ _MOST_BYTES = 1 << 34
 """Of the frames of one episode."""
 
 _FORMATS = {".mp4": "mp4", ".mov": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".webm": "matroska", ".avi": "avi"}
-"""FFmpeg's names; any other would let a file name further ones."""
+"""FFmpeg's names of formats. Other formats could make FFmpeg open further files."""
 _CODECS = ("av1", "h264", "hevc", "vp8", "vp9", "mpeg4", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1")
 _REORDERED = 32
 """Frames that a codec stores, at most, before one that is shown earlier; H.264 and HEVC allow 16."""
 
 _TICKS = 10_000
-"""Of a second: times of rows behind the first one are compared by these, for a sum of seconds is not exact."""
+"""Parts of a second to which the times of rows are rounded before they are hashed: sums of seconds are not exact."""
 
 _RGB, _DEPTH = "rgb24", "gray12le"
 
@@ -88,9 +88,9 @@ class Clip:
         return found
 
     def add_to(self, digest: xxhash.xxh3_128) -> None:
-        """Adds the rows' times, and the compressed frames from the key frame before the first row to the last one.
+        """Adds the rows' times, and the compressed frames from the key frame before the first row to the last row.
 
-        Both stay as they are when videos are put behind one another.
+        Neither changes when videos are concatenated.
 
         Raises:
           BrokenEpisode: the file is missing, damaged, or of another size or codec.
@@ -141,7 +141,7 @@ def check_library() -> None:
 
 
 class NoFrame(Exception):
-    """At a row, and the nearest frame's time."""
+    """No frame is near enough to a row. Arguments: the row, and the time of the nearest frame."""
 
 
 def _format(feature: Feature, path: Path) -> str:
@@ -178,7 +178,7 @@ def _room(feature: Feature, rows: int, path: Path) -> Array:
 
 
 def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float, Any]]:
-    """(time, frame), from the key frame before the first row on."""
+    """(time, frame), starting at the key frame before the first row."""
     if not len(seconds):
         return
     _seek(container, stream, float(seconds[0]))
@@ -188,7 +188,7 @@ def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float,
 
 
 def _seek(container: Any, stream: Any, seconds: float) -> None:
-    """Goes to the key frame before that time."""
+    """Seeks to the key frame before a time."""
     container.seek(round(float(seconds) / stream.time_base) - 1, backward=True, any_frame=False, stream=stream)
 
 
@@ -198,7 +198,7 @@ def _half_a_frame(stream: Any) -> float:
 
 
 def chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float) -> Iterator[tuple[int, Any]]:
-    """(row, frame) for ascending times: of the frames until the first one that is not before a row, the nearest."""
+    """(row, frame) for ascending times: the nearest of the frames up to the first one at or after the row's time."""
     before: tuple[float, Any] | None = None
     after = next(shown, None)
     for row, wanted in enumerate(seconds):

@@ -55,10 +55,10 @@ from rlds2reverb.formats.lerobot.meta import (
     cut,
     finish,
     fps_of,
+    info_features,
     sampled_images,
     stats_of_images,
     stats_of_numbers,
-    told_features,
     write_episodes,
     write_tasks,
     written_tasks,
@@ -81,10 +81,10 @@ OPTIONS: dict[str, Parse] = {
 
 
 def open_lerobot(text: str) -> LeRobotDestination:
-    """The destination of what stands behind "lerobot:".
+    """The destination that the text after "lerobot:" names.
 
     Raises:
-      ConfigError: no path, or an option makes no sense.
+      ConfigError: the path is missing, or an option has no valid value.
     """
     people = f"lerobot:{text}"
     path, wanted = path_and_options(people, text, OPTIONS, ConfigError)
@@ -98,7 +98,7 @@ class LeRobotDestination:
     """A folder to be.
 
     Attributes:
-      name: what people call it.
+      name: for messages.
       path: the folder.
     """
 
@@ -140,7 +140,7 @@ class LeRobotDestination:
         return 1 if self._choices.last_step == KEEP else 2
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
-        """All are kept with last_step=keep; else made of the length, and of whether the last step is terminal."""
+        """Kept with last_step=keep; else from the length, and from whether the last step is terminal."""
         return {} if self._choices.last_step == KEEP else made_flags(episode)
 
     def encoder(self, content: Content) -> Encode:
@@ -148,7 +148,7 @@ class LeRobotDestination:
         return Encoder(self._plan(content))
 
     def sink(self, work: Path, content: Content, state: State | None) -> LeRobotSink:
-        """Begins to write, or goes on."""
+        """Starts to write, or continues from a state."""
         return LeRobotSink(work, self._plan(content), state)
 
     def _plan(self, content: Content) -> Plan:
@@ -160,15 +160,15 @@ class LeRobotDestination:
 
 @dataclass(frozen=True)
 class Encoded:
-    """All of an episode's rows that no other episode has a part in.
+    """The part of an episode's rows that depends on no other episode.
 
     Attributes:
       rows: how many.
-      columns: feature -> [rows], in the order of the table; without those that count over all episodes.
+      columns: feature -> [rows], in the order of the table; without those that count through the dataset.
       stats: of these.
       tasks: the task of each row, or the one of all rows.
-      metadata: what meta/episodes says beside.
-      fps: rows per second, by this episode where no option tells.
+      metadata: further columns of meta/episodes.
+      fps: rows per second, from the option or from this episode.
       losses: what is lost.
     """
 
@@ -188,7 +188,7 @@ class Encoder:
     plan: Plan
 
     def __call__(self, episode: Episode) -> Encoded:
-        """See `destinations.base.Encode`."""
+        """See `formats.destination.Encode`."""
         plan, steps = self.plan, episode.columns
         rows = len(episode) if plan.choices.last_step == KEEP else len(episode) - 1
         losses = [] if rows == len(episode) else list(_last_row_losses(steps, plan, rows))
@@ -219,7 +219,7 @@ class Encoder:
         return Encoded(rows, columns, stats, tasks, metadata, fps, tuple(losses))
 
     def _counted(self, steps: Mapping[str, Array], rows: int) -> dict[str, Array]:
-        """Columns that LeRobot has beside the features, and that begin anew with every episode."""
+        """LeRobot's own columns that start again with every episode."""
         plan = self.plan
         fps = plan.choices.fps or FPS
         return {
@@ -229,14 +229,14 @@ class Encoder:
         }
 
     def _tasks(self, episode: Episode, rows: int) -> tuple[list[str], bool]:
-        """The task of each row, or the one of all rows; and whether one was changed, as it is no UTF-8."""
+        """The task of each row, or one for all rows; and whether a text was changed because it is not UTF-8."""
         plan = self.plan
         tasks = episode.columns[plan.task][:rows] if plan.task else episode.metadata.get(plan.task_feature, b"")
         is_column = isinstance(tasks, np.ndarray) and tasks.ndim
         return as_texts(list(tasks) if is_column else [_plain(tasks)])
 
     def _metadata(self, episode: Episode) -> tuple[dict[str, Any], list[str]]:
-        """What meta/episodes says beside; and the paths of texts that were changed, as they are no UTF-8."""
+        """Metadata for meta/episodes; and the paths of texts that were changed because they are not UTF-8."""
         found: dict[str, Any] = {}
         changed = []
         for path in self.plan.metadata:
@@ -249,7 +249,7 @@ class Encoder:
 
 
 def _last_row_losses(columns: Mapping[str, Array], plan: Plan, rows: int) -> Iterator[Loss]:
-    """What the last row holds beyond the row that reading puts there (`row_behind`)."""
+    """What is lost because reading puts `row_behind` in place of the last row."""
     odd = [path for path in plan.paths if not are_equal(columns[path][rows:], row_behind(path, columns[path][:rows]))]
     if any(is_under(path, OBSERVATION) for path in odd):
         yield Loss("last_observation", LOSSES["last_observation"], OBSERVATION, LAST_ROW)
@@ -300,13 +300,13 @@ class LeRobotSink:
         self._writer: parquet.ParquetWriter | None = None
 
     def write(self, encoded: Encoded) -> Sequence[Loss]:
-        """Takes an episode."""
+        """Writes an episode."""
         self._state["fps"] = self._state["fps"] or encoded.fps
         counted = self._counted(encoded)
-        told = {**encoded.stats, **{name: stats_of_numbers(values) for name, values in counted.items()}}
+        stats = {**encoded.stats, **{name: stats_of_numbers(values) for name, values in counted.items()}}
         columns = {**encoded.columns, **{name: arrow_numbers(values) for name, values in counted.items()}}
         table = pa.table(columns)
-        self._append(table.cast(arrow_schema(table, told_features(self._plan))), encoded.rows)
+        self._append(table.cast(arrow_schema(table, info_features(self._plan))), encoded.rows)
         files = {
             "data/chunk_index": self._state["files"] // CHUNK,
             "data/file_index": self._state["files"] % CHUNK,
@@ -321,7 +321,7 @@ class LeRobotSink:
                 "dataset_from_index": first,
                 "dataset_to_index": first + encoded.rows,
                 **encoded.metadata,
-                **{f"stats/{name}/{key}": value for name, one in told.items() for key, value in one.items()},
+                **{f"stats/{name}/{key}": value for name, one in stats.items() for key, value in one.items()},
             }
         )
         self._state["episodes"] += 1
@@ -330,7 +330,7 @@ class LeRobotSink:
         return encoded.losses
 
     def sync(self) -> State:
-        """Puts all on disk: closes the file with rows, and tells its episodes."""
+        """Puts everything on disk: closes the file of rows and writes the table of its episodes."""
         self._close_file()
         if self._told:
             write_episodes(self._work, self._state["tables"], self._told)
@@ -346,7 +346,7 @@ class LeRobotSink:
         finish(self._work, self._plan, self._state)
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         if self._writer is not None:
             self._writer.close()
         if self._file is not None:
@@ -354,7 +354,7 @@ class LeRobotSink:
         self._file = self._writer = None
 
     def _counted(self, encoded: Encoded) -> dict[str, Array]:
-        """Columns that go on from the episodes before."""
+        """LeRobot's own columns that count through the whole dataset."""
         rows, first = encoded.rows, self._state["frames"]
         numbers = [self._tasks.setdefault(text, len(self._tasks)) for text in encoded.tasks]
         return {
@@ -364,7 +364,7 @@ class LeRobotSink:
         }
 
     def _append(self, table: pa.Table, count: int) -> None:
-        """One row group for an episode, as LeRobot has it; more where its images are very large."""
+        """Writes an episode as one row group, as LeRobot does, or as several if its images are very large."""
         if self._writer is None:
             path = self._work / DATA.format(*divmod(self._state["files"], CHUNK))
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,7 @@ NAMES = (
     AGENT_INDEX,
     MODULE_ID,
 )
-"""Columns that mean something here; all others are kept as they are."""
+"""Columns with a meaning for readers; all others are kept unchanged."""
 IN_ROWS = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS, TERMINATEDS, TRUNCATEDS, DONES})
 IN_METADATA = frozenset({EPS_ID, AGENT_ID, AGENT_INDEX, MODULE_ID, "type", "count"})
 
@@ -65,11 +65,11 @@ class Names:
     renamed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def of(self, name: str) -> str:
-        """What the dataset calls it."""
+        """The dataset's name."""
         return self.renamed.get(name, name)
 
     def standard(self, name: str) -> str:
-        """What RLlib calls a column of the dataset; "" for one that has a name of RLlib's and is not that column."""
+        """RLlib's name of a column of the dataset; "" if the column has a name of RLlib's but another meaning."""
         known = next((known for known, theirs in self.renamed.items() if theirs == name), name)
         return "" if known == name and name in self.renamed and self.renamed[name] != name else known
 
@@ -120,7 +120,7 @@ class DataFile:
 
     @property
     def worker(self) -> str:
-        """The number of RLlib's worker that wrote it, of whose episodes alone the ids are unique; "" where the name does not tell."""
+        """The number of the worker that wrote it, "" if unknown. Ids of episodes are unique for one worker only."""
         for name in (self.name, self.path.parent.name):
             if found := _WORKER.search(name):
                 return found[1] or found[2]
@@ -169,7 +169,7 @@ def _of(text: str) -> list[DataFile]:
 
 
 def _fixed_part(path: Path) -> Path:
-    """The folders before the first pattern."""
+    """The path up to the first folder with a pattern."""
     fixed = Path(path.anchor or ".")
     for part in path.parts[1:] if path.anchor else path.parts:
         if _PATTERN.search(part):
@@ -189,7 +189,7 @@ def _sorted(paths: object, folder: Path) -> list[Path]:
 
 
 def _file(path: Path, folder: Path | None) -> DataFile:
-    """A file that was found; it must be one, and inside the folder that it was found in."""
+    """Checks that a path is a regular file inside the folder in which it was found."""
     check_regular(path)
     if folder is not None and not stays_in(folder, path):
         raise SourceError(f"{path}: a link that leads out of the folder; name the file itself to read it")
@@ -210,13 +210,13 @@ def _members(file: DataFile) -> list[DataFile]:
     return [DataFile(file.path, JSON, name) for name in sorted(wanted, key=by_number)]
 
 
-GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2
+UNFINISHED, TERMINATED, TRUNCATED = 0, 1, 2
 ENDINGS = (b"unfinished", b"terminated", b"truncated")
 
 
 @dataclass(frozen=True, eq=False)
 class PolicyRows:
-    """Rows of one policy in a record, by what the index needs of them.
+    """Rows of one policy in a record: what the index needs to know.
 
     Attributes:
       rows: how many.
@@ -225,7 +225,7 @@ class PolicyRows:
       episodes: [rows] ids, or None where none are recorded.
       agents: [rows] ids or numbers, or None.
       t: [rows] numbers of steps, or None.
-      ended: [rows] `GOES_ON`, `TERMINATED` or `TRUNCATED`.
+      ended: [rows] `UNFINISHED`, `TERMINATED` or `TRUNCATED`.
       columns: names of those that have a value per row.
       rewards: [rows] or None; to tell rows that were written twice.
       ends: the first observation and the last next one, as text; "" where that is not needed.
@@ -252,7 +252,7 @@ class PolicyRows:
         """Where one episode's rows follow one another: (start, stop)."""
         if self.rows == 0:
             return []
-        changes = self.ended[:-1] != GOES_ON
+        changes = self.ended[:-1] != UNFINISHED
         for ids in (self.episodes, self.agents, self.modules):
             if ids is not None:
                 changes = changes | (ids[1:] != ids[:-1])
@@ -368,7 +368,7 @@ def _check(name: str, values: Any, rows: int) -> None:
 
 _NOT_RECORDED = -1
 _LOOKED_AT = 64
-"""Of the unfinished episodes of one id, how many are looked at; a bound for files in which all is one id."""
+"""How many unfinished episodes of one id are searched; bounds the time if a file has one id only."""
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,7 @@ class RecordPlace:
 
 @dataclass(frozen=True)
 class FoundRows:
-    """A part of a record, and whose it is."""
+    """A part of a record, and where it is."""
 
     place: RecordPlace
     file: DataFile
@@ -400,7 +400,7 @@ class Piece:
 
 @dataclass
 class _Chain:
-    """Pieces that go on from one another."""
+    """Pieces that continue one another."""
 
     number: int
     first_t: int
@@ -408,9 +408,9 @@ class _Chain:
     ended: int
     is_multi_agent: bool
 
-    def goes_on_at(self, t: int) -> bool:
-        """Whether a piece that begins at `t` may be the next."""
-        if self.ended != GOES_ON:
+    def continues_at(self, t: int) -> bool:
+        """Whether a piece that begins at `t` may continue this chain."""
+        if self.ended != UNFINISHED:
             return False
         if t == _NOT_RECORDED or self.last_t == _NOT_RECORDED:
             return t == self.last_t
@@ -429,7 +429,7 @@ class Index:
         self._ids: list[tuple[str, str, str]] = []
 
     def add(self, found: FoundRows) -> None:
-        """Takes the pieces of a part."""
+        """Adds the pieces of a part."""
         part = found.part
         for start, stop in part.runs():
             t = _NOT_RECORDED if part.t is None else int(part.t[start])
@@ -451,16 +451,16 @@ class Index:
     def _chain_for(self, key: tuple[str, ...], t: int, is_multi_agent: bool) -> _Chain:
         chains = self._open.setdefault(key, [])
         for chain in reversed(chains[-_LOOKED_AT:]):
-            if chain.goes_on_at(t):
+            if chain.continues_at(t):
                 return chain
-        chain = _Chain(len(self._chains), t, t, GOES_ON, is_multi_agent)
+        chain = _Chain(len(self._chains), t, t, UNFINISHED, is_multi_agent)
         chains.append(chain)
         self._chains.append(chain)
         self._ids.append((key[0], key[1], key[2]))
         return chain
 
     def close(self) -> None:
-        """Joins what stood in the files in another order, and numbers the episodes by their first piece."""
+        """Joins pieces that the files have in another order, and numbers the episodes by their first piece."""
         into = np.arange(len(self._chains))
         for chains in self._open.values():
             if len(chains) > 1:
@@ -487,7 +487,7 @@ class Index:
                 (
                     head
                     for head in heads[-_LOOKED_AT:]
-                    if chain.first_t != _NOT_RECORDED and head.goes_on_at(chain.first_t)
+                    if chain.first_t != _NOT_RECORDED and head.continues_at(chain.first_t)
                 ),
                 None,
             )
@@ -520,17 +520,17 @@ class Index:
         return self._chains[number].first_t
 
     def has_sure_seams(self, number: int) -> bool:
-        """Whether step numbers prove that nothing is missing between its pieces."""
+        """Whether step numbers prove that no steps are missing between its pieces."""
         chain = self._chains[number]
         return chain.first_t != _NOT_RECORDED and not chain.is_multi_agent
 
     def ended(self, number: int) -> int:
-        """How it ends: `GOES_ON`, `TERMINATED` or `TRUNCATED`."""
+        """Its end: `UNFINISHED`, `TERMINATED` or `TRUNCATED`."""
         return self._chains[number].ended
 
 
 def _names(ids: list[tuple[str, str, str]], first: list[int]) -> Iterator[str]:
-    """A name for each episode: its id, policy and agent; where it begins, if that is late; a number where that name is taken."""
+    """A name for each episode: id, policy, agent, the first step if it is late, and a number if the name is taken."""
     seen: dict[str, int] = {}
     taken: set[str] = set()
     for (episode, policy, agent), t in zip(ids, first):

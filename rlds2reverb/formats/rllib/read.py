@@ -3,7 +3,7 @@
 | recorded | RLDS |
 | --- | --- |
 | `obs` [T], and the last `new_obs` | observation, T + 1 rows |
-| `obs` [T] alone | see `alignment`: `last_step` |
+| `obs` [T] alone | see `formats.rows`: `last_step` |
 | `actions`, `rewards` | action, reward |
 | `terminateds`, or `dones` | is_terminal |
 | what has a value per step | a step column of that name; `infos` as text |
@@ -27,7 +27,6 @@ from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings,
 from rlds2reverb.formats.rllib.index import (
     ACTIONS,
     ENDINGS,
-    GOES_ON,
     IN_METADATA,
     IN_ROWS,
     INFOS,
@@ -38,6 +37,7 @@ from rlds2reverb.formats.rllib.index import (
     REWARDS,
     TERMINATED,
     TRUNCATED,
+    UNFINISHED,
     Index,
     Names,
     Piece,
@@ -63,7 +63,7 @@ OPTIONS: dict[str, Parse] = {
 
 
 def open_rllib(text: str) -> Source:
-    """Opens what stands behind "rllib:".
+    """Opens RLlib's data by the text after "rllib:".
 
     Raises:
       SourceError: no such files, they are damaged or none of RLlib's, or an option makes no sense.
@@ -99,7 +99,7 @@ class RllibRecordings(Recordings):
     Args:
       store: its files.
       name: for messages.
-      last_step: "repeat" or "mark", where the last next observation is not recorded; see `alignment`.
+      last_step: "repeat" or "mark", where the last next observation is not recorded; see `formats.rows`.
       keeps_others: whether columns that RLDS does not know become step columns.
     """
 
@@ -117,7 +117,7 @@ class RllibRecordings(Recordings):
         self._spec = self._found_spec(_others(self._columns) if keeps_others else [])
 
     def _indexed(self, keeps_others: bool) -> frozenset[str]:
-        """Finds every piece; the columns that all records have, and the rewards if any has them."""
+        """Indexes every piece. Returns the columns that all records have, and the rewards if any record has them."""
         for found in self._store.scan(lambda name: name in _ASKED_FOR or (keeps_others and _is_other(name))):
             columns = found.part.columns
             if not found.part.rows:
@@ -145,10 +145,10 @@ class RllibRecordings(Recordings):
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What was left out, and how what is missing was filled."""
-        return tuple(self._remarks())
+        """What was left out, and how missing values were filled."""
+        return tuple(self._notices())
 
-    def _remarks(self) -> Iterator[Notice]:
+    def _notices(self) -> Iterator[Notice]:
         troubles, index = self._store.troubles, self._index
         if troubles.corrupt:
             named = shortened("; ".join(troubles.named))
@@ -162,7 +162,7 @@ class RllibRecordings(Recordings):
         if late := sum(index.first_t(number) > 0 and index.has_sure_seams(number) for number in range(len(index))):
             text = f"{counted(late, 'episode')} begin after step 0; their first row is is_first all the same, and metadata t tells the step"
             yield Notice("late_start", text, late)
-        if open_ends := sum(index.ended(number) == GOES_ON for number in range(len(index))):
+        if open_ends := sum(index.ended(number) == UNFINISHED for number in range(len(index))):
             text = f"{counted(open_ends, 'episode')} without an end, which are read as truncated there; metadata ending is unfinished"
             yield Notice("no_end", text, open_ends)
         if self._without_next:
@@ -177,11 +177,11 @@ class RllibRecordings(Recordings):
             yield Notice("left_out", text, lacking, name)
 
     def spec(self) -> Nest:
-        """That of the first episode that can be read; the others are held to it."""
+        """The spec of the first readable episode; all other episodes must match it."""
         return nested(self._spec, self.name)
 
     def metadata_spec(self) -> Nest:
-        """Ids and the ending as text; `t` where it is recorded."""
+        """Ids and the ending as text; `t` if it is recorded."""
         text = ArraySpec((), np.dtype(object))
         spec = dict.fromkeys(("episode_id", "policy_id", "agent_id", "ending"), text)
         return {**spec, "t": ArraySpec((), np.dtype(np.int64))} if self._index.has_t else spec
@@ -219,7 +219,7 @@ class RllibRecordings(Recordings):
         return rows.episode(pieces, self._index.ended(number) == TERMINATED, others)
 
     def _found_spec(self, others: Sequence[str]) -> dict[str, ArraySpec]:
-        """The spec of the first episode that can be read; sets which other columns are columns."""
+        """The spec of the first readable episode. Sets which further columns are read."""
         why = "no episode"
         with closing(self._reader(others)) as reader:
             rows = EpisodePieces(reader, self._columns, self._last_step)
@@ -236,7 +236,7 @@ class RllibRecordings(Recordings):
         raise SourceError(f"{self.name}: none of the first episodes can be read: {why}")
 
     def _compared(self, rows: EpisodePieces, number: int) -> int:
-        """How many next observations of an episode are not its observations."""
+        """How many next observations of an episode differ from the observations that follow."""
         try:
             return rows.differing(list(self._index.pieces(number))) if NEXT_OBS in self._columns else 0
         except BrokenEpisode:
@@ -250,7 +250,7 @@ class RllibRecordings(Recordings):
         return True
 
     def _held(self, columns: dict[str, Array]) -> dict[str, Array]:
-        """The columns, held to the spec: whole numbers of JSON where others have a point get one."""
+        """Checks the columns against the spec. Whole numbers of JSON become floats if the spec says so."""
         for path, wanted in self._spec.items():
             if path not in columns:
                 raise BrokenEpisode(path, "is missing; other episodes have it")
@@ -269,12 +269,12 @@ class RllibRecordings(Recordings):
 
 
 def _is_other(name: str) -> bool:
-    """Whether RLDS does not know a column, and nothing else has its name."""
+    """Whether a column is none of RLDS' and its name is free."""
     return name not in _TAKEN and "/" not in name
 
 
 def _others(columns: Set[str]) -> list[str]:
-    """Columns that RLDS does not know, and whose names nothing else has."""
+    """Columns that are none of RLDS' and whose names are free."""
     return sorted(filter(_is_other, columns))
 
 
@@ -287,17 +287,17 @@ class EpisodePieces:
     Args:
       reader: of the columns.
       available: names of columns that every record has.
-      last_step: see `alignment`.
+      last_step: see `formats.rows`.
     """
 
     def __init__(self, reader: Reader, available: frozenset[str], last_step: str) -> None:
         self._reader, self._available, self._last_step = reader, available, last_step
 
     def check_seams(self, pieces: list[Piece]) -> None:
-        """Refuses an episode in which a piece begins with another observation than the one before it led to.
+        """Refuses an episode with missing steps: each piece must begin with the observation that the piece before led to.
 
         Raises:
-          BrokenEpisode: that, or a column cannot be read.
+          BrokenEpisode: steps are missing, or a column cannot be read.
         """
         for before, after in pairwise(pieces):
             ends, begins = self._last([before]), self._column(after, OBS)
@@ -343,7 +343,7 @@ class EpisodePieces:
         return steps(observation, action, reward, is_terminal, further)
 
     def _last(self, pieces: list[Piece], name: str = NEXT_OBS) -> dict[str, Array] | None:
-        """The observation after the last step, or what goes with it; None where it is not recorded."""
+        """The observation after the last step, or another column there; None if it is not recorded."""
         try:
             found = self._checked(pieces[-1], name)
         except LookupError:
@@ -357,7 +357,7 @@ class EpisodePieces:
             raise BrokenEpisode(_path(name), f'no column "{name}" in {error.args[0]}') from error
 
     def _checked(self, piece: Piece, name: str) -> Leaves:
-        """A column of the record of a piece, which has that many rows unless the file is another one by now."""
+        """A column of a piece's record, with at least as many rows as the piece needs."""
         try:
             found = self._reader.column(piece.place, name)
         except BrokenEpisode as broken:
@@ -367,7 +367,7 @@ class EpisodePieces:
         return found
 
     def differing(self, pieces: list[Piece]) -> int:
-        """How many next observations are not the observations of the steps that follow.
+        """How many next observations differ from the observations of the steps that follow.
 
         Raises:
           BrokenEpisode: a column cannot be read, or its pieces do not go together.
@@ -392,7 +392,7 @@ def _same(one: Array | None, other: Array) -> bool:
 
 
 def _path(name: str) -> str:
-    """The RLDS column of one of RLlib's."""
+    """The RLDS column of a column of RLlib."""
     return _FIELDS.get(name, name)
 
 
@@ -408,7 +408,7 @@ def _concatenated(name: str, parts: list[Array]) -> Array:
 
 
 def _alike(name: str, parts: list[Array]) -> list[Array]:
-    """Parts of one dtype: whole numbers of JSON, whose point is not written, become the floats that the others are."""
+    """The parts in one dtype: JSON writes some floats without a point, so whole numbers become floats if other parts are."""
     dtypes = {part.dtype for part in parts}
     if len(dtypes) == 1:
         return parts

@@ -83,7 +83,7 @@ Columns = dict[tuple[int, str], Leaves | BrokenEpisode]
 
 @dataclass
 class Troubles:
-    """Records that were left out."""
+    """Records that were left out, and why."""
 
     empty: int = 0
     corrupt: int = 0
@@ -91,7 +91,7 @@ class Troubles:
     repeated: int = 0
 
     def add(self, where: str, why: str) -> None:
-        """Counts one that is corrupt; the first few are named."""
+        """Counts a corrupt record; the first few are named."""
         self.corrupt += 1
         if len(self.named) < _NAMED:
             self.named.append(f"{where}: {why}")
@@ -114,7 +114,7 @@ class Store(ABC):
         return without_repeated(self._scan(wanted), self.troubles)
 
     def check(self) -> None:
-        """Raises `SourceError` when a file is another by now than the one that was opened."""
+        """Raises `SourceError` if a file has changed since it was opened."""
         for path, stamp in self._stamps.items():
             if _stamp(path) != stamp:
                 raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
@@ -129,7 +129,7 @@ class Store(ABC):
 
 
 class Reader(ABC):
-    """Columns by place. Keeps those of the records that were read last, within a bound of bytes."""
+    """Reads columns by place. Keeps those of the latest records, up to a number of bytes."""
 
     def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str]) -> None:
         self._files, self._settings, self._wanted = files, settings, wanted
@@ -139,8 +139,8 @@ class Reader(ABC):
         """All rows of a column of a part.
 
         Raises:
-          LookupError: the record has no such column; with the place.
-          BrokenEpisode: the record cannot be read any more, or the column is no column.
+          LookupError: the record has no such column; its argument is the place.
+          BrokenEpisode: the record can no longer be read, or the value is not a column.
         """
         record, part = self._split(place)
         found = self._cache.get(record, lambda: self._columns(place)).get((part, name))
@@ -151,7 +151,7 @@ class Reader(ABC):
         return found
 
     def _split(self, place: RecordPlace) -> tuple[tuple[int, ...], int]:
-        """What tells the record from others, and the number of the part in it."""
+        """The key of the record, and the number of the part in it."""
         return (place.file, place.at), place.part
 
     @abstractmethod
@@ -160,7 +160,7 @@ class Reader(ABC):
 
     @abstractmethod
     def _where(self, place: RecordPlace) -> str:
-        """What messages call the record."""
+        """The record's place, for messages."""
 
     @abstractmethod
     def close(self) -> None:
@@ -168,12 +168,12 @@ class Reader(ABC):
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What changes when a file is written anew; () for one that is not there."""
+    """What changes when a file is rewritten; () if there is no file."""
     try:
-        told = path.stat()
+        found = path.stat()
     except OSError:
         return ()
-    return told.st_ino, told.st_size, told.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def size_of(columns: Columns) -> int:
@@ -193,7 +193,7 @@ def _bytes(leaves: Any) -> int:
 
 
 def without_repeated(found: Iterator[FoundRows], troubles: Troubles) -> Iterator[FoundRows]:
-    """What is found, without a writing that the next one of the same worker begins with; its rows are counted."""
+    """The rows found, without writings that the next one of the same worker repeats; counts the rows left out."""
     held: list[FoundRows] = []
     for run, parts in groupby(found, lambda one: one.file.run):
         if run is None:
@@ -225,7 +225,7 @@ def _begins_with(now: list[FoundRows], before: list[FoundRows]) -> bool:
 
 
 def _story(found: list[FoundRows]) -> list[Array]:
-    """What happened in the rows: whose they are, rewards, ends."""
+    """Ids, ends and rewards of the rows."""
     parts = [one.part for one in found if one.part.rows]
     return [
         np.concatenate([_ids(one) for one in parts]),
@@ -316,7 +316,7 @@ def parts(record: Any, settings: Settings, where: str, tells_ends: bool = False)
       record: parsed JSON.
       settings: how it is read.
       where: the file and the place; for messages.
-      tells_ends: whether rewards, and the observations at both ends, are told.
+      tells_ends: whether rewards and the observations at both ends are kept.
 
     Raises:
       BrokenEpisode: it is no record of RLlib.
@@ -371,7 +371,7 @@ def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str
 
 
 def _batches(record: Any, names: Names) -> list[tuple[str, Raw, bool]]:
-    """Policy, columns, and whether there are other agents, of each batch of a record."""
+    """For each batch of a record: policy, columns, and whether the record may have other agents."""
     kind = record.get("type") if isinstance(record, dict) else None
     if isinstance(kind, list):  # Ray Data writes it once per row
         kind = kind[0] if kind else None
@@ -423,7 +423,7 @@ class JsonLines(Store):
                     yield FoundRows(RecordPlace(number, at, place), file, part)
 
     def _keep(self, record: Any, number: int, at: int, found: list[PolicyRows], wanted: Wanted) -> None:
-        """Keeps the columns of a record; the first that does not fit is the end of it."""
+        """Keeps the columns of a record; stops at the first record that does not fit."""
         names = frozenset(filter(wanted, frozenset(NAMES).union(*(part.columns for part in found))))
         columns = converted(record, self.settings, _line_at(self._files[number], at), names)
         self._left -= size_of(columns)
@@ -436,7 +436,7 @@ class JsonLines(Store):
 
 
 class JsonReader(Reader):
-    """Columns of records in JSON lines. Keeps the files of late open."""
+    """Columns of records in JSON lines. Keeps the latest files open."""
 
     def __init__(
         self,

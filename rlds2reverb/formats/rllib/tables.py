@@ -31,7 +31,6 @@ from rlds2reverb.formats.rllib.index import (
     AGENT_INDEX,
     DONES,
     EPS_ID,
-    GOES_ON,
     INFOS,
     MODULE_ID,
     NEXT_INFOS,
@@ -42,6 +41,7 @@ from rlds2reverb.formats.rllib.index import (
     TERMINATEDS,
     TRUNCATED,
     TRUNCATEDS,
+    UNFINISHED,
     DataFile,
     FoundRows,
     PolicyRows,
@@ -87,7 +87,7 @@ def open_tables(files: list[DataFile], settings: Settings) -> Store:
 
 
 def _first_schema(files: list[DataFile]) -> pa.Schema:
-    """That of the first file that can be read; others are counted as they are scanned."""
+    """The schema of the first readable file. Unreadable files are counted by the scan."""
     why: SourceError | None = None
     with closing(ParquetFiles(files)) as parquet:
         for number in range(min(len(files), _TRIED)):
@@ -177,7 +177,7 @@ class StepReader(_TableReader):
 
 
 def _key_values(table: pa.Table, column: str | None) -> Array | None:
-    """A column of ids, numbers or flags; None where there is none or nothing in it."""
+    """A column of ids, numbers or flags; None if it is missing or empty."""
     if column is None:
         return None
     values = table[column]
@@ -227,8 +227,8 @@ class RecordTables(Store):
     def _rows(self, parquet: ParquetFiles, number: int) -> Iterator[tuple[int, int, str]]:
         file = self._files[number]
         try:
-            told = parquet.opened(number).metadata
-            sizes = [told.row_group(group).num_rows for group in range(told.num_row_groups)]
+            about = parquet.opened(number).metadata
+            sizes = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
         except (SourceError, *ERRORS) as error:
             self.troubles.add(str(file), line_of(error))
             return
@@ -331,7 +331,7 @@ def _cell(field: pa.Field, column: Any, plain: str, depth: int) -> Any:
 
 
 def _cell_values(field: pa.Field, column: Any, depth: int) -> Any:
-    """Values that follow one another: an array, a dict of such, or a list where they make none."""
+    """A sequence of values: an array, a dict of arrays, or a list if they make no array."""
     stored = _stored(column)
     if pa.types.is_struct(stored.type) and not is_tensor(field) and not stored.null_count and depth <= _DEEPEST:
         return {part.name: _cell_values(part, values, depth + 1) for part, values in zip(stored.type, stored.flatten())}
@@ -479,7 +479,7 @@ def dense(field: pa.Field, column: Any) -> Array:
 
 
 def _texts(array: Array, name: str, converter: Converter) -> Leaves:
-    """Texts, or what is packed in them."""
+    """Texts, unpacked if they are packed values."""
     values = [one.decode("ascii", "replace") if isinstance(one, bytes) else one for one in array.ravel().tolist()[:1]]
     if array.ndim == 1 and values and is_packed(values[0]):
         return converter.leaves(
@@ -493,15 +493,15 @@ def _texts(array: Array, name: str, converter: Converter) -> Leaves:
 
 
 def _extension(field: pa.Field) -> tuple[str, tuple[int, ...] | None]:
-    """The name of a field's extension type, "" for none, and the shape of its tensors."""
+    """The name of a field's extension type ("" for none), and the shape of its tensors."""
     if isinstance(field.type, pa.BaseExtensionType):
         shape = getattr(field.type, "shape", None)
         return field.type.extension_name, None if shape is None else tuple(shape)
-    told = field.metadata or {}
-    kind = told.get(_NAME, b"").decode("utf-8", "replace")
+    about = field.metadata or {}
+    kind = about.get(_NAME, b"").decode("utf-8", "replace")
     if "arrow_tensor" not in kind:
         return kind, None
-    shape = json.loads(told.get(_SHAPE, b"null"))
+    shape = json.loads(about.get(_SHAPE, b"null"))
     if isinstance(shape, dict):
         shape = shape.get("shape")
     if not isinstance(shape, list) or not all(isinstance(size, int) and size >= 0 for size in shape):
@@ -510,7 +510,7 @@ def _extension(field: pa.Field) -> tuple[str, tuple[int, ...] | None]:
 
 
 def _of_one_shape(column: Any) -> Any:
-    """Tensors whose shapes may differ, where they do not: nested lists of their one shape."""
+    """Tensors of variable shape whose shapes are equal, as nested lists."""
     shapes = _dense(column.field("shape"))
     if len(shapes) and (shapes != shapes[0]).any():
         raise ValueError("rows of different shapes")
@@ -589,7 +589,7 @@ def state_of(data: bytes) -> State:
 
 
 def _decoded(value: dict[Any, Any]) -> Any:
-    """What msgpack-numpy wrote of an array or a number."""
+    """Decodes what msgpack-numpy writes for arrays and numbers."""
     if b"complex" in value and b"data" in value:
         return complex(value[b"data"])
     if b"nd" not in value:
@@ -610,7 +610,7 @@ def episode_part(state: State) -> PolicyRows:
       BrokenEpisode: a field of it is not what it should be.
     """
     try:
-        rows, t, ending = _length(state), int(state["t_started"]), GOES_ON
+        rows, t, ending = _length(state), int(state["t_started"]), UNFINISHED
         if not 0 <= t < _LATEST:
             raise ValueError(f"t_started is {t:,}")
         if state.get("is_terminated"):
@@ -621,7 +621,7 @@ def episode_part(state: State) -> PolicyRows:
         rewards = _rewards(state, rows)
     except (*_ERRORS, AttributeError) as error:
         raise BrokenEpisode("", f"an episode that is none: {type(error).__name__}: {error}") from error
-    ended = np.full(rows, GOES_ON, np.uint8)
+    ended = np.full(rows, UNFINISHED, np.uint8)
     ended[-1:] = ending
     agent = state.get("agent_id")
     columns = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS, INFOS, *outputs})
@@ -677,14 +677,14 @@ def _column(converter: Converter, name: str, buffer: Any, rows: int) -> Leaves |
 
 
 def _infos(state: State, rows: int) -> Array:
-    """The infos of all observations, as text; empty ones where they are not recorded."""
+    """The infos of all observations, as text; "" if they are not recorded."""
     buffer = state.get("infos")
     found = list(_after_lookback(buffer)) if isinstance(buffer, dict) else []
     return texts(found if len(found) == rows + 1 else [None] * (rows + 1))
 
 
 def _after_lookback(buffer: Any) -> Any:
-    """What a buffer holds of the episode itself, not of the steps before."""
+    """The part of a buffer that belongs to the episode, without the steps before it."""
     lookback, data = buffer["lookback"], buffer["data"]
     if not isinstance(lookback, int) or lookback < 0:
         raise ValueError(f"a lookback of {lookback!r}")

@@ -80,13 +80,13 @@ class Converter:
             found[path] = self._column(name, value, is_packed_value)
 
     def unpack(self, name: str, value: Any) -> Any:
-        """What a text stands for, that is to say, packs."""
+        """The value that a text packs."""
         if not is_packed(value):
             raise self._broken(name, f"a text that is no packed value: {str(value)[:60]!r}")
         return unpacked(value, self._where, name)
 
     def _is_tuple(self, value: Any, rows: int) -> bool:
-        """Whether a list has columns, not rows."""
+        """Whether a list holds columns instead of rows."""
         return (
             isinstance(value, list)
             and len(value) != rows
@@ -98,7 +98,7 @@ class Converter:
         )
 
     def _turned(self, name: str, values: Sequence[Any]) -> Any:
-        """Rows of nests as one nest of columns."""
+        """Turns rows of nests into one nest of columns."""
         first = values[0]
         if isinstance(first, dict):
             if any(not isinstance(one, dict) or one.keys() != first.keys() for one in values):
@@ -133,7 +133,7 @@ class Converter:
 
 
 def texts(values: Sequence[Any]) -> Array:
-    """A column of texts as `bytes`; what is none is written as JSON, or as Python writes it where JSON cannot, and nothing (None, {}) as an empty text."""
+    """A column of texts as `bytes`. Other values are written as JSON, or as Python writes them if JSON cannot; None and {} as empty texts."""
     column = np.empty(len(values), object)
     for number, value in enumerate(values):
         column[number] = value if isinstance(value, bytes) else _text(value).encode("utf-8", "surrogatepass")
@@ -160,7 +160,7 @@ def _plain(value: Any) -> Any:
 
 
 PACKED = b"BCJNG"
-"""Stands in a line that holds a packed value, however JSON has it."""
+"""Occurs in every line that holds a packed value."""
 _STARTS = ("BCJNG", "b'BCJNG", 'b"BCJNG')
 _LARGEST = 1 << 31
 """Bytes that a packed value may have; RLlib's files are of 64 MiB."""
@@ -175,7 +175,7 @@ def is_packed(text: Any) -> bool:
 
 
 def unpacked(text: str, where: str, path: str) -> Any:
-    """What was packed.
+    """Unpacks a value.
 
     Args:
       text: as in the file.
@@ -205,13 +205,13 @@ def _decoded(text: str) -> bytes:
 
 
 def _check_size(frame: bytes) -> None:
-    """Refuses a frame that would not fit, before anything is asked for."""
+    """Refuses a frame that is too large, before memory is allocated."""
     bound = len(frame) * _BOUND_OF_LZ4
     if len(frame) >= _HEADER and frame[4] & _HAS_SIZE:
-        (told,) = struct.unpack_from("<Q", frame, 6)
-        if told > bound:
-            raise ValueError(f"{told:,} bytes are told, which {len(frame):,} cannot hold")
-        bound = told
+        (size,) = struct.unpack_from("<Q", frame, 6)
+        if size > bound:
+            raise ValueError(f"{size:,} bytes are told, which {len(frame):,} cannot hold")
+        bound = size
     if bound > _LARGEST:
         raise ValueError(f"{bound:,} bytes; expected at most {_LARGEST:,}")
 

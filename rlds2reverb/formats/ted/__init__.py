@@ -1,9 +1,18 @@
-"""TorchRL's replay buffers, written without torch: `ted:PATH[?OPTIONS]`.
+"""TorchRL's replay buffers as `ReplayBuffer.dumps` writes them, read and written without torch.
 
-`layout=h5` (or a path that ends in ".h5") is what TorchRL's H5StorageCheckpointer writes, `layout=memmap` what `ReplayBuffer.dumps`
-writes of a LazyMemmapStorage. A step's row: see `layout`.
+| chapter | from | to |
+| --- | --- | --- |
+| `keys` | TED's keys | the keys that options ask for |
+| `folders` | `meta.json`, `storage_metadata.json` | leaves: files of known dtype and shape |
+| `trajectories`, `h5` | leaves, trajectory ids, end flags | the rows of one trajectory |
+| `read` | these rows | RLDS' columns: the source `ted:PATH[?OPTIONS]` |
+| `write` | episodes | the destination `ted:PATH[?OPTIONS]` |
 
-Importing this loads nothing.
+`layout=h5` (or a path that ends in ".h5") writes what TorchRL's H5StorageCheckpointer writes, `layout=memmap` what `ReplayBuffer.dumps`
+writes of a LazyMemmapStorage. Importing this module loads no other.
+
+Sources of the layout: torchrl/data/replay_buffers (checkpointers.py, utils.py, storages), tensordict (base.py, _td.py, tensorclass.py,
+persistent.py), versions 0.14; probed with files that they wrote.
 """
 
 LOSSES = {
@@ -20,18 +29,3 @@ LOSSES = {
     "last_discount": "the last row of an episode has no step in TED: its discount is left out, and it is not what its end says",
 }
 """Code -> what the format cannot hold."""
-
-
-# TorchRL's replay buffers as they are dumped: memory-mapped TensorDicts, their Flat, Nested and H5 forms, PyTrees. Read without torch.
-#
-# | module | from | to |
-# | --- | --- | --- |
-# | `locate` | a path | which files a buffer has, and how they are laid out |
-# | `folders`, `pytrees` | `meta.json`, `storage_metadata.json` | leaves: files of known dtype and shape |
-# | `keys` | TED's keys | the ones that options ask for |
-# | `bounds` | trajectory ids or end flags | where trajectories begin and end |
-# | `ring`, `flat`, `h5` | leaves | the rows of one trajectory |
-# | `roles`, `recordings` | these rows | RLDS' columns |
-#
-# Sources of the layout: torchrl/data/replay_buffers (checkpointers.py, utils.py, storages), tensordict (base.py, _td.py, tensorclass.py,
-# persistent.py), versions 0.14; probed with files that they wrote.

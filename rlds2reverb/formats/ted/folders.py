@@ -64,7 +64,7 @@ class PerRow:
 
 
 def read_folder(path: Path) -> Folder:
-    """A TensorDict, and all that is nested in it.
+    """Reads a TensorDict and everything nested in it.
 
     Raises:
       SourceError: it is damaged, leads out of the folder, or a file is not as long as `meta.json` says.
@@ -150,7 +150,7 @@ class _Reader:
         return FileLeaf(file, dtype, (found // row_bytes, *row), stamp)
 
     def other(self, path: Path) -> tuple[Any, bool]:
-        """A value that is no tensor, and whether there is one."""
+        """A value that is not a tensor, and whether the folder is one."""
         meta = self.meta(path)
         kind = str(meta.get("_type", ""))
         if "NonTensorStack" in kind:
@@ -172,7 +172,7 @@ class _Reader:
         return found.get("data", found) if isinstance(found, dict) and name.startswith("other") else found
 
     def stack(self, path: Path, meta: Mapping[str, Any], depth: int) -> Folder:
-        """A lazy stack, its parts put together; they must be alike."""
+        """A lazy stack with its parts stacked; all parts must have the same layout."""
         parts: list[Folder] = []
         while (path / str(len(parts)) / META).is_file() and len(parts) < _MOST_PARTS:
             parts.append(self.folder(self.inside(path, str(len(parts))), depth + 1))
@@ -296,10 +296,10 @@ def sized_leaf(path: Path, dtype: Any, shape: Any) -> FileLeaf:
 
 @contextmanager
 def unchanged(leaves: Iterable[Leaf]) -> Iterator[None]:
-    """For as long as leaves are read.
+    """Checks, before and after the body, that no file of the leaves has changed.
 
     Raises:
-      SourceError: a file of them was written anew since it was first looked at; before, or in the end.
+      SourceError: a file has changed since it was opened.
     """
     files = [leaf for leaf in leaves if isinstance(leaf, FileLeaf)]
     _check_stamps(files)
@@ -314,7 +314,7 @@ def _check_stamps(files: Iterable[FileLeaf]) -> None:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """That of a regular file.
+    """The stamp of a regular file.
 
     Raises:
       SourceError: it is missing, or no regular file.

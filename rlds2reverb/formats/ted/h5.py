@@ -130,7 +130,7 @@ class H5Trajectories:
         )
 
     def _parted(self, file: h5py.File, groups: list[str]) -> tuple[list[_Segment], list[Notice]]:
-        """The trajectories of groups, and what is to be said of those that ids part."""
+        """The trajectories of groups, and notices about those that ids divide."""
         if not self.id_key:
             return [_Segment(group) for group in groups], []
         segments: list[_Segment] = []
@@ -139,7 +139,7 @@ class H5Trajectories:
             try:
                 ids = _H5Rows(self, file).ids(_Segment(group)).reshape(-1)
             except BrokenEpisode:
-                segments.append(_Segment(group))  # told when the episode is read
+                segments.append(_Segment(group))  # reading the episode will raise
                 continue
             if not len(ids):
                 segments.append(_Segment(group))
@@ -155,7 +155,7 @@ class H5Trajectories:
         return segments, final_lost(lost, empty)
 
     def _valid(self, file: h5py.File, groups: list[str], form: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        """Groups of what was recorded, and those where recording stopped."""
+        """The recorded groups, and those at which recording stopped."""
         sizes, shift, is_full = _told(self._path, form)
         if sizes[0] <= 0 or (is_full and len(sizes) == 1):
             self._begins = groups[:1]
@@ -199,13 +199,13 @@ class H5Trajectories:
         return open_ends
 
     def _without(
-        self, is_incomplete: Callable[[_Segment], bool], told: Callable[[int, bool], list[Notice]]
+        self, is_incomplete: Callable[[_Segment], bool], notices_of: Callable[[int, bool], list[Notice]]
     ) -> list[Notice]:
-        """Leaves incomplete trajectories out where that is asked for."""
+        """Drops incomplete trajectories if the options say so."""
         drop, count = self._options.drop_incomplete, sum(map(is_incomplete, self.segments))
         if drop:
             self.segments = [one for one in self.segments if not is_incomplete(one)]
-        return told(count, drop)
+        return notices_of(count, drop)
 
     def observations(self, one: _Segment) -> list[tuple[str, slice]]:
         """The groups and the rows of them that hold a trajectory's observations: all of its own, as a rule.
@@ -289,7 +289,7 @@ def _next(key: str) -> str:
 
 
 def _told(path: Path, form: Mapping[str, Any]) -> tuple[list[int], int, bool]:
-    """The storage's shape ([0] where it is not told), the row behind the one written last, and whether it is full."""
+    """The storage's shape ([0] if unknown), the row after the one written last, and whether it is full."""
     sizes, shift = np.atleast_1d(form.get("_storage_shape", 0)), form.get("shift", 0)
     if sizes.dtype.kind not in "iu" or sizes.ndim != 1 or type(shift) is not int or not len(sizes):
         raise SourceError(f"{path}: _storage_shape, shift: expected numbers of rows")
@@ -297,7 +297,7 @@ def _told(path: Path, form: Mapping[str, Any]) -> tuple[list[int], int, bool]:
 
 
 def _plain(file: h5py.File, name: str) -> Any:
-    """A number, a few of them, or text."""
+    """A number, a few numbers, or text."""
     found = hdf5.found(file, name)
     if isinstance(found, h5py.Dataset) and found.shape:
         if found.size > _MOST_SIZES:

@@ -40,7 +40,7 @@ class TedOptions:
       buffer: which one of an ensemble; None for all.
       done_is_terminal: what `done` means where neither `terminated` nor `truncated` is recorded; None leaves it open.
       holds_trajectories: whether each item of the storage is a trajectory [T]; None where its files tell.
-      last_step: of data without `next`, see `alignment`.
+      last_step: of data without `next`, see `formats.rows`.
       names: what to take a key for -> the keys.
     """
 
@@ -64,7 +64,7 @@ def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str
     """Keys under the names that options ask for.
 
     Args:
-      where: what messages call the data.
+      where: the data, for messages.
       held: key -> anything.
       names: new key -> the old ones; with several, each goes below the new one.
 
@@ -95,7 +95,7 @@ def id_key(where: str, trajectories: str, held: Collection[str]) -> str:
     """The key whose values part trajectories; "" where end flags do, or each row is one.
 
     Args:
-      where: what messages call the data.
+      where: the data, for messages.
       trajectories: see `TedOptions`.
       held: the keys that are there.
 

@@ -110,7 +110,7 @@ _FIELDS = {"incomplete": "drop_incomplete", "done_means": "done_is_terminal", "i
 
 
 def open_ted(text: str) -> Source:
-    """Opens what stands behind "ted:".
+    """Opens TorchRL's buffers by the text after "ted:".
 
     Raises:
       SourceError: no such file or folder, it is damaged or none of TorchRL's, or an option makes no sense.
@@ -196,12 +196,12 @@ def open_buffer(name: str, place: BufferFiles, options: TedOptions) -> Trajector
     if not is_folder or ((storage / _CHECKPOINT).is_file() and not (storage / META).exists()):
         _refuse_for_compact(name, options)
         return H5Trajectories(name, storage / _CHECKPOINT if is_folder else storage, options)
-    told = _storage_metadata(storage)
-    folder = read_pytree(storage, told["metadata"]) if told.get("is_pytree") else read_folder(storage)
+    about = _storage_metadata(storage)
+    folder = read_pytree(storage, about["metadata"]) if about.get("is_pytree") else read_folder(storage)
     leaves = renamed(name, folder.leaves, options.names)
     if is_flat(folder):
         _refuse_for_compact(name, options)
-        return FlatTrajectories(name, folder, leaves, told.get("len"), options)
+        return FlatTrajectories(name, folder, leaves, about.get("len"), options)
     if not folder.batch:
         raise SourceError(
             f"{name}: {storage}: a TensorDict without a batch size; expected one of [steps] or [batch, time]"
@@ -211,14 +211,14 @@ def open_buffer(name: str, place: BufferFiles, options: TedOptions) -> Trajector
         raise SourceError(
             f"{name}: written by a TensorDictMaxValueWriter, so its steps stand in no order; trajectories=rows makes each an episode"
         )
-    grid, cut_start = _grid(name, folder, told.get("len"), _cursor(writer, options), options)
+    grid, cut_start = _grid(name, folder, about.get("len"), _cursor(writer, options), options)
     written = writer.get("write_count", 0)
     cut_start = cut_start or (type(written) is int and grid.time_first and written > grid.held == grid.rows)
     return RingTrajectories(name, folder, leaves, grid, options, cut_start)
 
 
 def _refuse_for_compact(name: str, options: TedOptions) -> None:
-    """Options of TED's own form, which the Flat, Nested and H5 forms have nothing for."""
+    """Refuses options that have no meaning for the Flat, Nested and H5 forms."""
     given = {
         "next": options.next != LAST,
         "cursor": options.cursor is not None,
@@ -285,7 +285,7 @@ def _grid(name: str, folder: Folder, length: int | None, cursor: int | None, opt
 
 
 def _are_items(batch: tuple[int, ...], length: int, cursor: int | None) -> bool:
-    """Whether items are trajectories: `len` counts these, else steps. Where both are possible the write cursor decides."""
+    """Whether items are trajectories: `len` counts items, else steps. If both are possible, the write cursor decides."""
     others = math.prod(batch[1:])
     if length > batch[0] or others == 0 or length % others:
         return length <= batch[0]
@@ -301,7 +301,7 @@ def _ring(name: str, held: int, rows: int, columns: int, dims: int, cursor: int 
 
 
 def _masked(name: str, folder: Folder, columns: int, rows: int) -> Any:
-    """[columns] how many steps a mask keeps; all without one."""
+    """[columns] how many steps a mask keeps; all steps without a mask."""
     key = next((key for key in _MASKS if key in folder.leaves), None)
     if key is None:
         return np.full(columns, rows)
@@ -324,7 +324,7 @@ class TedRecordings(Recordings):
     """The trajectories of some buffers with the same columns, one buffer after the other: one, or those of an ensemble.
 
     Args:
-      name: what people call them.
+      name: for messages.
       buffers: the trajectories of each.
       options: how to read.
 
@@ -355,9 +355,9 @@ class TedRecordings(Recordings):
         if len(self._buffers) == 1:
             return self._buffers[0].notices()
         return tuple(
-            replace(remark, text=f"buffer {number}: {remark.text}")
+            replace(notice, text=f"buffer {number}: {notice.text}")
             for number, buffer in enumerate(self._buffers)
-            for remark in buffer.notices()
+            for notice in buffer.notices()
         )
 
     def spec(self) -> Nest:
@@ -399,7 +399,7 @@ class _Buffer:
         return self._held.count
 
     def notices(self) -> tuple[Notice, ...]:
-        return (*self._held.notices, *self._roles.notices, *self._next_remarks())
+        return (*self._held.notices, *self._roles.notices, *self._next_notices())
 
     def spec(self) -> Nest:
         return self._roles.spec(self._held, self._options)
@@ -441,8 +441,8 @@ class _Buffer:
     def _metadata(self, rows: TrajectoryRows, number: int) -> Mapping[str, Any]:
         return {**self._constants, _ID: rows.id(number)} if self._held.id_key else self._constants
 
-    def _next_remarks(self) -> tuple[Notice, ...]:
-        """Looks at some steps; MultiStep, for one, puts a later observation under `next`."""
+    def _next_notices(self) -> tuple[Notice, ...]:
+        """Compares `next` with the next step in a sample of steps; MultiStep, for example, puts a later observation there."""
         held = self._held
         if not isinstance(held, RingTrajectories) or self._options.next == KEEP:
             return ()
@@ -463,12 +463,12 @@ class _Buffer:
 
 
 def _sampled(count: int, most: int) -> list[int]:
-    """At most so many numbers below `count`, spread evenly, with the first and the last."""
+    """At most `most` numbers below `count`, spread evenly, the first and the last included."""
     return sorted(set(np.linspace(0, count - 1, min(count, most)).astype(int).tolist())) if count else []
 
 
 def _one(value: Any) -> np.ndarray[Any, Any]:
-    """[1, ...] the value, text as an object."""
+    """[1, ...] the value; text as an object."""
     if isinstance(value, bytes):
         column = np.empty(1, object)
         column[0] = value
@@ -592,7 +592,7 @@ class Roles:
         return made
 
     def _closed(self, columns: Mapping[str, Array], options: TedOptions) -> dict[str, Array]:
-        """Observations without those after the last step."""
+        """Observations [T] of data without `next` -> [T + 1]."""
         if options.last_step == MARK:
             return dict(columns)
         return {path: with_last(column, column[-1]) for path, column in columns.items()}
@@ -609,7 +609,7 @@ class Roles:
 
 
 def _single(held: Trajectories, name: str, usual: str, steps: dict[str, str], notices: list[Notice]) -> str:
-    """The key of a role, taken out of `steps`: the usual one, or the only one that is called so."""
+    """The key of a role, taken out of `steps`: the usual key, or the only key of that innermost name."""
     if usual in steps:
         return steps.pop(usual)
     at = usual.startswith(NEXT)

@@ -1,4 +1,4 @@
-"""Trajectories of a buffer by number, each key by itself; where they begin and end is told by ids or end flags, in the order of recording.
+"""Trajectories of a buffer by number, each key by itself; ids or end flags, in the order of recording, say where they begin and end.
 
 As TorchRL's `find_start_stop_traj`: an id that changes, or an end flag, ends a trajectory; what is recorded last always ends one.
 
@@ -155,7 +155,7 @@ def each_row(columns: int, valid: Array) -> Bounds:
 def without_incomplete(
     bounds: Bounds, flags: Array | None, cut_start: bool, drop: bool
 ) -> tuple[Bounds, tuple[Notice, ...]]:
-    """The trajectories that are read, and what is to be said.
+    """The trajectories to read, and notices about them.
 
     Args:
       bounds: all of them.
@@ -177,7 +177,7 @@ def without_incomplete(
 
 
 def _done_inside(bounds: Bounds, flags: Array) -> list[Notice]:
-    """Told of end flags inside trajectories, where ids part them: several that have the same id are one."""
+    """A notice of end flags inside trajectories that ids divide: trajectories of the same id were joined."""
     before = np.zeros((len(flags), flags.shape[1] + 1), np.int64)
     np.cumsum(flags, axis=1, out=before[:, 1:])
     inside = before[bounds.column, bounds.stop - 1] - before[bounds.column, bounds.start]
@@ -190,19 +190,19 @@ def _done_inside(bounds: Bounds, flags: Array) -> list[Notice]:
 
 
 def no_end(count: int, drop: bool) -> list[Notice]:
-    """Told of so many trajectories without an end flag."""
+    """A notice of trajectories without an end flag."""
     text = f"{_trajectories(count)} without an end flag, where recording stopped or was overwritten; {_done(drop)}"
     return [Notice("no_end", text, count)] if count else []
 
 
 def overwritten(count: int, drop: bool) -> list[Notice]:
-    """Told of so many trajectories that are the oldest of a ring."""
+    """A notice of trajectories that are the oldest of a ring."""
     text = f"a full ring: its oldest {_trajectories(count)} may lack the beginning; {_done(drop)}"
     return [Notice("cut_start", text, count)] if count else []
 
 
 def final_lost(count: int, empty: int) -> list[Notice]:
-    """Told of trajectories that end by their id, in a form that keeps no observation after such an end.
+    """A notice of trajectories that end by their id, in a form that keeps no observation after such an end.
 
     Args:
       count: how many there are.
@@ -291,7 +291,7 @@ class RingTrajectories:
                 )
         self.id_key = id_key(name, options.trajectories, self._leaves)
         self._bounds, notices = self._cut(cut_start)
-        self.notices = (*notices, *self._root_remarks())
+        self.notices = (*notices, *self._root_notices())
 
     @property
     def count(self) -> int:
@@ -329,7 +329,7 @@ class RingTrajectories:
 
     @contextmanager
     def reading(self) -> Iterator[RingTrajectories]:
-        """Nothing to open: files are mapped."""
+        """Checks the files, which are mapped already."""
         with unchanged(self._leaves.values()):
             yield self
 
@@ -375,21 +375,23 @@ class RingTrajectories:
         return last_part(key) == REWARD and NEXT + key in self._leaves
 
     def _flags(self) -> Array | None:
-        """[columns, rows] where an episode ends; None where nothing tells."""
+        """[columns, rows] where an episode ends; None if there are no end flags."""
         known = [key for key in (NEXT + "done",) if key in self._leaves]
         known = known or [NEXT + key for key in ("terminated", "truncated") if NEXT + key in self._leaves]
         if not known:
             return None
         return np.asarray(np.logical_or.reduce([any_of(self.grid.all(self._values(key)), 2) for key in known]))
 
-    def _root_remarks(self) -> list[Notice]:
-        """End flags at the root are False, but for partial resets; TorchRL's other forms take that for granted."""
+    def _root_notices(self) -> list[Notice]:
+        """End flags at the root are False except after partial resets; TorchRL's other forms assume False."""
         keys = [key for key in sorted(self._leaves) if last_part(key) in DONES and not key.startswith(NEXT)]
         valid = np.arange(self.grid.rows) < self.grid.valid[:, None]
         counts = {key: int((any_of(self.grid.all(self._values(key)), 2) & valid).sum()) for key in keys}
-        told = [f"{key.replace('/', '.')} in {counted(count, 'step')}" for key, count in counts.items() if count]
-        text = f"end flags at the root, {', '.join(told)}, are not read: steps that begin in a state that is over, as after a partial reset"
-        return [Notice("root_done", text, max(counts.values()))] if told else []
+        counted_keys = [
+            f"{key.replace('/', '.')} in {counted(count, 'step')}" for key, count in counts.items() if count
+        ]
+        text = f"end flags at the root, {', '.join(counted_keys)}, are not read: steps that begin in a state that is over, as after a partial reset"
+        return [Notice("root_done", text, max(counts.values()))] if counted_keys else []
 
     def _cut(self, cut_start: bool) -> tuple[Bounds, tuple[Notice, ...]]:
         grid, options = self.grid, self._options
@@ -414,7 +416,7 @@ class RingTrajectories:
 
 
 def _texts(folder: Folder, grid: Grid) -> dict[str, HeldLeaf]:
-    """Values that are no tensors and stand for each row, where they are texts or numbers."""
+    """Leaves of values per row that are not tensors: texts or numbers."""
     made = {}
     for key, held in folder.others.items():
         if (
@@ -499,7 +501,7 @@ class FlatTrajectories:
 
     @contextmanager
     def reading(self) -> Iterator[FlatTrajectories]:
-        """Nothing to open: files are mapped."""
+        """Checks the files, which are mapped already."""
         with unchanged(self._leaves.values()):
             yield self
 
@@ -578,7 +580,7 @@ class FlatTrajectories:
         self.notices = (*notices, *lost)
 
     def _id_values(self) -> Array:
-        """[columns * rows, ...] the id of each step; where ids stand under `next` as well, they have one row more for each end."""
+        """[columns * rows, ...] the id of each step. Ids that are also under `next` have one row more for each end."""
         leaf, steps = self._leaves[self.id_key], self.columns * self.rows
         if leaf.shape[1:] not in ((), (1,)):
             raise SourceError(

@@ -70,10 +70,10 @@ _FILES = (
 
 
 def open_ted(text: str) -> TedDestination:
-    """The destination of what stands behind "ted:".
+    """The destination that the text after "ted:" names.
 
     Raises:
-      ConfigError: it names no folder, or an option makes no sense.
+      ConfigError: the path is missing, or an option has no valid value.
     """
     people = f"ted:{text}"
     path, wanted = path_and_options(people, text, _OPTIONS, ConfigError)
@@ -125,16 +125,16 @@ class TedDestination:
         return 2
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
-        """Made of the length, and of which rows are terminal; no step tells it of the first."""
+        """From the length, and from which rows are terminal; the first row has no step that could say so."""
         made, terminal = made_flags(episode), episode.columns.get(IS_TERMINAL)
         return made if terminal is None else {**made, IS_TERMINAL: np.append(False, terminal[1:])}
 
     def encoder(self, content: Content) -> Encode:
-        """None: the sink takes episodes."""
+        """None: the sink writes episodes as they are."""
         return unchanged
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
-        """Begins to write, or goes on."""
+        """Starts to write, or continues from a state."""
         keys, _ = keys_of(content, self._choices)
         if not self._choices.is_h5:
             return MemmapSink(work, keys, state, self._choices.batch_size)
@@ -224,7 +224,7 @@ class Choices:
 
 
 def keys_of(content: Content, choices: Choices) -> tuple[list[Key], list[Loss]]:
-    """The keys of a content, and what has none."""
+    """The keys of a content, and what is lost because it has no key."""
     keys: list[Key] = []
     losses = [Loss("metadata", LOSSES["metadata"], f"metadata/{path}") for path in content.metadata]
     if IS_TERMINAL not in content.columns:
@@ -252,7 +252,7 @@ def ends_of(episode: Episode) -> dict[str, Array]:
 
 
 def losses_of(episode: Episode, keys: list[Key]) -> Iterator[Loss]:
-    """What the last row of an episode has that no step holds."""
+    """What is lost of the last row of an episode, which is no step in TED."""
     columns = episode.columns
     is_terminal = IS_TERMINAL in columns and bool(columns[IS_TERMINAL][-1:].any())
     for key in keys:
@@ -274,7 +274,7 @@ def _key(path: str, spec: ArraySpec, steps: frozenset[str]) -> Key:
 
 
 def _unfit(path: str, spec: ArraySpec, choices: Choices) -> str:
-    """The code of the loss, "" for none."""
+    """The code of the loss; "" if the column can be written."""
     if path == DISCOUNT and not choices.keeps_discount:
         return "discount"
     if spec.dtype.kind in "OSU":
@@ -293,7 +293,7 @@ def _unfit(path: str, spec: ArraySpec, choices: Choices) -> str:
 
 
 def _beside_another(path: str, content: Content, choices: Choices) -> str:
-    """Whether a column `next/...` would be taken for what another one is after the step: the code of the loss, "" if not."""
+    """The code of the loss if a column `next/...` would be read as the next value of another column; else ""."""
     below = path.removeprefix(NEXT)
     others = () if choices.is_h5 or below == path else content.columns
     return "name" if any(is_under(one, below) or is_under(below, one) for one in others) else ""
@@ -304,7 +304,7 @@ def _is_widened(spec: ArraySpec, choices: Choices) -> bool:
 
 
 def _means_something(path: str, steps: frozenset[str]) -> bool:
-    """Whether readers take the key for something else, or no file can have its name."""
+    """Whether readers give the key another meaning, or no file can have its name."""
     parts = path.split("/")
     names = parts[1:] if path.startswith(NEXT) else parts
     if names[0] in _TAKEN or not all(map(_is_name, parts)):
@@ -345,12 +345,12 @@ class MemmapSink:
         for end in ENDS:
             files[end] = files[NEXT + end] = Growing(_BOOL, (1,))
         self._files = files
-        told = state or {"episodes": 0, "steps": 0}
+        begun = state or {"episodes": 0, "steps": 0}
         named = {f"{_STORAGE}/{name}.memmap": column for name, column in files.items()}
-        self._spool = Spool(work, named, told["episodes"], told["steps"])
+        self._spool = Spool(work, named, begun["episodes"], begun["steps"])
 
     def write(self, episode: Episode) -> Sequence[Loss]:
-        """Takes an episode of at least two rows."""
+        """Writes an episode of at least two rows."""
         steps = len(episode) - 1
         made: dict[str, Array] = {IDS: np.full(steps, self._spool.episodes)}
         for key in self._keys:
@@ -369,17 +369,17 @@ class MemmapSink:
         return {"episodes": self._spool.episodes, "steps": self._spool.steps}
 
     def finish(self) -> None:
-        """Says what the files are."""
+        """Writes the files that describe the columns."""
         self._spool.sync()
         rows = _some(self._spool.steps)
         leaves = {name: _leaf((rows, *column.row), column.dtype) for name, column in self._files.items()}
         _write_meta(self._work / _STORAGE, nested(leaves), rows)
-        told = {"metadata": {}, "is_pytree": False, "len": rows}
-        write_json(self._work / _STORAGE / "storage_metadata.json", told)
+        about = {"metadata": {}, "is_pytree": False, "len": rows}
+        write_json(self._work / _STORAGE / "storage_metadata.json", about)
         write_buffer(self._work, rows, self._batch_size)
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         self._spool.close()
 
 
@@ -401,21 +401,21 @@ class H5Sink:
         for key in keys:
             self._columns[key.in_group] = Growing(key.spec.dtype, key.row, key.is_observed)
         self._columns |= dict.fromkeys(ENDS, Growing(_BOOL, (1,)))
-        told = state or {"episodes": 0, "steps": 0}
+        begun = state or {"episodes": 0, "steps": 0}
         self._names = {f"{number}": name for number, name in enumerate(self._columns)}
         files = {f"{_SPOOL}/{number}": self._columns[name] for number, name in self._names.items()}
         lengths = {f"{_SPOOL}/{_LENGTHS}": Growing(_INT64, ())}
         is_done = state is not None and file.exists() and not (work / _SPOOL).exists()
-        self._lengths = None if is_done else Spool(work, lengths, 0, told["episodes"])
+        self._lengths = None if is_done else Spool(work, lengths, 0, begun["episodes"])
         with ExitStack() as opened:
             if self._lengths is not None:
                 opened.callback(self._lengths.close)
-            self._spool = None if is_done else Spool(work, files, told["episodes"], told["steps"])
+            self._spool = None if is_done else Spool(work, files, begun["episodes"], begun["steps"])
             opened.pop_all()
-        self._steps = told["steps"]
+        self._steps = begun["steps"]
 
     def write(self, episode: Episode) -> Sequence[Loss]:
-        """Takes an episode of at least two rows."""
+        """Writes an episode of at least two rows."""
         spool, lengths = self._opened
         steps = len(episode) - 1
         made: dict[str, Array] = {IDS: np.full(steps, spool.episodes), **ends_of(episode)}
@@ -434,7 +434,7 @@ class H5Sink:
         return {"episodes": spool.episodes, "steps": spool.steps}
 
     def finish(self) -> None:
-        """Makes the file of the columns, and removes these."""
+        """Writes the H5 file from the columns, and removes the columns."""
         if self._spool is not None:
             spool, _ = self._opened
             self.sync()
@@ -452,7 +452,7 @@ class H5Sink:
         remove_whole(self._work / _SPOOL)
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         with ExitStack() as spools:
             for spool in (self._spool, self._lengths):
                 if spool is not None:
@@ -466,7 +466,7 @@ class H5Sink:
 
 
 def write_buffer(folder: Path, rows: int, batch_size: int) -> None:
-    """What `ReplayBuffer.loads` reads beside the storage, of a full buffer."""
+    """Writes what `ReplayBuffer.loads` reads beside the storage of a full buffer."""
     (folder / "writer").mkdir(exist_ok=True)
     write_json(folder / "writer" / "metadata.json", {"cursor": 0, "write_count": rows})
     write_json(folder / "buffer_metadata.json", {"batch_size": batch_size, "consume_after_n_samples": None})
@@ -483,7 +483,7 @@ def _leaf(shape: tuple[int, ...], dtype: np.dtype[Any]) -> dict[str, Any]:
 
 
 def _write_meta(folder: Path, leaves: Mapping[str, Any], rows: int) -> None:
-    """`meta.json` of a TensorDict and of those in it."""
+    """Writes `meta.json` of a TensorDict and of the TensorDicts in it."""
     meta: dict[str, Any] = {}
     for name, leaf in leaves.items():
         if "dtype" in leaf and not isinstance(leaf["dtype"], dict):
@@ -589,10 +589,10 @@ class Spool:
         self.steps += steps
 
     def sync(self) -> None:
-        """Puts all on disk."""
+        """Puts everything on disk."""
         for file in self._open.values():
             put(file)
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         self._files.close()
