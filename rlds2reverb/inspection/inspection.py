@@ -37,10 +37,10 @@ Statistics = dict[str, float | None]
 
 @dataclass
 class InspectedOutput:
-    """What an output of one table makes of the dataset, and what the table needs for it.
+    """What one table gets of the dataset, and which signature it needs.
 
     Attributes:
-      view: what people call it: its name and options.
+      view: its name and options.
       signature: what the table must have, a nest; the number of rows of trajectories is free in it.
       items_per_table: what the view makes of the valid episodes.
       without_items: valid episodes of which it makes none.
@@ -73,7 +73,7 @@ class InspectedOutput:
 
 @dataclass
 class Inspection:
-    """What `inspect` tells.
+    """What is in a dataset.
 
     Attributes:
       source: its name.
@@ -87,11 +87,11 @@ class Inspection:
       images: its image columns, with their sizes.
       ranges: path -> range of the values. A last row that was added for the last observation counts for neither action, reward nor
         discount, which mean nothing there.
-      findings: what is wrong.
+      findings: what is wrong with it.
       transform: what is done to the columns first.
       left_out: paths of the recorded columns that it leaves out.
       ends: how the episodes end.
-      watched: what else looked at the episodes, see `Watcher`; None when nothing did.
+      watched: the `Watcher` that saw the episodes; None without one.
     """
 
     source: str
@@ -157,7 +157,7 @@ def summary(values: Sequence[float]) -> Statistics | None:
 
 
 class Watcher(Protocol):
-    """Sees every episode once."""
+    """Sees every episode of an inspection once."""
 
     def add(
         self, episode: Episode, columns: Mapping[str, Array], problems: Sequence[Problem], cuts: Sequence[OutputCut]
@@ -166,21 +166,21 @@ class Watcher(Protocol):
 
         Args:
           episode: as recorded, or as the transform makes it.
-          columns: its values that mean something, see `meant`.
-          problems: what is wrong with it. By several workers, that which only others show is not among them.
-          cuts: what the views make of it, one per table; none of a bad one.
+          columns: its meaningful values, see `meant`.
+          problems: what is wrong with it; without problems that only other episodes show, where several workers read.
+          cuts: what the views make of it, one per table; () for a bad episode.
         """
 
     def add_part(self, other: Any) -> None:
-        """Takes in what another of the same kind saw of the episodes that follow."""
+        """Adds what another watcher saw of the episodes that follow."""
 
 
 Watch = Callable[[Inspection], Watcher]
-"""Makes a watcher of an inspection that has read nothing yet. Workers make their own, so it must be one that can be sent to them."""
+"""Makes a watcher for an inspection that has read nothing yet. It is pickled for workers."""
 
 
 TELL_SECONDS = 0.25
-"""How often progress is told."""
+"""Between two reports of progress."""
 
 OnProgress = Callable[[Progress], object]
 
@@ -193,15 +193,15 @@ def inspect_source(
     on_progress: OnProgress = lambda _: None,
     watch: Watch | None = None,
 ) -> Inspection:
-    """Reads a dataset once and tells what is in it.
+    """Reads a dataset once, and returns what is in it.
 
     Args:
       source: what to read; anything that `open_source` takes.
-      views: table -> view whose items and signature to tell.
+      views: table -> view whose items to count.
       limit: episodes to read at most, or None for all.
-      options: what a push would be told of the episodes; those of bad ones do not count, for all problems are told.
-      on_progress: told a few times per second how many episodes and steps are read.
-      watch: makes what looks at the episodes, too; it is `Inspection.watched` then.
+      options: as for a push; the policy of bad episodes is ignored, because all problems are reported.
+      on_progress: called a few times per second with the episodes and steps read.
+      watch: makes a watcher, which is `Inspection.watched` then.
 
     Raises:
       SourceError: it cannot be read.
@@ -248,12 +248,12 @@ def prepared_for(source: Any, views: Mapping[str, View], options: EpisodeOptions
 
 
 class Paced:
-    """Counts episodes and steps, and tells.
+    """Counts episodes and steps, and reports progress.
 
     Args:
-      on_progress: told at most every quarter of a second; nothing is sent, so it has no bytes.
-      episode_count: that will be read, None where nobody knows.
-      limit: episodes that are read at most.
+      on_progress: called at most every quarter of a second, without bytes, because nothing is sent.
+      episode_count: of the source; None where it is not known.
+      limit: most episodes that are read.
     """
 
     def __init__(self, on_progress: OnProgress, episode_count: int | None, limit: int | None) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.learner.batch import Batch, BatchIterator
 from rlds2reverb.learner.checks import check_count, check_word
-from rlds2reverb.learner.items import Block, Picks, block_of
 from rlds2reverb.learner.options import LIST, RAGGED, SampleOptions, check_pad
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.states import State, check_state, count_in, digest, pairs_in, state_of
@@ -23,9 +24,10 @@ from rlds2reverb.prepare.problems import ENDS_ALIKE
 from rlds2reverb.push.keys import ItemNames
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.registry import ViewLike
-from rlds2reverb.wire.insert import TOP_BIT, keys, seed
+from rlds2reverb.wire.insert import TOP_BIT, Part, check_reach, item_fields, keys, keys_of_items, seed
 from rlds2reverb.wire.messages import RateLimiter, TableInfo
-from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, placed
+from rlds2reverb.wire.tensors import as_bytes, as_wire_array, wire_number
 
 SHUFFLED = 1024
 """Items of a shuffle buffer, where its size is not said."""
@@ -140,7 +142,153 @@ class ShuffleBuffer(Generic[_T]):
         return self._draws[self.drawn - self._first_draw]
 
 
-Item = tuple[Block, int]
+class _ItemColumn(NamedTuple):
+    """How one column of the items is read: `rows[anchors + offsets]`, without the rows' axis where it is squeezed."""
+
+    rows: Array  # [R, ...]
+    anchors: Array  # [n]
+    offsets: Array  # [L]
+    is_squeezed: bool
+
+    def take(self, items: Array) -> Array:
+        """[m] numbers of items -> [m, L, ...], or [m, ...]."""
+        first = self.anchors[items]
+        at = first + self.offsets[0] if self.is_squeezed else first[:, np.newaxis] + self.offsets
+        values: Array = np.take(self.rows, at, axis=0)
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """The items of one episode.
+
+    Attributes:
+      number: the episode's place in its source.
+      episode_id: its name.
+      keys: [n] uint64, the items'.
+      priorities: [n] float64.
+      columns: how each is read, in the order of the signature.
+    """
+
+    number: int
+    episode_id: str
+    keys: Array
+    priorities: Array
+    columns: Sequence[_ItemColumn]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, column: int, items: Array) -> Array:
+        """One column of some items, [m] -> [m, ...]; a copy."""
+        return self.columns[column].take(items)
+
+
+def _block_of(number: int, episode_id: str, part: Part) -> _Block:
+    """The items that a table would get of an episode.
+
+    Args:
+      number: the episode's place in its source.
+      episode_id: its name.
+      part: for one table; its cut has items.
+
+    Raises:
+      ViewError: a window of the cut reaches outside its rows.
+      WireError: a column's dtype could not be stored.
+    """
+    cut = part.cut
+    check_reach(cut, item_fields(cut))
+    rows = {path: stored(column) for path, column in cut.rows.items()}
+    (keys,) = keys_of_items(part).values()
+    return _Block(number, episode_id, keys, np.asarray(cut.priorities, np.float64), _item_columns(cut, rows))
+
+
+def stored(column: Array) -> Array:
+    """A column as it comes back from a table: C order, this machine's byte order, text as bytes.
+
+    Raises:
+      WireError: Reverb cannot store its dtype, or a text of it.
+    """
+    wire_number(column.dtype)
+    rows = as_wire_array(column)
+    if rows.dtype != object:
+        return rows
+    texts = np.empty(rows.shape, object)
+    texts.reshape(-1)[:] = [as_bytes(text) for text in rows.ravel()]
+    return texts
+
+
+def _item_columns(cut: Cut, rows: dict[str, Array]) -> list[_ItemColumn]:
+    return [
+        _ItemColumn(
+            rows[field.column],
+            cut.anchors if field.anchors is None else field.anchors,
+            np.concatenate([_offsets(window) for window in field.windows]),
+            field.squeeze,
+        )
+        for field in cut.fields.values()
+    ]
+
+
+def _offsets(window: Window) -> Array:
+    return np.arange(window.start, window.stop)
+
+
+@dataclass(frozen=True, eq=False)
+class _Picks:
+    """Items of several blocks, in an order of their own.
+
+    Attributes:
+      blocks: each once.
+      which: [B] of which block.
+      items: [B] which item of it.
+    """
+
+    blocks: Sequence[_Block]
+    which: Array
+    items: Array
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    @staticmethod
+    def of(picked: Sequence[tuple[_Block, int]]) -> _Picks:
+        """Picked one by one."""
+        places = {id(block): place for place, block in enumerate({id(block): block for block, _ in picked}.values())}
+        blocks = list({id(block): block for block, _ in picked}.values())
+        which = np.array([places[id(block)] for block, _ in picked], np.int64)
+        return _Picks(blocks, which, np.array([item for _, item in picked], np.int64))
+
+    @property
+    def keys(self) -> Array:
+        """[B] uint64."""
+        return self._numbers([block.keys for block in self.blocks], np.dtype(np.uint64))
+
+    @property
+    def priorities(self) -> Array:
+        """[B] float64."""
+        return self._numbers([block.priorities for block in self.blocks], np.dtype(np.float64))
+
+    def columns(self) -> list[Column]:
+        """What a sampler would give: [B, ...] where all items of the batch have one shape, else B arrays."""
+        groups = [np.flatnonzero(self.which == place) for place in range(len(self.blocks))]
+        return [self._column(number, groups) for number in range(len(self.blocks[0].columns))]
+
+    def _column(self, number: int, groups: Sequence[Array]) -> Column:
+        values = [block.take(number, self.items[group]) for block, group in zip(self.blocks, groups)]
+        if len(values) == 1:
+            return values[0]
+        return placed(values, groups, len(self))
+
+    def _numbers(self, values: Sequence[Array], dtype: np.dtype[np.generic]) -> Array:
+        out = np.empty(len(self), dtype)
+        for place, own in enumerate(values):
+            mine = self.which == place
+            out[mine] = own[self.items[mine]]
+        return out
+
+
+_Item = tuple[_Block, int]
 """An episode's items, and the number of one of them."""
 
 
@@ -164,9 +312,9 @@ class _Epoch:
         self.number, self._ready = number, ready
         self._policy = ready.options.policy()
         self._blocks = self._read(first, silent_until)
-        self._current: Block | None = None
+        self._current: _Block | None = None
         self._episode = self._item = 0  # what is read next
-        self._buffer = ShuffleBuffer[Item](options.buffer_size, options.seed, number)
+        self._buffer = ShuffleBuffer[_Item](options.buffer_size, options.seed, number)
 
     @classmethod
     def at(cls, ready: Preparation, options: LocalOptions, state: Mapping[str, Any]) -> _Epoch:
@@ -202,7 +350,7 @@ class _Epoch:
         """Items that it gave."""
         return self._buffer.drawn
 
-    def next(self) -> tuple[Item, int] | None:
+    def next(self) -> tuple[_Item, int] | None:
         """The next item, and from how many it was drawn; None at the end."""
         return self._buffer.next(self._next_read)
 
@@ -225,7 +373,7 @@ class _Epoch:
         """Closes what it reads."""
         self._blocks.close()
 
-    def _read(self, first: int, silent_until: int) -> Generator[Block, None, None]:
+    def _read(self, first: int, silent_until: int) -> Generator[_Block, None, None]:
         """The items, episode by episode; without the episodes that have none. Those of equal episodes have equal keys."""
         ready, silent = self._ready, self._ready.options.silent().policy()
         names, preparer = ItemNames(ready.outputs[0], ready.identity), ready.preparer(self._policy)
@@ -237,9 +385,9 @@ class _Epoch:
             names.take_in(prepared.key_name)
             (made,) = prepared.cuts
             if made.items_per_table:
-                yield block_of(number, episode.id, names.part(made.cut))
+                yield _block_of(number, episode.id, names.part(made.cut))
 
-    def _next_read(self) -> Item | None:
+    def _next_read(self) -> _Item | None:
         """The next item in the order of the source."""
         while self._current is None:
             block = next(self._blocks, None)
@@ -253,9 +401,9 @@ class _Epoch:
             self._current, self._episode, self._item = None, self._episode + 1, 0
         return item
 
-    def _found(self, needed: set[int]) -> dict[int, Block]:
+    def _found(self, needed: set[int]) -> dict[int, _Block]:
         """Reads as far as the last of these episodes."""
-        found: dict[int, Block] = {}
+        found: dict[int, _Block] = {}
         while needed - found.keys():
             block = next(self._blocks, None)
             if block is None or block.number > max(needed):
@@ -276,11 +424,11 @@ def _can_skip(ready: Preparation) -> bool:
     return not is_of_stream and (ready.options.stops or ENDS_ALIKE in ready.options.allow)
 
 
-def _ids(blocks: Mapping[int, Block]) -> str:
+def _ids(blocks: Mapping[int, _Block]) -> str:
     return digest(*(blocks[number].episode_id for number in sorted(blocks)))
 
 
-def _check_items(state: Mapping[str, Any], blocks: Mapping[int, Block], items: list[tuple[int, int]]) -> None:
+def _check_items(state: Mapping[str, Any], blocks: Mapping[int, _Block], items: list[tuple[int, int]]) -> None:
     for number, item in items:
         if item >= len(blocks[number]):
             raise ConfigError(
@@ -351,12 +499,12 @@ class Local(BatchIterator):
 
     def take(self, count: int) -> Batch | None:
         """The next so many samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does."""
-        picked: list[tuple[Item, int, int]] = []
+        picked: list[tuple[_Item, int, int]] = []
         while len(picked) < count and (one := self._next_item()) is not None:
             picked.append(one)
         if not picked:
             return None
-        picks = Picks.of([item for item, _, _ in picked])
+        picks = _Picks.of([item for item, _, _ in picked])
         drawn_from = np.array([among for _, among, _ in picked], np.int64)
         times = np.array([epoch + 1 for _, _, epoch in picked], np.int32)
         info = SampleInfo(picks.keys, 1 / drawn_from, drawn_from, picks.priorities, times)
@@ -417,7 +565,7 @@ class Local(BatchIterator):
             "strict": options.strict,
         }
 
-    def _next_item(self) -> tuple[Item, int, int] | None:
+    def _next_item(self) -> tuple[_Item, int, int] | None:
         """An item, from how many it was drawn, and its epoch; None at the end."""
         while (
             not self._is_closed and not self._is_stopped and (self._until is None or self._epoch.number < self._until)

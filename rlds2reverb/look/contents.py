@@ -19,6 +19,7 @@ from rlds2reverb.images import image_size
 from rlds2reverb.look.curves import Curve, range_text
 from rlds2reverb.look.pictures import Pictures, pictures_of
 from rlds2reverb.prepare.conventions import Conventions, last_row_is_added
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.policy import Standard
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.specs import ArraySpec, column_spec, flatten
@@ -453,7 +454,9 @@ def contents_at(
     source = with_encoded(source, list(kept_images(source)))
     spec = checked_spec(source)
     found = find(source, wanted)
-    shown, problems = _mended(found, Standard.of(spec, transform.with_conventions(conventions)))
+    shown, problems = _mended(
+        found, Standard.of(spec, EpisodeOptions(transform=transform, **vars(conventions)).conventions)
+    )
     return contents_of(shown, flatten(spec), problems, columns)
 
 

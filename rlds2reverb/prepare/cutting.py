@@ -40,7 +40,7 @@ class Output:
 
     @property
     def view_name(self) -> str:
-        """What people call the view."""
+        """The view's name, for people."""
         return name_of(self.view)
 
 
@@ -55,7 +55,7 @@ def check_distinct(tables: Sequence[str]) -> None:
 
 
 def outputs_of(table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLike | None = None) -> tuple[Output, ...]:
-    """Makes outputs of what `Client.push` is told: one view for all tables, or a view of its own per table.
+    """Outputs of the arguments of `Client.push`: one view for all tables, or one view per table.
 
     Raises:
       ConfigError: no table is named; a view is given although every table has its own; or what `Output` refuses.
@@ -85,8 +85,8 @@ class OutputCut(NamedTuple):
 
     Attributes:
       output: which.
-      cut: its fields in the tables' order; maybe without items.
-      stream: the output's stream once the episode is taken in; None for a view that cuts every episode for itself.
+      cut: fields in the tables' order; it may have no items.
+      stream: the output's stream after this episode; None for a view that cuts each episode by itself.
     """
 
     output: Output
@@ -110,7 +110,7 @@ class OutputCut(NamedTuple):
 
     @property
     def view_name(self) -> str:
-        """What people call the view."""
+        """The view's name, for people."""
         return self.output.view_name
 
 
@@ -124,7 +124,7 @@ class Cutter:
     Attributes:
       output, signature: as given.
       columns: path -> spec of an item's leaf.
-      stream: how far the stream is; None for a view that cuts every episode for itself.
+      stream: the stream so far; None for a view that cuts each episode by itself.
     """
 
     def __init__(self, output: Output, signature: Nest) -> None:
@@ -135,11 +135,11 @@ class Cutter:
 
     @property
     def left_over(self) -> int:
-        """Steps at the end of the stream that no item holds; 0 for a view that cuts every episode for itself."""
+        """Steps at the end of the stream that no item holds; 0 without a stream."""
         return 0 if self.stream is None else self.stream.left_over
 
     def cut(self, episode: Episode) -> OutputCut:
-        """What the output makes of an episode. The stream goes on only with `take_in`.
+        """What the output makes of an episode. Only `take_in` advances the stream.
 
         Raises:
           ViewError: the episode cannot be cut.
@@ -150,11 +150,11 @@ class Cutter:
         return OutputCut(self.output, cut.in_order(self._order), stream)
 
     def take_in(self, made: OutputCut) -> None:
-        """Lets the stream go on after the episode that was cut."""
+        """Advances the stream by an episode that was cut."""
         self.stream = made.stream
 
     def check_rows(self, cut: Cut) -> None:
-        """Refuses rows that do not fit the signature. Only tolerated problems let such rows through to here.
+        """Refuses rows that do not fit the signature, which a tolerated problem can cause.
 
         Raises:
           ViewError: says which column, what it has and what the items need.

@@ -1,14 +1,15 @@
-"""What only several episodes show: that they end with one and the same observation, which is not their own.
+"""Finds episodes that end with the same observation, which is not their own. Only several episodes together show it.
 
 TFDS' d4rl_* sets end every episode with the last observation of the whole file (`tensorflow_datasets/d4rl/dataset_utils.py`, 4.9.10).
-A converter that records the reset observation of a deterministic environment as the last one gives the same picture.
+A converter that records the reset observation of a deterministic environment as the last one does the same.
 
-An observation is not the episode's own when others have it to the bit, came to it from other rows, and leapt to it (`leaps`). Episodes that
-share a true end (a maze's goal) come to it by steps like all others, and often from the same rows. So each episode that ends with a known
-observation votes for or against, and `_VOTES` more for than none are needed. What is kept of an episode is two digests of one row.
+An observation is not the episode's own when other episodes end with the same bits, came to it from different rows, and leapt to it
+(`leaps`). Episodes that share a true end (a maze's goal) reach it by a step like any other, and often from the same rows. So each episode
+that ends with a known observation votes for or against; it takes `_VOTES` votes for, and more than against. Two digests of a row are kept per
+episode.
 
-The state is that of one stream of episodes. Where several processes read it, each tells how its episodes end (`ending_of`, with the leap), and
-one that hears of all, in order, finds the problems (`InOrder`).
+The state belongs to one stream of episodes. Where several processes read it, each reports how its episodes end (`Ending`, with the leap), and
+one process takes these reports in order and finds the problems (`InOrder`).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def numeric_observations(episode: Episode) -> dict[str, Array]:
 def leaps(observations: Mapping[str, Array]) -> bool:
     """Whether the last row lies farther from the one before it than any step before took, by some value of a column of floats.
 
-    Values that never changed before say nothing: in a maze they may change in the last step for the first time. So do whole numbers,
-    by which games and mazes count, and episodes of fewer than `FEWEST_STEPS`.
+    Left out are values that never changed before (in a maze they may change in the last step for the first time), whole numbers (games and
+    mazes count by them), and episodes of fewer than `FEWEST_STEPS`.
 
     Args:
       observations: path -> [T, ...] of one length.
@@ -72,30 +73,29 @@ class Titled(Protocol):
     """An episode, or what stands for one."""
 
     @property
-    def title(self) -> str:
-        """As messages name it."""
+    def title(self) -> str: ...
 
 
 _Known = TypeVar("_Known")
 _Titled = TypeVar("_Titled", bound=Titled)
 
 MOST_HELD = 8
-"""Episodes that wait, at most, for those that show what is wrong with them."""
+"""Most episodes that wait for later ones."""
 
 _VOTES = 2
 _MOST_SINGLE, _MOST_SHARED, _MOST_BEFORES = 16, 16, 16
-"""What is remembered."""
+"""How much is remembered."""
 _FEW_BYTES = 512
 _DOUBTED = 5
-"""Episodes after which a shared observation that was not recognised keeps no others waiting."""
+"""After so many episodes with it, an observation that was not recognised makes no episode wait."""
 
 
 class Ending(NamedTuple):
     """How one episode ends.
 
     Attributes:
-      last, before: what stands for the observations of the last row and of the one before it.
-      has_leapt: whether it leapt to the last row; None where that is not looked at yet.
+      last, before: the observations of the last row and of the row before it, or digests.
+      has_leapt: whether it leapt to the last row; None before this is computed.
     """
 
     last: bytes
@@ -103,12 +103,12 @@ class Ending(NamedTuple):
     has_leapt: bool | None = None
 
     def for_others(self, episode: Episode) -> Ending:
-        """The same with all that can be asked of the episode, in few bytes."""
+        """With the leap, and in few bytes: to be sent to another process."""
         digest = xxhash.xxh3_128_digest
         return self.with_leap(episode)._replace(last=digest(self.last), before=digest(self.before))
 
     def with_leap(self, episode: Episode) -> Ending:
-        """The same with all that can be asked of the episode."""
+        """With the leap."""
         return self._replace(has_leapt=_has_leapt(episode))
 
 
@@ -117,7 +117,7 @@ class Single(NamedTuple):
 
     Attributes:
       title: of the episode.
-      before: what stands for the row before it.
+      before: the row before it.
     """
 
     title: str
@@ -130,9 +130,9 @@ class Shared:
 
     Attributes:
       title: of the first of them.
-      befores: what stands for the rows before it; the first few.
+      befores: the rows before it; the first few.
       episodes: how many.
-      votes_for, votes_against: of the episodes after the first: whether it is not their own.
+      votes_for, votes_against: of the episodes after the first, on whether it is not their own.
     """
 
     title: str
@@ -143,7 +143,7 @@ class Shared:
 
     @property
     def is_false(self) -> bool:
-        """Whether it is not the own observation of those that end with it."""
+        """Whether it does not belong to the episodes that end with it."""
         return self.votes_for >= _VOTES and self.votes_for > self.votes_against
 
     @property
@@ -152,7 +152,7 @@ class Shared:
         return self.episodes < _DOUBTED and not self.is_false
 
     def with_episode(self, before: bytes, has_leapt: bool) -> Shared:
-        """With another one that ends so, and comes to it from the row `before`."""
+        """With one more episode, which comes to it from the row `before`."""
         is_other_way = before not in self.befores
         is_for = is_other_way and has_leapt
         return Shared(
@@ -166,12 +166,12 @@ class Shared:
 
 @dataclass(frozen=True)
 class Endings:
-    """What is known of the ends of the episodes so far; a value, so that taking one in gives another.
+    """What is known of the ends of the episodes so far. A value: taking one in gives a new one.
 
     Attributes:
-      episodes: taken in.
+      episodes: how many were taken in.
       single: last observations of one episode each, the oldest first; at most `_MOST_SINGLE`.
-      shared: last observations of several, the one that was met longest ago first; at most `_MOST_SHARED`.
+      shared: last observations of several episodes, the least recently met first; at most `_MOST_SHARED`.
     """
 
     episodes: int = 0
@@ -179,7 +179,7 @@ class Endings:
     shared: Mapping[bytes, Shared] = field(default_factory=dict)
 
     def after(self, episode: Titled, ending: Ending | None) -> Endings:
-        """What is known once this episode, which ends so, is taken in. It may be a name only where the ending has the leap."""
+        """With one more episode. It must be an `Episode` where the ending has no leap."""
         if ending is None:
             return Endings(self.episodes + 1, self.single, self.shared)
         if ending.last not in self.single and ending.last not in self.shared:
@@ -188,7 +188,7 @@ class Endings:
         return self._with_another(episode, ending)
 
     def problems(self, ending: Ending | None) -> list[Problem]:
-        """What is wrong with an episode that ends so."""
+        """The problems of an episode with this ending."""
         same = None if ending is None else self.shared.get(ending.last)
         if same is None or not same.is_false:
             return []
@@ -200,11 +200,10 @@ class Endings:
 
     @property
     def is_open(self) -> bool:
-        """Whether the next episodes may show that one of those so far does not own its last observation."""
+        """Whether later episodes may show a problem of those so far."""
         return (self.episodes < 2 and bool(self.single)) or any(one.is_open for one in self.shared.values())
 
     def _with_another(self, episode: Titled, ending: Ending) -> Endings:
-        """What is known after an episode that ends as another did."""
         single, shared = dict(self.single), dict(self.shared)
         first = single.pop(ending.last, None)
         same = shared.pop(ending.last) if first is None else Shared(first.title, (first.before,))
@@ -217,7 +216,7 @@ class Endings:
 
 
 def ending_of(episode: Episode) -> Ending | None:
-    """How an episode ends; None where that cannot tell: no observation of floats, one row, columns of several lengths."""
+    """How an episode ends; None without an observation of floats, with one row, or with columns of different lengths."""
     columns = list(numeric_observations(episode).values())
     if "f" not in [column.dtype.kind for column in columns] or len(columns[0]) < 2:
         return None
@@ -233,13 +232,13 @@ def _has_leapt(episode: Episode) -> bool:
 
 
 class InOrder(Generic[_Titled]):
-    """Finds the problems of ends, told how one episode after the other ends; a few wait for the next ones.
+    """Finds the problems of ends, episode by episode; a few wait for the next ones.
 
     Args:
-      endings: of the episodes before these, where a reading goes on.
+      endings: of the episodes before these, where a reading continues.
 
     Attributes:
-      endings: of all that were told of.
+      endings: of all so far.
     """
 
     def __init__(self, endings: Endings = Endings()) -> None:
@@ -247,24 +246,20 @@ class InOrder(Generic[_Titled]):
         self._held = deque[tuple[_Titled, "Ending | None"]]()
 
     def add(self, episode: _Titled, ending: Ending | None) -> bool:
-        """Takes an episode in; whether those that are `held` are to be taken out again, for none of them waits any more."""
+        """Takes an episode in. Returns whether the waiting episodes are decided, and can be taken (`held`)."""
         self.endings = self.endings.after(episode, ending)
         self._held.append((episode, ending))
         return not self.endings.is_open or len(self._held) >= MOST_HELD
 
     def held(self) -> Iterator[tuple[_Titled, list[Problem]]]:
-        """Those that wait, in order, with what is known to be wrong with them by now; they wait no more."""
+        """Takes out the waiting episodes, in order, with their problems."""
         while self._held:
             episode, ending = self._held.popleft()
             yield episode, self.endings.problems(ending)
 
 
-def _unheard(_: Endings) -> None:
-    """Tells nobody."""
-
-
 def ending_that_counts(episode: Episode, conventions: Conventions) -> Ending | None:
-    """How an episode ends; None where that cannot tell, or the conventions mend it."""
+    """As `ending_of`; None also where the conventions mend the end."""
     return None if conventions.mends_end(episode) else ending_of(episode)
 
 
@@ -272,20 +267,20 @@ def with_problems_of_ends(
     episodes: Iterable[Episode],
     conventions: Conventions = Conventions(),
     endings: Endings = Endings(),
-    on_clear: Callable[[Endings], object] = _unheard,
+    on_clear: Callable[[Endings], object] = lambda _: None,
     ending: Callable[[Episode, Conventions], Ending | None] = ending_that_counts,
 ) -> Iterator[tuple[Episode, list[Problem]]]:
-    """Every episode, in order, with the problems that only the others show.
+    """Every episode, in order, with the problems that only other episodes show.
 
-    An episode waits for the next ones while these may show something: the first for the second where it has observations of floats, and those that end alike for a few more.
-    At most `MOST_HELD` wait. When something stops the reading, those that wait come first.
+    An episode waits while later ones may show a problem: the first for the second, where it has observations of floats, and episodes that end
+    alike for a few more. At most `MOST_HELD` wait. When an error stops the reading, the waiting ones come first.
 
     Args:
       episodes: as recorded, in the order of the source.
-      conventions: how a push would put them; an end that these mend is no problem.
-      endings: of the episodes before these, where a reading goes on.
-      on_clear: called with the endings so far whenever no episode waits, and those that came are done with: from here a reading can go on.
-      ending: tells how an episode ends.
+      conventions: an end that these mend is no problem.
+      endings: of the episodes before these, where a reading continues.
+      on_clear: called with the endings so far whenever no episode waits: from here a reading can continue.
+      ending: how an episode ends.
     """
     return problems_in_order(episodes, lambda episode: ending(episode, conventions), endings, on_clear)
 
@@ -294,9 +289,9 @@ def problems_in_order(
     episodes: Iterable[_Titled],
     ending: Callable[[_Titled], Ending | None],
     endings: Endings = Endings(),
-    on_clear: Callable[[Endings], object] = _unheard,
+    on_clear: Callable[[Endings], object] = lambda _: None,
 ) -> Iterator[tuple[_Titled, list[Problem]]]:
-    """As `with_problems_of_ends`, of episodes or of what stands for them; then their endings have the leap."""
+    """As `with_problems_of_ends`, of anything with a title whose endings have the leap."""
     order = InOrder[_Titled](endings)
     try:
         for episode in episodes:
@@ -311,21 +306,21 @@ def problems_in_order(
 
 
 def _newest(known: dict[bytes, _Known], most: int) -> dict[bytes, _Known]:
-    """At most so many, the first one goes."""
+    """Without the first one, if there are more."""
     if len(known) > most:
         del known[next(iter(known))]
     return known
 
 
 def _mark(row: Array) -> bytes:
-    """What stands for the values of a row: themselves, or a digest where they are many."""
+    """The values of a row, or a digest where they are many."""
     if row.nbytes <= _FEW_BYTES:
         return row.tobytes()
     return xxhash.xxh3_128_digest(byte_view(np.ascontiguousarray(row)))
 
 
 def state_of(endings: Endings) -> dict[str, Any]:
-    """Plain values; digests as hexadecimal text."""
+    """Endings as plain values for JSON; digests as hexadecimal text."""
     single = [[last.hex(), one.title, one.before.hex()] for last, one in endings.single.items()]
     shared = [
         [last.hex(), one.title, [row.hex() for row in one.befores], one.episodes, one.votes_for, one.votes_against]
@@ -335,7 +330,7 @@ def state_of(endings: Endings) -> dict[str, Any]:
 
 
 def endings_of(state: dict[str, Any]) -> Endings:
-    """The way back."""
+    """Endings of `state_of`."""
     from_hex = bytes.fromhex
     single = {from_hex(last): Single(title, from_hex(before)) for last, title, before in state["single"]}
     shared = {

@@ -1,4 +1,4 @@
-"""What episodes are to be before they get anywhere, each option once: its name, its default and its help.
+"""The options of episodes, each once: its name, its default and its help.
 
 A push, a conversion, a local pass and an inspection have these options in common; each has more of its own.
 """
@@ -29,7 +29,7 @@ def option_help(text: str, choices: tuple[str, ...] = ()) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeOptions:
-    """What episodes are to be: which columns they have, what is mended in them, and what happens to bad ones.
+    """Which columns episodes have, what is mended in them, and what happens to bad ones.
 
     `encoded` takes one path, several, or "all".
 
@@ -98,7 +98,7 @@ class EpisodeOptions:
 
     @property
     def data_label(self) -> str:
-        """Transform and conventions; where they are equal, equal episodes give the same. Part of the item keys."""
+        """Transform and conventions, as a part of the item keys."""
         label = self.chosen_transform.label
         return f"{self.conventions.label}|transform={label}" if label else self.conventions.label
 
@@ -113,11 +113,11 @@ class EpisodeOptions:
         return self.on_invalid in STOPPING
 
     def policy(self) -> Policy:
-        """What decides about bad episodes, and has counted none yet."""
+        """A new policy, which has counted nothing."""
         return Policy(self.on_invalid, self.quarantine, self.allow, self.strict)
 
     def silent(self: _Options) -> _Options:
-        """The same for a further reading: a bad episode is written into a quarantine file once."""
+        """For a further reading: a bad episode is written into a quarantine file once."""
         return replace(self, on_invalid=SKIP, quarantine=None) if self.on_invalid == QUARANTINE else self
 
     def check_files(self) -> None:
@@ -135,7 +135,7 @@ EPISODE_OPTIONS = tuple(one.name for one in fields(EpisodeOptions))
 
 
 def split_options(kind: type[_Kind], where: str, options: Mapping[str, Any]) -> tuple[_Kind, EpisodeOptions]:
-    """Options by name, as those of a dataclass and those that say what episodes are.
+    """Parts options by name into those of a dataclass and those of episodes.
 
     Args:
       kind: a dataclass.

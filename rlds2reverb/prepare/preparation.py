@@ -1,12 +1,12 @@
-"""From a source to what a view needs: opened, transformed, normalised, validated, decided about, and cut.
+"""The one way from a source to what a view needs: open, transform, validate, decide, normalise, cut.
 
 | step | where | what |
 | --- | --- | --- |
 | open, transform | `Preparation.open` | the source, its specs, and the signatures of the items; no episode is read |
-| read | `Preparation.read` | episodes in order, with the problems that only other episodes show |
-| examine | `Preparer.prepare` | absent fields filled in, all problems found, those mended that the policy mends |
-| decide | `Preparer.prepare` | the policy lets an episode through, leaves it out, or ends the reading |
-| normalise | `Preparer.prepare` | what the conventions mend is mended |
+| read | `Preparation.read` | episodes in order, with problems that only other episodes show |
+| examine | `Preparer.prepare` | absent fields are filled, all problems found, and some repaired where the policy repairs |
+| decide | `Preparer.prepare` | the policy accepts the episode, leaves it out, or ends the reading |
+| normalise | `Preparer.prepare` | the conventions are applied |
 | cut | `Preparer.prepare` | rows and items for each output |
 
 >>> from rlds2reverb.prepare.options import EpisodeOptions
@@ -52,12 +52,12 @@ class Prepared(NamedTuple):
 
     Attributes:
       episode: as the source gives it, transformed.
-      filled: with absent fields filled in, and mended where the policy mends.
-      problems: what is wrong with it, without what was mended.
-      mended: what was wrong with it.
+      filled: with absent fields filled, and repaired where the policy repairs.
+      problems: what is wrong with it, also after a repair.
+      mended: the problems that were repaired.
       normalised: what views cut and formats write; None when it is rejected.
       cuts: what the outputs make of it, in their order; a cut may have no items. () when it is rejected.
-      refused: why it is rejected although nothing is wrong with it by itself: a view refuses it, or no view makes an item of it.
+      refused: why it was rejected when it was cut: a view refuses it, or no view makes an item of it.
       is_end_mended: its last row is not as it was recorded, because of `last_observation`.
     """
 
@@ -77,14 +77,14 @@ class Prepared(NamedTuple):
 
     @property
     def key_name(self) -> str:
-        """What names it in item keys. A mended one has a name of its own: the server keeps what it has under a known key."""
+        """Names it in item keys. A repaired episode has another name, because the server keeps what it has under a known key."""
         mended = sorted({problem.code for problem in self.mended})
         return f"{self.episode.id}|repaired={','.join(mended)}" if mended else self.episode.id
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """A source, ready to be read as the options say; made by `open`. Iterating it reads it once, and gives every episode `Prepared`.
+    """A source, ready to be read as the options say; made by `open`. Iterating it reads the source once and gives a `Prepared` per episode.
 
     Attributes:
       source: the episodes, as the transform makes them.
@@ -132,7 +132,7 @@ class Preparation:
         outputs: Sequence[Output] = (),
         metadata: Mapping[str, ArraySpec] | None = None,
     ) -> Preparation:
-        """As `open`, of a source that is opened and transformed; `metadata` of episodes is needed beside that which items hold."""
+        """As `open`, of a source that is opened and transformed already; `metadata` is needed beside that which items hold."""
         spec = checked_spec(source)
         _check_notices(source, options)
         check_steps(source, spec)
@@ -151,7 +151,7 @@ class Preparation:
 
     @property
     def identity(self) -> str:
-        """What two readings by the same views must share for their items to be the same: conventions, transform, and which images stay encoded."""
+        """Conventions, transform, and which images stay encoded: where they are equal, the same views make the same items."""
         encoded = [path for path, leaf in flatten(self.step_spec).items() if leaf.image is not None]
         label = self.options.data_label
         return f"{label}|encoded={','.join(encoded)}" if encoded else label
@@ -163,11 +163,11 @@ class Preparation:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What the source tells of its data as a whole, by now."""
+        """What the source reports of its data as a whole, so far."""
         return notices_of(self.source)
 
     def silent(self) -> Preparation:
-        """The same for a further reading, which reports no bad episode a second time."""
+        """For a further reading: bad episodes are not reported a second time."""
         return replace(self, options=self.options.silent())
 
     def read(
@@ -178,13 +178,13 @@ class Preparation:
         endings: Endings = Endings(),
         on_clear: Callable[[Endings], object] = lambda _: None,
     ) -> Iterator[tuple[Episode, list[Problem]]]:
-        """Episodes in order, each with the problems that only others show of it; a few wait for those behind them.
+        """Episodes in order, each with the problems that only other episodes show; a few wait for later ones.
 
         Args:
           episodes: of the source; None for those from number `start` to number `stop`, which is left out, or to the end.
           start, stop: see above.
-          endings: of the episodes before these, where a reading goes on.
-          on_clear: called with the endings so far whenever no episode waits: from here a reading can go on.
+          endings: of the episodes before these, where a reading continues.
+          on_clear: called with the endings so far whenever no episode waits: from here a reading can continue.
 
         Raises:
           SourceError: the data cannot be read.
@@ -194,11 +194,11 @@ class Preparation:
         return with_problems_of_ends(episodes, self.options.conventions, endings, on_clear)
 
     def ending(self, episode: Episode) -> Ending | None:
-        """How an episode ends, for whoever hears of all; None where that cannot tell, or is mended."""
+        """How an episode ends, for a process that collects the ends of all; None where this says nothing, or is mended."""
         return ending_that_counts(episode, self.options.conventions)
 
     def preparer(self, policy: Policy | None = None) -> Preparer:
-        """What prepares episodes, one after the other; with a policy of its own, unless one is given."""
+        """Prepares episodes one after the other; with a new policy, unless one is given."""
         return Preparer(self, self.options.policy() if policy is None else policy)
 
     def __iter__(self) -> Iterator[Prepared]:
@@ -217,7 +217,7 @@ class Preparer:
     Attributes:
       policy: as given.
       cutters: of the outputs; those of streams depend on the episodes before.
-      columns: what columns held.
+      columns: statistics of the columns.
       episodes, steps: that came.
       steps_rejected: of rejected episodes.
       ends_mended: good episodes whose last row is not as it was recorded.
@@ -241,8 +241,8 @@ class Preparer:
         Args:
           episode: as the source gives it.
           found: its problems that only other episodes show.
-          wanted: numbers of the outputs to cut it for, where it is with the others already; None for all, one of which must make an item.
-          is_dropped: nothing of it is stored even if it is good, so no stream takes it in.
+          wanted: numbers of the outputs to cut it for, where the others have it already; None for all, one of which must make an item.
+          is_dropped: it is not stored even if it is good, so no stream takes it in.
 
         Raises:
           InvalidEpisode, ViewError: it is bad, or cannot be cut, and the policy is to stop; it is counted as rejected.
@@ -262,7 +262,7 @@ class Preparer:
         return prepared
 
     def reject(self, prepared: Prepared, problem: Problem) -> None:
-        """Rejects a good episode for what shows only later: a format holds nothing of it.
+        """Rejects a good episode for a later reason: a format cannot hold it.
 
         Raises:
           InvalidEpisode: the policy is to stop.
@@ -272,7 +272,7 @@ class Preparer:
         self.policy.reject(prepared.episode, [problem])
 
     def examine(self, episode: Episode) -> Examined:
-        """What an episode shows by itself, where somebody else decides; nothing is counted."""
+        """Finds the problems of an episode where another process decides; counts nothing."""
         return self.policy.examined(episode, self._standard)
 
     def normalise(self, filled: Episode) -> Episode:
@@ -311,10 +311,10 @@ class Preparer:
 
 
 def _check_notices(source: Source, options: EpisodeOptions) -> None:
-    """Refuses, strictly, a source that tells of a fault in itself, unless that is allowed. Notes are no faults.
+    """With `strict`, refuses a source that reports a fault of its own, unless the code is allowed.
 
     Raises:
-      SourceError: says what it tells.
+      SourceError: it does.
     """
     told = faults(notices_of(source), options.allow)
     if options.strict and told:

@@ -136,7 +136,7 @@ class EpisodeStream(Protocol):
 
 @runtime_checkable
 class StreamView(View, Protocol):
-    """A view whose items depend on the episodes before: it cuts a stream, in order."""
+    """A view whose items depend on the episodes before: it cuts them in order, as one stream."""
 
     def stream(self) -> EpisodeStream:
         """The stream before its first episode."""
