@@ -66,7 +66,7 @@ class Push:
     ) -> None:
         self._plan, self._context = plan, context
         self._transports = {address: one for address, one in transports.items() if address in plan.infos}
-        self._reading = plan.ready.read if reading is None else reading
+        self._reading: Reading = reading or plan.ready.read
         copies = None if context is None else context.copies
         self.names = EpisodeNames(self._knows, plan, copies, is_task=context is not None)
         self.shards = {
