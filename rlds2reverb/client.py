@@ -298,7 +298,9 @@ class Client:
         if plan.names != self._names:
             raise ConfigError("pusher: expected what `plan` of these servers gave")
         transports = dict(zip(self.addresses, self._servers.transports))
-        return distributed(transports, plan) if plan.options.is_distributed else Push(transports, plan)
+        if plan.options.is_distributed:
+            return distributed(transports, plan)
+        return Push(transports, plan)
 
     def _only(self, method: str, way_out: str) -> Transport:
         """The way to the only server.

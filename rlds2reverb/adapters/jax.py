@@ -49,7 +49,7 @@ class ExperiencePair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Placing:
+class Placement:
     """Where batches go.
 
     Attributes:
@@ -119,7 +119,7 @@ def sample(
     client: Client,
     table: str,
     batch_size: int = SampleOptions.batch_size,
-    placing: Placing = Placing(),
+    placing: Placement = Placement(),
     ahead: int = 2,
     **options: Any,
 ) -> Generator[JaxBatch, None, None]:
@@ -153,7 +153,7 @@ def sample(
 
 
 def put_ahead(
-    sampled: Iterable[Batch], placing: Placing = Placing(), ahead: int = 2, close: Callable[[], object] = tuple
+    sampled: Iterable[Batch], placing: Placement = Placement(), ahead: int = 2, close: Callable[[], object] = tuple
 ) -> Generator[JaxBatch, None, None]:
     """Batches on the devices, put there by a thread, in their order.
 
@@ -166,7 +166,7 @@ def put_ahead(
       close: called when the iterator is closed, dropped or over; it must end an iteration of `sampled` that waits.
 
     Raises:
-      ConfigError: `ahead` is no whole number of at least 1; or what `Placing.put` raises.
+      ConfigError: `ahead` is no whole number of at least 1; or what `Placement.put` raises.
     """
     if isinstance(ahead, bool) or not isinstance(ahead, int) or ahead < 1:
         raise ConfigError(f"jax: ahead {ahead!r}: expected a whole number of at least 1")

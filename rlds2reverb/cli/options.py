@@ -47,7 +47,7 @@ def opened(name: str) -> Source:
 Command = Callable[..., Any]
 
 _executor_of: Callable[[int | None, str | None], Callable[[Any], Any]] = Lazily(
-    "rlds2reverb.fleet.choosing:executor_of"
+    "rlds2reverb.fleet.processes:executor_of"
 )
 
 _read_view: Callable[[Path], View] = Lazily(

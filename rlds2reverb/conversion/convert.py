@@ -25,7 +25,7 @@ from rlds2reverb.conversion.workers import ByWorkers
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, SourceError, WriteError, keep_report, reason_of
 from rlds2reverb.files import write_error
-from rlds2reverb.fleet.choosing import executor_of
+from rlds2reverb.fleet.processes import executor_of
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.source import episodes_of, first_episodes, notices_of

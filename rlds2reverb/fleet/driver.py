@@ -47,7 +47,7 @@ class Task:
     Attributes:
       number: of the task; a later one has later episodes.
       start, stop: of the episodes, in the order of the source; `stop` is left out.
-      terms: what the worker is told beside it.
+      terms: what the worker gets beside it.
     """
 
     number: int
@@ -368,7 +368,7 @@ _EVENT_SECONDS = 0.25
 """How often the undertaking is asked for more while nothing happens."""
 
 STOP_SECONDS = 15.0
-"""For workers that are told to stop; those that have not by then are ended with the executor."""
+"""For workers that are to stop; those that have not by then are ended with the executor."""
 
 _OF_THE_DATA = (InvalidEpisode, SourceError, ViewError)
 """Errors that one process would meet at the same episode."""
@@ -459,7 +459,7 @@ class Driver:
         error = outcome.error
         if not isinstance(error, _OF_THE_DATA):
             if self._failed is not None and isinstance(error, KeyboardInterrupt):
-                return  # it was told to stop
+                return  # it had to stop
             raise error
         if self._failed is None or task.number < self._failed[0]:
             self._failed = task.number, error

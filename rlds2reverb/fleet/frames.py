@@ -1,6 +1,6 @@
 """Python objects between a driver and a worker, over a connection that nothing else uses: what libraries print cannot get into it.
 
-Before each goes a head: a mark of ours, and the length. Whatever else gets into the connection is neither, and is told at once, instead
+Before each goes a head: a mark of ours, and the length. Whatever else gets into the connection is neither, and raises at once, instead
 of being waited for as the rest of something long.
 """
 

@@ -1,11 +1,11 @@
-"""Workers as processes of this machine, each started anew, with nothing of this process but what it is told.
+"""Workers as processes of this machine, each started anew, with nothing of this process but what it is sent.
 
 One that dies is replaced, and its task begun again; what it has started dies with it. They stand apart from the terminal: Ctrl-C reaches
 this process alone, which tells them. When this process ends, however it does, they end, too.
 
 That a worker has ended is known by its process alone, for a process that it has forked may hold its end of the connection. Three threads
 see to each worker: one waits for its process, kills what is left of its session and hangs up; one reads what it sends, to the last byte, and
-then says that it has ended; one sends it what it is told, so that one that does not read, such as a stopped one, holds up nobody else.
+then says that it has ended; one sends to it, so that one that does not read, such as a stopped one, holds up nobody else.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rlds2reverb.errors import reason_of
+from rlds2reverb.errors import ConfigError, reason_of
+from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.fleet.driver import (
     TRIES,
     Done,
     Event,
+    Executor,
     Job,
     Lost,
     Outcome,
@@ -81,7 +83,7 @@ class _Worker:
             raise
 
     def send(self, kind: str, what: Any) -> None:
-        """Tells it something, and does not wait until it is told; nothing when it has ended."""
+        """Sends it something, and does not wait until it is sent; nothing when it has ended."""
         self._unsent.put(packed((kind, what)))
 
     def kill(self) -> None:
@@ -104,7 +106,7 @@ class _Worker:
         if self._unreadable:
             return f"was ended, for what it sent cannot be read here: {self._unreadable}"
         if self._unsendable:
-            return f"was ended, for it cannot be told what to do: {self._unsendable}"
+            return f"was ended, for nothing can be sent to it: {self._unsendable}"
         if code is None:
             return "was killed, and does not end"
         return f"killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
@@ -125,7 +127,7 @@ class _Worker:
             self._theirs.close()
 
     def _hear(self) -> None:
-        """Whatever ends this, the worker ends with it, and that is told."""
+        """Whatever ends this, the worker ends with it, and that is its last answer."""
         try:
             while True:
                 self._answers.put((self, self._frames.read()))
@@ -278,3 +280,26 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+_on_ray: Callable[[Job, int | None, str], Executor] = Lazily("rlds2reverb.fleet.ray:on_ray")
+
+
+def executor_of(workers: int | None, ray: str | None) -> Callable[[Job], Executor]:
+    """What makes the executor of a job.
+
+    Args:
+      workers: how many tasks run at a time; None for one per processor of the cluster.
+      ray: address of a Ray cluster; None for processes of this machine.
+
+    Raises (when it is called):
+      ConfigError: the job cannot be pickled, or the library Ray is missing.
+    """
+
+    def made(job: Job) -> Executor:
+        if ray is None:
+            return Processes(job, workers or 1)
+        with needing("work on Ray", "ray", ConfigError):
+            return _on_ray(job, workers, ray)
+
+    return made

@@ -26,7 +26,6 @@ from rlds2reverb.episode import Array, Episode, Notice
 from rlds2reverb.errors import SourceError, keep_report, reason_of, report_of
 from rlds2reverb.files import writing
 from rlds2reverb.fleet.budget import Refusal
-from rlds2reverb.fleet.choosing import executor_of
 from rlds2reverb.fleet.driver import (
     MOST_EPISODES,
     Driver,
@@ -39,6 +38,7 @@ from rlds2reverb.fleet.driver import (
     Task,
     split_tasks,
 )
+from rlds2reverb.fleet.processes import executor_of
 from rlds2reverb.fleet.servers import Connections, Endpoints, PushServers, by_server
 from rlds2reverb.formats.source import Span, Tally, known_count, notices_of
 from rlds2reverb.identity import NO_NAMES, Copies, Names, repeated_ids
@@ -47,7 +47,7 @@ from rlds2reverb.prepare.conventions import Conventions
 from rlds2reverb.prepare.endings import Ending, Endings, InOrder, ending_that_counts, with_problems_of_ends
 from rlds2reverb.prepare.policy import QUARANTINE, append_report
 from rlds2reverb.prepare.problems import ENDS_ALIKE, Problem
-from rlds2reverb.push.keys import bits_of
+from rlds2reverb.push.keys import new_key_bits
 from rlds2reverb.push.ledger import MemoryLedger
 from rlds2reverb.push.options import KEEP, ONCE, PushOptions, Tuning, ignored
 from rlds2reverb.push.plan import PushPlan, plan_push, report_of_nothing
@@ -621,7 +621,7 @@ class DistributedPush:
             options=worker_options(options),
             tuning=plan.tuning,
             servers=self._endpoints,
-            again=bits_of(options.again),
+            again=new_key_bits(options.again),
             ledgers=self._servers.known,
             wants_ends=ENDS_ALIKE not in options.allow,
             episodes=count,

@@ -42,7 +42,7 @@ from rlds2reverb.fleet.driver import (
 from rlds2reverb.text import shortened
 
 _POLL_SECONDS = 0.25
-"""How often the actor is asked what was told."""
+"""How often the actor is asked for progress."""
 
 _ANSWER_SECONDS = 60.0
 """For the actor to answer a worker; it is gone when the driver is."""
@@ -80,7 +80,7 @@ class Line:
         return number in self._stopped
 
     def take(self) -> tuple[list[tuple[int, str]], dict[int, Any]]:
-        """Which tasks were begun, and what was told last of each, since this was asked last."""
+        """Which tasks were begun, and the last progress of each, since this was asked last."""
         taken = self._begun, self._told
         self._begun, self._told = [], {}
         return taken
@@ -217,7 +217,7 @@ class OnRay:
             return
         ready, _ = ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
         for reference in ready:
-            self._poll()  # what it told comes before its end
+            self._poll()  # its progress comes before its end
             event = _end(reference, self._tasks[reference], self._where)
             task = self._tasks.pop(reference)
             if isinstance(event, Done) and isinstance(event.outcome.error, LineLost):
@@ -227,13 +227,13 @@ class OnRay:
 
     def _poll(self) -> None:
         self._polled_at = time.monotonic()
-        begun, told = ray.get(self._line.take.remote(), timeout=_ANSWER_SECONDS)
+        begun, progress = ray.get(self._line.take.remote(), timeout=_ANSWER_SECONDS)
         for number, where in begun:
             self._begun[number] += 1
             if self._begun[number] > 1:
                 self._events.append(Retried(number, f"{self._where[number]}: lost with its task"))
             self._where[number] = where
-        self._events += (Progressed(number, what) for number, what in told.items())
+        self._events += (Progressed(number, what) for number, what in progress.items())
 
     def _retry(self, task: Task, why: str) -> None:
         """Begins a task anew that was lost with the actor or with the cluster."""

@@ -21,7 +21,7 @@ from rlds2reverb.fleet.driver import Outcome, Task, Work, sendable, unpickled
 from rlds2reverb.fleet.frames import Frames, packed
 
 JOB, TASK, STOP = "job", "task", "stop"
-"""What it is told: the pickled job, first; a task; the number of a task to stop."""
+"""What it gets: the pickled job, first; a task; the number of a task to stop."""
 
 PROGRESS, DONE = "progress", "done"
 """What it answers: a task's number, and how far it is or what came of it."""

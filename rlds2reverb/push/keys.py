@@ -1,4 +1,4 @@
-"""What episodes and items are called in a push: names and keys that are the same whenever the same data is pushed the same way."""
+"""Names of episodes and keys of items, the same whenever the same data is pushed the same way; and which server an episode goes to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.wire.insert import Part, seed
 
 
-def bits_of(again: bool) -> int | None:
+def new_key_bits(again: bool) -> int | None:
     """64 bits that no push before has used, for one with `again`; None for any other."""
     return secrets.randbits(64) if again else None
 
@@ -33,12 +33,12 @@ class ItemNames:
 
     Args:
       output: which.
-      data: what identifies the push's conventions, its transform, and which images stay encoded (`PushPlan.identity`).
+      data: what identifies the conventions, the transform, and which images stay encoded (`Preparation.identity`).
       again: new 64 bits, which make keys that no push before can have used; None for the keys of every equal push.
 
     Attributes:
       identity: what two pushes must share for their items to be the same, without table and episode.
-      key_name: names in item keys the episode taken in last; for a stream, all episodes so far, on which its items may depend.
+      key_name: names the last episode in item keys; for a stream, all episodes so far, on which its items may depend.
     """
 
     def __init__(self, output: Output, data: str, again: int | None = None) -> None:
@@ -48,7 +48,7 @@ class ItemNames:
         self._push_seed = seed(self.identity) if again is None else again
 
     def take_in(self, key_name: str) -> None:
-        """Goes on to the next episode, which `key_name` names by itself. One without items counts as well."""
+        """Takes the next episode, which `key_name` names by itself. One without items counts as well."""
         self.key_name = f"{seed(self.key_name, key_name):016x}" if self._is_of_stream else key_name
 
     def part(self, cut: Cut) -> Part:
@@ -151,14 +151,11 @@ def _column_of(value: Any) -> Array:
     return np.asarray(value)[None]
 
 
-# Which of several servers an episode goes to: rendezvous hashing of its name.
-#
-# Every server has a number of its own for every episode, and the largest one wins. So a server that is added takes its share of
-# the episodes, about one in n, and no episode moves between the others. Source: Thaler and Ravishankar 1998, highest random weight.
+class Placement:
+    """Which of several servers an episode goes to: rendezvous hashing of its name and theirs. The order of the servers does not matter.
 
-
-class Placing:
-    """Places episodes. The order of the servers does not matter; their names do.
+    Every server has a number of its own for every episode, and the largest one wins. So a server that is added takes its share of the
+    episodes, about one in n, and no episode moves between the others. Source: Thaler and Ravishankar 1998, highest random weight.
 
     Args:
       names: of the servers, at least one: their addresses as they are written, where they have no others.
@@ -170,8 +167,8 @@ class Placing:
     def of(self, episode_id: str) -> str:
         """The name of the server that gets the episode.
 
-        >>> placing = Placing(["a:8000", "b:8000", "c:8000"])
-        >>> [placing.of(f"cartpole/{number}")[0] for number in range(8)]
+        >>> placement = Placement(["a:8000", "b:8000", "c:8000"])
+        >>> [placement.of(f"cartpole/{number}")[0] for number in range(8)]
         ['b', 'a', 'a', 'a', 'c', 'a', 'b', 'b']
         """
         return max(self._names, key=lambda name: (seed(name, episode_id), name))

@@ -93,7 +93,12 @@ class PushOptions(EpisodeOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rows, seconds = self.chunk_length, self.stall_seconds
+        self._check_numbers(self.chunk_length, self.stall_seconds)
+        if self.duplicates not in DUPLICATES:
+            raise ConfigError(f'duplicates (--duplicates) "{self.duplicates}": expected one of {", ".join(DUPLICATES)}')
+        self._check_what_goes_together()
+
+    def _check_numbers(self, rows: object, seconds: object) -> None:
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
             raise ConfigError(f"chunk_length (--chunk-length) {rows}: expected at least 1 row, a whole number")
         if rows is not None and rows > _MOST_ROWS:
@@ -102,9 +107,6 @@ class PushOptions(EpisodeOptions):
             )
         if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
             raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
-        if self.duplicates not in DUPLICATES:
-            raise ConfigError(f'duplicates (--duplicates) "{self.duplicates}": expected one of {", ".join(DUPLICATES)}')
-        self._check_what_goes_together()
 
     def _check_what_goes_together(self) -> None:
         check_workers(self.workers, self.ray)

@@ -1,4 +1,4 @@
-"""What a push did, how far it is, and what the accounts of its servers or workers come to together."""
+"""What a push did, how far it is, and the sums over its servers or workers."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from rlds2reverb.episode import Array, Episode, KnownEpisode
 from rlds2reverb.errors import Rlds2ReverbError, TransportError, keep_report, reason_of
 from rlds2reverb.prepare.column_stats import ColumnStats
 from rlds2reverb.prepare.problems import Problem
-from rlds2reverb.push.keys import EpisodeNames, Placing
+from rlds2reverb.push.keys import EpisodeNames, Placement
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import Progress, PushReport, total
 from rlds2reverb.push.shard import LINGER_SECONDS, LostServers, Shard, TaskContext
@@ -31,7 +31,7 @@ Reading = Callable[[Iterable[Episode]], Iterator[tuple[Episode, list[Problem]]]]
 """Episodes, each with the problems that only other episodes show."""
 
 _NOTE_SECONDS = 0.25
-"""How often ledgers are written and progress is told."""
+"""How often ledgers are written and progress is reported."""
 
 _MOST_KEYS = 1 << 16
 """Of one call that takes items out: 0.6 MB, and a table stands still for a few milliseconds."""
@@ -66,14 +66,14 @@ class Push:
     ) -> None:
         self._plan, self._context = plan, context
         self._transports = {address: one for address, one in transports.items() if address in plan.infos}
-        self._reading = plan.ready.read if reading is None else reading
+        self._reading: Reading = reading or plan.ready.read
         copies = None if context is None else context.copies
         self.names = EpisodeNames(self._knows, plan, copies, is_task=context is not None)
         self.shards = {
-            address: Shard(plan, address, self._transports.get(address), partial(self._hear, address), context)
+            address: Shard(plan, address, self._transports.get(address), partial(self._on_wait, address), context)
             for address in plan.names
         }
-        self._placing = Placing([*plan.names.values()])
+        self._placement = Placement([*plan.names.values()])
         self._address_of = {name: address for address, name in plan.names.items()}
         lost = {address: shard.missing for address, shard in self.shards.items() if shard.missing}
         self._lost = LostServers(plan, lost, self._continue_without)
@@ -144,7 +144,7 @@ class Push:
                 for shard in shards:
                     if has(shard, episode_id):
                         return shard
-        return self.shards[self._address_of[self._placing.of(episode_id)]]
+        return self.shards[self._address_of[self._placement.of(episode_id)]]
 
     def _there(self) -> Iterator[Shard]:
         """The shards whose servers are there by now."""
@@ -155,18 +155,18 @@ class Push:
         LOG.warning("server %s is missing, and others go on: %s", address, error)
 
     def _wind_up(self, error: BaseException) -> None:
-        """Has all shards end as they should. An error of one server leaves the others' streams whole."""
+        """Lets all shards wait for what they have sent. An error of one server leaves the others' streams whole."""
         until = time.monotonic() + LINGER_SECONDS
         for shard in self._there():
             is_others = isinstance(error, TransportError) and shard.address != self._lost.last_failed
             theirs = Rlds2ReverbError("another server ended the push") if is_others else error
             shard.wind_up(theirs, max(0.0, until - time.monotonic()))
 
-    # Moving: keys do not say on which server an item is, so every server is told the keys of all others; those that it does not have are
-    # passed over.
-
     def _move(self) -> None:
-        """Takes items out of the servers where they do not belong any more: all is stored where it does."""
+        """Takes items out of the servers where they do not belong any more: all is stored where it does.
+
+        Keys do not say on which server an item is, so every server gets the keys of all others; those that it does not have are passed over.
+        """
         for shard in self._there():
             for other in self._there():
                 if other is not shard and not shard.missing:
@@ -199,21 +199,21 @@ class Push:
             self._note()
 
     def _note(self) -> None:
-        """Writes down what is confirmed, and tells how far it is."""
+        """Writes into the ledgers what is confirmed, and reports progress."""
         for shard in self._there():
             with self._lost.about(shard.address):
                 shard.record()
         self._waits.clear()
-        self._tell()
+        self._report_progress()
 
-    def _hear(self, address: str, progress: Progress) -> None:
-        """A server holds the push up, or does no more."""
+    def _on_wait(self, address: str, progress: Progress) -> None:
+        """A server holds the push up, or does so no more."""
         self._waits.pop(address, None)
         if progress.waiting:
             self._waits[address] = progress
-        self._tell()
+        self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         parts = [shard.progress() for shard in self.shards.values()]
         address, wait = next(iter(self._waits.items()), ("", None))
         waiting, held_by = ("", ()) if wait is None else (wait.waiting, wait.held_by)

@@ -1,4 +1,7 @@
-"""Sends requests to a server on a stream that is kept open, until every item is confirmed."""
+"""The way of items to a server: encoded, put into requests, and sent on a persistent stream until every item is confirmed.
+
+When something stops the reading, what was sent before is still waited for; not when sending itself failed.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ _WORDS = StreamWords(
 )
 
 
-class Inserting:
-    """What the stream of a push is for: a session's requests go, confirmations come. See `stream_user.StreamUser`.
+class _Inserting:
+    """The use of a stream by a push: a session's requests go out, confirmations come in. See `transport.stream.StreamUser`.
 
     Attributes:
       session: what is sent and confirmed; under the stream's lock.
@@ -42,11 +45,9 @@ class Inserting:
         self._transport, self._tables = transport, tables
 
     def open(self, messages: Iterator[bytes]) -> Stream:
-        """An insert stream."""
         return self._transport.insert_stream(messages)
 
     def next_messages(self) -> tuple[bytes, ...]:
-        """The messages of the next request, as far as the window has room."""
         return self.session.next_messages()
 
     def decode(self, message: bytes) -> Array:
@@ -54,28 +55,25 @@ class Inserting:
         return codec.decode_confirmed_keys(message)
 
     def take(self, answer: Array) -> bool:
-        """Takes note of confirmed keys; an answer without one is no progress."""
+        """Confirms keys; an answer without one is no progress."""
         self.session.confirm(answer)
         return len(answer) > 0
 
     def lost(self) -> None:
-        """All that is in flight will be sent again."""
         self.session.lost()
 
     @property
     def awaits_nothing(self) -> bool:
-        """Whether everything is confirmed."""
         return self.session.idle
 
     def held_back(self, info: ServerInfo) -> list[Wait]:
-        """The rate limiters that hold the inserts back."""
         waits = [insert_wait(info.tables[name]) for name in self._tables if name in info.tables]
         return [wait for wait in waits if wait.blocks]
 
-    def restarted(self, told: str, info: ServerInfo) -> None:
-        """Refuses to go on: what was confirmed may be lost, and the same push again is right."""
+    def restarted(self, found: str, info: ServerInfo) -> None:
+        """Ends the push: what was confirmed may be lost, and the same push again is right."""
         raise ServerRestarted(
-            f"{told}; items confirmed earlier ({self.session.stored_items}) are there only if it restored a checkpoint. Run the "
+            f"{found}; items confirmed earlier ({self.session.stored_items}) are there only if it restored a checkpoint. Run the "
             "same push again, or go on with another writer: the same items under the same names are not stored twice"
         )
 
@@ -92,7 +90,7 @@ class Sender:
       info: what the server said before the push; another `state_id` later means it was restarted.
       window: bound of what is in flight.
       deadlines: bounds of all waits.
-      on_wait: told the reason when nothing was confirmed for `deadlines.notice` seconds, and an empty one when something is again.
+      on_wait: called with the reason when nothing was confirmed for `deadlines.notice` seconds, and with an empty one when something is again.
     """
 
     def __init__(
@@ -104,7 +102,7 @@ class Sender:
         deadlines: Deadlines = Deadlines(),
         on_wait: Callable[[Reason], None] = lambda _: None,
     ) -> None:
-        inserting = Inserting(transport, tables, window)
+        inserting = _Inserting(transport, tables, window)
         self._session = inserting.session
         self._stream = PersistentStream(transport, inserting, info.state_id, deadlines, on_wait)
 
@@ -176,11 +174,6 @@ class Sender:
     def close(self) -> None:
         """Ends the stream. What is not confirmed by now may or may not be stored."""
         self._stream.close()
-
-
-# The one way of items to the server: takes parts of episodes, encodes them, fills requests, hands them on, and drains.
-#
-# When something stops the reading, what was sent before is still waited for; not when sending itself failed.
 
 
 def can_send_after(error: BaseException) -> bool:

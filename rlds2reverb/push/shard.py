@@ -29,7 +29,7 @@ from rlds2reverb.identity import is_copy, number_of
 from rlds2reverb.prepare.cutting import OutputCut, Tally
 from rlds2reverb.prepare.policy import REPAIR
 from rlds2reverb.prepare.problems import Problem
-from rlds2reverb.push.keys import ItemNames, bits_of
+from rlds2reverb.push.keys import ItemNames, new_key_bits
 from rlds2reverb.push.ledger import Ledger, MemoryLedger, SqliteLedger
 from rlds2reverb.push.options import ONCE
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
@@ -105,7 +105,7 @@ class LostServers:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What a push is told that is one task of a larger one, whose other tasks may run in other processes.
+    """The context of a push that is one task of a larger one, whose other tasks may run in other processes.
 
     Attributes:
       budgets: address -> table -> items that it may store at most there, for nothing may be evicted; a table that is not named takes any
@@ -144,7 +144,7 @@ class _OnItsWay:
 
     steps: int
     pieces: int
-    rows: Sequence[tuple[int, int]]  # (output, items over all its tables), written down when it is confirmed
+    rows: Sequence[tuple[int, int]]  # (output, items over all its tables), for the ledgers when it is confirmed
 
 
 class Shard:
@@ -162,7 +162,6 @@ class Shard:
       missing: why its episodes are left out; "" while they are not.
       episodes_left_out, steps_left_out: so far.
       preparer: prepares the episodes, and counts them.
-      taken: of a task, [episodes, 3 + tables] of those that are stored or on their way; see `taken_rows`.
       sent: table -> keys of the items that were sent, where items are to be moved.
     """
 
@@ -180,7 +179,7 @@ class Shard:
         self.missing = "" if transport is not None else (context.missing if context else {}).get(address, AWAY)
         self.preparer = plan.ready.preparer()
         self._outputs = plan.options.outputs
-        again = bits_of(plan.options.again) if context is None else context.again
+        again = new_key_bits(plan.options.again) if context is None else context.again
         self._names = [ItemNames(output, plan.ready.identity, again) for output in self._outputs]
         self._tallies = [Tally() for _ in self._outputs]
         self._ledgers: Sequence[Ledger] = ()
@@ -220,7 +219,14 @@ class Shard:
             if self._transport is not None:
                 info, tuning = plan.infos[self.address], plan.tuning
                 self._sender = stack.enter_context(
-                    Sender(self._transport, self._options.tables, info, tuning.window, tuning.deadlines, self.tell)
+                    Sender(
+                        self._transport,
+                        self._options.tables,
+                        info,
+                        tuning.window,
+                        tuning.deadlines,
+                        self.report_progress,
+                    )
                 )
                 granted = None if context is None or context.budgets is None else context.budgets.get(self.address, {})
                 tables = [info.tables[name] for name in self._options.tables] if granted is None else ()
@@ -260,7 +266,7 @@ class Shard:
         self._count_resumed(episode_id)
 
     def take(self, episode: Episode, found: Sequence[Problem] = ()) -> None:
-        """Sends what the outputs make of an episode as recorded, unless their ledgers have it; raises as `prepare` and `send`.
+        """Sends what the outputs make of an episode as recorded, unless their ledgers have it; raises as `prepare` and `send` do.
 
         Args:
           episode: as recorded.
@@ -355,7 +361,7 @@ class Shard:
         self._open_budget.final_check()
 
     def wind_up(self, error: BaseException, linger_seconds: float | None = None) -> None:
-        """Waits for what was sent before an error, where that makes sense, and writes it down. What fails now is not raised: the error is.
+        """Waits for what was sent before an error, where that makes sense, and records it. What fails now is not raised: the error is.
 
         Args:
           error: what ended the push.
@@ -372,7 +378,7 @@ class Shard:
                 self._open_budget.final_check()
 
     def lose(self, error: Rlds2ReverbError) -> None:
-        """Continues without the server: what it confirmed is written down, and what comes next is left out."""
+        """Continues without the server: what it confirmed goes into the ledgers, and what comes next is left out."""
         self.missing = reason_of(error)
         self.wind_up(error)
         self.close()
@@ -380,12 +386,12 @@ class Shard:
     # The account.
 
     def note(self) -> None:
-        """Writes down what is confirmed, and tells how far it is."""
+        """Writes into the ledgers what is confirmed, and reports progress."""
         self.record()
-        self.tell(Reason())
+        self.report_progress(Reason())
 
     def record(self) -> None:
-        """Writes down what is confirmed.
+        """Writes into the ledgers what is confirmed.
 
         Raises:
           LedgerError: a ledger cannot be written.
@@ -402,8 +408,8 @@ class Shard:
         for number, finished in rows.items():
             self._ledgers[number].record(finished)
 
-    def tell(self, reason: Reason) -> None:
-        """Tells how far it is, and why nothing moves, if so."""
+    def report_progress(self, reason: Reason) -> None:
+        """Reports progress, and why nothing moves, if so."""
         self._on_progress(self.progress(reason))
 
     def progress(self, reason: Reason = Reason()) -> Progress:

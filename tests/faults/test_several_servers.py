@@ -15,7 +15,7 @@ from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb.errors import ServerUnreachable
-from rlds2reverb.push.keys import Placing
+from rlds2reverb.push.keys import Placement
 from rlds2reverb.push.options import PushOptions, Tuning
 from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.report import PushReport
@@ -71,7 +71,7 @@ def kill_after_half(victim: Embedded) -> tools.EventfulList:
 
 def busiest(servers: list[Embedded]) -> Embedded:
     """The server that gets the most in both halves: names are fixed, and ports are not."""
-    placing = Placing([server.address for server in servers])
+    placing = Placement([server.address for server in servers])
     placed = [placing.of(episode.id) for episode in EPISODES]
     return max(servers, key=lambda one: min(placed[:HALF].count(one.address), placed[HALF:].count(one.address)))
 

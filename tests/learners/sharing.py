@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import rlds2reverb
-from rlds2reverb.adapters.jax import Placing, sample
+from rlds2reverb.adapters.jax import Placement, sample
 from rlds2reverb.errors import ConfigError
 from tests.raising import error_of
 
@@ -25,7 +25,7 @@ def main(coordinator: str, process: int, server: str, batch_size: int) -> dict[s
     totals, shapes, local = [], [], []
     with rlds2reverb.connect(server) as client:
         refused = error_of(ConfigError, lambda: sample(client, "one", 7))
-        for batch in sample(client, "one", batch_size, Placing(sharding=sharding), samples=16):
+        for batch in sample(client, "one", batch_size, Placement(sharding=sharding), samples=16):
             column = batch.data["observation"]
             totals.append(int(total(column)))
             shapes.append(list(column.shape))

@@ -20,7 +20,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import rlds2reverb
-from rlds2reverb.adapters.jax import Placing, experience_pair, put_ahead, sample
+from rlds2reverb.adapters.jax import Placement, experience_pair, put_ahead, sample
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.specs import ArraySpec, flatten
@@ -65,9 +65,9 @@ def sharding() -> NamedSharding:
         (np.uint16, "uint16"),
     ],
 )
-@pytest.mark.parametrize("placing", [Placing(), "device", "sharding"])
+@pytest.mark.parametrize("placing", [Placement(), "device", "sharding"])
 def test_dtypes_are_those_that_jax_has(dtype: Any, wanted: str, placing: Any) -> None:
-    places = {"device": lambda: Placing(device=jax.devices()[2]), "sharding": lambda: Placing(sharding=sharding())}
+    places = {"device": lambda: Placement(device=jax.devices()[2]), "sharding": lambda: Placement(sharding=sharding())}
     placed = places[placing]() if isinstance(placing, str) else placing
     column = np.array([0, 1, 2, 3] if dtype is not np.bool_ else [0, 1, 0, 1]).astype(dtype)
     made = placed.put(batch_of({"x": column}, 4)).data["x"]
@@ -78,7 +78,7 @@ def test_dtypes_are_those_that_jax_has(dtype: Any, wanted: str, placing: Any) ->
 
 def test_keys_stay_whole_and_on_the_host_and_the_rest_of_the_info_goes() -> None:
     masks = {"x": np.ones((3, 2), bool)}
-    info = Placing().put(batch_of({}, 3, weight=np.ones(3, np.float32), masks=masks)).info
+    info = Placement().put(batch_of({}, 3, weight=np.ones(3, np.float32), masks=masks)).info
     assert isinstance(info.masks["x"], jax.Array)
     assert type(info.key) is np.ndarray
     assert info.key.tolist() == [2**64 - 1, 0, 1]
@@ -90,7 +90,7 @@ def test_keys_stay_whole_and_on_the_host_and_the_rest_of_the_info_goes() -> None
 def test_with_x64_everything_stays_what_it_is() -> None:
     data = {"f": np.ones(2), "i": np.array([-(2**40), 2**40]), "u": np.array([0, 2**63], np.uint64)}
     with jax.enable_x64(True):
-        made = Placing().put(batch_of(data, 2)).data
+        made = Placement().put(batch_of(data, 2)).data
     for path, column in data.items():
         assert made[path].dtype == column.dtype
         np.testing.assert_array_equal(np.asarray(made[path]), column)
@@ -100,32 +100,32 @@ def test_with_x64_everything_stays_what_it_is() -> None:
 def test_a_number_that_does_not_fit_is_an_error_and_not_another_number(value: int) -> None:
     data = {"step": {"id": np.array([0, value])}}
     with pytest.raises(ConfigError, match=rf'"step/id" has values from .*{value}.*int32 cannot hold'):
-        Placing().put(batch_of(data, 2))
-    made = Placing(host=["step/id"]).put(batch_of(data, 2))
+        Placement().put(batch_of(data, 2))
+    made = Placement(host=["step/id"]).put(batch_of(data, 2))
     assert made.data["step"]["id"] is data["step"]["id"]
     fits = np.array([-(2**31), 2**31 - 1])
-    assert Placing().put(batch_of({"x": fits}, 2)).data["x"].tolist() == fits.tolist()
+    assert Placement().put(batch_of({"x": fits}, 2)).data["x"].tolist() == fits.tolist()
 
 
 def test_text_stays_on_the_host_where_that_is_said_and_is_refused_otherwise() -> None:
     batch = batch_of({"text": np.array([b"a", b"b"], object), "x": np.ones(2)}, 2)
     with pytest.raises(ConfigError, match=r'"text" is text, which JAX has not; name it in host='):
-        Placing().put(batch)
-    made = Placing(host=["text"]).put(batch).data
+        Placement().put(batch)
+    made = Placement(host=["text"]).put(batch).data
     assert made["text"] is batch.data["text"]
     assert isinstance(made["x"], jax.Array)
     with pytest.raises(ConfigError, match="host names txet; the columns are text, x"):
-        Placing(host=["txet"]).put(batch)
+        Placement(host=["txet"]).put(batch)
 
 
 def test_items_of_several_shapes_are_refused() -> None:
     with pytest.raises(ConfigError, match='ragged="pad"'):
-        Placing().put(batch_of({"x": [np.ones(2), np.ones(3)]}, 4))
+        Placement().put(batch_of({"x": [np.ones(2), np.ones(3)]}, 4))
 
 
 def test_a_place_is_a_device_or_a_sharding() -> None:
     with pytest.raises(ConfigError, match="expected one of them"):
-        Placing(device=jax.devices()[0], sharding=sharding())
+        Placement(device=jax.devices()[0], sharding=sharding())
 
 
 def test_the_values_are_those_that_were_sampled(client: rlds2reverb.Client) -> None:
@@ -150,7 +150,7 @@ def test_a_short_last_batch_is_left_out_unless_it_is_wanted(client: rlds2reverb.
 
 
 def test_devices_share_a_batch(client: rlds2reverb.Client) -> None:
-    for batch in sample(client, "transitions", 8, Placing(sharding=sharding()), samples=16):
+    for batch in sample(client, "transitions", 8, Placement(sharding=sharding()), samples=16):
         for leaf in jax.tree.leaves(batch.data):
             assert [shard.data.shape[0] for shard in leaf.addressable_shards] == [2, 2, 2, 2]
         assert batch.info.priority.sharding == sharding()
@@ -159,7 +159,7 @@ def test_devices_share_a_batch(client: rlds2reverb.Client) -> None:
 
 def test_a_batch_that_the_devices_cannot_share_is_refused(client: rlds2reverb.Client) -> None:
     with pytest.raises(ConfigError, match="a batch of 6 over NamedSharding"):
-        next(sample(client, "transitions", 6, Placing(sharding=sharding())))
+        next(sample(client, "transitions", 6, Placement(sharding=sharding())))
 
 
 def test_priorities_go_back_by_the_keys_on_the_host(client: rlds2reverb.Client) -> None:
@@ -224,7 +224,7 @@ def test_an_error_comes_after_the_batches_before_it() -> None:
 
 def test_an_error_of_placing_is_raised_in_the_callers_thread(client: rlds2reverb.Client) -> None:
     with pytest.raises(ConfigError, match="host names nothing"):
-        next(sample(client, "transitions", 4, Placing(host=["nothing"])))
+        next(sample(client, "transitions", 4, Placement(host=["nothing"])))
     eventually(lambda: _is(len(threads()), 0))
 
 

@@ -58,7 +58,7 @@ def array_of(dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     return bits.view(dtype).reshape(shape)
 
 
-def bits_of(tensor: torch.Tensor) -> bytes:
+def new_key_bits(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.ndim else tensor.numpy().tobytes()
 
 
@@ -69,7 +69,7 @@ def test_every_dtype_comes_over_the_same_memory(dtype: np.dtype, shape: tuple[in
     tensor = tensors(batch_of({"x": column}, shape[0])).data["x"]
     assert str(tensor.dtype) == f"torch.{dtype.name}"
     assert tensor.shape == shape
-    assert bits_of(tensor) == column.tobytes()
+    assert new_key_bits(tensor) == column.tobytes()
     assert not column.size or tensor.data_ptr() == column.ctypes.data
 
 

@@ -568,5 +568,5 @@ def test_what_goes_wrong_when_a_worker_is_told_is_the_loss_of_it(
     monkeypatch.setattr(frames.Frames, "send", fail_once)
     again, done = events(Acting(tmp_path, number_of_task))
     assert isinstance(again, Retried)
-    assert again.why.endswith("was ended, for it cannot be told what to do: MemoryError: no room")
+    assert again.why.endswith("was ended, for nothing can be sent to it: MemoryError: no room")
     assert done == Done(7, Outcome(7))

@@ -26,7 +26,7 @@ from rlds2reverb.errors import (
 )
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.push import run
-from rlds2reverb.push.keys import Placing
+from rlds2reverb.push.keys import Placement
 from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.testing.streams import StreamPlan
 from rlds2reverb.transport.retry import Deadlines
@@ -77,7 +77,7 @@ def test_all_servers_together_hold_what_one_would(count: int, episode_count: int
 
 def test_every_episode_is_where_its_name_says() -> None:
     source, group = episodes(12), servers(3)
-    placing = Placing(tuple(group))
+    placing = Placement(tuple(group))
     report = push(group, source)
     for address, server in group.items():
         mine = [episode for episode in EpisodeList(source, "test") if placing.of(episode.id) == address]
