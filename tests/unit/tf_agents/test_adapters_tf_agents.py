@@ -24,7 +24,7 @@ import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.adapters.tf_agents import SampledReplayBuffer, as_trajectory_dataset, replay_buffer
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.slices import SliceSpec
+from rlds2reverb.learner.options import SliceSpec
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.views.registry import view_from
@@ -220,7 +220,7 @@ class TestRefusals:
 
     def test_what_neither_does(self, twins: Twins) -> None:
         for buffer in (SampledReplayBuffer(twins.ours, "pairs1", 2), theirs(twins.theirs, "pairs1", 2)):
-            for call in (buffer.gather_all, buffer.get_next, lambda: buffer.add_batch(())):  # noqa: B023
+            for call in (buffer.gather_all, buffer.get_next, lambda: buffer.add_batch(())):  # noqa: B023  called at once
                 with pytest.raises(NotImplementedError):
                     call()
 
