@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, Union, cast
+from typing import Any, Protocol, Union
 
 import numpy as np
 
@@ -51,9 +51,6 @@ from rlds2reverb.specs import (
 
 AS_RECORDED, SHIFT = LAST_REWARDS = ("as_recorded", "shift")
 """What becomes of rewards: they stay, or each moves one step back."""
-
-OfRewards = TypeVar("OfRewards")
-"""A dataclass with `last_reward`: the conventions of episodes."""
 
 
 @dataclass(frozen=True)
@@ -128,14 +125,6 @@ class Transform:
             return ""
         plain = {**self.as_dict(), "select": sorted(self.select), "drop": sorted(self.drop), "reward_last": None}
         return json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-
-    def with_conventions(self, conventions: OfRewards) -> OfRewards:
-        """The conventions of a push, with the shift of rewards where this asks for it."""
-        return (
-            cast("OfRewards", replace(cast(Any, conventions), last_reward=SHIFT))
-            if self.reward_last == SHIFT
-            else conventions
-        )
 
     def as_dict(self) -> dict[str, Any]:
         """Every operation that does something, as plain values, for JSON."""
