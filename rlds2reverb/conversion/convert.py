@@ -1,17 +1,17 @@
-"""The engine of conversions: any source into any destination; see `base`.
+"""Any source into any destination: `rlds2reverb.convert`, and `rlds2reverb convert` on the command line.
 
-A conversion goes through three stages, each of which is on disk before the next begins. `WRITING`: episodes go to the sink; every
-few seconds it syncs, and how far it is gets saved. `READ`: all episodes are with the sink, which completes the dataset. `WRITTEN`:
-the dataset is whole, and compared with the source where that is asked for; it gets its final name. A conversion that is begun again
-goes on from what was saved last.
+A conversion has three stages, each of which is on disk before the next begins. `WRITING`: episodes go to the sink; every few seconds it
+syncs, and how far it is gets saved. `READ`: all episodes are with the sink, which completes the dataset. `WRITTEN`: the dataset is whole,
+is compared with the source where that is asked for, and gets its final name. A conversion that is started again continues from what was
+saved last. `Conversion._convert` is the main loop; `place` knows the folders, `job` what is made of an episode, `verify` compares.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,6 @@ from rlds2reverb.files import write_error
 from rlds2reverb.fleet.processes import executor_of
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
-from rlds2reverb.formats.source import episodes_of, first_episodes, notices_of
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.identity import Occurrences
 from rlds2reverb.prepare.column_stats import duplicates_notice
@@ -43,288 +42,10 @@ from rlds2reverb.text import counted
 WRITING, READ, WRITTEN = "writing", "read", "written"
 SYNC_SECONDS = 5.0
 """How often all is put on disk while episodes are written."""
-
-Tell = Callable[[Account, int | None], object]
-"""Hears of the account after every episode; and how many were compared, once they are compared and not written any more."""
-
-
-class Converter:
-    """One conversion.
-
-    Args:
-      job: what is converted.
-      overwrite: replace what is at the final place, when all is done.
-      restart: begin anew, whatever an earlier run has done.
-      verifies: read back what was written, and compare.
-      tell: see `Tell`.
-      readers: who reads, judges and encodes the episodes; None for this process.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        *,
-        overwrite: bool = False,
-        restart: bool = False,
-        verifies: bool = False,
-        tell: Tell = lambda *_: None,
-        readers: Readers | None = None,
-    ) -> None:
-        self._job, self._overwrite, self._restart, self._verifies = job, overwrite, restart, verifies
-        self._tell, self._readers = tell, readers
-        self._preparer = job.ready.preparer()
-        self._account = Account(self._preparer.policy)
-        self._account.losses.of_all = job.losses
-        self._began = time.monotonic()
-        self._identity: dict[str, Any] = {}
-        self._endings = Endings()
-        self._verified: int | None = None
-        self._kept = 0
-        self._last = ""
-        self._names = Occurrences()
-
-    def report(self) -> ConvertReport:
-        """The account so far."""
-        readers = self._readers
-        of_readers = () if readers is None else readers.notices
-        return replace(
-            self._account.report(),
-            source=self._job.source.name,
-            destination=self._job.destination.name,
-            path=str(self._job.destination.path),
-            notices=(
-                *dict.fromkeys((*notices_of(self._job.source), *of_readers)),
-                *(() if self._account.episodes_resumed else duplicates_notice(self._names.copies)),
-            ),
-            encoded=self._job.encoded,
-            seconds=time.monotonic() - self._began,
-            verified=self._verified,
-            episodes_kept=self._kept,
-            workers=0 if readers is None else readers.workers,
-            parts_again=0 if readers is None else readers.parts_again,
-        )
-
-    def run(self) -> ConvertReport:
-        """Converts, from the beginning or from where an earlier run was stopped.
-
-        Raises:
-          ConfigError: the final place is taken, or is where the source is; an earlier run was another conversion, or another process is at it.
-          InvalidEpisode: a bad episode and on_invalid="raise".
-          SourceError: the source cannot be read, or nothing of it is left to be written.
-          ConversionError: a loss that is not allowed, or what was written is not what was read.
-          WriteError: the disk is full, say. With `restart` off, the same conversion goes on behind what is on disk.
-        """
-        path = checked_path(self._job.destination.path)
-        check_apart(path, self._job.places)
-        if not Place(path).folder.exists():
-            self._check_free(path)
-        with opened(path) as place:
-            try:
-                self._run(place)
-            except BaseException as error:
-                if not place.is_begun:
-                    place.discard()
-                if isinstance(error, OSError) and error.errno is not None and not isinstance(error, WriteError):
-                    raise self._unwritten(path, error) from error
-                raise
-            place.discard()
-        return replace(self.report(), episodes_kept=0)
-
-    def _unwritten(self, path: Path, error: OSError) -> WriteError:
-        file = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
-        kept = (
-            f"the {counted(self._kept, 'episode')} that are on disk stay"
-            if self._kept
-            else "nothing of it is kept, and what was there before stays"
-        )
-        way_out = f"{kept}. Make room there and convert again, or convert into another folder"
-        return write_error(f"{path}{file}", error, way_out)
-
-    def _run(self, place: Place) -> None:
-        saved = None if self._restart else place.saved()
-        self._identity = self._job.identity()
-        if saved is not None and self._is_done(place, saved):
-            if not self._odd(saved):
-                self._complete(place, saved)
-                return
-            place.discard_work()
-            saved = None
-        if saved is None or not self._has_work(place, saved):
-            saved = None
-            place.put_back()
-        self._check_free(place.path)
-        if saved is None:
-            place.begin()
-        else:
-            self._go_on(saved)
-        stage = WRITING if saved is None else saved["stage"]
-        if stage != WRITTEN:
-            self._write(place, stage, None if saved is None else saved["sink"])
-        self._publish(place)
-
-    def _check_free(self, path: Path) -> None:
-        check_free(self._job.destination, path, self._overwrite)
-
-    @staticmethod
-    def _is_done(place: Place, saved: dict[str, Any]) -> bool:
-        """Whether the dataset is at its place already."""
-        return saved["stage"] == WRITTEN and place.is_published(saved["is_file"])
-
-    @staticmethod
-    def _has_work(place: Place, saved: dict[str, Any]) -> bool:
-        """Whether what was saved of is still there."""
-        return place.holds(saved["is_file"]) if saved["stage"] == WRITTEN else place.work.exists()
-
-    def _complete(self, place: Place, saved: dict[str, Any]) -> None:
-        """The end of a conversion whose dataset is at its place."""
-        self._account.restore(saved["account"])
-        self._account.episodes_resumed = self._account.episodes_read
-        if self._verifies:
-            self._verify(place.path)
-
-    def _odd(self, saved: dict[str, Any]) -> str:
-        """In what a conversion that was saved is another one; "" when it is this one."""
-        before, now = saved["identity"], self._identity
-        odd = [name for name in now if before.get(name) != now[name]]
-        if odd:
-            return f"with another {' and another '.join(odd)}"
-        was, choice = saved["choice"], self._job.choice
-        if was != choice and not (was["on_invalid"] == RAISE and set(was["allow"]) <= set(choice["allow"])):
-            return "with another policy of bad episodes"
-        return ""
-
-    def _go_on(self, saved: dict[str, Any]) -> None:
-        """Takes up what was saved.
-
-        Raises:
-          ConfigError: it is of another conversion.
-        """
-        if odd := self._odd(saved):
-            raise self._another(odd)
-        self._account.restore(saved["account"])
-        self._account.episodes_resumed = self._account.episodes_read
-        self._kept = self._account.episodes_written
-        self._endings, self._last = endings_of(saved["endings"]), saved["last"]
-
-    def _left(self) -> Iterable[Episode]:
-        """The episodes that have not been read.
-
-        Raises:
-          ConfigError: those that have been were others.
-        """
-        read = self._account.episodes_read
-        if not read:
-            return self._job.source
-        episodes = episodes_of(self._job.source, read - 1)
-        last = next(episodes, None)
-        if last is None or last.id != self._last:
-            raise self._another("with another source: the last episode that was read is another")
-        return episodes
-
-    def _another(self, how: str) -> ConfigError:
-        return ConfigError(
-            f"{self._job.destination.path}: a conversion was begun {how}, and stopped; run that one again to have it completed, or begin "
-            "anew with restart=True (--restart)"
-        )
-
-    def _write(self, place: Place, stage: str, state: Any) -> None:
-        with closing(self._job.destination.sink(place.work, self._job.content, state)) as sink:
-            try:
-                if stage == WRITING:
-                    self._copy(place, sink)
-            except BaseException:
-                with suppress(OSError):
-                    sink.close()
-                raise
-            if not self._account.episodes_written:
-                place.discard()
-                raise SourceError(
-                    f"{self._job.source.name}: no episode is left to be written; {self._account.rejections}"
-                )
-            sink.finish()
-        place.seal()
-
-    def _copy(self, place: Place, sink: Sink) -> None:
-        """Reads the source to its end."""
-        synced_at = time.monotonic()
-
-        def clear(endings: Endings) -> None:
-            nonlocal synced_at
-            self._endings = endings
-            if time.monotonic() - synced_at >= SYNC_SECONDS:
-                self._save(place, WRITING, sink.sync())
-                synced_at = time.monotonic()
-
-        with closing(self._episodes(clear)) as every:
-            for one, found in every:
-                self._take(sink, one, found)
-                self._tell(self._account, None)
-        self._save(place, READ, sink.sync())
-
-    def _episodes(self, clear: Callable[[Endings], object]) -> Judged:
-        left = self._left()
-        if self._readers is None:
-            return read_here(self._job, left, self._endings, clear)
-        return read_by(self._readers, self._account.episodes_read, self._endings, clear)
-
-    def _take(self, sink: Sink, one: Taken, found: list[Problem]) -> None:
-        account = self._account
-        account.count_read(one.steps)
-        self._names.count(one.id)
-        self._last = one.id
-        try:
-            accepted = one.accepted(self._preparer, found)
-        except Exception:
-            account.steps_rejected += one.steps
-            raise
-        if accepted is None:
-            account.steps_rejected += one.steps
-            return
-        written = accepted()
-        losses = list(sink.write(written.encoded))
-        losses += lost_flags(written.odd_flags, (*self._job.losses, *losses))
-        losses += self._job.lost_pixels(written.jpeg)
-        self._job.check_losses(losses, f"episode {one.title}")
-        account.count_written(written, losses)
-
-    def _save(self, place: Place, stage: str, state: Any, **more: Any) -> None:
-        place.save(
-            {
-                "identity": self._identity,
-                "choice": self._job.choice,
-                "stage": stage,
-                "account": self._account.as_state(),
-                "endings": state_of(self._endings),
-                "sink": state,
-                "last": self._last,
-                **more,
-            }
-        )
-        self._kept = self._account.episodes_written
-
-    def _publish(self, place: Place) -> None:
-        is_file = place.is_file
-        if self._verifies:
-            self._verify(place.result)
-        self._save(place, WRITTEN, None, is_file=is_file)
-        self._check_free(place.path)
-        place.publish(is_file)
-
-    def _verify(self, path: Path) -> None:
-        self._verified = 0
-        self._verified = verify(self._job, path, self._account.losses, self._compared)
-
-    def _compared(self, number: int, _: Episode) -> None:
-        self._verified = number
-        self._tell(self._account, number)
-
-
-# Any source into any destination: what `rlds2reverb.convert` and the command line take, made into a job for the engine.
+_PROGRESS_SECONDS = 0.25
 
 _ONE_SPEC = ("missing_column", "shape", "dtype")
 """Codes of episodes that do not fit the dataset's spec, which all episodes of a file must."""
-
-_TELL_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -390,58 +111,270 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
 
 
 class Conversion:
-    """A conversion that is known to make sense; made by `planned`.
+    """A conversion that is known to make sense; made by `planned`, and run once.
 
-    Attributes:
+    Args:
       job: what is converted.
+      options: how.
+      readers: workers that read, judge and encode the episodes; None where this process does.
     """
 
-    def __init__(
-        self, job: Job, episodes: EpisodeOptions, options: ConvertOptions, count: int | None, readers: ByWorkers | None
-    ) -> None:
-        self.job, self._episodes, self._options, self._count, self._readers = job, episodes, options, count, readers
-        self._told_at = 0.0
-        self._compares_since: float | None = None
-        self._began = time.monotonic()
+    def __init__(self, job: Job, options: ConvertOptions, readers: Readers | None = None) -> None:
+        self.job, self._options, self._readers = job, options, readers
+        self._preparer = job.ready.preparer()
+        self._account = Account(self._preparer.policy)
+        self._account.losses.of_all = job.losses
+        self._names = Occurrences()
+        self._identity: dict[str, Any] = {}
+        self._endings = Endings()  # of the episodes so far
+        self._last = ""  # the id of the episode that was read last
+        self._kept = 0  # episodes that are on disk for the next run
+        self._verified: int | None = None
+        self._began = self._progress_at = self._verify_began = 0.0
 
     def run(self) -> ConvertReport:
-        """Converts. What stops it has the account up to there as its attribute `report`.
+        """Converts, from the beginning or from where an earlier run was stopped. What stops it has the report up to there as its attribute `report`.
 
         Raises:
-          ConfigError, SourceError, InvalidEpisode, ConversionError, WriteError: as `convert`.
+          ConfigError, SourceError, InvalidEpisode, ConversionError, WorkersLost, WriteError: as `convert`.
         """
-        options = self._options
-        converter = Converter(
-            self.job,
-            overwrite=options.overwrite,
-            restart=options.restart,
-            verifies=options.verify,
-            tell=self._tell,
-            readers=self._readers,
-        )
+        self._began = time.monotonic()
         try:
-            return self._completed(converter.run())
+            path = checked_path(self.job.destination.path)
+            check_apart(path, self.job.places)
+            if not Place(path).folder.exists():
+                self._check_free(path)
+            with opened(path) as place, self._write_errors(path):
+                try:
+                    self._convert(place)
+                except BaseException:
+                    if not place.is_begun:
+                        place.discard()
+                    raise
+                place.discard()
         except BaseException as error:
-            keep_report(error, replace(self._completed(converter.report()), stopped=reason_of(error)))
+            keep_report(error, replace(self.report(), stopped=reason_of(error)))
+            raise
+        return replace(self.report(), episodes_kept=0)
+
+    def _convert(self, place: Place) -> None:
+        """The main loop: read, write, complete, verify, publish."""
+        self._identity = self.job.identity()
+        saved = None if self._options.restart else place.saved()
+        if saved is not None and saved["stage"] == WRITTEN and place.is_published(saved["is_file"]):
+            if not self._difference(saved):
+                self._restore(saved)
+                self._verify(place.path)
+                return
+            place.discard_work()
+            saved = None
+        if saved is None or not _has_work(place, saved):
+            saved = None
+            place.put_back()
+        self._check_free(place.path)
+        if saved is None:
+            place.begin()
+        else:
+            self._restore(saved)
+
+        stage, state = (WRITING, None) if saved is None else (saved["stage"], saved["sink"])
+        if stage != WRITTEN:
+            with closing(self.job.destination.sink(place.work, self.job.content, state)) as sink:
+                if stage == WRITING:
+                    self._write_all(place, sink)
+                if not self._account.episodes_written:
+                    place.discard()
+                    raise SourceError(
+                        f"{self.job.source.name}: no episode is left to be written; {self._account.rejections}"
+                    )
+                sink.finish()
+            place.seal()
+
+        is_file = place.is_file
+        self._verify(place.result)
+        self._save(place, WRITTEN, None, is_file=is_file)
+        self._check_free(place.path)
+        place.publish(is_file)
+
+    def _write_all(self, place: Place, sink: Sink) -> None:
+        """Reads the source to its end."""
+        synced_at = time.monotonic()
+
+        def sync(endings: Endings) -> None:
+            """Called where nothing that was read waits for later episodes."""
+            nonlocal synced_at
+            self._endings = endings
+            if time.monotonic() - synced_at >= SYNC_SECONDS:
+                self._save(place, WRITING, sink.sync())
+                synced_at = time.monotonic()
+
+        try:
+            with closing(self._unread(sync)) as every:
+                for one, found in every:
+                    self._write(sink, one, found)
+                    self._tell_progress()
+            self._save(place, READ, sink.sync())
+        except BaseException:
+            with suppress(OSError):
+                sink.close()
             raise
 
-    def _completed(self, report: ConvertReport) -> ConvertReport:
-        return replace(report, transform=self._episodes.chosen_transform.as_dict())
+    def _unread(self, sync: Callable[[Endings], object]) -> Judged:
+        """The episodes that have not been read yet, with what only others show of each.
 
-    def _tell(self, account: Account, compared: int | None) -> None:
-        now = time.monotonic()
-        if compared is not None and self._compares_since is None:
-            self._compares_since = now
-        if now - self._told_at < _TELL_SECONDS:
+        Raises:
+          ConfigError: those that have been read were others.
+        """
+        read, source = self._account.episodes_read, self.job.source
+        episodes: Iterable[Episode] = source
+        if read:
+            episodes = source.episodes(read - 1)
+            last = next(episodes, None)
+            if last is None or last.id != self._last:
+                raise self._another("with another source: the last episode that was read is another")
+        if self._readers is not None:
+            return read_by(self._readers, read, self._endings, sync)
+        return read_here(self.job, episodes, self._endings, sync)
+
+    def _write(self, sink: Sink, one: Taken, found: list[Problem]) -> None:
+        """Judges an episode, and writes it where it is good."""
+        account = self._account
+        account.count_read(one.steps)
+        self._names.count(one.id)
+        self._last = one.id
+        try:
+            accepted = one.accepted(self._preparer, found)
+        except Exception:
+            account.steps_rejected += one.steps
+            raise
+        if accepted is None:
+            account.steps_rejected += one.steps
             return
-        self._told_at = now
-        self._options.on_progress(self._progress(account, compared, now))
+        written = accepted()
+        losses = list(sink.write(written.encoded))
+        losses += lost_flags(written.odd_flags, (*self.job.losses, *losses))
+        losses += self.job.lost_pixels(written.jpeg)
+        self.job.check_losses(losses, f"episode {one.title}")
+        account.count_written(written, losses)
 
-    def _progress(self, account: Account, compared: int | None, now: float) -> Progress:
-        if compared is None or self._compares_since is None:
-            return Progress(account.episodes_read, account.steps_read, self._count, 0, account.bytes, now - self._began)
-        seconds = now - self._compares_since
-        return Progress(compared, 0, account.episodes_written, 0, 0, seconds, doing="verifying")
+    def _verify(self, path: Path) -> None:
+        if self._options.verify:
+            self._verified, self._verify_began = 0, time.monotonic()
+            self._verified = verify(self.job, path, self._account.losses, self._tell_verified)
+
+    def _check_free(self, path: Path) -> None:
+        check_free(self.job.destination, path, self._options.overwrite)
+
+    # What is saved, and restored.
+
+    def _save(self, place: Place, stage: str, state: Any, **more: Any) -> None:
+        place.save(
+            {
+                "identity": self._identity,
+                "choice": self.job.choice,
+                "stage": stage,
+                "account": self._account.as_state(),
+                "endings": state_of(self._endings),
+                "sink": state,
+                "last": self._last,
+                **more,
+            }
+        )
+        self._kept = self._account.episodes_written
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        """Continues from what was saved.
+
+        Raises:
+          ConfigError: it is of another conversion.
+        """
+        if difference := self._difference(saved):
+            raise self._another(difference)
+        self._account.restore(saved["account"])
+        self._account.episodes_resumed = self._account.episodes_read
+        self._kept = self._account.episodes_written
+        self._endings, self._last = endings_of(saved["endings"]), saved["last"]
+
+    def _difference(self, saved: dict[str, Any]) -> str:
+        """In what a saved conversion is another one than this; "" when it is this one."""
+        before, now = saved["identity"], self._identity
+        others = [name for name in now if before.get(name) != now[name]]
+        if others:
+            return f"with another {' and another '.join(others)}"
+        was, choice = saved["choice"], self.job.choice
+        if was != choice and not (was["on_invalid"] == RAISE and set(was["allow"]) <= set(choice["allow"])):
+            return "with another policy of bad episodes"
+        return ""
+
+    def _another(self, how: str) -> ConfigError:
+        return ConfigError(
+            f"{self.job.destination.path}: a conversion was begun {how}, and stopped; run that one again to have it completed, or begin "
+            "anew with restart=True (--restart)"
+        )
+
+    # What is told.
+
+    def report(self) -> ConvertReport:
+        """What was done so far."""
+        job, account, readers = self.job, self._account, self._readers
+        return replace(
+            account.report(),
+            source=job.source.name,
+            destination=job.destination.name,
+            path=str(job.destination.path),
+            notices=(
+                *dict.fromkeys((*job.source.notices, *(() if readers is None else readers.notices))),
+                *(() if account.episodes_resumed else duplicates_notice(self._names.copies)),
+            ),
+            encoded=job.encoded,
+            seconds=time.monotonic() - self._began,
+            verified=self._verified,
+            transform=job.ready.options.chosen_transform.as_dict(),
+            episodes_kept=self._kept,
+            workers=0 if readers is None else readers.workers,
+            parts_again=0 if readers is None else readers.parts_again,
+        )
+
+    def _tell_verified(self, number: int, _: Episode) -> None:
+        self._verified = number
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        now = time.monotonic()
+        if now - self._progress_at < _PROGRESS_SECONDS:
+            return
+        self._progress_at = now
+        account, count, seconds = self._account, self.job.source.episode_count, now - self._began
+        if self._verified is None:
+            progress = Progress(account.episodes_read, account.steps_read, count, 0, account.bytes, seconds)
+        else:
+            seconds = now - self._verify_began
+            progress = Progress(self._verified, 0, account.episodes_written, 0, 0, seconds, doing="verifying")
+        self._options.on_progress(progress)
+
+    @contextmanager
+    def _write_errors(self, path: Path) -> Iterator[None]:
+        """Errors of the disk inside say which file failed, what stays on disk, and how to continue."""
+        try:
+            yield
+        except WriteError:
+            raise
+        except OSError as error:
+            if error.errno is None:
+                raise
+            file = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
+            kept = (
+                f"the {counted(self._kept, 'episode')} that are on disk stay"
+                if self._kept
+                else "nothing of it is kept, and what was there before stays"
+            )
+            way_out = f"{kept}. Make room there and convert again, or convert into another folder"
+            raise write_error(f"{path}{file}", error, way_out) from error
+
+
+def _has_work(place: Place, saved: dict[str, Any]) -> bool:
+    """Whether what was saved is still on disk."""
+    return place.holds(saved["is_file"]) if saved["stage"] == WRITTEN else place.work.exists()
 
 
 def planned(source: Any, destination: str | Destination, **options: Any) -> Conversion:
@@ -455,7 +388,7 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
     if chosen.workers is not None or chosen.ray is not None:
         opens = partial(_job, source, destination, replace(chosen, on_progress=ignored), episodes.silent())
         readers = ByWorkers(job, opens, executor_of(chosen.workers, chosen.ray))
-    return Conversion(job, episodes, chosen, job.source.episode_count, readers)
+    return Conversion(job, chosen, readers)
 
 
 def _job(source: Any, destination: str | Destination, chosen: ConvertOptions, episodes: EpisodeOptions) -> Job:
@@ -463,7 +396,7 @@ def _job(source: Any, destination: str | Destination, chosen: ConvertOptions, ep
     target = open_destination(destination) if isinstance(destination, str) else destination
     recorded = open_source(source)
     return job_of(
-        transformed(first_episodes(recorded, chosen.limit), episodes.chosen_transform),
+        transformed(recorded.first(chosen.limit), episodes.chosen_transform),
         target,
         episodes,
         () if chosen.decode else episodes.encoded_paths or None,

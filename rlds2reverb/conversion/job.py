@@ -23,7 +23,7 @@ from rlds2reverb.formats.destination import LOSSES as OF_FLAGS
 from rlds2reverb.formats.destination import NO_ROWS, Content, Destination, Encode, Loss, odd_flags
 from rlds2reverb.formats.options import parted
 from rlds2reverb.formats.source import ALL as EVERY_IMAGE
-from rlds2reverb.formats.source import Source, checked_spec, kept_images, metadata_spec_of, with_encoded
+from rlds2reverb.formats.source import Source, checked_spec, metadata_spec_of
 from rlds2reverb.images import JPEG_START, PNG_START, decode_images
 from rlds2reverb.prepare.endings import Ending, Endings, problems_in_order
 from rlds2reverb.prepare.options import EpisodeOptions
@@ -462,10 +462,10 @@ class _Files:
 
 def _with_files(source: Source, destination: Destination, encoded: Sequence[str] | None) -> _Files:
     """Images as the bytes of their files, as asked for, or wherever both sides can; a table of Reverb may hold nothing else."""
-    offered, plain = kept_images(source), flatten(checked_spec(source))
+    offered, plain = source.images(), flatten(checked_spec(source))
     stored = [path for path, leaf in plain.items() if leaf.image is not None]
     wanted = list(offered) if encoded is None else [one for one in encoded if offered or not _covers(one, stored)]
-    with_files = with_encoded(source, wanted)
+    with_files = source.with_encoded(wanted)
     columns: dict[str, ArraySpec] = flatten(checked_spec(with_files)) if wanted else plain
     images = {path: offered.get(path, leaf.image) for path, leaf in columns.items() if leaf.image is not None}
     files = _of_the_first(with_files, images)
@@ -483,7 +483,7 @@ def _with_files(source: Source, destination: Destination, encoded: Sequence[str]
         if images[path].format in ("", JPEG) and files[path].is_accurate != image.is_accurate
     }
     decoded = {path: images[path] for path in stored if path not in held}
-    return _Files(with_encoded(source, [path for path in held if path not in stored]), tuple(held), decoded, odd_jpeg)
+    return _Files(source.with_encoded([path for path in held if path not in stored]), tuple(held), decoded, odd_jpeg)
 
 
 def _covers(asked: str, paths: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from rlds2reverb.episode import Array, Episode, metadata_path, metadata_values
 from rlds2reverb.errors import ConversionError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.destination import LAST_ROW, are_equal
-from rlds2reverb.formats.source import Source, with_encoded
+from rlds2reverb.formats.source import Source
 from rlds2reverb.text import counted
 
 _MOST_TOLD = 5
@@ -66,7 +66,7 @@ def differences(wanted: Episode, found: Episode, told: Mapping[str, str]) -> lis
 
 def _written(job: Job, path: Path) -> Source:
     source = open_source(job.destination.source(path))
-    return with_encoded(source, job.encoded) if job.encoded else source
+    return source.with_encoded(job.encoded) if job.encoded else source
 
 
 def _each(source: Source) -> Generator[Episode, None, None]:

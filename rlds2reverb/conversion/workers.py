@@ -21,7 +21,6 @@ from rlds2reverb.episode import Notice
 from rlds2reverb.errors import SourceError
 from rlds2reverb.fleet.driver import MOST_EPISODES, Driver, Executor, InTurn, Outcome, SendProgress, Task
 from rlds2reverb.fleet.driver import Job as WorkersJob
-from rlds2reverb.formats.source import Span, known_count, notices_of
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ class _Reading:
         reads: list[Read] = []
         size, stop, told_at, error = 0, task.stop, time.monotonic(), None
         try:
-            for episode in Span(self._job.source, task.start, task.stop):
+            for episode in self._job.source.slice(task.start, task.stop):
                 reads.append(self._job.examined(self._preparer, episode))
                 size += episode.nbytes
                 if size >= 2 * PART_BYTES:
@@ -105,7 +104,7 @@ class _Reading:
                     on_progress(len(reads))
         except BaseException as failure:
             error = failure
-        return Outcome(PartTaken(reads, stop, size, notices_of(self._job.source)), error)
+        return Outcome(PartTaken(reads, stop, size, self._job.source.notices), error)
 
 
 class Parts:
@@ -195,7 +194,7 @@ class ByWorkers:
 
     def __init__(self, job: Job, opens: Callable[[], Job], executor: Callable[[WorkersJob], Executor]) -> None:
         self._job, self._opens, self._executor = job, opens, executor
-        self._count = known_count(job.source)
+        self._count = job.source.known_count()
         self._parts = Parts(0, 0, 0)
         self.workers = 0
 

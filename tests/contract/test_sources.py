@@ -20,7 +20,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.bundled import bundled_path
 from rlds2reverb.formats.options import escaped, parted
 from rlds2reverb.formats.registry import SOURCES as FORMATS
-from rlds2reverb.formats.source import Source, Span, episode_lengths_of, first_episodes, metadata_spec_of, notices_of
+from rlds2reverb.formats.source import Slice, Source, metadata_spec_of
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.specs import differences, flatten, nested
 from tests.contract import toy
@@ -102,7 +102,7 @@ def test_a_source_reads_the_same_twice(source: Source) -> None:
 
 def test_the_metadata_of_every_episode_is_what_the_source_says(source: Source) -> None:
     wanted = flatten(metadata_spec_of(source))
-    for part in (source, first_episodes(source, 2), source.shard(0, 2)):
+    for part in (source, source.first(2), source.shard(0, 2)):
         assert flatten(metadata_spec_of(part)) == wanted
         for episode in part:
             found = metadata_specs(episode)
@@ -111,10 +111,10 @@ def test_the_metadata_of_every_episode_is_what_the_source_says(source: Source) -
 
 
 def test_it_tells_how_long_its_episodes_are_or_that_it_does_not_know(source: Source) -> None:
-    for part in (source, first_episodes(source, 2), source.shard(1, 2), Span(source, 1, 3), Span(source, 0, 99, 2)):
-        lengths = episode_lengths_of(part)
+    for part in (source, source.first(2), source.shard(1, 2), source.slice(1, 3), Slice(source, range(0, 99, 2))):
+        lengths = part.episode_lengths()
         assert lengths is None or list(lengths) == [len(episode) for episode in part]
-        assert (lengths is None) == (episode_lengths_of(source) is None)
+        assert (lengths is None) == (source.episode_lengths() is None)
 
 
 KNOWN = ("tfds", "bundled", "lerobot", "minari", "robomimic", "d4rl", "episodes")
@@ -122,7 +122,7 @@ KNOWN = ("tfds", "bundled", "lerobot", "minari", "robomimic", "d4rl", "episodes"
 
 @pytest.mark.parametrize("kind", kinds(*(kind for kind in SOURCES if kind.split(",")[0] in KNOWN)))
 def test_formats_that_know_how_long_episodes_are_tell_it(kind: str) -> None:
-    assert episode_lengths_of(SOURCES[kind]()) is not None
+    assert SOURCES[kind]().episode_lengths() is not None
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, EPISODES + 2])
@@ -137,7 +137,7 @@ def test_shards_share_out_the_episodes_and_leave_their_names(source: Source, cou
 def test_a_span_is_a_slice_of_the_whole(source: Source) -> None:
     whole = contents(source)
     for start, stop in ((0, 1), (1, 3), (2, EPISODES + 5), (3, 3)):
-        assert contents(Span(source, start, stop)) == whole[start:stop]
+        assert contents(source.slice(start, stop)) == whole[start:stop]
 
 
 def test_a_shard_of_a_shard_is_one_of_the_whole(source: Source) -> None:
@@ -181,7 +181,7 @@ def test_a_copy_elsewhere_names_its_shards_alike(tmp_path: Path) -> None:
 
 def test_what_a_source_says_of_itself_is_a_note_or_advice_that_can_be_allowed(source: Source) -> None:
     contents(source)
-    for remark in notices_of(source):
+    for remark in source.notices:
         assert remark.is_note != (remark.code in CODES), remark
         assert remark.text
         assert "\n" not in remark.text

@@ -10,7 +10,6 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.source import notices_of
 from rlds2reverb.specs import spec_texts
 
 h5py = pytest.importorskip("h5py")
@@ -46,7 +45,7 @@ def opened(tmp_path: Path) -> Any:
 
 
 def codes(source: Any) -> set[str]:
-    return {remark.code for remark in notices_of(source)}
+    return {remark.code for remark in source.notices}
 
 
 def ends(source: Any) -> list[tuple[str, bool]]:
@@ -151,7 +150,7 @@ def test_infos_and_metadata(opened: Any) -> None:
     one = next(iter(source))
     assert one.columns["infos/qpos"][:-1].tolist() == [0, 1 / 3, 2 / 3, 1]
     assert dict(one.metadata) == {"algorithm": b"SAC", "iteration": 7}
-    left_out = next(str(remark) for remark in notices_of(source) if remark.code == "left_out")
+    left_out = next(str(remark) for remark in source.notices if remark.code == "left_out")
     assert "metadata/policy/weight" in left_out
     assert "infos/short" in left_out
     assert not any(path.startswith("infos") for path in spec_texts(opened(rows(**more), "?infos=no").spec()))
@@ -188,7 +187,7 @@ def test_what_files_lack_is_told(opened: Any) -> None:
     )
     source = opened(demonstrations, name="kitchen_mixed.hdf5")
     assert codes(source) == {"last_step", "no_timeouts", "terminals_of_demonstrations"}
-    assert "it is 280" in next(remark.text for remark in notices_of(source) if remark.code == "no_timeouts")
+    assert "it is 280" in next(remark.text for remark in source.notices if remark.code == "no_timeouts")
     with pytest.raises(SourceError, match="set max_episode_steps=N"):
         opened(demonstrations, "?ends=timeouts")
 
@@ -207,7 +206,7 @@ def test_next_observations_that_are_not_the_next_ones_are_told(opened: Any) -> N
     wrong[1] = 100
     wrong[3] = 100  # an end: the next row is another episode's
     source = opened(rows(next_observations=wrong))
-    assert next(remark.count for remark in notices_of(source) if remark.code == "next_differs") == 1
+    assert next(remark.count for remark in source.notices if remark.code == "next_differs") == 1
 
 
 def test_a_copy_has_the_same_names_and_other_data_has_not(opened: Any) -> None:

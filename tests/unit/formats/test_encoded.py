@@ -7,7 +7,6 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.source import first_episodes, kept_images, with_encoded
 from rlds2reverb.specs import flatten
 from tests.pictures import CAMERA, IMAGE, WRIST, Pictures, episodes
 
@@ -31,7 +30,7 @@ def encoded_columns(source: object) -> list[str]:
 )
 @pytest.mark.parametrize("part", [None, 2])
 def test_the_columns_that_were_asked_for_hold_files(asked: tuple[str, ...], kept: list[str], part: int | None) -> None:
-    source = with_encoded(first_episodes(SOURCE, part), asked)
+    source = SOURCE.first(part).with_encoded(asked)
     assert encoded_columns(source) == kept
     assert all(leaf.image in (None, IMAGE) for leaf in flatten(source.spec()).values())
     for episode, decoded in zip(source, SOURCE):
@@ -43,7 +42,7 @@ def test_the_columns_that_were_asked_for_hold_files(asked: tuple[str, ...], kept
 @pytest.mark.parametrize("path", ["observation/state", "observation/cam", "camera", "all/observation", "observation/"])
 def test_a_path_to_no_image_is_refused_with_what_there_is(path: str) -> None:
     with pytest.raises(SourceError) as caught:
-        with_encoded(SOURCE, (CAMERA, path))
+        SOURCE.with_encoded((CAMERA, path))
     assert f'pictures: encoded "{path}": expected image columns, which are {CAMERA}, {WRIST}; or "all"' == str(
         caught.value
     )
@@ -51,14 +50,14 @@ def test_a_path_to_no_image_is_refused_with_what_there_is(path: str) -> None:
 
 @pytest.mark.parametrize("part", [None, 1])
 def test_a_source_that_cannot_is_refused(part: int | None) -> None:
-    source = first_episodes(EpisodeList(episodes()), part)
-    assert kept_images(source) == {}
+    source = EpisodeList(episodes()).first(part)
+    assert source.images() == {}
     with pytest.raises(
         SourceError, match="encoded: has no step columns whose JPEG or PNG files can be kept as they are"
     ):
-        with_encoded(source, ("all",))
-    assert with_encoded(source, ()) is source
+        source.with_encoded(("all",))
+    assert source.with_encoded(()) is source
 
 
 def test_a_shard_keeps_its_files() -> None:
-    assert np.array_equal([len(one) for one in with_encoded(SOURCE.shard(1, 2), ("all",))], [3])
+    assert np.array_equal([len(one) for one in SOURCE.shard(1, 2).with_encoded(("all",))], [3])

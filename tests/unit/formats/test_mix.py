@@ -16,7 +16,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import COMMON, MixedSource
-from rlds2reverb.formats.source import as_source, episodes_of, first_episodes, notices_of, with_encoded
+from rlds2reverb.formats.source import as_source
 from rlds2reverb.specs import ImageSpec, flatten
 
 
@@ -79,9 +79,9 @@ def test_one_pass_gives_every_episode_once_and_any_position_the_same_tail(
     assert [tally.episodes for tally in mix.tallies] == [
         sum(one.startswith(each.name) for one in whole) for each in parts
     ]
-    assert ids(episodes_of(mix, first)) == whole[first:]
+    assert ids(mix.episodes(first)) == whole[first:]
     assert ids(mix.shard(0, 2)) == whole[::2]
-    assert ids(episodes_of(mix.shard(1, 3), 2)) == whole[1::3][2:]
+    assert ids(mix.shard(1, 3).episodes(2)) == whole[1::3][2:]
 
 
 def test_a_nominal_length_draws_as_il_representations_does() -> None:
@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_order_and_another_one_another() -> None:
 
 
 def test_an_empty_part_of_one_pass_is_no_matter_and_of_a_nominal_length_an_error() -> None:
-    empty = first_episodes(part("a", 1), 0)
+    empty = part("a", 1).first(0)
     assert ids(MixedSource([part("b", 2), empty])) == ["b0", "b1"]
     with pytest.raises(SourceError, match="has no episode, so a mix of a nominal length cannot go on"):
         ids(MixedSource([part("b", 2), empty], length=50))
@@ -138,7 +138,7 @@ def test_features_are_those_that_all_parts_have_alike() -> None:
 def test_remarks_of_parts_come_with_their_names() -> None:
     mix = MixedSource([as_source(Uncounted(part("a", 1))), part("b", 1)])
     assert [one.text for one in mix.notices] == ["a: something"]
-    assert notices_of(mix.shard(0, 2)) == mix.notices
+    assert mix.shard(0, 2).notices == mix.notices
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ class WithImages(EpisodeList):
 
 def test_what_parts_gave_is_told_of_an_encoded_mix_as_well() -> None:
     mix = MixedSource([WithImages("a"), WithImages("b")])
-    assert len(list(with_encoded(mix, ["observation"]))) == 4
+    assert len(list(mix.with_encoded(["observation"]))) == 4
     assert [(one.name, one.episodes, one.steps) for one in mix.tallies] == [("a", 2, 4), ("b", 2, 4)]
 
 

@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as arrays
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import npz, open_source
 from rlds2reverb.formats.recordings import BrokenEpisode
-from rlds2reverb.formats.source import metadata_spec_of, notices_of
+from rlds2reverb.formats.source import metadata_spec_of
 from rlds2reverb.specs import spec_texts
 
 ROWS = 10
@@ -48,7 +48,7 @@ def starts(source: Any) -> list[str]:
 
 
 def codes(source: Any) -> set[str]:
-    return {remark.code for remark in notices_of(source)}
+    return {remark.code for remark in source.notices}
 
 
 @settings(max_examples=60, deadline=None)
@@ -223,7 +223,7 @@ def test_what_rows_of_rlds_have_beside_their_flags_is_told(tmp_path: Path) -> No
     np.savez(tmp_path / "0.npz", **columns)
     for source in (open_source(f"npz:{tmp_path}"), open_source(f"npz:{tmp_path}/0.npz")):
         assert [sorted(one.columns) for one in source] == [["action", "is_last", "observation"]]
-        assert [one.text for one in notices_of(source)] == ["arrays that make no column: terminals, next_obs"]
+        assert [one.text for one in source.notices] == ["arrays that make no column: terminals, next_obs"]
 
 
 def test_metadata_are_what_all_files_have(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_metadata_are_what_all_files_have(tmp_path: Path) -> None:
     source = open_source(f"npz:{tmp_path}")
     assert spec_texts(metadata_spec_of(source)) == {"seed": "float64[]", "note": "string[]"}
     assert [dict(one.metadata) for one in source] == [{"seed": 3.0, "note": b"ab"}, {"seed": 2.5, "note": b""}, {}]
-    assert [one.path for one in notices_of(source) if "only_here" in one.text] == [""]
+    assert [one.path for one in source.notices if "only_here" in one.text] == [""]
     assert starts(open_source(f"npz:{tmp_path}?where=seed<3")) == ["2"]
     np.savez(tmp_path / "3.npz", **columns)
     assert metadata_spec_of(open_source(f"npz:{tmp_path}")) == {}

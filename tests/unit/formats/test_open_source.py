@@ -29,7 +29,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return "a tfds source"
 
     fakes = {
-        "tfds": SimpleNamespace(open_tfds=open_tfds),
+        "tfds.read": SimpleNamespace(open_tfds=open_tfds),
         "rlds": SimpleNamespace(RldsSource=lambda data: ("rlds", data)),
     }
     for name, module in fakes.items():

@@ -65,7 +65,8 @@ print(json.dumps(sorted(sys.modules)))
 """
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     loaded = json.loads(finished.stdout)
-    assert [name for name in loaded if name.startswith("rlds2reverb.formats.")] == ["rlds2reverb.formats.registry"]
+    of_formats = [name for name in loaded if name.startswith("rlds2reverb.formats.")]
+    assert of_formats == [f"rlds2reverb.formats.{name}" for name in ("bundled", "options", "registry")]
     assert {"numpy", "tensorflow", "tensorflow_datasets"}.isdisjoint(loaded)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.source import Span, as_source, first_episodes
+from rlds2reverb.formats.source import as_source
 from tests import strategies
 from tests.unit.formats.tfds.test_read import write
 
@@ -42,13 +42,13 @@ def ids(source: Any) -> list[str]:
 @given(st.integers(0, 14), st.integers(0, 14), st.integers(1, 3), st.integers(0, 2), st.integers(0, 14))
 def test_a_span_is_a_slice_of_the_whole(start: int, length: int, count: int, index: int, limit: int) -> None:
     stop, whole = start + length, [one.id for one in EPISODES]
-    for source in (EpisodeList(EPISODES), as_source(Plain()), first_episodes(EpisodeList(EPISODES), 12)):
-        span = Span(source, start, stop)
+    for source in (EpisodeList(EPISODES), as_source(Plain()), EpisodeList(EPISODES).first(12)):
+        span = source.slice(start, stop)
         assert ids(span) == whole[start:stop]
         assert span.episode_count == len(whole[start:stop])
         if index < count:
             assert ids(span.shard(index, count)) == whole[start:stop][index::count]
-    limited = Span(first_episodes(EpisodeList(EPISODES), limit), start, stop)
+    limited = EpisodeList(EPISODES).first(limit).slice(start, stop)
     assert ids(limited) == whole[:limit][start:stop]
 
 
@@ -61,12 +61,12 @@ def test_spans_of_tfds_files_are_slices_of_the_whole(
     whole = ids(source)
     start = data.draw(st.integers(0, len(whole)))
     stop = data.draw(st.integers(start, len(whole)))
-    assert ids(Span(source, start, stop)) == whole[start:stop]
+    assert ids(source.slice(start, stop)) == whole[start:stop]
 
 
 def test_files_of_tfds_are_closed_as_soon_as_they_are_read(tmp_path: Path) -> None:
     source = open_source(f"tfds:{write(tmp_path, train=[3] * 64)}")
     with warnings.catch_warnings():
         warnings.simplefilter("error", ResourceWarning)
-        assert len(ids(Span(source, 1, 190))) == 189
+        assert len(ids(source.slice(1, 190))) == 189
         gc.collect()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.source import Source, check_shard, checked_spec, columns_of, first_episodes, spec_of
+from rlds2reverb.formats.source import Source, check_shard, checked_spec, columns_of, spec_of
 from rlds2reverb.specs import ArraySpec, flatten
 from tests import strategies
 
@@ -39,13 +39,13 @@ class TestShards:
         self, episodes: int, wanted: int, count: int
     ) -> None:
         source = EpisodeList([numbered(1 + number % 3) for number in range(episodes)], "mine")
-        first = first_episodes(source, wanted)
+        first = source.first(wanted)
         assert ids(first) == ids(first) == ids(source)[:wanted]
         assert first.episode_count == len(ids(first))
         for index in range(count):
             assert ids(first.shard(index, count)) == ids(first)[index::count]
         assert first.name == f"mine, first {wanted}"
-        assert first_episodes(source, None) is source
+        assert source.first(None) is source
 
     @pytest.mark.parametrize(("index", "count"), [(-1, 2), (2, 2), (0, 0), (1, 1)])
     def test_that_do_not_exist_are_refused(self, index: int, count: int) -> None:

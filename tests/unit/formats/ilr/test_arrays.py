@@ -12,7 +12,6 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.source import notices_of
 from tests.unit.formats.ilr import made
 
 
@@ -58,9 +57,7 @@ def test_the_dict_format_reads_as_shards_of_the_same(tmp_path: Path, rng: np.ran
         assert source.episode_count == len(found) == len(wanted)
         assert all(map(equal, wanted, found))
         assert [bool(one.faults) for one in wanted] == [bool(one.faults) for one in found]
-        assert {one.code: one.count for one in notices_of(source)} == {
-            one.code: one.count for one in notices_of(of_shards)
-        }
+        assert {one.code: one.count for one in source.notices} == {one.code: one.count for one in of_shards.notices}
 
 
 @pytest.mark.parametrize("gaps", ["keep", "split", "refuse"])
@@ -71,7 +68,7 @@ def test_nan_is_no_gap(tmp_path: Path, rng: np.random.Generator, gaps: str) -> N
     np.savez(tmp_path / "d.npz", **arrays)
     source = open_source(f"ilr:{tmp_path}/d.npz?gaps={gaps}")
     assert [(len(one), one.faults) for one in source] == [(5, ())]
-    assert "gaps" not in {one.code for one in notices_of(source)}
+    assert "gaps" not in {one.code for one in source.notices}
 
 
 def test_a_dict_in_memory_is_a_source(rng: np.random.Generator) -> None:
@@ -131,7 +128,7 @@ def test_atari_keeps_the_last_action_or_marks_the_last_step(tmp_path: Path, rng:
         assert marked.columns["is_terminal"][-1], "the done that il-representations cuts off"
     source = open_source(name)
     list(source)
-    assert "repeated_last_observation" in {one.code for one in notices_of(source)}
+    assert "repeated_last_observation" in {one.code for one in source.notices}
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.source import notices_of
 
 CHECKOUT = Path(__file__).parents[4]
 PLACES = [Path(os.environ["RLDS2REVERB_DATA"])] if "RLDS2REVERB_DATA" in os.environ else []
@@ -35,7 +34,7 @@ def test_shards_of_the_system_itself(name: str) -> None:
     assert not any(one.faults for one in episodes)
     assert {one.columns["observation"].shape[1:] for one in episodes} == {shape}
     assert {one.columns["observation"].dtype for one in episodes} == {np.dtype(np.uint8)}
-    assert {one.code for one in notices_of(source)} == codes
+    assert {one.code for one in source.notices} == codes
     assert episodes[0].metadata["color_space"] == color.encode()
 
 

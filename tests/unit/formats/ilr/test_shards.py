@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.ilr import archives
-from rlds2reverb.formats.source import notices_of
 from tests.profiles import examples
 from tests.unit.formats.ilr import made
 
@@ -43,7 +42,7 @@ def read(name: str) -> list[Any]:
 def codes(name: str) -> dict[str, int]:
     source = open_source(name)
     list(source)
-    return {one.code: one.count for one in notices_of(source)}
+    return {one.code: one.count for one in source.notices}
 
 
 def check(episode: Any, trajectory: Any, is_terminal: bool = True) -> None:
@@ -223,7 +222,7 @@ def test_gaps_are_told_cut_or_refused(tmp_path: Path, rng: np.random.Generator) 
 def test_gaps_at_the_first_steps_are_told_as_those_of_stacked_frames(tmp_path: Path, rng: np.random.Generator) -> None:
     source = open_source(written(tmp_path, [gap(made.trajectory(rng, 12), 1)]))
     list(source)
-    assert any("as where frames are stacked anew" in one.text for one in notices_of(source))
+    assert any("as where frames are stacked anew" in one.text for one in source.notices)
 
 
 def test_a_last_observation_of_the_next_trajectory_is_told(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -389,7 +388,7 @@ def test_a_key_that_the_first_step_has_not_is_not_read(
     monkeypatch.setattr(archives, "_MOST_STEP_BYTES", 3000)
     source = open_source(f"ilr:{tmp_path}")
     assert not any(one.faults for one in source)
-    assert [one.count for one in notices_of(source) if one.code == "left_out"] == [1]
+    assert [one.count for one in source.notices if one.code == "left_out"] == [1]
 
 
 @pytest.mark.parametrize("name", [b"_metadata.meta.pickle", b"./@LongLink"])

@@ -24,7 +24,6 @@ from rlds2reverb.formats.rllib import records as chapter
 from rlds2reverb.formats.rllib.index import find
 from rlds2reverb.formats.rllib.records import Store
 from rlds2reverb.formats.rllib.values import texts
-from rlds2reverb.formats.source import notices_of
 from rlds2reverb.specs import flatten
 
 
@@ -77,7 +76,7 @@ def read(name: str) -> dict[str, Episode]:
 
 
 def codes(name: str) -> dict[str, int]:
-    return {remark.code: remark.count for remark in notices_of(open_source(name))}
+    return {remark.code: remark.count for remark in open_source(name).notices}
 
 
 def steps_of(episode: Episode) -> list[float]:
@@ -192,7 +191,7 @@ def test_empty_and_corrupt_lines_are_counted_and_named(tmp_path: Path) -> None:
     name = written(tmp_path, lines)
     assert [steps_of(one) for one in read(name).values()] == [[0, 1, 2, 3]]
     assert codes(name) == {"lost_records": 4, "empty_records": 2}
-    assert "worker-0_0.json: line 3: no JSON" in next(iter(notices_of(open_source(name)))).text
+    assert "worker-0_0.json: line 3: no JSON" in next(iter(open_source(name).notices)).text
 
 
 def test_nan_and_infinity_stay(tmp_path: Path) -> None:
@@ -481,7 +480,7 @@ def test_other_columns_that_some_records_lack_are_left_out_which_is_told(tmp_pat
     more: dict[str, Any] = {"action_prob": [0.5, 0.25]}
     name = written(tmp_path, [batch(1, 0, 2, **more), batch(1, 2, 4, "truncated"), batch(2, 0, 2, "truncated")])
     assert not any("action_prob" in one.columns for one in open_source(name))
-    [remark] = notices_of(open_source(name))
+    [remark] = open_source(name).notices
     assert (remark.code, remark.path, remark.count) == ("left_out", "action_prob", 2)
     assert codes(f"{name}?others=drop") == {}
 

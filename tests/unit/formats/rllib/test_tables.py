@@ -15,7 +15,6 @@ import pytest
 from rlds2reverb.episode import Episode, content_digest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import arrow, open_source
-from rlds2reverb.formats.source import notices_of
 from tests import damage
 
 pa = pytest.importorskip("pyarrow")
@@ -31,7 +30,7 @@ def read(name: str) -> dict[str, Episode]:
 
 
 def codes(name: str) -> dict[str, int]:
-    return {remark.code: remark.count for remark in notices_of(open_source(name))}
+    return {remark.code: remark.count for remark in open_source(name).notices}
 
 
 def check(episode: Episode) -> None:
@@ -165,7 +164,7 @@ def test_a_file_that_cannot_be_read_is_counted_and_named(tmp_path: Path) -> None
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     assert list(read(f"rllib:{tmp_path}")) == ["a", "b"]
     assert codes(f"rllib:{tmp_path}") == {"lost_records": 1}
-    [remark] = notices_of(open_source(f"rllib:{tmp_path}"))
+    [remark] = open_source(f"rllib:{tmp_path}").notices
     assert "a.parquet" in remark.text
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.source import notices_of
 from rlds2reverb.specs import spec_texts
 
 h5py = pytest.importorskip("h5py")
@@ -34,7 +33,7 @@ def file_of(demos: dict[str, Any]) -> Callable[[Any], object]:
 
 
 def codes(source: Any) -> set[str]:
-    return {remark.code for remark in notices_of(source)}
+    return {remark.code for remark in source.notices}
 
 
 def names(source: Any) -> list[str]:

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.source import episode_lengths_of
 from rlds2reverb.formats.tfds import read
 from rlds2reverb.formats.tfds.read import TfdsSource
 from tests.unit.formats.tfds import examples
@@ -76,18 +75,18 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_steps_of_small_files_are_counted_also_of_a_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples.tfrecord(folder / "test-00000", [episode(number, rows) for number, rows in enumerate((3, 1))])
-    assert episode_lengths_of(open_source(f"tfds:{folder}@test")) == [3, 1]
-    assert episode_lengths_of(open_source(f"tfds:{folder}@test[1:]")) == [1]
-    assert episode_lengths_of(open_source(f"tfds:{folder}@test").shard(1, 2)) == [1]
-    assert episode_lengths_of(open_source(f"tfds:{folder}@train")) == [2] * 40
+    assert open_source(f"tfds:{folder}@test").episode_lengths() == [3, 1]
+    assert open_source(f"tfds:{folder}@test[1:]").episode_lengths() == [1]
+    assert open_source(f"tfds:{folder}@test").shard(1, 2).episode_lengths() == [1]
+    assert open_source(f"tfds:{folder}@train").episode_lengths() == [2] * 40
     monkeypatch.setattr(read, "_MOST_COUNTED_BYTES", 100)
-    assert episode_lengths_of(open_source(f"tfds:{folder}@train")) is None
+    assert open_source(f"tfds:{folder}@train").episode_lengths() is None
 
 
 def test_a_damaged_record_is_no_matter_of_counting(folder: Path) -> None:
     examples.tfrecord(folder / "test-00000", [episode(0), b"no example"])
     source = open_source(f"tfds:{folder}@test")
-    assert episode_lengths_of(source) is None
+    assert source.episode_lengths() is None
     with pytest.raises(SourceError, match="episode 1: cannot be read"):
         list(source)
 

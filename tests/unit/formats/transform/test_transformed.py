@@ -15,7 +15,7 @@ from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import Source
-from rlds2reverb.formats.transform import Transform, Transformed, left_out_of, transformed
+from rlds2reverb.formats.transform import Transform, Transformed, transformed
 from rlds2reverb.images import Size, resized
 from rlds2reverb.prepare.conventions import Conventions
 from rlds2reverb.prepare.policy import Standard
@@ -116,7 +116,7 @@ def test_without_operations_on_columns_a_source_stays_what_it_is() -> None:
     plain = source()
     assert transformed(plain, Transform()) is plain
     assert transformed(plain, Transform(reward_last="shift")) is plain
-    assert left_out_of(plain) == ()
+    assert plain.left_out == ()
 
 
 def test_names_counts_and_shards_are_those_of_the_source() -> None:
@@ -134,7 +134,7 @@ def test_names_counts_and_shards_are_those_of_the_source() -> None:
 
 
 def test_what_is_left_out_is_told() -> None:
-    assert left_out_of(transformed(source(), WHOLE)) == ("action/mode", "observation/words")
+    assert transformed(source(), WHOLE).left_out == ("action/mode", "observation/words")
 
 
 def test_the_spec_is_checked_before_an_episode_is_read() -> None:
