@@ -17,6 +17,9 @@ from rlds2reverb.episode import Array
 KEY_BYTES = 10
 """Bytes of the varint of a 64-bit key with its top bit set: always ten."""
 
+_AT_ONCE = 1 << 16
+"""Integers that are packed at once, so that little memory is used."""
+
 
 def varint(value: int) -> bytes:
     """The shortest varint of a non-negative integer below 2**64."""
@@ -41,6 +44,46 @@ def varint_columns(values: Array, width: int) -> Array:
     out = ((values.astype(np.uint64)[..., None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
     out[..., : width - 1] |= 0x80
     return out
+
+
+def packed_varints(values: Array) -> bytes:
+    """[n] int64 -> the shortest varints, one after another; a negative one has ten bytes."""
+    plain = values.astype(np.int64, copy=False).view(np.uint64)
+    return b"".join([_shortest(plain[start : start + _AT_ONCE]) for start in range(0, len(plain), _AT_ONCE)])
+
+
+def _shortest(values: Array) -> bytes:
+    width = varint_width(int(values.max()))
+    if width == 1:
+        return values.astype(np.uint8).tobytes()
+    steps = np.uint64(1) << (np.arange(1, width, dtype=np.uint64) * np.uint64(7))
+    last = (values[:, None] >= steps).sum(axis=1)  # the place of each one's last byte
+    grid = varint_columns(values, width)
+    grid[np.arange(len(values)), last] &= 0x7F
+    shortest: Array = grid[np.arange(width) <= last[:, None]]
+    return shortest.tobytes()
+
+
+def unpacked_varints(packed: bytes) -> Array | None:
+    """Varints one after another -> [n] int64; None where the last is cut, or one has more than ten bytes.
+
+    One round per byte of the longest: sooner done than `varints_of` for one list of small numbers.
+    """
+    data = np.frombuffer(packed, np.uint8)
+    ends = np.flatnonzero(data < 0x80)
+    if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
+        return None
+    starts = np.append(0, ends[:-1] + 1)[: len(ends)]
+    lengths = ends - starts + 1
+    longest = int(lengths.max(initial=1))
+    if longest > KEY_BYTES:
+        return None
+    values = (data[starts] & 0x7F).astype(np.uint64)
+    for place in range(1, longest):
+        longer = np.flatnonzero(lengths > place)
+        bits = (data[starts[longer] + place] & 0x7F).astype(np.uint64)
+        values[longer] |= bits << np.uint64(7 * place)
+    return values.view(np.int64)
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

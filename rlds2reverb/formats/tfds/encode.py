@@ -22,16 +22,13 @@ from rlds2reverb.formats.tfds.features import ZLIB, TensorFeature
 from rlds2reverb.formats.tfds.records import MOST_BYTES
 from rlds2reverb.images import png_files
 from rlds2reverb.specs import ImageSpec
-from rlds2reverb.varint import bytes_field, varint, varint_columns, varint_width
+from rlds2reverb.varint import bytes_field, packed_varints, varint
 
 _FIRST, _SECOND, _THIRD = b"\x0a", b"\x12", b"\x1a"
 """Tags of the first three fields of a message, where these have a length."""
 
 _TEXTS, _FLOATS, _INTEGERS = _FIRST, _SECOND, _THIRD
 """Of a Feature: the three kinds of lists."""
-
-_AT_ONCE = 1 << 16
-"""Integers that are written at once, so that little memory is used."""
 
 
 class Message(NamedTuple):
@@ -114,24 +111,6 @@ def _texts(key: bytes, values: Sequence[Any]) -> Message:
 
 def _integers(key: bytes, values: Array) -> Message:
     return _packed(key, _INTEGERS, packed_varints(values))
-
-
-def packed_varints(values: Array) -> bytes:
-    """[n] int64 -> the shortest varints, one after another; a negative one has ten bytes."""
-    plain = values.astype(np.int64, copy=False).view(np.uint64)
-    return b"".join([_varints(plain[start : start + _AT_ONCE]) for start in range(0, len(plain), _AT_ONCE)])
-
-
-def _varints(values: Array) -> bytes:
-    width = varint_width(int(values.max()))
-    if width == 1:
-        return values.astype(np.uint8).tobytes()
-    steps = np.uint64(1) << (np.arange(1, width, dtype=np.uint64) * np.uint64(7))
-    last = (values[:, None] >= steps).sum(axis=1)  # the place of each one's last byte
-    grid = varint_columns(values, width)
-    grid[np.arange(len(values)), last] &= 0x7F
-    shortest: Array = grid[np.arange(width) <= last[:, None]]
-    return shortest.tobytes()
 
 
 def _packed(key: bytes, kind: bytes, data: Any) -> Message:

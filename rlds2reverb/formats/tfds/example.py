@@ -34,6 +34,7 @@ from rlds2reverb.formats.tfds.features import (
 from rlds2reverb.images import NotReadHere, decode_files
 from rlds2reverb.protobuf import message_classes
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, flatten
+from rlds2reverb.varint import unpacked_varints
 
 _MESSAGES = {
     # feature.proto. A map on the wire is a repeated entry; of two entries with one key, the last counts. Lists of numbers
@@ -131,32 +132,14 @@ def varints(encoded: bytes, where: str) -> Array:
     Raises:
       SourceError: the last is cut, or one has more than ten bytes.
     """
-    data = np.frombuffer(encoded, np.uint8)
     if encoded.isascii():  # each is one byte
-        return data
-    ends = np.flatnonzero(data < _MORE)
-    if not len(ends) or ends[-1] != len(data) - 1:
-        raise SourceError(f"{where}: the list of integers is cut in the middle of a number; the file is damaged")
-    starts = np.empty_like(ends)
-    starts[0] = 0
-    starts[1:] = ends[:-1] + 1
-    lengths = ends - starts + 1
-    longest = int(lengths.max())
-    if longest > _LONGEST_VARINT:
+        return np.frombuffer(encoded, np.uint8)
+    found = unpacked_varints(encoded)
+    if found is None:
         raise SourceError(
-            f"{where}: an integer of {longest} bytes; expected at most {_LONGEST_VARINT}; the file is damaged"
+            f"{where}: a list of integers ends within a number, or has one of more than ten bytes; the file is damaged"
         )
-    return _decoded(data, starts, lengths, longest)
-
-
-def _decoded(data: Array, starts: Array, lengths: Array, longest: int) -> Array:
-    """Varints [m] whose bytes begin at `starts`; one round per byte of the longest."""
-    values = (data[starts] & 0x7F).astype(np.uint64)
-    for place in range(1, longest):
-        longer = np.flatnonzero(lengths > place)
-        bits = (data[starts[longer] + place] & 0x7F).astype(np.uint64)
-        values[longer] |= bits << np.uint64(7 * place)
-    return values.view(np.int64)
+    return found
 
 
 def _packed_start(data: bytes) -> int | None:

@@ -587,7 +587,7 @@ def test_counts_of_losses_go_on(losing: Destination, episodes: list[Episode]) ->
 
 def test_progress_is_told(name: str, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Progress] = []
-    monkeypatch.setattr("rlds2reverb.conversion.convert._TELL_SECONDS", 0.0)
+    monkeypatch.setattr("rlds2reverb.conversion.convert._PROGRESS_SECONDS", 0.0)
     convert(episodes, name, on_progress=told.append)
     assert [one.episodes for one in told] == [1, 2, 3, 4]
     assert {one.episode_count for one in told} == {4}
