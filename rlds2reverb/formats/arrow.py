@@ -80,6 +80,20 @@ def read_arrow(path: Path) -> Any:
         return pa.Table.from_batches(batches, file.schema)
 
 
+def is_list(kind: Any) -> bool:
+    """Whether values of a type are lists."""
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def stored_values(column: Any) -> Any:
+    """What a column of an extension type is stored in; any other column itself."""
+    import pyarrow as pa
+
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
 def _check(size: int, stored: int) -> None:
     most = min(MOST_BYTES, max(_FREE_BYTES, _MOST_EXPANSION * stored))
     if size > most:

@@ -29,7 +29,7 @@ MOST_MEMBER_BYTES = 1 << 30
 """Most bytes of one member. One holds a value of one step."""
 
 _MOST_HEADER_BYTES = 1 << 20
-"""Of what tells the next member's name and size."""
+"""Of a header with the next member's name and size."""
 _BLOCK = 512
 _AHEAD = 1 << 20
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -222,7 +222,7 @@ def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool])
     Args:
       members: of the archive.
       where: for messages.
-      wanted: whether the values of a key are to be read; asked anew in every step, when the one before has been given out.
+      wanted: whether to read the values of a key; called for every step, after the step before has been yielded.
 
     Raises:
       SourceError: a step has a key twice, or values that are too many or too large together.
@@ -321,7 +321,7 @@ class ArchiveWriter:
     Args:
       path: of it.
       level: of zstd; None for an archive that is not compressed.
-      start: where to go on: what stands behind is cut off. 0 for a new archive.
+      start: where to continue; the file is cut off there. 0 for a new archive.
     """
 
     def __init__(self, path: Path, level: int | None, start: int) -> None:

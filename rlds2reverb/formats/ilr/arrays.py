@@ -31,7 +31,7 @@ ReadFile = Callable[[], Sequence[Mapping[str, Any]]]
 """Reads a file: dictionaries of arrays."""
 
 
-class DictTrajectories:
+class _DictTrajectories:
     """Dictionaries of arrays, cut into trajectories.
 
     Args:
@@ -216,7 +216,7 @@ class ArrayRecordings(Recordings):
                 target = next(wanted, None)
                 yield self._recording(number, trajectories, at)
 
-    def _all(self) -> Iterator[tuple[DictTrajectories | BrokenEpisode, int]]:
+    def _all(self) -> Iterator[tuple[_DictTrajectories | BrokenEpisode, int]]:
         """Every trajectory; an unreadable file counts as one broken trajectory."""
         for number in range(len(self._parts)):
             try:
@@ -228,16 +228,16 @@ class ArrayRecordings(Recordings):
                 for at in range(len(one)):
                     yield one, at
 
-    def _trajectories(self, number: int) -> list[DictTrajectories]:
-        return [DictTrajectories(one, self.name, self._options) for one in self._parts[number]()]
+    def _trajectories(self, number: int) -> list[_DictTrajectories]:
+        return [_DictTrajectories(one, self.name, self._options) for one in self._parts[number]()]
 
-    def _recording(self, number: int, trajectories: DictTrajectories | BrokenEpisode, at: int) -> Recording:
+    def _recording(self, number: int, trajectories: _DictTrajectories | BrokenEpisode, at: int) -> Recording:
         try:
             return Recording(self._columns(trajectories, at))
         except BrokenEpisode as broken:
             return Recording({}, name=str(number), faults=((broken.path, broken.why),))
 
-    def _columns(self, trajectories: DictTrajectories | BrokenEpisode, at: int) -> dict[str, Array]:
+    def _columns(self, trajectories: _DictTrajectories | BrokenEpisode, at: int) -> dict[str, Array]:
         if isinstance(trajectories, BrokenEpisode):
             raise trajectories
         gaps = trajectories.look(at, self._findings)

@@ -112,7 +112,7 @@ class Description:
 
     Attributes:
       texts: features of an episode, of `FEATURES`.
-      observation, action: specs of the columns of these names; None where they are nests.
+      observation, action: specs of the columns of these names; None for nests.
     """
 
     texts: Texts

@@ -32,7 +32,7 @@ NOT_COLUMNS = (DONES, FRAME, TERMINALS)
 
 
 def column_of(key: str) -> str | None:
-    """The column's path; None for a key that is no column of its own."""
+    """The column's path; None for a key without a column of its own."""
     if key in NOT_COLUMNS or is_next(key):
         return None
     if key.startswith(f"{OBS}_"):
@@ -68,7 +68,7 @@ class Options:
     Attributes:
       done_means: whether a step that is done leads to a terminal state; il-representations does not tell that from a time limit.
       last_step: what becomes of the last of as many observations as actions; see `native`.
-      gaps: what becomes of a trajectory in which the observation after a step is not the next step's: it is kept as it is, cut there, or a
+      gaps: a trajectory in which the observation after a step is not the next step's is kept, cut there, or a
         bad episode.
     """
 

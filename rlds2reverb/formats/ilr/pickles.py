@@ -32,7 +32,7 @@ from rlds2reverb.text import shortened
 
 PICKLES = ("pickle", "pkl", "pyd")
 KINDS = (*PICKLES, "npy")
-"""How a member's value may be written; what stands behind the first dot of its key."""
+"""How a member's value may be written: the ending of its name after the key."""
 
 Row = tuple[bytes, ...]
 """The bytes of every leaf of one step's value, in the order of `Values.leaves`."""
@@ -104,7 +104,7 @@ class _Template:
 
     @staticmethod
     def of(data: bytes, array: Array) -> _Template | None:
-        """That of a pickle which holds the array; None where its bytes do not stand in it once, as they are."""
+        """The template of a pickle that holds the array; None unless the array's bytes are in it exactly once."""
         places = [
             place + 1 + {"SHORT_BINBYTES": 1, "BINBYTES": 4, "BINBYTES8": 8}[code.name]
             for code, argument, place in pickletools.genops(data)
@@ -271,7 +271,7 @@ def row_pickles(rows: Iterable[bytes], dtype: np.dtype[Any], shape: tuple[int, .
 
 
 def around(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, bytes]:
-    """What stands before and behind an array's bytes."""
+    """The parts of a pickle before and after an array's bytes."""
     count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if not shape:
         return _of(Named("numpy.core.multiarray", "scalar")) + _MARK + _of(dtype) + _sized(count), _TUPLE + _REDUCE

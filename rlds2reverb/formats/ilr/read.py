@@ -177,12 +177,12 @@ _NAME = re.compile(r"[\w.+ -]*\w[\w.+ -]*")
 
 
 @dataclass(frozen=True)
-class Entry:
+class _Entry:
     """One dataset.
 
     Attributes:
       where: for messages.
-      folders: where its shards may be, in the order in which they are looked for.
+      folders: where its shards may be, in the order of search.
       trajectories: how many are taken, from the first on; None for all.
     """
 
@@ -213,7 +213,7 @@ def open_configs(path: Path, options: str) -> MixedSource:
 
 def entries_of(
     path: Path, root: str | None = None, benchmark: str | None = None, task: str | None = None
-) -> list[Entry]:
+) -> list[_Entry]:
     """The entries of a file, merged with the defaults.
 
     Raises:
@@ -239,13 +239,13 @@ def entries_of(
         "env_cfg": {key: value for key, value in given.items() if value is not None},
         "env_data": {"data_root": str(path.parent) if root is None else root},
     }
-    defaults = merged(defaults, {key: whole.get(key) or {} for key in ("env_cfg", "env_data")}, f"{path}: ")
+    defaults = _merged(defaults, {key: whole.get(key) or {} for key in ("env_cfg", "env_data")}, f"{path}: ")
     return [
         _entry(f"{path}: dataset_configs[{at}]", config, defaults, path.parent) for at, config in enumerate(configs)
     ]
 
 
-def merged(defaults: Mapping[str, Any], config: Any, where: str) -> dict[str, Any]:
+def _merged(defaults: Mapping[str, Any], config: Any, where: str) -> dict[str, Any]:
     """The defaults with the values of a config in their place; mappings are merged, not replaced.
 
     Raises:
@@ -256,15 +256,15 @@ def merged(defaults: Mapping[str, Any], config: Any, where: str) -> dict[str, An
     made = dict(defaults)
     for key, value in config.items():
         before = made.get(key)
-        made[key] = merged(before, value, f"{where}{key}: ") if isinstance(before, Mapping) else value
+        made[key] = _merged(before, value, f"{where}{key}: ") if isinstance(before, Mapping) else value
     return made
 
 
-def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -> Entry:
+def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -> _Entry:
     unknown = [key for key in config if key not in _KEYS] if isinstance(config, Mapping) else []
     if unknown:
         raise SourceError(f"{where}: unknown {', '.join(map(str, unknown))}; expected {', '.join(_KEYS)}")
-    whole = merged(defaults, {} if config is None else config, f"{where}: ")
+    whole = _merged(defaults, {} if config is None else config, f"{where}: ")
     kind = _named(where, "type", whole["type"])
     benchmark, task = (
         _named(where, f"env_cfg.{key}", whole["env_cfg"].get(key)) for key in ("benchmark_name", "task_name")
@@ -283,7 +283,7 @@ def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -
         (("processed",), (benchmark, task)),
         (("processed",), (task, benchmark)),
     )
-    return Entry(where, tuple(top.joinpath(*before, kind, *behind) for before, behind in parts), trajectories)
+    return _Entry(where, tuple(top.joinpath(*before, kind, *behind) for before, behind in parts), trajectories)
 
 
 def _named(where: str, key: str, value: Any) -> str:
@@ -294,7 +294,7 @@ def _named(where: str, key: str, value: Any) -> str:
     return value
 
 
-def _recordings(entry: Entry, options: Options) -> ShardRecordings:
+def _recordings(entry: _Entry, options: Options) -> ShardRecordings:
     for folder in entry.folders:
         found = sorted(one for one in folder.glob("*") if one.name.endswith(SHARDS)) if folder.is_dir() else []
         if found:
@@ -305,7 +305,7 @@ def _recordings(entry: Entry, options: Options) -> ShardRecordings:
     )
 
 
-def _source(entry: Entry, recordings: ShardRecordings) -> RecordedSource:
+def _source(entry: _Entry, recordings: ShardRecordings) -> RecordedSource:
     if entry.trajectories is None:
         return RecordedSource(recordings)
     counted = recordings.counted()

@@ -38,7 +38,7 @@ class Start:
 
     features: Mapping[str, bytes]
     description: bytes
-    layout: ShardLayout
+    layout: _ShardLayout
 
 
 class _Wanted:
@@ -163,7 +163,7 @@ def _start_of(path: Path) -> Start:
     with archives.opened(path) as file:
         for found in frames(archives.members(file, path.name), path.name, lambda key: True):
             if isinstance(found, Frame):
-                return Start(features, description, ShardLayout.of(found.values))
+                return Start(features, description, _ShardLayout.of(found.values))
             if not description:
                 description, features = found.data, features_of(found.data, found.where)
     raise SourceError(f"{shortened(str(path))}: no step; expected members such as frame_000.obs.pickle")
@@ -180,12 +180,12 @@ class Trajectory:
 
     Attributes:
       is_wanted: whether its values are kept.
-      last: key of an observation -> the one behind the last step.
+      last: key of an observation -> the one after the last step.
       is_terminal: what the last step says of its end; None where nothing does.
       faults: what could not be read of it.
     """
 
-    def __init__(self, layout: ShardLayout, is_wanted: bool) -> None:
+    def __init__(self, layout: _ShardLayout, is_wanted: bool) -> None:
         self.is_wanted = is_wanted
         self.last: Mapping[str, Row] = {}
         self.is_terminal: bool | None = None
@@ -254,7 +254,7 @@ class Cutting:
     """
 
     def __init__(
-        self, layout: ShardLayout, options: Options, findings: Findings, is_wanted: Callable[[], bool]
+        self, layout: _ShardLayout, options: Options, findings: Findings, is_wanted: Callable[[], bool]
     ) -> None:
         self._layout, self._options, self._findings, self._is_wanted = layout, options, findings, is_wanted
         self._current: Trajectory | None = None
@@ -405,7 +405,7 @@ def aligned(
 
 
 @dataclass(frozen=True)
-class ShardLayout:
+class _ShardLayout:
     """How every key of a shard is read.
 
     Attributes:
@@ -415,7 +415,7 @@ class ShardLayout:
     values: Mapping[str, Values]
 
     @staticmethod
-    def of(first: Mapping[str, tuple[bytes, str, str]]) -> ShardLayout:
+    def of(first: Mapping[str, tuple[bytes, str, str]]) -> _ShardLayout:
         """Learns from the first step.
 
         Args:
@@ -437,7 +437,7 @@ class ShardLayout:
                 raise SourceError(f"{first[key][2]}: {key}: expected an array or a number")
             if keys.is_next(key) and values[key].leaves != values.get(key[len("next_") :], values[key]).leaves:
                 raise SourceError(f"{first[key][2]}: {key}: of another shape or dtype than {key[len('next_') :]}")
-        return ShardLayout(values)
+        return _ShardLayout(values)
 
     def specs(self) -> dict[str, ArraySpec]:
         """Path of a column -> its spec."""
@@ -450,7 +450,7 @@ class ShardLayout:
 
         Args:
           rows: key -> its values; not of `dones` and next observations.
-          last: key of an observation -> the one behind the last step.
+          last: key of an observation -> the one after the last step.
           is_terminal: whether that is terminal.
 
         Raises:

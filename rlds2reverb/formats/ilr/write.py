@@ -73,7 +73,7 @@ class Choices:
       texts: features of the description, in place of the episodes'.
       actions: how many discrete actions there are; None for as many as occur.
       level: of zstd.
-      terminals: whether a key of our own tells which ends are terminal.
+      terminals: whether a further key marks terminal ends.
     """
 
     texts: Mapping[str, str]
@@ -127,7 +127,7 @@ class IlrDestination:
         Raises:
           ConfigError: no observation or no action is left.
         """
-        placed = {path: key_of(path, spec) for path, spec in content.columns.items() if path not in NOT_KEPT}
+        placed = {path: _key_of(path, spec) for path, spec in content.columns.items() if path not in NOT_KEPT}
         lost = [
             Loss(code, f"{content.columns[path]}: {LOSSES[code]}", path)
             for path, code in placed.items()
@@ -138,7 +138,7 @@ class IlrDestination:
             for name in content.metadata
             if name not in FEATURES
         ]
-        kept = members_of(content.columns)
+        kept = _members_of(content.columns)
         if keys.ACTS not in kept or not any(map(keys.is_observation, kept)):
             raise ConfigError(
                 f"{self.name}: needs an observation and an action of numbers with fixed sizes; {content.source} has "
@@ -148,7 +148,7 @@ class IlrDestination:
 
     @property
     def least_rows(self) -> int:
-        """Two: a step has an action and the observation behind it."""
+        """Two: a step has an action and the observation after it."""
         return 2
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
@@ -194,7 +194,7 @@ class Member:
         return [whole(joined(_nested(path_parts))) for path_parts in _by_row(parts)]
 
 
-def key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
+def _key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
     """The key of a column, and the path within its values; or the code of what keeps it from having one."""
     if spec.dtype.kind not in "biufcO" or None in spec.shape or (spec.dtype.kind == "O" and spec.shape):
         return "kinds"
@@ -212,11 +212,11 @@ def key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
     return "names" if not key or "." in key or len(key.encode()) > 60 or "" in rest else (key, tuple(rest))
 
 
-def members_of(columns: Mapping[str, ArraySpec]) -> dict[str, Member]:
+def _members_of(columns: Mapping[str, ArraySpec]) -> dict[str, Member]:
     """Key -> its members, of those columns that have one."""
     found: dict[str, Member] = {}
     for path, spec in columns.items():
-        placed = key_of(path, spec)
+        placed = _key_of(path, spec)
         if path not in NOT_KEPT and not isinstance(placed, str):
             key, leaf = placed
             found.setdefault(key, Member()).leaves[leaf] = path
@@ -268,7 +268,7 @@ class IlrSink:
 
     def __init__(self, path: Path, choices: Choices, content: Content, state: State | None) -> None:
         self._choices, self._content = choices, content
-        self._members = members_of(content.columns)
+        self._members = _members_of(content.columns)
         self._beside = [
             path for key, one in self._members.items() for path in one.leaves.values() if not keys.is_observation(key)
         ]

@@ -285,8 +285,8 @@ class Plan:
       fields: columns that become features of their own.
       has_time: whether there is a column `timestamp`.
       done: whether `is_terminal` becomes `next.done`.
-      task: the column with the task; "" where it is a feature of the episode, or there is none.
-      task_feature: that feature; "" where there is none.
+      task: the column with the task; "" if it is a feature of the episode, or if there is none.
+      task_feature: that feature; "" if there is none.
       metadata: features of episodes that are written.
       choices: the options.
     """

@@ -179,7 +179,7 @@ METADATA = "metadata/"
 _MOST_BYTES = 1 << 30
 _MOST_LINE_BYTES = 16 << 20
 _ARROW = {"halffloat": "float16", "float": "float32", "double": "float64"}
-"""Arrow's names of dtypes where they are not numpy's."""
+"""Arrow's names of dtypes that differ from numpy's."""
 _TASK_COLUMNS = ("task", "__index_level_0__")
 
 
@@ -548,7 +548,7 @@ def _merged(work: Path, features: Mapping[str, Any]) -> Iterator[tuple[str, Any]
     found: dict[str, dict[str, Array]] = {}
     for path in sorted((work / "meta/episodes").glob("*/*.parquet")):
         for name, many in _of_episodes(path).items():
-            found[name] = merged_stats([*([found[name]] if name in found else []), *many])
+            found[name] = _merged_stats([*([found[name]] if name in found else []), *many])
     for name in features:
         if name in found and all(np.isfinite(one).all() for one in found[name].values()):
             yield name, {key: value.tolist() for key, value in found[name].items()}
@@ -608,7 +608,7 @@ def _stats(values: Array, count: int) -> dict[str, Array]:
     return {**made, "count": np.array([count]), **dict(zip(_NAMES, quantiles))}
 
 
-def merged_stats(many: Sequence[Stats]) -> dict[str, Array]:
+def _merged_stats(many: Sequence[Stats]) -> dict[str, Array]:
     """Merges the statistics of several episodes."""
     stacked = {name: np.stack([np.asarray(one[name]) for one in many]) for name in many[0]}
     counts = stacked["count"].reshape(-1)

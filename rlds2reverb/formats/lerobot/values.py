@@ -31,7 +31,7 @@ from pyarrow.parquet import ParquetFile
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.arrow import MOST_BYTES, check_row_groups
+from rlds2reverb.formats.arrow import MOST_BYTES, check_row_groups, is_list, stored_values
 from rlds2reverb.formats.lerobot.features import FILES, LANGUAGE, PIXELS, TEXT, Feature, Field
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.images import png_files
@@ -175,7 +175,7 @@ class TableRows:
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._batch: Batch | None = None
         self._ends = list(accumulate(map(self._rows_of, range(self._file.metadata.num_row_groups))))
-        """Of each row group, the row behind its last."""
+        """The row after the last, for each row group."""
         self._checked: set[int] = set()
         self._asked_for = 0
         """Rows of a batch."""
@@ -207,7 +207,7 @@ class TableRows:
         return self._next(first)
 
     def _group(self, row: int) -> tuple[int, int, int]:
-        """The row group that has this row: its number, its first row and the one behind its last."""
+        """The row group that has this row: its number, its first row, and the row after its last."""
         group = bisect_right(self._ends, row)
         first = self._ends[group - 1] if group else 0
         return group, first, self._ends[group] if group < len(self._ends) else self.count
@@ -276,25 +276,21 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def column(feature: Feature, found: pa.Array, path: Path) -> Array:
-    """[T, ...] of a feature that is no image.
+    """[T, ...] of a feature that is not an image.
 
     Raises:
-      BrokenEpisode: a value is missing, of another shape, or one that the feature's dtype does not hold.
+      BrokenEpisode: a value is missing, has another shape, or does not fit the feature's dtype.
     """
     try:
-        stored = _stored(found)
+        stored = stored_values(found)
         if feature.kind == LANGUAGE:
             return _as_json(stored)
         if stored.null_count:
-            raise BrokenEpisode(
-                feature.path, f'{path}: column "{feature.name}": {stored.null_count:,} rows without a value'
-            )
+            raise _broken(feature, path, f"{stored.null_count:,} rows without a value")
         flat = _flat(feature, stored, path)
         return _text(feature, flat, path) if feature.kind == TEXT else _numbers(feature, flat, len(stored), path)
     except ERRORS as error:
-        raise BrokenEpisode(
-            feature.path, f'{path}: column "{feature.name}": cannot be read: {line_of(error)}'
-        ) from error
+        raise _broken(feature, path, f"cannot be read: {line_of(error)}") from error
 
 
 def image_files(feature: Feature, found: pa.Array, path: Path) -> list[bytes]:
@@ -304,13 +300,11 @@ def image_files(feature: Feature, found: pa.Array, path: Path) -> list[bytes]:
       BrokenEpisode: a row has none; LeRobot always puts them into the table.
     """
     try:
-        stored = _stored(found)
+        stored = stored_values(found)
         bytes_ = stored.field("bytes") if pa.types.is_struct(stored.type) else stored
         files: list[bytes] = bytes_.to_pylist()
     except ERRORS as error:
-        raise BrokenEpisode(
-            feature.path, f'{path}: column "{feature.name}": cannot be read: {line_of(error)}'
-        ) from error
+        raise _broken(feature, path, f"cannot be read: {line_of(error)}") from error
     for row, file in enumerate(files):
         if not isinstance(file, bytes):
             raise BrokenEpisode(
@@ -320,36 +314,30 @@ def image_files(feature: Feature, found: pa.Array, path: Path) -> list[bytes]:
     return files
 
 
-def _stored(found: pa.Array) -> pa.Array:
-    return found.storage if isinstance(found, pa.ExtensionArray) else found
+def _broken(feature: Feature, path: Path, why: str) -> BrokenEpisode:
+    return BrokenEpisode(feature.path, f'{path}: column "{feature.name}": {why}')
 
 
 def _flat(feature: Feature, stored: pa.Array, path: Path) -> pa.Array:
     """The values without the lists around them. Every list must have the size that the feature gives."""
     for axis, size in enumerate(feature.shape):
-        if not _is_list(stored.type):
+        if not is_list(stored.type):
             if axis == 0 and feature.size == 1 and axis == len(feature.shape) - 1:
                 return stored
-            raise BrokenEpisode(
-                feature.path,
-                f'{path}: column "{feature.name}": expected lists of the shape {list(feature.shape)}, found {stored.type} at axis {axis}',
+            raise _broken(
+                feature, path, f"expected lists of the shape {list(feature.shape)}, found {stored.type} at axis {axis}"
             )
         rows, sizes = len(stored), _sizes(stored)
         if (sizes != size).any():
-            raise BrokenEpisode(
-                feature.path,
-                f'{path}: column "{feature.name}": a list of {int(sizes[sizes != size][0]):,} values at axis {axis}; expected {size:,}',
+            raise _broken(
+                feature, path, f"a list of {int(sizes[sizes != size][0]):,} values at axis {axis}; expected {size:,}"
             )
-        stored = _stored(stored.flatten())
+        stored = stored_values(stored.flatten())
         if len(stored) != rows * size or stored.null_count:
-            raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": a value is missing')
-    if _is_list(stored.type) and feature.shape == ():
+            raise _broken(feature, path, "a value is missing")
+    if is_list(stored.type) and feature.shape == ():
         return _flat(Feature(feature.name, feature.kind, feature.path, (1,), feature.dtype), stored, path)
     return stored
-
-
-def _is_list(kind: Any) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _sizes(stored: Any) -> Array:
@@ -362,16 +350,13 @@ def _numbers(feature: Feature, flat: pa.Array, rows: int, path: Path) -> Array:
     values = np.asarray(flat.to_numpy(zero_copy_only=False))
     if values.dtype != feature.dtype:
         if values.dtype.kind not in "biuf":
-            raise BrokenEpisode(
-                feature.path, f'{path}: column "{feature.name}": holds {flat.type}; expected {feature.dtype}'
-            )
+            raise _broken(feature, path, f"holds {flat.type}; expected {feature.dtype}")
         with np.errstate(all="ignore"):
             cast = values.astype(feature.dtype)
             differs = (cast.astype(values.dtype) != values) & ~((cast != cast) & (values != values))
         if differs.any():
-            raise BrokenEpisode(
-                feature.path,
-                f'{path}: column "{feature.name}": holds {flat.type}, of which {feature.dtype} of info.json does not hold every value',
+            raise _broken(
+                feature, path, f"holds {flat.type}, of which {feature.dtype} of info.json does not hold every value"
             )
         values = cast
     return values.reshape(rows, *feature.shape)
@@ -379,7 +364,7 @@ def _numbers(feature: Feature, flat: pa.Array, rows: int, path: Path) -> Array:
 
 def _text(feature: Feature, flat: pa.Array, path: Path) -> Array:
     if not (pa.types.is_string(flat.type) or pa.types.is_large_string(flat.type)):
-        raise BrokenEpisode(feature.path, f'{path}: column "{feature.name}": holds {flat.type}; expected text')
+        raise _broken(feature, path, f"holds {flat.type}; expected text")
     values = flat.cast(pa.large_binary()).to_numpy(zero_copy_only=False)
     return np.asarray(values, object).reshape(-1, *feature.shape)
 
@@ -408,7 +393,7 @@ def arrow_column(one: Field, values: Array) -> tuple[pa.Array, bool]:
 
 
 def arrow_numbers(values: Array) -> pa.Array:
-    """[T, ...]: one value for each row as it is; one axis as lists of a fixed size; more as lists within lists."""
+    """[T, ...] -> a plain column for one value per row, lists of a fixed size for one axis, nested lists for more."""
     flat = pa.array(np.ascontiguousarray(values.reshape(-1), values.dtype.newbyteorder("=")))
     *inner, last = values.shape[1:] or (1,)
     if values.size == len(values) and values.ndim <= 2:

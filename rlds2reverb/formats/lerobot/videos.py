@@ -234,7 +234,7 @@ _DAMAGED = (
     struct.error,
     Warning,
 )
-"""What Pillow raises over a damaged TIFF file; warnings where they are errors."""
+"""What Pillow raises over a damaged TIFF file; warnings count if they are errors."""
 
 
 def check_libraries() -> None:

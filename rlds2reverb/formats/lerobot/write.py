@@ -127,7 +127,7 @@ class LeRobotDestination:
         return {path: replace(image, is_accurate=True) for path, image in images.items() if holds_files(columns[path])}
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        """Columns that no feature holds, LeRobot's own numbers, and the time where nothing tells it.
+        """Columns that no feature holds, LeRobot's own numbers, and the time if there are no timestamps.
 
         Raises:
           ConfigError: the option `task` names no text.
@@ -159,7 +159,7 @@ class LeRobotDestination:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class _Encoded:
     """The part of an episode's rows that depends on no other episode.
 
     Attributes:
@@ -187,7 +187,7 @@ class Encoder:
 
     plan: Plan
 
-    def __call__(self, episode: Episode) -> Encoded:
+    def __call__(self, episode: Episode) -> _Encoded:
         """See `formats.destination.Encode`."""
         plan, steps = self.plan, episode.columns
         rows = len(episode) if plan.choices.last_step == KEEP else len(episode) - 1
@@ -216,7 +216,7 @@ class Encoder:
         metadata, changed_too = self._metadata(episode)
         losses += [Loss("text", LOSSES["text"], path) for path in (*changed, *changed_too)]
         fps = plan.choices.fps or (fps_of(episode) if plan.has_time else FPS)
-        return Encoded(rows, columns, stats, tasks, metadata, fps, tuple(losses))
+        return _Encoded(rows, columns, stats, tasks, metadata, fps, tuple(losses))
 
     def _counted(self, steps: Mapping[str, Array], rows: int) -> dict[str, Array]:
         """LeRobot's own columns that start again with every episode."""
@@ -299,7 +299,7 @@ class LeRobotSink:
         self._file: BinaryIO | None = None
         self._writer: parquet.ParquetWriter | None = None
 
-    def write(self, encoded: Encoded) -> Sequence[Loss]:
+    def write(self, encoded: _Encoded) -> Sequence[Loss]:
         """Writes an episode."""
         self._state["fps"] = self._state["fps"] or encoded.fps
         counted = self._counted(encoded)
@@ -353,7 +353,7 @@ class LeRobotSink:
             self._file.close()
         self._file = self._writer = None
 
-    def _counted(self, encoded: Encoded) -> dict[str, Array]:
+    def _counted(self, encoded: _Encoded) -> dict[str, Array]:
         """LeRobot's own columns that count through the whole dataset."""
         rows, first = encoded.rows, self._state["frames"]
         numbers = [self._tasks.setdefault(text, len(self._tasks)) for text in encoded.tasks]

@@ -220,9 +220,9 @@ class PolicyRows:
 
     Attributes:
       rows: how many.
-      policy: its name; "" where there is one only, or `modules` tell.
+      policy: its name; "" if there is just one, or if `modules` has names.
       is_multi_agent: whether other agents may act between its rows, so that `t` has gaps.
-      episodes: [rows] ids, or None where none are recorded.
+      episodes: [rows] ids, or None if none are recorded.
       agents: [rows] ids or numbers, or None.
       t: [rows] numbers of steps, or None.
       ended: [rows] `UNFINISHED`, `TERMINATED` or `TRUNCATED`.
@@ -245,7 +245,7 @@ class PolicyRows:
     modules: Array | None = None
 
     def policy_of(self, row: int) -> str:
-        """The name of the policy that acted in a row; "" where there is one only."""
+        """The name of the policy that acted in a row; "" if there is just one."""
         return self.policy if self.policy or self.modules is None else str(self.modules[row])
 
     def runs(self) -> list[tuple[int, int]]:
@@ -264,7 +264,7 @@ class PolicyRows:
 
 
 Take = Callable[[str], Any]
-"""RLlib's name of a column -> its values [rows], a list or an array; None where there is none."""
+"""RLlib's name of a column -> its values [rows], a list or an array; None if it is missing."""
 
 
 def policy_rows(
@@ -282,7 +282,7 @@ def policy_rows(
 
     Args:
       take: gives a column by its name.
-      done_means: what `dones` are where there are no terminateds.
+      done_means: what `dones` mean without terminateds.
       rows, columns, policy, is_multi_agent, rewards, ends: see `PolicyRows`.
 
     Raises:
@@ -502,7 +502,7 @@ class Index:
 
     @property
     def has_t(self) -> bool:
-        """Whether every piece tells its step number."""
+        """Whether every piece has a step number."""
         return bool((self._columns["t"] != _NOT_RECORDED).all())
 
     def pieces(self, number: int) -> Iterator[Piece]:

@@ -197,7 +197,7 @@ class RllibRecordings(Recordings):
         """The episodes of these numbers."""
         self._store.check()
         with closing(self._reader(self._others)) as reader:
-            rows = EpisodePieces(reader, self._columns, self._last_step)
+            rows = _EpisodePieces(reader, self._columns, self._last_step)
             for number in numbers:
                 yield self._recording(rows, number)
         self._store.check()
@@ -205,14 +205,14 @@ class RllibRecordings(Recordings):
     def _reader(self, others: Sequence[str]) -> Reader:
         return self._store.reader(_ASKED_FOR.union(others))
 
-    def _recording(self, rows: EpisodePieces, number: int) -> Recording:
+    def _recording(self, rows: _EpisodePieces, number: int) -> Recording:
         name, metadata = self._index.names[number], self.metadata_of(number)
         try:
             return Recording(self._held(self._columns_of(rows, number, self._others)), metadata, name)
         except BrokenEpisode as broken:
             return Recording({}, metadata, name, ((broken.path, broken.why),))
 
-    def _columns_of(self, rows: EpisodePieces, number: int, others: Sequence[str]) -> dict[str, Array]:
+    def _columns_of(self, rows: _EpisodePieces, number: int, others: Sequence[str]) -> dict[str, Array]:
         pieces = list(self._index.pieces(number))
         if not self._index.has_sure_seams(number):
             rows.check_seams(pieces)
@@ -222,7 +222,7 @@ class RllibRecordings(Recordings):
         """The spec of the first readable episode. Sets which further columns are read."""
         why = "no episode"
         with closing(self._reader(others)) as reader:
-            rows = EpisodePieces(reader, self._columns, self._last_step)
+            rows = _EpisodePieces(reader, self._columns, self._last_step)
             for number in range(min(len(self._index), _TRIED_FOR_SPEC)):
                 try:
                     columns = self._columns_of(rows, number, ())
@@ -235,14 +235,14 @@ class RllibRecordings(Recordings):
                 return {path: column_spec(column) for path, column in columns.items()}
         raise SourceError(f"{self.name}: none of the first episodes can be read: {why}")
 
-    def _compared(self, rows: EpisodePieces, number: int) -> int:
+    def _compared(self, rows: _EpisodePieces, number: int) -> int:
         """How many next observations of an episode differ from the observations that follow."""
         try:
             return rows.differing(list(self._index.pieces(number))) if NEXT_OBS in self._columns else 0
         except BrokenEpisode:
             return 0
 
-    def _is_column(self, rows: EpisodePieces, number: int, name: str) -> bool:
+    def _is_column(self, rows: _EpisodePieces, number: int, name: str) -> bool:
         try:
             self._columns_of(rows, number, [name])
         except BrokenEpisode:
@@ -269,19 +269,19 @@ class RllibRecordings(Recordings):
 
 
 def _is_other(name: str) -> bool:
-    """Whether a column is none of RLDS' and its name is free."""
+    """Whether a column is unknown to RLDS and its name is free."""
     return name not in _TAKEN and "/" not in name
 
 
 def _others(columns: Set[str]) -> list[str]:
-    """Columns that are none of RLDS' and whose names are free."""
+    """Columns that are unknown to RLDS and whose names are free."""
     return sorted(filter(_is_other, columns))
 
 
 _FIELDS = {OBS: OBSERVATION, NEXT_OBS: OBSERVATION, ACTIONS: ACTION, REWARDS: REWARD}
 
 
-class EpisodePieces:
+class _EpisodePieces:
     """Makes episodes of pieces.
 
     Args:

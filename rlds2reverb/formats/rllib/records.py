@@ -66,7 +66,7 @@ class Settings:
     Attributes:
       names: what the dataset calls RLlib's columns.
       floats: the dtype of numbers of JSON with a point.
-      done_means: `TERMINATED` or `TRUNCATED`, where there are `dones` only.
+      done_means: `TERMINATED` or `TRUNCATED`: what `dones` mean without `terminateds`.
     """
 
     names: Names = field(default_factory=Names)
@@ -75,10 +75,10 @@ class Settings:
 
 
 Wanted = Callable[[str], bool]
-"""RLlib's name of a column -> whether it may be asked for."""
+"""RLlib's name of a column -> whether it may be read later."""
 
 Columns = dict[tuple[int, str], Leaves | BrokenEpisode]
-"""Of a record: (number of the part, RLlib's name) -> the column, or why it is none."""
+"""Of a record: (number of the part, RLlib's name) -> the column, or why there is none."""
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Store(ABC):
 
     def scan(self, wanted: Wanted) -> Iterator[FoundRows]:
         """All parts, in the order of the files, each once; what is no record is counted. Columns that are wanted later may be kept."""
-        return without_repeated(self._scan(wanted), self.troubles)
+        return _without_repeated(self._scan(wanted), self.troubles)
 
     def check(self) -> None:
         """Raises `SourceError` if a file has changed since it was opened."""
@@ -133,7 +133,7 @@ class Reader(ABC):
 
     def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str]) -> None:
         self._files, self._settings, self._wanted = files, settings, wanted
-        self._cache = LRU[tuple[int, ...], Columns](_CACHE_BYTES, size=size_of)
+        self._cache = LRU[tuple[int, ...], Columns](_CACHE_BYTES, size=_size_of)
 
     def column(self, place: RecordPlace, name: str) -> Leaves:
         """All rows of a column of a part.
@@ -176,7 +176,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def size_of(columns: Columns) -> int:
+def _size_of(columns: Columns) -> int:
     """Bytes of a record's columns, those of the objects around the values among them."""
     return _OBJECT_BYTES + sum(_bytes(leaves) for leaves in columns.values())
 
@@ -192,7 +192,7 @@ def _bytes(leaves: Any) -> int:
     )
 
 
-def without_repeated(found: Iterator[FoundRows], troubles: Troubles) -> Iterator[FoundRows]:
+def _without_repeated(found: Iterator[FoundRows], troubles: Troubles) -> Iterator[FoundRows]:
     """The rows found, without writings that the next one of the same worker repeats; counts the rows left out."""
     held: list[FoundRows] = []
     for run, parts in groupby(found, lambda one: one.file.run):
@@ -242,7 +242,7 @@ def _rewards(part: PolicyRows) -> Array:
     return np.zeros(part.rows) if part.rewards is None else part.rewards.reshape(part.rows, -1)[:, 0]
 
 
-Raw = Mapping[str, Any]
+_Raw = Mapping[str, Any]
 _COUNTED = (
     REWARDS,
     ACTIONS,
@@ -258,13 +258,13 @@ _COUNTED = (
 class _Batch:
     """The columns of one policy in a record."""
 
-    def __init__(self, raw: Raw, settings: Settings, where: str) -> None:
+    def __init__(self, raw: _Raw, settings: Settings, where: str) -> None:
         self.raw, self._names = raw, settings.names
         self.converter = Converter(where, settings.floats)
         self.rows = self._row_count()
 
     def take(self, name: str) -> Any:
-        """A column by RLlib's name, unpacked; None where there is none."""
+        """A column by RLlib's name, unpacked; None if it is missing."""
         value = self.raw.get(self._names.of(name))
         return self.converter.unpack(name, value) if isinstance(value, str) else value
 
@@ -289,7 +289,7 @@ class _Batch:
         )
 
     def leaves(self, name: str) -> Leaves | BrokenEpisode | None:
-        """A column, or why it is none; None where there is none."""
+        """A column, or why it cannot be read; None if it is missing."""
         value = self.raw.get(self._names.of(name))
         if value is None:
             return None
@@ -356,7 +356,7 @@ def _row(leaves: Leaves | BrokenEpisode | None, at: int) -> str:
 
 
 def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str]) -> Columns:
-    """(number of the part, RLlib's name) -> the column, or why it is none.
+    """(number of the part, RLlib's name) -> the column, or why there is none.
 
     Raises:
       BrokenEpisode: it is no record of RLlib.
@@ -370,7 +370,7 @@ def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str
     return made
 
 
-def _batches(record: Any, names: Names) -> list[tuple[str, Raw, bool]]:
+def _batches(record: Any, names: Names) -> list[tuple[str, _Raw, bool]]:
     """For each batch of a record: policy, columns, and whether the record may have other agents."""
     kind = record.get("type") if isinstance(record, dict) else None
     if isinstance(kind, list):  # Ray Data writes it once per row
@@ -426,7 +426,7 @@ class JsonLines(Store):
         """Keeps the columns of a record; stops at the first record that does not fit."""
         names = frozenset(filter(wanted, frozenset(NAMES).union(*(part.columns for part in found))))
         columns = converted(record, self.settings, _line_at(self._files[number], at), names)
-        self._left -= size_of(columns)
+        self._left -= _size_of(columns)
         if self._left >= 0:
             self._kept[number, at] = columns
 

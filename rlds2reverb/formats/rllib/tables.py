@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
-from rlds2reverb.formats.arrow import check_row_groups
+from rlds2reverb.formats.arrow import check_row_groups, is_list, stored_values
 from rlds2reverb.formats.lru import LRU
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.formats.recordings import BrokenEpisode
@@ -75,21 +75,21 @@ def open_tables(files: list[DataFile], settings: Settings) -> Store:
     """
     schema = _first_schema(files)
     if EPISODE in schema.names and pa.types.is_binary(schema.field(EPISODE).type):
-        return RecordTables(files, settings)
+        return _RecordTables(files, settings)
     obs, eps = settings.names.of(OBS), settings.names.of(EPS_ID)
     if obs not in schema.names:
         raise SourceError(
             f'{files[0]}: no column "{obs}"; it has {", ".join(schema.names)}. columns=obs:NAME;actions:NAME;... says which are RLlib\'s'
         )
     if "type" in schema.names or (eps in schema.names and pa.types.is_nested(schema.field(eps).type)):
-        return RecordTables(files, settings)
-    return StepTables(files, settings)
+        return _RecordTables(files, settings)
+    return _StepTables(files, settings)
 
 
 def _first_schema(files: list[DataFile]) -> pa.Schema:
     """The schema of the first readable file. Unreadable files are counted by the scan."""
     why: SourceError | None = None
-    with closing(ParquetFiles(files)) as parquet:
+    with closing(_ParquetFiles(files)) as parquet:
         for number in range(min(len(files), _TRIED)):
             try:
                 return parquet.opened(number).schema_arrow
@@ -98,11 +98,11 @@ def _first_schema(files: list[DataFile]) -> pa.Schema:
     raise why or SourceError(f"{files[0]}: no Parquet file")
 
 
-class StepTables(Store):
+class _StepTables(Store):
     """Files with a row per step; a part is a row group."""
 
     def _scan(self, _: Wanted) -> Iterator[FoundRows]:
-        with closing(ParquetFiles(self._files)) as parquet:
+        with closing(_ParquetFiles(self._files)) as parquet:
             for number, file in enumerate(self._files):
                 try:
                     groups = parquet.opened(number).metadata.num_row_groups
@@ -117,7 +117,7 @@ class StepTables(Store):
                         continue
                     yield FoundRows(RecordPlace(number, group, 0), file, part)
 
-    def _part(self, parquet: ParquetFiles, number: int, group: int) -> PolicyRows:
+    def _part(self, parquet: _ParquetFiles, number: int, group: int) -> PolicyRows:
         file, tells_ends = self._files[number], self._files[number].run is not None
         opened = parquet.opened(number)
         known = {self.settings.names.standard(name): name for name in opened.schema_arrow.names}
@@ -137,7 +137,7 @@ class StepTables(Store):
 
     def reader(self, wanted: frozenset[str]) -> Reader:
         """Reads the columns of these names; close it after use."""
-        return StepReader(self._files, self.settings, wanted)
+        return _StepReader(self._files, self.settings, wanted)
 
 
 class _TableReader(Reader):
@@ -145,14 +145,14 @@ class _TableReader(Reader):
 
     def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str]) -> None:
         super().__init__(files, settings, wanted)
-        self._parquet = ParquetFiles(files)
+        self._parquet = _ParquetFiles(files)
 
     def close(self) -> None:
         """Closes the files."""
         self._parquet.close()
 
 
-class StepReader(_TableReader):
+class _StepReader(_TableReader):
     """Columns of row groups, which are one part each."""
 
     def _where(self, place: RecordPlace) -> str:
@@ -170,7 +170,7 @@ class StepReader(_TableReader):
         made: Columns = {}
         for name, column in known.items():
             try:
-                made[0, name] = leaves_of(table.schema.field(column), table[column], name, converter)
+                made[0, name] = _leaves_of(table.schema.field(column), table[column], name, converter)
             except BrokenEpisode as broken:
                 made[0, name] = broken
         return made
@@ -197,7 +197,7 @@ def _ends(table: pa.Table, known: dict[str, str], converter: Converter) -> tuple
     def row(name: str, at: int) -> str:
         if name not in known:
             return ""
-        leaves = leaves_of(table.schema.field(known[name]), table[known[name]].slice(at, 1), name, converter)
+        leaves = _leaves_of(table.schema.field(known[name]), table[known[name]].slice(at, 1), name, converter)
         return repr({path: np.asarray(column[0]).tolist() for path, column in leaves.items()})
 
     return row(OBS, 0), row(NEXT_OBS, table.num_rows - 1)
@@ -209,11 +209,11 @@ _PARTS = 1 << 16
 """More than a record has parts."""
 
 
-class RecordTables(Store):
+class _RecordTables(Store):
     """Files with a row per record."""
 
     def _scan(self, _: Wanted) -> Iterator[FoundRows]:
-        with closing(ParquetFiles(self._files)) as parquet:
+        with closing(_ParquetFiles(self._files)) as parquet:
             for number, file in enumerate(self._files):
                 for group, row, where in self._rows(parquet, number):
                     try:
@@ -224,7 +224,7 @@ class RecordTables(Store):
                     for place, part in enumerate(found):
                         yield FoundRows(RecordPlace(number, group, row * _PARTS + place), file, part)
 
-    def _rows(self, parquet: ParquetFiles, number: int) -> Iterator[tuple[int, int, str]]:
+    def _rows(self, parquet: _ParquetFiles, number: int) -> Iterator[tuple[int, int, str]]:
         file = self._files[number]
         try:
             about = parquet.opened(number).metadata
@@ -234,26 +234,26 @@ class RecordTables(Store):
             return
         for group, rows in enumerate(sizes):
             try:
-                record_at(parquet, number, group, 0, self.settings)
+                _record_at(parquet, number, group, 0, self.settings)
             except BrokenEpisode as broken:
                 self.troubles.add(f"{file}: row group {group}", broken.why)
                 continue
             for row in range(rows):
                 yield group, row, f"{file}: row group {group}, row {row:,}"
 
-    def _parts(self, parquet: ParquetFiles, number: int, group: int, row: int) -> list[PolicyRows]:
+    def _parts(self, parquet: _ParquetFiles, number: int, group: int, row: int) -> list[PolicyRows]:
         file = self._files[number]
-        record = record_at(parquet, number, group, row, self.settings)
+        record = _record_at(parquet, number, group, row, self.settings)
         if isinstance(record, bytes):
-            return [episode_part(state_of(record))]
+            return [_episode_part(state_of(record))]
         return parts(record, self.settings, str(file), file.run is not None)
 
     def reader(self, wanted: frozenset[str]) -> Reader:
         """Reads the columns of these names; close it after use."""
-        return RecordReader(self._files, self.settings, wanted)
+        return _RecordReader(self._files, self.settings, wanted)
 
 
-class RecordReader(_TableReader):
+class _RecordReader(_TableReader):
     """Columns of records, each a row."""
 
     def _split(self, place: RecordPlace) -> tuple[tuple[int, ...], int]:
@@ -265,13 +265,13 @@ class RecordReader(_TableReader):
 
     def _columns(self, place: RecordPlace) -> Columns:
         row, where = place.part // _PARTS, self._where(place)
-        record = record_at(self._parquet, place.file, place.at, row, self._settings)
+        record = _record_at(self._parquet, place.file, place.at, row, self._settings)
         if isinstance(record, bytes):
-            return episode_columns(state_of(record), self._settings, where, self._wanted)
+            return _episode_columns(state_of(record), self._settings, where, self._wanted)
         return converted(record, self._settings, where, self._wanted)
 
 
-def record_at(parquet: ParquetFiles, number: int, group: int, row: int, settings: Settings) -> Any:
+def _record_at(parquet: _ParquetFiles, number: int, group: int, row: int, settings: Settings) -> Any:
     """A row: the bytes of an episode, or a record as `cells` makes it.
 
     Raises:
@@ -284,14 +284,14 @@ def record_at(parquet: ParquetFiles, number: int, group: int, row: int, settings
             if not isinstance(value, bytes):
                 raise BrokenEpisode("", f"expected an episode's bytes, found {type(value).__name__}")
             return value
-        return record_of(parquet.group(number, group, names), row, settings.names.of(INFOS))
+        return _record_of(parquet.group(number, group, names), row, settings.names.of(INFOS))
     except SourceError as error:
         raise BrokenEpisode("", str(error)) from error
     except ERRORS as error:
         raise BrokenEpisode("", line_of(error)) from error
 
 
-def record_of(table: pa.Table, row: int, plain: str) -> dict[str, Any]:
+def _record_of(table: pa.Table, row: int, plain: str) -> dict[str, Any]:
     """The columns of a row that have a value there.
 
     Args:
@@ -317,9 +317,9 @@ def _cell(field: pa.Field, column: Any, plain: str, depth: int) -> Any:
         raise ValueError("a nest that is too deep")
     if column.null_count:
         return None
-    if is_tensor(field):
+    if _is_tensor(field):
         return _cell_values(field, column, depth)[0]
-    column = _stored(column)
+    column = stored_values(column)
     if pa.types.is_struct(column.type):
         return {
             part.name: values.to_pylist()[0] if part.name == plain else _cell(part, values, plain, depth + 1)
@@ -332,18 +332,14 @@ def _cell(field: pa.Field, column: Any, plain: str, depth: int) -> Any:
 
 def _cell_values(field: pa.Field, column: Any, depth: int) -> Any:
     """A sequence of values: an array, a dict of arrays, or a list if they make no array."""
-    stored = _stored(column)
-    if pa.types.is_struct(stored.type) and not is_tensor(field) and not stored.null_count and depth <= _DEEPEST:
+    stored = stored_values(column)
+    if pa.types.is_struct(stored.type) and not _is_tensor(field) and not stored.null_count and depth <= _DEEPEST:
         return {part.name: _cell_values(part, values, depth + 1) for part, values in zip(stored.type, stored.flatten())}
     try:
         found = dense(field, column)
     except ValueError:
         return stored.to_pylist()
     return stored.to_pylist() if found.dtype == object else np.array(found)
-
-
-def _stored(column: Any) -> Any:
-    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 ERRORS = (
@@ -365,7 +361,7 @@ _VARIABLE = "variable_shaped"
 _DEEPEST = 20
 
 
-class ParquetFiles:
+class _ParquetFiles:
     """Files and their row groups. Those that were read last stay open."""
 
     def __init__(self, files: list[DataFile]) -> None:
@@ -414,7 +410,7 @@ class ParquetFiles:
         self._open.clear()
 
 
-def leaves_of(field: pa.Field, column: Any, name: str, converter: Converter) -> Leaves:
+def _leaves_of(field: pa.Field, column: Any, name: str, converter: Converter) -> Leaves:
     """A column of a table as arrays.
 
     Raises:
@@ -440,8 +436,8 @@ def _add(found: Leaves, path: str, field: pa.Field, column: Any, context: tuple[
         raise ValueError("a nest that is too deep")
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    stored = column.storage if isinstance(column, pa.ExtensionArray) else column
-    if pa.types.is_struct(stored.type) and not is_tensor(field):
+    stored = stored_values(column)
+    if pa.types.is_struct(stored.type) and not _is_tensor(field):
         _no_nulls(stored)
         for part, values in zip(stored.type, stored.flatten()):
             _add(found, f"{path}/{part.name}" if path else part.name, part, values, (name, converter, depth + 1))
@@ -453,15 +449,10 @@ def _add(found: Leaves, path: str, field: pa.Field, column: Any, context: tuple[
         found[path] = array
 
 
-def is_tensor(field: pa.Field) -> bool:
+def _is_tensor(field: pa.Field) -> bool:
     """Whether a field holds tensors of Ray Data."""
     kind, shape = _extension(field)
     return shape is not None or _VARIABLE in kind
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether values of a type are lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def dense(field: pa.Field, column: Any) -> Array:
@@ -471,7 +462,7 @@ def dense(field: pa.Field, column: Any) -> Array:
       ValueError: they have nulls, different shapes, or are neither numbers nor texts.
     """
     kind, shape = _extension(field)
-    stored = column.storage if isinstance(column, pa.ExtensionArray) else column
+    stored = stored_values(column)
     if _VARIABLE in kind:
         stored = _of_one_shape(stored)
     array = _dense(stored)
@@ -567,11 +558,11 @@ _ERRORS = (
     MemoryError,
     SourceError,
 )
-State = Mapping[str, Any]
+_State = Mapping[str, Any]
 _LATEST = 1 << 53
 
 
-def state_of(data: bytes) -> State:
+def state_of(data: bytes) -> _State:
     """The state of an episode.
 
     Raises:
@@ -603,7 +594,7 @@ def _decoded(value: dict[Any, Any]) -> Any:
     return array.reshape(value[b"shape"]) if value[b"nd"] else array[0]
 
 
-def episode_part(state: State) -> PolicyRows:
+def _episode_part(state: _State) -> PolicyRows:
     """What the index needs of an episode.
 
     Raises:
@@ -639,8 +630,8 @@ def episode_part(state: State) -> PolicyRows:
     )
 
 
-def episode_columns(state: State, settings: Settings, where: str, wanted: frozenset[str]) -> Columns:
-    """(0, name) -> the column [T, ...] of that name, or why it is none."""
+def _episode_columns(state: _State, settings: Settings, where: str, wanted: frozenset[str]) -> Columns:
+    """(0, name) -> the column [T, ...], or why it cannot be read."""
     made: Columns = {}
     converter, rows = Converter(where, settings.floats), _length(state)
     outputs = state.get("extra_model_outputs") or {}
@@ -658,7 +649,7 @@ def episode_columns(state: State, settings: Settings, where: str, wanted: frozen
     return made
 
 
-def _rewards(state: State, rows: int) -> Array | None:
+def _rewards(state: _State, rows: int) -> Array | None:
     return (
         Converter("", np.dtype(np.float64)).leaves(REWARDS, _after_lookback(state["rewards"]), rows).get("")
         if rows
@@ -676,7 +667,7 @@ def _column(converter: Converter, name: str, buffer: Any, rows: int) -> Leaves |
         return BrokenEpisode(name, f'column "{name}": {type(error).__name__}: {error}')
 
 
-def _infos(state: State, rows: int) -> Array:
+def _infos(state: _State, rows: int) -> Array:
     """The infos of all observations, as text; "" if they are not recorded."""
     buffer = state.get("infos")
     found = list(_after_lookback(buffer)) if isinstance(buffer, dict) else []
@@ -698,7 +689,7 @@ def _cut(data: Any, start: int) -> Any:
     return data[start:]
 
 
-def _length(state: State) -> int:
+def _length(state: _State) -> int:
     actions = _after_lookback(state["actions"])
     while isinstance(actions, dict):
         actions = next(iter(actions.values()))

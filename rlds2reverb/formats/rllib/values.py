@@ -69,7 +69,7 @@ class Converter:
             raise self._broken(name, "a nest that is too deep or too wide")
         if isinstance(value, str):
             self._add(found, name, path, self.unpack(name, value), rows, is_packed_value=True)
-        elif is_nest(value) or self._is_tuple(value, rows):
+        elif _is_nest(value) or self._is_tuple(value, rows):
             for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
                 self._add(found, name, f"{path}/{key}" if path else str(key), part, rows, is_packed_value)
         elif isinstance(value, Sequence) and value and isinstance(value[0], (dict, tuple)):
@@ -216,6 +216,6 @@ def _check_size(frame: bytes) -> None:
         raise ValueError(f"{bound:,} bytes; expected at most {_LARGEST:,}")
 
 
-def is_nest(value: Any) -> bool:
+def _is_nest(value: Any) -> bool:
     """Whether an unpacked value is a nest of columns, not one column."""
     return isinstance(value, (dict, tuple)) and not isinstance(value, np.ndarray)

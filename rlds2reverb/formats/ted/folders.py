@@ -101,7 +101,7 @@ class _Reader:
         leaves |= {
             key: self.leaf(path, key, one) for key, one in meta.items() if isinstance(one, dict) and "dtype" in one
         }
-        return Folder(path, shape_of(path / META, meta.get("shape", [])), leaves, others)
+        return Folder(path, _shape_of(path / META, meta.get("shape", [])), leaves, others)
 
     def meta(self, path: Path) -> dict[str, Any]:
         self.inside(path, META)
@@ -123,22 +123,22 @@ class _Reader:
             raise SourceError(f"{path}: cannot be listed: {error.strerror}") from error
         return sorted(named | found)
 
-    def leaf(self, path: Path, key: str, meta: Mapping[str, Any]) -> FileLeaf:
+    def leaf(self, path: Path, key: str, meta: Mapping[str, Any]) -> _FileLeaf:
         file = self.inside(path, f"{key}.memmap")
         if meta.get("is_nested"):
             return self.nested_tensor(path, key, meta)
-        return sized_leaf(file, meta["dtype"], meta.get("shape"))
+        return _sized_leaf(file, meta["dtype"], meta.get("shape"))
 
-    def nested_tensor(self, path: Path, key: str, meta: Mapping[str, Any]) -> FileLeaf:
+    def nested_tensor(self, path: Path, key: str, meta: Mapping[str, Any]) -> _FileLeaf:
         """A nested tensor as the rows of all of its parts: [rows, ...]."""
-        shapes = sized_leaf(self.inside(path, f"{key}.shape.memmap"), "torch.int64", meta.get("shape"))
+        shapes = _sized_leaf(self.inside(path, f"{key}.shape.memmap"), "torch.int64", meta.get("shape"))
         file = path / f"{key}.memmap"
         if len(shapes.shape) != 2 or not shapes.shape[0] or not shapes.shape[1]:
             raise SourceError(f"{shapes.path}: expected shapes [trajectories, dimensions], found {list(shapes.shape)}")
         each = shapes.values
         if (each < 0).any() or (each[:, 1:] != each[0, 1:]).any():
             raise SourceError(f"{shapes.path}: expected trajectories that differ in their first size only")
-        dtype = dtype_of(file, meta["dtype"])
+        dtype = _dtype_of(file, meta["dtype"])
         row = tuple(map(int, each[0, 1:]))
         row_bytes, stamp = math.prod(row) * dtype.itemsize, stamp_of(file)
         found = stamp[0]
@@ -147,7 +147,7 @@ class _Reader:
             raise SourceError(
                 f"{file}: has {found:,} bytes; expected {rows:,} rows of {row_bytes:,} bytes, as {shapes.path.name} says"
             )
-        return FileLeaf(file, dtype, (found // row_bytes, *row), stamp)
+        return _FileLeaf(file, dtype, (found // row_bytes, *row), stamp)
 
     def other(self, path: Path) -> tuple[Any, bool]:
         """A value that is not a tensor, and whether the folder is one."""
@@ -215,7 +215,7 @@ def read_pytree(path: Path, metadata: Mapping[str, Any]) -> Folder:
         if not isinstance(one, dict) or not stays_in(path, file):
             raise SourceError(f"{path}: leaf {shortened(repr(name))} of the PyTree leads out of the folder, or is none")
         key = "observation" if name == _SINGLE else name.replace(".", "/")
-        leaves[key] = sized_leaf(file, one.get("dtype"), one.get("shape"))
+        leaves[key] = _sized_leaf(file, one.get("dtype"), one.get("shape"))
     sizes = {leaf.shape[:1] for leaf in leaves.values()}
     if len(sizes) != 1 or () in sizes:
         raise SourceError(f"{path}: leaves of the PyTree differ in their first size: {sorted(sizes)}")
@@ -242,18 +242,18 @@ class Leaf(Protocol):
         """All of them, mapped or in memory. Bool is given as uint8, for any byte but 0 is true."""
 
 
-Stamp = tuple[int, int]
+_Stamp = tuple[int, int]
 """Size in bytes, and the time of the last change in nanoseconds."""
 
 
 @dataclass(frozen=True)
-class FileLeaf:
+class _FileLeaf:
     """A leaf in a file of its own."""
 
     path: Path
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    stamp: Stamp
+    stamp: _Stamp
 
     @cached_property
     def values(self) -> Array:
@@ -280,18 +280,18 @@ class HeldLeaf:
         return self.values.shape
 
 
-def sized_leaf(path: Path, dtype: Any, shape: Any) -> FileLeaf:
+def _sized_leaf(path: Path, dtype: Any, shape: Any) -> _FileLeaf:
     """A leaf whose file has the bytes that its dtype and shape make.
 
     Raises:
       SourceError: it has others, or dtype and shape make no sense.
     """
-    known = dtype_of(path, dtype)
-    sizes = shape_of(path, shape)
+    known = _dtype_of(path, dtype)
+    sizes = _shape_of(path, shape)
     expected, stamp = math.prod(sizes) * known.itemsize, stamp_of(path)
     if expected != stamp[0]:
         raise SourceError(f"{path}: has {stamp[0]:,} bytes; expected {expected:,} for {dtype} {list(sizes)}")
-    return FileLeaf(path, known, sizes, stamp)
+    return _FileLeaf(path, known, sizes, stamp)
 
 
 @contextmanager
@@ -301,19 +301,19 @@ def unchanged(leaves: Iterable[Leaf]) -> Iterator[None]:
     Raises:
       SourceError: a file has changed since it was opened.
     """
-    files = [leaf for leaf in leaves if isinstance(leaf, FileLeaf)]
+    files = [leaf for leaf in leaves if isinstance(leaf, _FileLeaf)]
     _check_stamps(files)
     yield
     _check_stamps(files)
 
 
-def _check_stamps(files: Iterable[FileLeaf]) -> None:
+def _check_stamps(files: Iterable[_FileLeaf]) -> None:
     for one in files:
         if stamp_of(one.path) != one.stamp:
             raise SourceError(f"{one.path}: was written anew after it was first looked at; open the source again")
 
 
-def stamp_of(path: Path) -> Stamp:
+def stamp_of(path: Path) -> _Stamp:
     """The stamp of a regular file.
 
     Raises:
@@ -328,7 +328,7 @@ def stamp_of(path: Path) -> Stamp:
     return found.st_size, found.st_mtime_ns
 
 
-def dtype_of(path: Path, name: Any) -> np.dtype[Any]:
+def _dtype_of(path: Path, name: Any) -> np.dtype[Any]:
     """Numpy's dtype of a torch one.
 
     Raises:
@@ -339,7 +339,7 @@ def dtype_of(path: Path, name: Any) -> np.dtype[Any]:
     return DTYPES[name]
 
 
-def shape_of(path: Path, sizes: Any) -> tuple[int, ...]:
+def _shape_of(path: Path, sizes: Any) -> tuple[int, ...]:
     """A shape as JSON has it.
 
     Raises:
@@ -361,7 +361,7 @@ def as_column(values: list[Any]) -> Array:
         if plain.dtype != object:
             return plain
     column = np.empty(len(values), object)
-    column[:] = [as_text(value) for value in values]
+    column[:] = [_as_text(value) for value in values]
     return column
 
 
@@ -371,11 +371,11 @@ def as_metadata(value: Any) -> Any:
         plain = np.asarray(value)
         if plain.dtype != object:
             return plain[()]
-    return value if isinstance(value, (np.ndarray, np.generic)) and value.dtype != object else as_text(value)
+    return value if isinstance(value, (np.ndarray, np.generic)) and value.dtype != object else _as_text(value)
 
 
-def as_text(value: Any) -> bytes:
-    """Text as it is, anything else as JSON or as Python writes it."""
+def _as_text(value: Any) -> bytes:
+    """Texts unchanged, other values as JSON, or as Python writes them."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):

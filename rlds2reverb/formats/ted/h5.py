@@ -49,7 +49,7 @@ class _Segment(NamedTuple):
 
     @property
     def steps(self) -> slice:
-        """Its rows; to the group's end where it ends there, so that rows too many are seen."""
+        """Its rows; open at the group's end, so that surplus rows are noticed."""
         return slice(self.start, self.stop if self.is_cut else None)
 
 

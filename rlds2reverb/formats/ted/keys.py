@@ -33,13 +33,13 @@ class TedOptions:
     """How to read.
 
     Attributes:
-      trajectories: "" for ids where there are any and else end flags; "ids", "done", "rows", or the key of ids.
+      trajectories: "" for ids if there are any, else end flags; "ids", "done", "rows", or the key of ids.
       next: "last" takes the last row of `next` only, "check" refuses trajectories in which others differ, "keep" makes columns of it.
       cursor: where the writer of a full ring would write next; None for what its files say.
       drop_incomplete: leaves out trajectories whose beginning or end was not recorded.
       buffer: which one of an ensemble; None for all.
       done_is_terminal: what `done` means where neither `terminated` nor `truncated` is recorded; None leaves it open.
-      holds_trajectories: whether each item of the storage is a trajectory [T]; None where its files tell.
+      holds_trajectories: whether each item of the storage is a trajectory [T]; None to decide by its files.
       last_step: of data without `next`, see `formats.rows`.
       names: what to take a key for -> the keys.
     """

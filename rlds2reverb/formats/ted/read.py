@@ -135,7 +135,7 @@ _MASKS = ("mask", "collector/mask")
 
 
 @dataclass(frozen=True)
-class BufferFiles:
+class _BufferFiles:
     """One buffer's files.
 
     Attributes:
@@ -147,7 +147,7 @@ class BufferFiles:
     writer: Path | None = None
 
 
-def places(path: Path) -> list[BufferFiles]:
+def places(path: Path) -> list[_BufferFiles]:
     """The buffers at a path: one, or those of an ensemble.
 
     Raises:
@@ -155,7 +155,7 @@ def places(path: Path) -> list[BufferFiles]:
     """
     try:
         if path.is_file():
-            return [BufferFiles(path)]
+            return [_BufferFiles(path)]
         if not path.is_dir():
             raise SourceError(f"{path}: no such file or folder")
         if (path / _STORAGE).is_dir() and not (path / META).exists():
@@ -169,10 +169,10 @@ def places(path: Path) -> list[BufferFiles]:
     return _members(path, None)
 
 
-def _members(storage: Path, writer: Path | None) -> list[BufferFiles]:
+def _members(storage: Path, writer: Path | None) -> list[_BufferFiles]:
     """A storage, or those of an ensemble."""
     if any((storage / name).exists() for name in (META, _STORAGE_METADATA, _CHECKPOINT)):
-        return [BufferFiles(storage, writer)]
+        return [_BufferFiles(storage, writer)]
     numbers = sorted(int(below.name) for below in storage.iterdir() if below.name.isdigit() and below.is_dir())
     if (storage / "data_indices.json").exists():
         raise SourceError(
@@ -182,10 +182,10 @@ def _members(storage: Path, writer: Path | None) -> list[BufferFiles]:
         raise SourceError(
             f"{storage}: expected a folder that ReplayBuffer.dumps or TensorDict.memmap wrote (with {META}), or a file checkpoint.h5"
         )
-    return [BufferFiles(storage / str(number), None if writer is None else writer / str(number)) for number in numbers]
+    return [_BufferFiles(storage / str(number), None if writer is None else writer / str(number)) for number in numbers]
 
 
-def open_buffer(name: str, place: BufferFiles, options: TedOptions) -> Trajectories:
+def open_buffer(name: str, place: _BufferFiles, options: TedOptions) -> Trajectories:
     """The trajectories of one buffer.
 
     Raises:
@@ -241,7 +241,7 @@ def _storage_metadata(storage: Path) -> dict[str, Any]:
     return found
 
 
-def _writer(place: BufferFiles) -> dict[str, Any]:
+def _writer(place: _BufferFiles) -> dict[str, Any]:
     if place.writer is None or not (place.writer / "metadata.json").exists():
         return {}
     return read_object(place.writer / "metadata.json", "what TorchRL tells of a writer")
@@ -387,7 +387,7 @@ class _Buffer:
 
     def __init__(self, name: str, held: Trajectories, options: TedOptions) -> None:
         self._held, self._options = held, options
-        self._roles = Roles.of(held)
+        self._roles = _Roles.of(held)
         if not self._roles.observed and not self._roles.steps:
             raise SourceError(f"{name}: no key that could be a column")
         self._constants = {key: as_metadata(value) for key, value in held.constants.items()}
@@ -482,7 +482,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
-class Roles:
+class _Roles:
     """What each key is taken for: path of a column -> key.
 
     Attributes:
@@ -502,7 +502,7 @@ class Roles:
     notices: tuple[Notice, ...]
 
     @staticmethod
-    def of(held: Trajectories) -> Roles:
+    def of(held: Trajectories) -> _Roles:
         """The roles of a buffer's keys.
 
         Raises:
@@ -531,7 +531,7 @@ class Roles:
             raise SourceError(
                 f'a key "{(taken or sorted(set(observed) & set(steps)))[0]}" has the name of a column of another meaning'
             )
-        return Roles(observed, steps, reward, discount, notices=tuple(notices), **found)
+        return _Roles(observed, steps, reward, discount, notices=tuple(notices), **found)
 
     def spec(self, held: Trajectories, options: TedOptions) -> dict[str, ArraySpec]:
         """Path -> spec of a step's value."""

@@ -61,7 +61,7 @@ class Trajectories(Protocol):
 
     @property
     def constants(self) -> Mapping[str, Any]:
-        """Key -> a value of the whole buffer that is no tensor."""
+        """Key -> a value of the whole buffer that is not a tensor."""
 
     @property
     def id_key(self) -> str:
@@ -76,7 +76,7 @@ class Trajectories(Protocol):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class _Bounds:
     """Trajectories, one column of the batch after the other.
 
     Attributes:
@@ -91,18 +91,18 @@ class Bounds:
     def __len__(self) -> int:
         return len(self.start)
 
-    def only(self, wanted: Array) -> Bounds:
+    def only(self, wanted: Array) -> _Bounds:
         """Those that a mask [n] marks."""
-        return Bounds(self.column[wanted], self.start[wanted], self.stop[wanted])
+        return _Bounds(self.column[wanted], self.start[wanted], self.stop[wanted])
 
 
 def flattened(values: Array, dims: int = 1) -> Array:
-    """The same values with all sizes behind the first `dims` as one."""
+    """The same values with all sizes after the first `dims` as one."""
     return values.reshape(*values.shape[:dims], math.prod(values.shape[dims:]))
 
 
 def any_of(values: Array, dims: int = 1) -> Array:
-    """[...], the first `dims` sizes: whether there is another value than 0 behind them.
+    """[...] of the first `dims` sizes: whether any value is not 0.
 
     >>> any_of(np.array([[0, 2], [0, 0]]))
     array([ True, False])
@@ -122,7 +122,7 @@ def ends_of_ids(ids: Array) -> Array:
     return ends
 
 
-def cut(ends: Array, valid: Array | None = None) -> Bounds:
+def cut(ends: Array, valid: Array | None = None) -> _Bounds:
     """Trajectories from end flags.
 
     Args:
@@ -142,24 +142,24 @@ def cut(ends: Array, valid: Array | None = None) -> Bounds:
     stop = last + 1
     start = np.zeros_like(stop)
     start[1:] = np.where(column[1:] == column[:-1], stop[:-1], 0)
-    return Bounds(column, start, stop)
+    return _Bounds(column, start, stop)
 
 
-def each_row(columns: int, valid: Array) -> Bounds:
+def each_row(columns: int, valid: Array) -> _Bounds:
     """Every row as a trajectory of its own."""
     column = np.repeat(np.arange(columns), valid)
     start = np.arange(len(column)) - np.repeat(np.cumsum(valid) - valid, valid)
-    return Bounds(column, start, start + 1)
+    return _Bounds(column, start, start + 1)
 
 
-def without_incomplete(
-    bounds: Bounds, flags: Array | None, cut_start: bool, drop: bool
-) -> tuple[Bounds, tuple[Notice, ...]]:
+def _without_incomplete(
+    bounds: _Bounds, flags: Array | None, cut_start: bool, drop: bool
+) -> tuple[_Bounds, tuple[Notice, ...]]:
     """The trajectories to read, and notices about them.
 
     Args:
       bounds: all of them.
-      flags: [columns, rows] where an end was recorded; None where nothing tells.
+      flags: [columns, rows] where an end was recorded; None without end flags.
       cut_start: whether a ring was overwritten, so that the oldest may lack their beginning.
       drop: whether they are left out.
     """
@@ -176,7 +176,7 @@ def without_incomplete(
     return (bounds.only(keep) if drop else bounds), tuple(notices)
 
 
-def _done_inside(bounds: Bounds, flags: Array) -> list[Notice]:
+def _done_inside(bounds: _Bounds, flags: Array) -> list[Notice]:
     """A notice of end flags inside trajectories that ids divide: trajectories of the same id were joined."""
     before = np.zeros((len(flags), flags.shape[1] + 1), np.int64)
     np.cumsum(flags, axis=1, out=before[:, 1:])
@@ -393,7 +393,7 @@ class RingTrajectories:
         text = f"end flags at the root, {', '.join(counted_keys)}, are not read: steps that begin in a state that is over, as after a partial reset"
         return [Notice("root_done", text, max(counts.values()))] if counted_keys else []
 
-    def _cut(self, cut_start: bool) -> tuple[Bounds, tuple[Notice, ...]]:
+    def _cut(self, cut_start: bool) -> tuple[_Bounds, tuple[Notice, ...]]:
         grid, options = self.grid, self._options
         flags = self._flags()
         if options.trajectories == ROWS:
@@ -412,7 +412,7 @@ class RingTrajectories:
             )
         else:
             bounds = cut(flags.copy(), grid.valid)
-        return without_incomplete(bounds, flags, cut_start, options.drop_incomplete)
+        return _without_incomplete(bounds, flags, cut_start, options.drop_incomplete)
 
 
 def _texts(folder: Folder, grid: Grid) -> dict[str, HeldLeaf]:
@@ -574,7 +574,7 @@ class FlatTrajectories:
                 left = bounds.stop > bounds.start
                 lost = final_lost(int(unmarked.sum()), int((~left).sum()))
                 bounds = bounds.only(left)
-            self._bounds, notices = without_incomplete(
+            self._bounds, notices = _without_incomplete(
                 bounds, recorded, self._is_overwritten, self._options.drop_incomplete
             )
         self.notices = (*notices, *lost)

@@ -121,7 +121,7 @@ class TedDestination:
 
     @property
     def least_rows(self) -> int:
-        """Two: a step has an action and the observation behind it."""
+        """Two: a step has an action and the observation after it."""
         return 2
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
@@ -137,9 +137,9 @@ class TedDestination:
         """Starts to write, or continues from a state."""
         keys, _ = keys_of(content, self._choices)
         if not self._choices.is_h5:
-            return MemmapSink(work, keys, state, self._choices.batch_size)
+            return _MemmapSink(work, keys, state, self._choices.batch_size)
         inside = self.path.name if self.path.suffix == ".h5" else "storage/checkpoint.h5"
-        return H5Sink(work, work / inside, keys, state, self._choices)
+        return _H5Sink(work, work / inside, keys, state, self._choices)
 
 
 def _columns(text: str) -> frozenset[str]:
@@ -174,7 +174,7 @@ class Key:
     """One key of TED.
 
     Attributes:
-      name: '/'-joined; without `next/` where it is at both places.
+      name: '/'-joined; without `next/` if it is at both places.
       path: the column.
       spec: of a step's value.
       is_observed: whether it has the value before the step and the one after.
@@ -241,7 +241,7 @@ def keys_of(content: Content, choices: Choices) -> tuple[list[Key], list[Loss]]:
     return keys, losses
 
 
-def ends_of(episode: Episode) -> dict[str, Array]:
+def _ends_of(episode: Episode) -> dict[str, Array]:
     """`done`, `terminated` and `truncated` of every step, [T, 1]."""
     last = np.zeros((len(episode) - 1, 1), bool)
     terminated = last.copy()
@@ -251,7 +251,7 @@ def ends_of(episode: Episode) -> dict[str, Array]:
     return {"done": last, "terminated": terminated, "truncated": last & ~terminated}
 
 
-def losses_of(episode: Episode, keys: list[Key]) -> Iterator[Loss]:
+def _losses_of(episode: Episode, keys: list[Key]) -> Iterator[Loss]:
     """What is lost of the last row of an episode, which is no step in TED."""
     columns = episode.columns
     is_terminal = IS_TERMINAL in columns and bool(columns[IS_TERMINAL][-1:].any())
@@ -325,7 +325,7 @@ _INT64, _BOOL = np.dtype(np.int64), np.dtype(bool)
 _TENSOR_DICT = "<class 'tensordict._td.TensorDict'>"
 
 
-class MemmapSink:
+class _MemmapSink:
     """Writes the files of a memory-mapped TensorDict as they will be.
 
     Args:
@@ -337,13 +337,13 @@ class MemmapSink:
 
     def __init__(self, work: Path, keys: Sequence[Key], state: State | None, batch_size: int) -> None:
         self._work, self._keys, self._batch_size = work, list(keys), batch_size
-        files: dict[str, Growing] = {IDS: Growing(_INT64, ())}
+        files: dict[str, _Growing] = {IDS: _Growing(_INT64, ())}
         for key in keys:
-            files[key.name] = Growing(key.spec.dtype, key.row)
+            files[key.name] = _Growing(key.spec.dtype, key.row)
             if key.is_observed:
                 files[NEXT + key.name] = files[key.name]
         for end in ENDS:
-            files[end] = files[NEXT + end] = Growing(_BOOL, (1,))
+            files[end] = files[NEXT + end] = _Growing(_BOOL, (1,))
         self._files = files
         begun = state or {"episodes": 0, "steps": 0}
         named = {f"{_STORAGE}/{name}.memmap": column for name, column in files.items()}
@@ -358,10 +358,10 @@ class MemmapSink:
             made[key.name] = values[:steps]
             if key.is_observed:
                 made[NEXT + key.name] = values[1:]
-        for end, flags in ends_of(episode).items():
+        for end, flags in _ends_of(episode).items():
             made[end], made[NEXT + end] = np.zeros_like(flags), flags
         self._spool.append({f"{_STORAGE}/{name}.memmap": values for name, values in made.items()}, steps)
-        return list(losses_of(episode, self._keys))
+        return list(_losses_of(episode, self._keys))
 
     def sync(self) -> State:
         """Puts all columns on disk."""
@@ -376,14 +376,14 @@ class MemmapSink:
         _write_meta(self._work / _STORAGE, nested(leaves), rows)
         about = {"metadata": {}, "is_pytree": False, "len": rows}
         write_json(self._work / _STORAGE / "storage_metadata.json", about)
-        write_buffer(self._work, rows, self._batch_size)
+        _write_buffer(self._work, rows, self._batch_size)
 
     def close(self) -> None:
         """Closes the files."""
         self._spool.close()
 
 
-class H5Sink:
+class _H5Sink:
     """Writes columns beside the file, and the file of these at the end.
 
     Args:
@@ -397,14 +397,14 @@ class H5Sink:
     def __init__(self, work: Path, file: Path, keys: Sequence[Key], state: State | None, choices: Choices) -> None:
         self._work, self._file, self._keys = work, file, list(keys)
         self._compression, self._batch_size = choices.compression, choices.batch_size
-        self._columns: dict[str, Growing] = {IDS: Growing(_INT64, ())}
+        self._columns: dict[str, _Growing] = {IDS: _Growing(_INT64, ())}
         for key in keys:
-            self._columns[key.in_group] = Growing(key.spec.dtype, key.row, key.is_observed)
-        self._columns |= dict.fromkeys(ENDS, Growing(_BOOL, (1,)))
+            self._columns[key.in_group] = _Growing(key.spec.dtype, key.row, key.is_observed)
+        self._columns |= dict.fromkeys(ENDS, _Growing(_BOOL, (1,)))
         begun = state or {"episodes": 0, "steps": 0}
         self._names = {f"{number}": name for number, name in enumerate(self._columns)}
         files = {f"{_SPOOL}/{number}": self._columns[name] for number, name in self._names.items()}
-        lengths = {f"{_SPOOL}/{_LENGTHS}": Growing(_INT64, ())}
+        lengths = {f"{_SPOOL}/{_LENGTHS}": _Growing(_INT64, ())}
         is_done = state is not None and file.exists() and not (work / _SPOOL).exists()
         self._lengths = None if is_done else Spool(work, lengths, 0, begun["episodes"])
         with ExitStack() as opened:
@@ -418,12 +418,12 @@ class H5Sink:
         """Writes an episode of at least two rows."""
         spool, lengths = self._opened
         steps = len(episode) - 1
-        made: dict[str, Array] = {IDS: np.full(steps, spool.episodes), **ends_of(episode)}
+        made: dict[str, Array] = {IDS: np.full(steps, spool.episodes), **_ends_of(episode)}
         for key in self._keys:
             made[key.in_group] = key.values(episode)
         spool.append({f"{_SPOOL}/{number}": made[name] for number, name in self._names.items()}, steps)
         lengths.append({f"{_SPOOL}/{_LENGTHS}": np.array([steps])}, 1)
-        return list(losses_of(episode, self._keys))
+        return list(_losses_of(episode, self._keys))
 
     def sync(self) -> State:
         """Puts all columns on disk."""
@@ -445,9 +445,9 @@ class H5Sink:
             }
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with whole(self._file) as unfinished:
-                write_h5(unfinished, columns, lengths, self._compression)
+                _write_h5(unfinished, columns, lengths, self._compression)
         if self._file.parent != self._work:
-            write_buffer(self._work, self._steps, self._batch_size)
+            _write_buffer(self._work, self._steps, self._batch_size)
         self.close()
         remove_whole(self._work / _SPOOL)
 
@@ -465,7 +465,7 @@ class H5Sink:
         return self._spool, self._lengths
 
 
-def write_buffer(folder: Path, rows: int, batch_size: int) -> None:
+def _write_buffer(folder: Path, rows: int, batch_size: int) -> None:
     """Writes what `ReplayBuffer.loads` reads beside the storage of a full buffer."""
     (folder / "writer").mkdir(exist_ok=True)
     write_json(folder / "writer" / "metadata.json", {"cursor": 0, "write_count": rows})
@@ -494,7 +494,9 @@ def _write_meta(folder: Path, leaves: Mapping[str, Any], rows: int) -> None:
     write_json(folder / "meta.json", {**meta, "shape": [rows], "device": "cpu", "_type": _TENSOR_DICT})
 
 
-def write_h5(path: Path, columns: Mapping[str, tuple[Path, Growing]], lengths: Array, compression: str | None) -> None:
+def _write_h5(
+    path: Path, columns: Mapping[str, tuple[Path, _Growing]], lengths: Array, compression: str | None
+) -> None:
     """Writes the file.
 
     Args:
@@ -528,7 +530,7 @@ def write_h5(path: Path, columns: Mapping[str, tuple[Path, Growing]], lengths: A
             file.create_dataset(name, data=value)
 
 
-def _mapped(path: Path, column: Growing, steps: int, episodes: int) -> Array:
+def _mapped(path: Path, column: _Growing, steps: int, episodes: int) -> Array:
     shape = (column.rows(episodes, steps), *column.row)
     if not column.row_bytes:
         return np.empty(shape, column.dtype)
@@ -536,7 +538,7 @@ def _mapped(path: Path, column: Growing, steps: int, episodes: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Growing:
+class _Growing:
     """A column.
 
     Attributes:
@@ -570,7 +572,7 @@ class Spool:
       OSError: a file has fewer of them, or the disk.
     """
 
-    def __init__(self, folder: Path, files: Mapping[str, Growing], episodes: int = 0, steps: int = 0) -> None:
+    def __init__(self, folder: Path, files: Mapping[str, _Growing], episodes: int = 0, steps: int = 0) -> None:
         self.episodes, self.steps, self._columns = episodes, steps, dict(files)
         self._open: dict[str, Any] = {}
         with ExitStack() as opened:  # a full disk keeps none of them open
