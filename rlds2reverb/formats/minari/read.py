@@ -35,7 +35,7 @@ import numpy as np
 
 from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, content_digest
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.features import Features, gathered, left_out_remarks
+from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.minari.dataset import HDF5, Facts, data_folder, read_facts
 from rlds2reverb.formats.minari.spaces import Leaf
 from rlds2reverb.formats.minari.storage import (
@@ -133,7 +133,11 @@ class MinariRecordings(Recordings):
     def __init__(self, folder: Path, name: str, options: Options = Options()) -> None:
         facts = read_facts(folder, options.follow_links)
         self.name, self._facts, self._options = name, facts, options
-        self._stored: Stored = HdfStorage(facts) if facts.format == HDF5 else ArrowStorage(facts)
+        self._stored: Stored
+        if facts.format == HDF5:
+            self._stored = HdfStorage(facts)
+        else:
+            self._stored = ArrowStorage(facts)
         told = facts.episodes
         self._numbers = list(self._stored.numbers[:told])
         self._wanted = _Wanted(*_leaves(facts, options, self._stored, self._numbers), others=options.others)
@@ -279,7 +283,7 @@ class _Rows:
     Attributes:
       columns: path -> [T + 1, ...].
       jpeg: path -> what its files decode to, of the image columns that are stored as JPEG.
-      notes: what is to be remarked: (code, path).
+      notes: what notices tell: (code, path).
     """
 
     columns: Mapping[str, Array]
@@ -482,7 +486,7 @@ def _way_out(path: str) -> str:
 
 
 class _Tally:
-    """Which episodes each remark is about.
+    """Which episodes each notice is about.
 
     Args:
       told: how many episodes the metadata tell; None when they do not.
@@ -501,7 +505,7 @@ class _Tally:
 
     def notices(self, features: Collection[str]) -> tuple[Notice, ...]:
         """What there is to say by now; `features` are those of the metadata that not every episode has."""
-        return (*self._of_count(), *left_out_remarks(features), *self._of_episodes())
+        return (*self._of_count(), *left_out_notices(features), *self._of_episodes())
 
     def _of_count(self) -> Iterable[Notice]:
         if self._gap is not None:
