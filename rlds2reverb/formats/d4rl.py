@@ -217,7 +217,9 @@ def _part(file: h5py.Group, chunk: int | None) -> h5py.Group:
 
 def _column(group: h5py.Group, name: str, path: str) -> Rows:
     one = hdf5.Column(group, name, path)
-    return _OneNumber(one) if path == REWARD and one.shape[1:] == (1,) else one
+    if path == REWARD and one.shape[1:] == (1,):
+        return _OneNumber(one)
+    return one
 
 
 class _OneNumber:

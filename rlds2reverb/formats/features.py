@@ -67,7 +67,7 @@ def gathered(told: Iterable[Mapping[str, Any] | None]) -> Features:
     )
 
 
-def left_out_remarks(names: Collection[str]) -> tuple[Notice, ...]:
+def left_out_notices(names: Collection[str]) -> tuple[Notice, ...]:
     """Says which features are not in the metadata; none for none."""
     text = (
         f"metadata that not every episode has, or not of one kind: {', '.join(names)}; left out, where= still knows it"

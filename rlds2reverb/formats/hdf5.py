@@ -592,15 +592,12 @@ def _content(dtype: np.dtype[Any]) -> str:
     return "opaque bytes" if dtype.kind == "V" else f"values of dtype {dtype}"
 
 
-# HDF5 files that are written: an error of the disk is raised here, and not within HDF5.
-#
-# HDF5 writes most of a file while it is closed. A write that fails there leaves objects that cannot be closed: h5py prints a traceback for each
-# of them, and the process crashes when they are collected (observed with HDF5 1.14.6). So HDF5 writes to an object of Python, which keeps an
-# error of the disk to itself, and in memory what the disk does not take, until `Output.check` raises.
-
-
 class Output:
-    """A new file for HDF5 to write: `h5py.File(output, "w")`. Use as a context manager around that of `h5py.File`.
+    """A new file for HDF5 to write, where an error of the disk is raised by Python, and not within HDF5.
+
+    HDF5 writes most of a file while it is closed. A write that fails there leaves objects that cannot be closed: h5py prints a traceback for each
+    of them, and the process crashes when they are collected (observed with HDF5 1.14.6). So HDF5 writes to this object, which keeps an error to
+    itself, and in memory what the disk does not take, until `check` raises. Use `with Output(path) as output, h5py.File(output, "w") as file`.
 
     Args:
       path: of the file; one that is there is replaced.

@@ -40,7 +40,7 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
-from rlds2reverb.formats.features import Features, gathered, left_out_remarks
+from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.options import Parse, at_least_one, one_of, words
 from rlds2reverb.formats.paths import by_number, stays_in
 from rlds2reverb.formats.pickles import safe_loads
@@ -252,6 +252,7 @@ class _EpisodeFiles(Recordings):
         if not self._paths:
             raise SourceError(f"{name}: no .npz files there")
         self._last_step: str | None = None
+        self._left_out: list[str] = []
         try:
             first = self.one(0)
         except BrokenEpisode as broken:
@@ -268,7 +269,7 @@ class _EpisodeFiles(Recordings):
         """How ends are read, and what is no column."""
         ending = () if self._last_step is None else (note("last_step", ENDINGS[self._last_step]),)
         features = self._features.left_out if "_features" in vars(self) else ()
-        return (*ending, *_left_out_notices(self._left_out), *left_out_remarks(features))
+        return (*ending, *_left_out_notices(self._left_out), *left_out_notices(features))
 
     def spec(self) -> Nest:
         """That of the first file."""

@@ -22,7 +22,7 @@ import numpy as np
 from rlds2reverb.episode import ACTION, EPISODE_ID, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, column_bytes, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import hdf5
-from rlds2reverb.formats.features import Features, fitted, gathered, left_out_remarks
+from rlds2reverb.formats.features import Features, fitted, gathered, left_out_notices
 from rlds2reverb.formats.options import Parse, one_of, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
 from rlds2reverb.formats.rows import (
@@ -134,7 +134,7 @@ class _Demonstrations(Recordings):
                 raise SourceError(broken.why) from broken
         self.notices = (
             *_notices(self._plan, self._known, strangers),
-            *left_out_remarks(self._features.left_out),
+            *left_out_notices(self._features.left_out),
         )
 
     @property

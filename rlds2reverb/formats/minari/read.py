@@ -35,7 +35,7 @@ import numpy as np
 
 from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, content_digest
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.features import Features, gathered, left_out_remarks
+from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.minari.dataset import HDF5, Facts, data_folder, read_facts
 from rlds2reverb.formats.minari.spaces import Leaf
 from rlds2reverb.formats.minari.storage import (
@@ -60,23 +60,21 @@ from rlds2reverb.images import decode_files
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, same_dtype
 from rlds2reverb.text import counted
 
-BOTH_ENDS, NO_END, CAST, LEFT_OUT, SPACE = "both_ends", "no_end", "cast", "left_out", "space"
-
-Spec = Mapping[str, ArraySpec]
+_BOTH_ENDS, _NO_END, _CAST, _LEFT_OUT, _SPACE = "both_ends", "no_end", "cast", "left_out", "space"
 
 _FIELDS = {OBSERVATION: OBSERVATIONS, ACTION: ACTIONS}
 _TEXTS = {
-    BOTH_ENDS: "{episodes} both terminated and truncated; read as terminated",
-    NO_END: "{episodes} neither terminated nor truncated; read as truncated",
-    CAST: "{episodes} with another dtype than the others, or with whole numbers for rewards; cast, no value changed",
-    LEFT_OUT: "{episodes} with this group or info, which not every episode has as rows of numbers or texts; left out",
-    SPACE: "values are stored in another dtype or shape than the space says; read as they are stored",
+    _BOTH_ENDS: "{episodes} both terminated and truncated; read as terminated",
+    _NO_END: "{episodes} neither terminated nor truncated; read as truncated",
+    _CAST: "{episodes} with another dtype than the others, or with whole numbers for rewards; cast, no value changed",
+    _LEFT_OUT: "{episodes} with this group or info, which not every episode has as rows of numbers or texts; left out",
+    _SPACE: "values are stored in another dtype or shape than the space says; read as they are stored",
 }
-EPISODE_COUNT = "episode_count"
+_EPISODE_COUNT = "episode_count"
 _MOST_TRIED = 32
 """Episodes that are looked at for the spec, until one can be read."""
 
-OPTIONS: dict[str, Parse] = {
+_OPTIONS: dict[str, Parse] = {
     "infos": one_of(keep=True, drop=False),
     "links": one_of(inside=False, follow=True),
     "spaces": one_of(told=False, stored=True),
@@ -114,7 +112,7 @@ def open_minari(text: str) -> Source:
     Raises:
       SourceError: no such dataset, it is damaged or none of Minari's, or an option makes no sense.
     """
-    wanted = asked("minari", text, OPTIONS)
+    wanted = asked("minari", text, _OPTIONS)
     options = wanted.options
     how = Options(options.get("links", False), options.get("infos", True), options.get("spaces", False))
     return wanted.source_of(MinariRecordings(data_folder(wanted.text), wanted.name, how))
@@ -135,11 +133,15 @@ class MinariRecordings(Recordings):
     def __init__(self, folder: Path, name: str, options: Options = Options()) -> None:
         facts = read_facts(folder, options.follow_links)
         self.name, self._facts, self._options = name, facts, options
-        self._stored = _storage(facts)
+        self._stored: Stored
+        if facts.format == HDF5:
+            self._stored = HdfStorage(facts)
+        else:
+            self._stored = ArrowStorage(facts)
         told = facts.episodes
         self._numbers = list(self._stored.numbers[:told])
-        self._wanted = Wanted(*_leaves(facts, options, self._stored, self._numbers), others=options.others)
-        self._tally = Tally(told, self._stored.numbers)
+        self._wanted = _Wanted(*_leaves(facts, options, self._stored, self._numbers), others=options.others)
+        self._tally = _Tally(told, self._stored.numbers)
 
     @property
     def count(self) -> int:
@@ -188,26 +190,26 @@ class MinariRecordings(Recordings):
         number = self._numbers[place]
         kept = frozenset(path for path in self._first[1] if path.split("/")[0] == OBSERVATION)
         try:
-            rows = rows_of(episodes(number), replace(self._wanted, encoded=self._wanted.encoded | kept))
+            rows = _rows_of(episodes(number), replace(self._wanted, encoded=self._wanted.encoded | kept))
             if not kept:
                 return Recording(self._columns(number, rows), self._features.common(place), str(number))
         except BrokenEpisode as broken:
             return Recording({}, name=str(number), faults=((broken.path, broken.why),))
         stored = {path: column for path, column in rows.columns.items() if path in self._specs}
         return Recording(
-            lambda: self._columns(number, with_pixels(rows, kept, self._wanted)),
+            lambda: self._columns(number, _with_pixels(rows, kept, self._wanted)),
             self._features.common(place),
             str(number),
             content=content_name(content_digest(stored)),
         )
 
-    def _columns(self, number: int, rows: Rows) -> Mapping[str, Array]:
+    def _columns(self, number: int, rows: _Rows) -> Mapping[str, Array]:
         """The rows as all episodes have them.
 
         Raises:
           BrokenEpisode: they are not.
         """
-        rows = conforming(rows, self._specs)
+        rows = _conforming(rows, self._specs)
         self._tally.note(number, rows.notes)
         return rows.columns
 
@@ -227,20 +229,14 @@ class MinariRecordings(Recordings):
         with self._stored.opened() as episodes:
             for number in self._numbers[:_MOST_TRIED]:
                 try:
-                    rows = rows_of(episodes(number), self._wanted)
+                    rows = _rows_of(episodes(number), self._wanted)
                 except BrokenEpisode as broken:
                     why = f"{self.name}: none of the first episodes can be read; the last: {broken.why}"
                     continue
-                specs, notes = specs_of(rows, self._wanted)
+                specs, notes = _specs_of(rows, self._wanted)
                 self._tally.note(number, notes)
                 return specs, rows.jpeg
         raise SourceError(why)
-
-
-def _storage(facts: Facts) -> Stored:
-    if facts.format == HDF5:
-        return HdfStorage(facts)
-    return ArrowStorage(facts)
 
 
 def _leaves(
@@ -265,7 +261,7 @@ def _leaves(
 
 
 @dataclass(frozen=True)
-class Wanted:
+class _Wanted:
     """What is read of each episode.
 
     Attributes:
@@ -281,13 +277,13 @@ class Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class _Rows:
     """An episode in RLDS' alignment.
 
     Attributes:
       columns: path -> [T + 1, ...].
       jpeg: path -> what its files decode to, of the image columns that are stored as JPEG.
-      notes: what is to be remarked: (code, path).
+      notes: what notices tell: (code, path).
     """
 
     columns: Mapping[str, Array]
@@ -295,7 +291,7 @@ class Rows:
     notes: frozenset[tuple[str, str]] = frozenset()
 
 
-def rows_of(stored: StoredEpisode, wanted: Wanted) -> Rows:
+def _rows_of(stored: StoredEpisode, wanted: _Wanted) -> _Rows:
     """The rows of an episode.
 
     Raises:
@@ -311,10 +307,10 @@ def rows_of(stored: StoredEpisode, wanted: Wanted) -> Rows:
     action = {leaf.path: read(ACTION, leaf, actions) for leaf in wanted.action}
     is_terminal = _end(stored, actions, notes)
     others = _others(stored, actions, notes) if wanted.others else {}
-    return Rows(steps(observation, action, reward, is_terminal, others), jpeg, frozenset(notes))
+    return _Rows(steps(observation, action, reward, is_terminal, others), jpeg, frozenset(notes))
 
 
-def specs_of(rows: Rows, wanted: Wanted) -> tuple[dict[str, ArraySpec], frozenset[tuple[str, str]]]:
+def _specs_of(rows: _Rows, wanted: _Wanted) -> tuple[dict[str, ArraySpec], frozenset[tuple[str, str]]]:
     """Path -> spec as this episode has it, with the spaces' bounds; and where it is not as the spaces say."""
     specs = {path: column_spec(column) for path, column in rows.columns.items()}
     notes = set()
@@ -326,11 +322,11 @@ def specs_of(rows: Rows, wanted: Wanted) -> tuple[dict[str, ArraySpec], frozense
             elif specs[path] == leaf.spec:
                 specs[path] = leaf.spec
             else:
-                notes.add((SPACE, path))
+                notes.add((_SPACE, path))
     return specs, frozenset(notes)
 
 
-def conforming(rows: Rows, specs: Spec) -> Rows:
+def _conforming(rows: _Rows, specs: Mapping[str, ArraySpec]) -> _Rows:
     """The rows with the columns of the dataset; numbers of another dtype are cast where no value changes.
 
     Raises:
@@ -347,14 +343,14 @@ def conforming(rows: Rows, specs: Spec) -> Rows:
             raise BrokenEpisode(path, f"{path}: expected {spec}, as in other episodes; found {found}{_way_out(path)}")
         if not same_dtype(found.dtype, spec.dtype):
             column = _cast(path, column, spec)
-            notes.add((CAST, path))
+            notes.add((_CAST, path))
         columns[path] = column
-    notes |= {(LEFT_OUT, path) for path in rows.columns.keys() - specs.keys()}
+    notes |= {(_LEFT_OUT, path) for path in rows.columns.keys() - specs.keys()}
     return replace(rows, columns=columns, notes=frozenset(notes))
 
 
 def _leaf(
-    stored: StoredEpisode, wanted: Wanted, jpeg: dict[str, ImageSpec], column: str, leaf: Leaf, rows: int
+    stored: StoredEpisode, wanted: _Wanted, jpeg: dict[str, ImageSpec], column: str, leaf: Leaf, rows: int
 ) -> Array:
     found, path = stored.leaf(_FIELDS[column], leaf, rows), _path(column, leaf)
     if not isinstance(found, Images):
@@ -380,7 +376,7 @@ def _decoded(files: Sequence[bytes], leaf: Leaf, path: str) -> Array:
         raise BrokenEpisode(path, str(error)) from error
 
 
-def with_pixels(rows: Rows, kept: Collection[str], wanted: Wanted) -> Rows:
+def _with_pixels(rows: _Rows, kept: Collection[str], wanted: _Wanted) -> _Rows:
     """The rows that were read with images as files, as `wanted` has them.
 
     Args:
@@ -424,7 +420,7 @@ def _reward(rewards: Array, notes: set[tuple[str, str]]) -> Array:
         raise BrokenEpisode(REWARD, f"{REWARDS}: expected a number per step, found {column_spec(rewards)}")
     if rewards.dtype.kind == "f":
         return rewards
-    notes.add((CAST, REWARD))
+    notes.add((_CAST, REWARD))
     return _cast(
         REWARD, rewards.astype(np.int8) if rewards.dtype == bool else rewards, ArraySpec((), np.dtype(np.float64))
     )
@@ -442,7 +438,7 @@ def _end(stored: StoredEpisode, actions: int, notes: set[tuple[str, str]]) -> bo
         return False
     terminated, truncated = bool(terminations[-1]), bool(truncations[-1])
     if terminated == truncated:
-        notes.add((BOTH_ENDS if terminated else NO_END, ""))
+        notes.add((_BOTH_ENDS if terminated else _NO_END, ""))
     return terminated
 
 
@@ -462,7 +458,7 @@ def _others(stored: StoredEpisode, actions: int, notes: set[tuple[str, str]]) ->
     for path, column in stored.others():
         clashes = path.split("/")[0] in (*STEP_FIELDS, METADATA)
         if column is None or clashes or len(column) not in (actions, actions + 1):
-            notes.add((LEFT_OUT, path))
+            notes.add((_LEFT_OUT, path))
         else:
             found[path] = _checked(column, path)
     return found
@@ -489,8 +485,8 @@ def _way_out(path: str) -> str:
     )
 
 
-class Tally:
-    """Which episodes each remark is about.
+class _Tally:
+    """Which episodes each notice is about.
 
     Args:
       told: how many episodes the metadata tell; None when they do not.
@@ -509,18 +505,18 @@ class Tally:
 
     def notices(self, features: Collection[str]) -> tuple[Notice, ...]:
         """What there is to say by now; `features` are those of the metadata that not every episode has."""
-        return (*self._of_count(), *left_out_remarks(features), *self._of_episodes())
+        return (*self._of_count(), *left_out_notices(features), *self._of_episodes())
 
     def _of_count(self) -> Iterable[Notice]:
         if self._gap is not None:
             text = f"there is no episode {self._gap:,}, and there are some behind it, which Minari itself does not find; they are read"
-            yield Notice(EPISODE_COUNT, text)
+            yield Notice(_EPISODE_COUNT, text)
         if self._told is not None and self._told != self._found:
             read = min(self._told, self._found)
             text = (
                 f"the metadata tell {counted(self._told, 'episode')}, the files have {self._found:,}; {read:,} are read"
             )
-            yield Notice(EPISODE_COUNT, text, abs(self._told - self._found))
+            yield Notice(_EPISODE_COUNT, text, abs(self._told - self._found))
 
     def _of_episodes(self) -> Iterable[Notice]:
         for (code, path), numbers in sorted(dict(self._episodes).items()):

@@ -1,4 +1,18 @@
-"""Minari's datasets, written without Minari: HDF5 of Minari 0.5.4."""
+"""Minari's datasets, written without Minari: HDF5 of Minari 0.5.4.
+
+| RLDS | Minari, in an episode's group |
+| --- | --- |
+| `observation`, with what is below it | `observations`, [T + 1] |
+| `action`, with what is below it | `actions`, [T] |
+| `reward` | `rewards`, [T] |
+| `is_terminal`, `is_last` | `terminations`, `truncations`, [T] |
+| `infos/...` | `infos/...`, [T + 1] |
+| any other column | `infos/COLUMN`, [T + 1] |
+| features of the episode | attributes of the group |
+
+Episodes become parts: HDF5 files made in memory and written whole, so that a part is on disk or it is not, whatever ends the process. At the
+end one file is made of them all.
+"""
 
 from __future__ import annotations
 
@@ -42,189 +56,222 @@ from rlds2reverb.formats.destination import (
 )
 from rlds2reverb.formats.hdf5 import Output
 from rlds2reverb.formats.minari import LOSSES
-from rlds2reverb.formats.minari.dataset import data_folder, datasets_root, is_id, read_json
+from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, data_folder, datasets_root, is_id, read_json
 from rlds2reverb.formats.minari.spaces import Texts, is_held, parse_space, space_of
 from rlds2reverb.formats.options import Parse, escaped, path_and_options, some_text, unescaped, words
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.images import JPEG_START
 from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec
 
-INFOS = "infos"
-OUR_FEATURES = ("id", "total_steps")
+_AUTO, _DECODED, _FILES = "auto", "decoded", "files"
+"""What becomes of images: JPEG files where that loses nothing, pixels, or JPEG files."""
+
+_MINARI_VERSION = "0.5.4"
+"""The first that knows `jpeg_encoding`."""
+
+_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]+/)?[-\w]+?-v\d+", re.ASCII)
+_NO_NAME = re.compile(r"[^-\w]+", re.ASCII)
+_ABOUT = (
+    "env_spec",
+    "eval_env_spec",
+    "author",
+    "author_email",
+    "algorithm_name",
+    "code_permalink",
+    "description",
+    "requirements",
+)
+"""What a dataset takes over from that of `like`."""
+_INFOS = "infos"
+_OUR_FEATURES = ("id", "total_steps")
 """Attributes that are written of every episode."""
 _FLOAT32 = np.dtype(np.float32)
-IMAGE_SIDE = 32
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a column goes.
-
-    Attributes:
-      path: the column.
-      dataset: in the group, "/" in it.
-      spec: of a step's value.
-      is_of_steps: whether its last row is left out.
-    """
-
-    path: str
-    dataset: str
-    spec: ArraySpec
-    is_of_steps: bool = False
-
-    @property
-    def is_moved(self) -> bool:
-        """Whether it is among the infos, and was not recorded there."""
-        return self.dataset == f"{INFOS}/{self.path}"
-
-
-def places_of(content: Content) -> tuple[list[Place], list[Loss]]:
-    """Where the columns go, and what goes nowhere or comes back otherwise.
-
-    Raises:
-      ConfigError: there is no observation or no action that a space holds.
-    """
-    places: list[Place] = []
-    losses = list(_of_metadata(content))
-    if IS_TERMINAL not in content.columns:
-        losses.append(Loss("unknown_end", LOSSES["unknown_end"], IS_TERMINAL))
-    for path, spec in content.columns.items():
-        if path in FLAGS:
-            continue
-        code, place = _placed(path, spec)
-        if code:
-            losses.append(Loss(code, f"{spec}: {LOSSES[code]}", path))
-        if place is not None:
-            places.append(place)
-    places = _apart(places)
-    for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
-        if not any(is_under(place.dataset, field) for place in places):
-            raise ConfigError(f"no {name} of {content.source} is what a space of Gymnasium holds; Minari needs one")
-    return places, losses
-
-
-def is_image(spec: ArraySpec) -> bool:
-    """Whether Minari takes such a Box for an image, which `jpeg_encoding` says how to read."""
-    if spec.image is not None:
-        return True
-    sides = spec.shape[:2]
-    full = spec.minimum is None or (bool(np.all(spec.minimum == 0)) and bool(np.all(spec.maximum == 255)))
-    is_large = len(spec.shape) in (2, 3) and all((side or 0) >= IMAGE_SIDE for side in sides)
-    return spec.dtype == np.uint8 and is_large and full
-
-
-def _apart(places: Sequence[Place]) -> list[Place]:
-    """The same, each at a place of its own: what is moved among the infos gets a number where another column has its name."""
-    taken = [place.dataset for place in places if not place.is_moved]
-    made = []
-    for place in places:
-        first, *rest = place.path.split("/")
-        name, number = place.dataset, 2
-        while place.is_moved and any(is_under(name, one) or is_under(one, name) for one in taken):
-            name, number = "/".join((INFOS, f"{first}_{number}", *rest)), number + 1
-        taken.append(name)
-        made.append(replace(place, dataset=name))
-    return made
-
-
-def _placed(path: str, spec: ArraySpec) -> tuple[str, Place | None]:
-    """The code of the loss, "" for none; and the place, None for none."""
-    if not all(map(is_name, path.split("/"))):
-        return "name", None
-    for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
-        if is_under(path, name):
-            held = is_held(spec) or spec.image is not None
-            place = Place(path, field + path[len(name) :], spec, name == ACTION)
-            return ("", place) if held else ("dtype", None)
-    if path == DISCOUNT:
-        return ("", None) if spec == ArraySpec((), _FLOAT32) else ("discount", None)
-    if is_under(path, REWARD):
-        if path != REWARD or spec.shape or spec.dtype.kind not in "iuf" or not is_held(spec):
-            return "rewards", None
-        return ("" if spec.dtype.kind == "f" else "reward_dtype"), Place(path, "rewards", spec, True)
-    if spec.image is not None or spec.dtype.kind not in "biufcO" or None in spec.shape:
-        return "dtype", None
-    if is_under(path, INFOS) and path != INFOS:
-        return "", Place(path, path, spec)
-    return "moved", Place(path, f"{INFOS}/{path}", spec)
-
-
-def _of_metadata(content: Content) -> Iterator[Loss]:
-    """Features that an attribute cannot hold as they are."""
-    for name, spec in content.metadata.items():
-        if name in OUR_FEATURES:
-            if spec != ArraySpec((), np.dtype(np.int64)):
-                yield Loss("renumbered", LOSSES["renumbered"], f"metadata/{name}")
-        elif not is_attribute(name):
-            yield Loss("name", LOSSES["name"], f"metadata/{name}")
-        elif why := _why_no_attribute(spec):
-            yield Loss("metadata", f"{why}: {LOSSES['metadata']}", f"metadata/{name}")
-
-
-def _why_no_attribute(spec: ArraySpec) -> str:
-    """Why an attribute does not give a feature back as it is; "" where it does."""
-    if None in spec.shape:
-        return f"{spec}, of another size in each episode"
-    if spec.dtype.kind == "O":
-        return f"{spec}, several texts" if spec.shape else ""
-    return "" if spec.dtype.kind in ATTRIBUTE_KINDS else f"{spec}, a dtype that HDF5 does not have"
-
-
-ATTRIBUTE_KINDS = "biufc"
+_IMAGE_SIDE = 32
+_ATTRIBUTE_KINDS = "biufc"
 """Of numbers."""
 _MOST_ATTRIBUTE_BYTES = 60_000
 """An attribute lies in the header of its group, which has 64 KiB."""
-
-
-def is_name(part: str) -> bool:
-    """Whether HDF5 has groups and datasets of such names."""
-    return is_attribute(part) and part not in (".", "..")
-
-
-def is_attribute(name: str) -> bool:
-    """Whether HDF5 has attributes of such names."""
-    return bool(name) and "\0" not in name
-
-
-def encoded_texts(column: Array) -> tuple[Array, bool]:
-    """Texts as `str`, and whether one had to be changed: HDF5 ends them at a NUL, and Minari reads UTF-8."""
-    flat = column.ravel().tolist()
-    texts = [_text(value) for value in flat]
-    made = np.empty(len(texts), object)
-    made[:] = texts
-    return made.reshape(column.shape), any(text.encode() != value for text, value in zip(texts, flat))
-
-
-def attribute(value: Any) -> Any:
-    """A feature as an attribute; None where that does not hold it: it is too large, is no UTF-8, has a NUL, or is of a dtype that HDF5 lacks."""
-    if isinstance(value, (bytes, str)) or (
-        isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "OSU"
-    ):
-        plain = value.item() if isinstance(value, np.ndarray) else value
-        data = plain.encode() if isinstance(plain, str) else plain
-        text = _text(data)
-        return text if text.encode() == data and len(data) < _MOST_ATTRIBUTE_BYTES else None
-    made = np.asarray(value)
-    return made[()] if made.dtype.kind in ATTRIBUTE_KINDS and made.nbytes < _MOST_ATTRIBUTE_BYTES else None
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
-
-
-# Episodes -> parts of HDF5, made in memory and written whole; at the end one file of them all.
-#
-# A part is on disk or it is not: nothing that ends the process leaves half of one. A state is how many there are.
-
-MAIN_FILE, METADATA_FILE = "main_data.hdf5", "metadata.json"
 _PARTS = ".parts"
 _PART_BYTES = 64 << 20
 _GROWS_BY_BYTES = 1 << 20
 _TOO_MUCH = "no numbers or UTF-8 text of less than 60,000 bytes without a NUL"
 _INT_REWARDS = np.dtype(np.float64)
 
+_OPTIONS: dict[str, Parse] = {
+    "id": some_text,
+    "like": lambda text: some_text(text).replace(":", "/"),
+    "images": words(_AUTO, _DECODED, _FILES),
+}
 
-class MinariSink:
+
+def open_minari(text: str) -> _Destination:
+    """The destination of what stands behind "minari:".
+
+    Raises:
+      ConfigError: it names nothing, or an option makes no sense.
+    """
+    people = f"minari:{text}"
+    place, wanted = path_and_options(people, text, _OPTIONS, ConfigError)
+    if not place.strip("/ "):
+        raise ConfigError(f'"{people}": expected minari:ID or minari:/path/to/dataset')
+    path = datasets_root() / place if is_id(place) else Path(unescaped(place)).expanduser()
+    name = wanted.get("id") or (place if is_id(place) else _id_of(path.name))
+    if not _ID.fullmatch(name):
+        raise ConfigError(
+            f'"{people}": the id "{name}" is none of Minari\'s; expected (NAMESPACE/)NAME-vNUMBER, of letters, digits, "-" and "_"; '
+            "say it by id=, as in minari:/path?id=NAMESPACE/NAME-v0"
+        )
+    return _Destination(people, path, name, wanted.get("images", _AUTO), wanted.get("like"))
+
+
+class _Destination:
+    """A folder that Minari loads."""
+
+    def __init__(self, name: str, path: Path, dataset_id: str, images: str, like: str | None) -> None:
+        self.name, self.path, self._id = name, path, dataset_id
+        self._images, self._like = images, like
+
+    def source(self, path: Path) -> str:
+        """`minari:PATH`."""
+        return f"minari:{escaped(path.absolute())}"
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """The folder `data`."""
+        return (
+            "data/metadata.json",
+            "data/*/metadata.json",
+            *(f"data/**/*.{kind}" for kind in ("hdf5", "parquet", "arrow")),
+        )
+
+    def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
+        """JPEG of colour images, where they are all the images that there are; Minari decodes by Pillow.
+
+        Files that the source's own system decodes otherwise are kept where `images=files` asks for it.
+        """
+        if self._images == _DECODED:
+            return {}
+        spaces = {path for path in columns if is_under(path, OBSERVATION) or is_under(path, ACTION)}
+        held = {
+            path: replace(image, is_accurate=True)
+            for path, image in images.items()
+            if path in spaces and not columns[path].shape and _is_kept(image)
+        }
+        if self._images == _AUTO:
+            differs = any(not images[path].is_accurate for path in held)
+            has_others = any(path not in held and _is_image(columns[path]) for path in spaces)
+            return {} if differs or has_others else held
+        return held
+
+    def losses(self, content: Content) -> Sequence[Loss]:
+        """Columns and features that Minari has no place for."""
+        places, losses = self._places(content)
+        if self._like is not None:
+            self._check_like(places)
+        return losses
+
+    @property
+    def least_rows(self) -> int:
+        """One: an observation without a step."""
+        return 1
+
+    def flags(self, episode: Episode) -> Mapping[str, Array]:
+        """Made of the length, and of whether the last step is terminal."""
+        terminal = episode.columns.get(IS_TERMINAL)
+        rows = len(episode)
+        return flags(rows, None if terminal is None else rows > 1 and bool(terminal[-1]))
+
+    def encoder(self, content: Content) -> Encode:
+        """None: the sink takes episodes."""
+        return unchanged
+
+    def sink(self, work: Path, content: Content, state: State | None) -> Sink:
+        """Begins to write, or goes on."""
+        places, _ = self._places(content)
+        about = {} if self._like is None else self._liked()
+        is_encoded = any(place.spec.image is not None for place in places)
+
+        def describe(episodes: int, steps: int, texts: Mapping[str, Texts]) -> dict[str, Any]:
+            spaces = {f"{name}_space": json.dumps(_space(places, name, texts)) for name in (OBSERVATION, ACTION)}
+            told = {key: about[key] for key in (*spaces, *_ABOUT) if key in about}
+            return {
+                "total_episodes": episodes,
+                "total_steps": steps,
+                "data_format": "hdf5",
+                "jpeg_encoding": is_encoded,
+                **spaces,
+                **told,
+                "dataset_id": self._id,
+                "minari_version": _MINARI_VERSION,
+            }
+
+        return _Sink(work, places, describe, state)
+
+    def _places(self, content: Content) -> tuple[list[_Place], list[Loss]]:
+        try:
+            places, losses = places_of(content)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
+        spaces = [place for place in places if not is_under(place.dataset, "infos")]
+        encoded = [place.path for place in spaces if place.spec.image is not None]
+        pixels = [place.path for place in spaces if place.spec.image is None and _is_image(place.spec)]
+        if encoded and pixels:
+            raise ConfigError(
+                f'{self.name}: "{encoded[0]}" is kept as JPEG files and "{pixels[0]}" is not; Minari has all images one way. Take images=decoded'
+            )
+        if self._images == _FILES and pixels:
+            raise ConfigError(
+                f'{self.name}: images=files: "{pixels[0]}" is no column of colour images whose JPEG files the source can hand out. Leave images=files out'
+            )
+        return places, losses
+
+    def _liked(self) -> dict[str, Any]:
+        try:
+            return read_json(data_folder(str(self._like)) / METADATA_FILE)
+        except SourceError as error:
+            raise ConfigError(f"{self.name}: like={self._like}: {error}") from error
+
+    def _check_like(self, places: Sequence[_Place]) -> None:
+        """That the spaces are those of the columns."""
+        told = self._liked()
+        for name in (OBSERVATION, ACTION):
+            try:
+                leaves = parse_space(told.get(f"{name}_space"), f"like={self._like}: {name}_space")
+            except SourceError as error:
+                raise ConfigError(f"{self.name}: {error}") from error
+            theirs = {f"{name}/{leaf.path}" if leaf.keys else name: leaf.spec for leaf in leaves}
+            ours = {place.path: place.spec for place in places if is_under(place.path, name)}
+            if theirs.keys() != ours.keys():
+                raise ConfigError(
+                    f"{self.name}: like={self._like} has {', '.join(theirs)}; the columns are {', '.join(ours)}"
+                )
+            for path, spec in ours.items():
+                if spec.image is None and theirs[path].shape != spec.shape:
+                    raise ConfigError(
+                        f'{self.name}: like={self._like}: "{path}" is {theirs[path]}; the column is {spec}'
+                    )
+
+
+def _is_kept(image: ImageSpec) -> bool:
+    """Whether files are JPEG of colour images that Minari takes for images."""
+    height, width, channels = image.shape
+    is_large = (height or 0) >= _IMAGE_SIDE and (width or 0) >= _IMAGE_SIDE
+    return image.format == JPEG and image.dtype == np.uint8 and is_large and channels == 3
+
+
+def _space(places: Sequence[_Place], name: str, texts: Mapping[str, Texts]) -> dict[str, Any]:
+    specs = {place.path[len(name) :].lstrip("/"): place.spec for place in places if is_under(place.path, name)}
+    every = {place.path: texts.get(place.path, Texts()) for place in places}
+    return space_of(specs, every, name)
+
+
+def _id_of(folder: str) -> str:
+    """An id like a folder's name."""
+    plain = _NO_NAME.sub("-", folder).strip("-") or "dataset"
+    return plain if re.search(r"-v\d+$", plain, re.ASCII) else f"{plain}-v0"
+
+
+class _Sink:
     """Writes the folder `data` of a dataset.
 
     Args:
@@ -234,7 +281,7 @@ class MinariSink:
       state: of an earlier run.
     """
 
-    def __init__(self, work: Path, places: Sequence[Place], describe: Any, state: State | None) -> None:
+    def __init__(self, work: Path, places: Sequence[_Place], describe: Any, state: State | None) -> None:
         self._data, self._places, self._describe = work / "data", list(places), describe
         told = state or {"parts": 0, "episodes": 0, "steps": 0, "texts": {}}
         self._parts, self._episodes, self._steps = told["parts"], told["episodes"], told["steps"]
@@ -320,14 +367,14 @@ class MinariSink:
         self.close()
         self._parts, self._bytes = self._parts + 1, 0
 
-    def _write_column(self, group: h5py.Group, place: Place, column: Array, losses: list[Loss]) -> None:
+    def _write_column(self, group: h5py.Group, place: _Place, column: Array, losses: list[Loss]) -> None:
         rows = column[:-1] if place.is_of_steps else column
         if place.is_of_steps and not are_equal(column[-1:], zero_row(column)):
             losses.append(Loss("last_row", LOSSES["last_row"], place.path, LAST_ROW))
         if place.spec.image is not None:
             _write_files(group, place, rows)
         elif place.spec.dtype.kind == "O":
-            texts, is_changed = encoded_texts(rows)
+            texts, is_changed = _encoded_texts(rows)
             if is_changed:
                 losses.append(Loss("text", LOSSES["text"], place.path))
             if len(texts):
@@ -339,12 +386,12 @@ class MinariSink:
             group[place.dataset] = rows
 
     def _write_features(self, group: h5py.Group, episode: Episode, steps: int, losses: list[Loss]) -> None:
-        ours = dict(zip(OUR_FEATURES, (self._episodes, steps)))
+        ours = dict(zip(_OUR_FEATURES, (self._episodes, steps)))
         for name, value in episode.metadata.items():
             if name in ours:
                 if not np.array_equal(value, ours[name]):
                     losses.append(Loss("renumbered", LOSSES["renumbered"], metadata_path(name)))
-            elif is_attribute(name):
+            elif _is_attribute(name):
                 held = attribute(value)
                 if held is None:
                     losses.append(Loss("metadata", f"{_TOO_MUCH}: {LOSSES['metadata']}", metadata_path(name)))
@@ -392,7 +439,7 @@ def _merge(parts: Sequence[Path], target: Path) -> None:
                     output.check()
 
 
-def _write_files(group: h5py.Group, place: Place, files: Array) -> None:
+def _write_files(group: h5py.Group, place: _Place, files: Array) -> None:
     dataset = group.create_dataset(place.dataset, (len(files),), h5py.vlen_dtype(np.uint8))
     for row, file in enumerate(files):
         if not file.startswith(JPEG_START):
@@ -414,200 +461,151 @@ def _of_ends(episode: Episode, is_terminal: bool) -> Iterator[Loss]:
             yield Loss("discount", LOSSES["discount"], DISCOUNT, odd)
 
 
-AUTO, DECODED, FILES = "auto", "decoded", "files"
-"""What becomes of images: JPEG files where that loses nothing, pixels, or JPEG files."""
+@dataclass(frozen=True)
+class _Place:
+    """Where a column goes.
 
-MINARI_VERSION = "0.5.4"
-"""The first that knows `jpeg_encoding`."""
+    Attributes:
+      path: the column.
+      dataset: in the group, "/" in it.
+      spec: of a step's value.
+      is_of_steps: whether its last row is left out.
+    """
 
-_ID = re.compile(r"(?:[-\w][-\w/]*[-\w]+/)?[-\w]+?-v\d+", re.ASCII)
-_NO_NAME = re.compile(r"[^-\w]+", re.ASCII)
-_ABOUT = (
-    "env_spec",
-    "eval_env_spec",
-    "author",
-    "author_email",
-    "algorithm_name",
-    "code_permalink",
-    "description",
-    "requirements",
-)
-"""What a dataset takes over from that of `like`."""
+    path: str
+    dataset: str
+    spec: ArraySpec
+    is_of_steps: bool = False
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether it is among the infos, and was not recorded there."""
+        return self.dataset == f"{_INFOS}/{self.path}"
 
 
-def open_minari(text: str) -> MinariDestination:
-    """The destination of what stands behind "minari:".
+def places_of(content: Content) -> tuple[list[_Place], list[Loss]]:
+    """Where the columns go, and what goes nowhere or comes back otherwise.
 
     Raises:
-      ConfigError: it names nothing, or an option makes no sense.
+      ConfigError: there is no observation or no action that a space holds.
     """
-    people = f"minari:{text}"
-    place, wanted = path_and_options(people, text, _OPTIONS, ConfigError)
-    if not place.strip("/ "):
-        raise ConfigError(f'"{people}": expected minari:ID or minari:/path/to/dataset')
-    path = datasets_root() / place if is_id(place) else Path(unescaped(place)).expanduser()
-    name = wanted.get("id") or (place if is_id(place) else _id_of(path.name))
-    if not _ID.fullmatch(name):
-        raise ConfigError(
-            f'"{people}": the id "{name}" is none of Minari\'s; expected (NAMESPACE/)NAME-vNUMBER, of letters, digits, "-" and "_"; '
-            "say it by id=, as in minari:/path?id=NAMESPACE/NAME-v0"
-        )
-    return MinariDestination(people, path, name, wanted.get("images", AUTO), wanted.get("like"))
+    places: list[_Place] = []
+    losses = list(_of_metadata(content))
+    if IS_TERMINAL not in content.columns:
+        losses.append(Loss("unknown_end", LOSSES["unknown_end"], IS_TERMINAL))
+    for path, spec in content.columns.items():
+        if path in FLAGS:
+            continue
+        code, place = _placed(path, spec)
+        if code:
+            losses.append(Loss(code, f"{spec}: {LOSSES[code]}", path))
+        if place is not None:
+            places.append(place)
+    places = _apart(places)
+    for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
+        if not any(is_under(place.dataset, field) for place in places):
+            raise ConfigError(f"no {name} of {content.source} is what a space of Gymnasium holds; Minari needs one")
+    return places, losses
 
 
-class MinariDestination:
-    """A folder that Minari loads."""
-
-    def __init__(self, name: str, path: Path, dataset_id: str, images: str, like: str | None) -> None:
-        self.name, self.path, self._id = name, path, dataset_id
-        self._images, self._like = images, like
-
-    def source(self, path: Path) -> str:
-        """`minari:PATH`."""
-        return f"minari:{escaped(path.absolute())}"
-
-    @property
-    def marks(self) -> Sequence[str]:
-        """The folder `data`."""
-        return (
-            "data/metadata.json",
-            "data/*/metadata.json",
-            *(f"data/**/*.{kind}" for kind in ("hdf5", "parquet", "arrow")),
-        )
-
-    def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
-        """JPEG of colour images, where they are all the images that there are; Minari decodes by Pillow.
-
-        Files that the source's own system decodes otherwise are kept where `images=files` asks for it.
-        """
-        if self._images == DECODED:
-            return {}
-        spaces = {path for path in columns if is_under(path, OBSERVATION) or is_under(path, ACTION)}
-        held = {
-            path: replace(image, is_accurate=True)
-            for path, image in images.items()
-            if path in spaces and not columns[path].shape and _is_kept(image)
-        }
-        if self._images == AUTO:
-            differs = any(not images[path].is_accurate for path in held)
-            has_others = any(path not in held and is_image(columns[path]) for path in spaces)
-            return {} if differs or has_others else held
-        return held
-
-    def losses(self, content: Content) -> Sequence[Loss]:
-        """Columns and features that Minari has no place for."""
-        places, losses = self._places(content)
-        if self._like is not None:
-            self._check_like(places)
-        return losses
-
-    @property
-    def least_rows(self) -> int:
-        """One: an observation without a step."""
-        return 1
-
-    def flags(self, episode: Episode) -> Mapping[str, Array]:
-        """Made of the length, and of whether the last step is terminal."""
-        terminal = episode.columns.get(IS_TERMINAL)
-        rows = len(episode)
-        return flags(rows, None if terminal is None else rows > 1 and bool(terminal[-1]))
-
-    def encoder(self, content: Content) -> Encode:
-        """None: the sink takes episodes."""
-        return unchanged
-
-    def sink(self, work: Path, content: Content, state: State | None) -> Sink:
-        """Begins to write, or goes on."""
-        places, _ = self._places(content)
-        about = {} if self._like is None else self._liked()
-        is_encoded = any(place.spec.image is not None for place in places)
-
-        def describe(episodes: int, steps: int, texts: Mapping[str, Texts]) -> dict[str, Any]:
-            spaces = {f"{name}_space": json.dumps(_space(places, name, texts)) for name in (OBSERVATION, ACTION)}
-            told = {key: about[key] for key in (*spaces, *_ABOUT) if key in about}
-            return {
-                "total_episodes": episodes,
-                "total_steps": steps,
-                "data_format": "hdf5",
-                "jpeg_encoding": is_encoded,
-                **spaces,
-                **told,
-                "dataset_id": self._id,
-                "minari_version": MINARI_VERSION,
-            }
-
-        return MinariSink(work, places, describe, state)
-
-    def _places(self, content: Content) -> tuple[list[Place], list[Loss]]:
-        try:
-            places, losses = places_of(content)
-        except ConfigError as error:
-            raise ConfigError(f"{self.name}: {error}") from error
-        spaces = [place for place in places if not is_under(place.dataset, "infos")]
-        encoded = [place.path for place in spaces if place.spec.image is not None]
-        pixels = [place.path for place in spaces if place.spec.image is None and is_image(place.spec)]
-        if encoded and pixels:
-            raise ConfigError(
-                f'{self.name}: "{encoded[0]}" is kept as JPEG files and "{pixels[0]}" is not; Minari has all images one way. Take images=decoded'
-            )
-        if self._images == FILES and pixels:
-            raise ConfigError(
-                f'{self.name}: images=files: "{pixels[0]}" is no column of colour images whose JPEG files the source can hand out. Leave images=files out'
-            )
-        return places, losses
-
-    def _liked(self) -> dict[str, Any]:
-        try:
-            return read_json(data_folder(str(self._like)) / METADATA_FILE)
-        except SourceError as error:
-            raise ConfigError(f"{self.name}: like={self._like}: {error}") from error
-
-    def _check_like(self, places: Sequence[Place]) -> None:
-        """That the spaces are those of the columns."""
-        told = self._liked()
-        for name in (OBSERVATION, ACTION):
-            try:
-                leaves = parse_space(told.get(f"{name}_space"), f"like={self._like}: {name}_space")
-            except SourceError as error:
-                raise ConfigError(f"{self.name}: {error}") from error
-            theirs = {f"{name}/{leaf.path}" if leaf.keys else name: leaf.spec for leaf in leaves}
-            ours = {place.path: place.spec for place in places if is_under(place.path, name)}
-            if theirs.keys() != ours.keys():
-                raise ConfigError(
-                    f"{self.name}: like={self._like} has {', '.join(theirs)}; the columns are {', '.join(ours)}"
-                )
-            for path, spec in ours.items():
-                if spec.image is None and theirs[path].shape != spec.shape:
-                    raise ConfigError(
-                        f'{self.name}: like={self._like}: "{path}" is {theirs[path]}; the column is {spec}'
-                    )
+def _is_image(spec: ArraySpec) -> bool:
+    """Whether Minari takes such a Box for an image, which `jpeg_encoding` says how to read."""
+    if spec.image is not None:
+        return True
+    sides = spec.shape[:2]
+    full = spec.minimum is None or (bool(np.all(spec.minimum == 0)) and bool(np.all(spec.maximum == 255)))
+    is_large = len(spec.shape) in (2, 3) and all((side or 0) >= _IMAGE_SIDE for side in sides)
+    return spec.dtype == np.uint8 and is_large and full
 
 
-def _is_kept(image: ImageSpec) -> bool:
-    """Whether files are JPEG of colour images that Minari takes for images."""
-    height, width, channels = image.shape
-    is_large = (height or 0) >= IMAGE_SIDE and (width or 0) >= IMAGE_SIDE
-    return image.format == JPEG and image.dtype == np.uint8 and is_large and channels == 3
+def _apart(places: Sequence[_Place]) -> list[_Place]:
+    """The same, each at a place of its own: what is moved among the infos gets a number where another column has its name."""
+    taken = [place.dataset for place in places if not place.is_moved]
+    made = []
+    for place in places:
+        first, *rest = place.path.split("/")
+        name, number = place.dataset, 2
+        while place.is_moved and any(is_under(name, one) or is_under(one, name) for one in taken):
+            name, number = "/".join((_INFOS, f"{first}_{number}", *rest)), number + 1
+        taken.append(name)
+        made.append(replace(place, dataset=name))
+    return made
 
 
-def _space(places: Sequence[Place], name: str, texts: Mapping[str, Texts]) -> dict[str, Any]:
-    specs = {place.path[len(name) :].lstrip("/"): place.spec for place in places if is_under(place.path, name)}
-    every = {place.path: texts.get(place.path, Texts()) for place in places}
-    return space_of(specs, every, name)
+def _placed(path: str, spec: ArraySpec) -> tuple[str, _Place | None]:
+    """The code of the loss, "" for none; and the place, None for none."""
+    if not all(map(_is_name, path.split("/"))):
+        return "name", None
+    for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
+        if is_under(path, name):
+            held = is_held(spec) or spec.image is not None
+            place = _Place(path, field + path[len(name) :], spec, name == ACTION)
+            return ("", place) if held else ("dtype", None)
+    if path == DISCOUNT:
+        return ("", None) if spec == ArraySpec((), _FLOAT32) else ("discount", None)
+    if is_under(path, REWARD):
+        if path != REWARD or spec.shape or spec.dtype.kind not in "iuf" or not is_held(spec):
+            return "rewards", None
+        return ("" if spec.dtype.kind == "f" else "reward_dtype"), _Place(path, "rewards", spec, True)
+    if spec.image is not None or spec.dtype.kind not in "biufcO" or None in spec.shape:
+        return "dtype", None
+    if is_under(path, _INFOS) and path != _INFOS:
+        return "", _Place(path, path, spec)
+    return "moved", _Place(path, f"{_INFOS}/{path}", spec)
 
 
-def _id_of(folder: str) -> str:
-    """An id like a folder's name."""
-    plain = _NO_NAME.sub("-", folder).strip("-") or "dataset"
-    return plain if re.search(r"-v\d+$", plain, re.ASCII) else f"{plain}-v0"
+def _of_metadata(content: Content) -> Iterator[Loss]:
+    """Features that an attribute cannot hold as they are."""
+    for name, spec in content.metadata.items():
+        if name in _OUR_FEATURES:
+            if spec != ArraySpec((), np.dtype(np.int64)):
+                yield Loss("renumbered", LOSSES["renumbered"], f"metadata/{name}")
+        elif not _is_attribute(name):
+            yield Loss("name", LOSSES["name"], f"metadata/{name}")
+        elif why := _why_no_attribute(spec):
+            yield Loss("metadata", f"{why}: {LOSSES['metadata']}", f"metadata/{name}")
 
 
-def _like(text: str) -> str:
-    return some_text(text).replace(":", "/")
+def _why_no_attribute(spec: ArraySpec) -> str:
+    """Why an attribute does not give a feature back as it is; "" where it does."""
+    if None in spec.shape:
+        return f"{spec}, of another size in each episode"
+    if spec.dtype.kind == "O":
+        return f"{spec}, several texts" if spec.shape else ""
+    return "" if spec.dtype.kind in _ATTRIBUTE_KINDS else f"{spec}, a dtype that HDF5 does not have"
 
 
-_OPTIONS: dict[str, Parse] = {
-    "id": some_text,
-    "like": _like,
-    "images": words(AUTO, DECODED, FILES),
-}
+def _is_name(part: str) -> bool:
+    """Whether HDF5 has groups and datasets of such names."""
+    return _is_attribute(part) and part not in (".", "..")
+
+
+def _is_attribute(name: str) -> bool:
+    """Whether HDF5 has attributes of such names."""
+    return bool(name) and "\0" not in name
+
+
+def _encoded_texts(column: Array) -> tuple[Array, bool]:
+    """Texts as `str`, and whether one had to be changed: HDF5 ends them at a NUL, and Minari reads UTF-8."""
+    flat = column.ravel().tolist()
+    texts = [_text(value) for value in flat]
+    made = np.empty(len(texts), object)
+    made[:] = texts
+    return made.reshape(column.shape), any(text.encode() != value for text, value in zip(texts, flat))
+
+
+def attribute(value: Any) -> Any:
+    """A feature as an attribute; None where that does not hold it: it is too large, is no UTF-8, has a NUL, or is of a dtype that HDF5 lacks."""
+    if isinstance(value, (bytes, str)) or (
+        isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "OSU"
+    ):
+        plain = value.item() if isinstance(value, np.ndarray) else value
+        data = plain.encode() if isinstance(plain, str) else plain
+        text = _text(data)
+        return text if text.encode() == data and len(data) < _MOST_ATTRIBUTE_BYTES else None
+    made = np.asarray(value)
+    return made[()] if made.dtype.kind in _ATTRIBUTE_KINDS and made.nbytes < _MOST_ATTRIBUTE_BYTES else None
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
