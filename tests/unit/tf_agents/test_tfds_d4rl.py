@@ -87,7 +87,7 @@ def half_cheetah() -> Recording:
     return Recording(parts, [False] * len(parts))
 
 
-def codes_of(source: Any, **conventions: str) -> dict[str, int]:
+def codes_of(source: Any, **conventions: Any) -> dict[str, int]:
     return dict(validate_source(source, options=EpisodeOptions(**conventions))[1].episodes)
 
 
