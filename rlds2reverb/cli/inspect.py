@@ -31,7 +31,7 @@ from rlds2reverb.cli.options import (
 )
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import Lazily, needing
-from rlds2reverb.fleet.driver import NamedSource
+from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.formats.transform import AS_RECORDED
 from rlds2reverb.inspection.inspection import InspectedOutput, Inspection, Watcher, inspect_source

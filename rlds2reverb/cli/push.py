@@ -31,8 +31,7 @@ from rlds2reverb.cli.options import (
     with_options,
 )
 from rlds2reverb.errors import ConfigError, reason_of, report_of
-from rlds2reverb.fleet.driver import NamedSource
-from rlds2reverb.formats.mix import MixOf
+from rlds2reverb.formats.mix import MixOf, NamedSource
 from rlds2reverb.formats.source import Source, first_episodes
 from rlds2reverb.look.accounts import plan_fields, planned_servers, push_fields, server_line, table_plan
 from rlds2reverb.push.options import PushOptions, option_fields

@@ -22,7 +22,7 @@ from rlds2reverb.cli.options import (
     source_argument,
     transform_option,
 )
-from rlds2reverb.fleet.driver import NamedSource
+from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.inspection import validate_source
 from rlds2reverb.inspection.workers import Wanted, validated
 from rlds2reverb.prepare.options import EpisodeOptions

@@ -17,7 +17,7 @@ import pickle
 import socket
 import time
 import traceback
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from types import FunctionType
@@ -26,9 +26,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from rlds2reverb import errors
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError, WorkersLost, reason_of
 from rlds2reverb.fleet.frames import checked
-from rlds2reverb.formats import open_source
-from rlds2reverb.formats.mix import MixedSource, MixOf
-from rlds2reverb.formats.source import Source, Tally, first_episodes
 
 MOST_EPISODES = 512
 """Of a task. What a lost worker has done is done again, and what is finished goes into the ledger: both by the task."""
@@ -87,38 +84,6 @@ def split_tasks(episodes: int, workers: int, most: int = MOST_EPISODES) -> list[
     size = min(most, max(_FEWEST_EPISODES, -(-episodes // (workers * _TASKS_EACH))))
     starts = range(0, episodes, size)
     return [Task(number, start, min(start + size, episodes)) for number, start in enumerate(starts)]
-
-
-@dataclass(frozen=True)
-class NamedSource:
-    """A source as workers get it: by its name, which each opens anew, or, where it has none, as an object that can be pickled.
-
-    Attributes:
-      source: its name, a mix by names, or an object that `open_source` takes.
-      limit: at most so many episodes; None for all.
-    """
-
-    source: Any
-    limit: int | None = None
-
-    def open(self) -> Source:
-        """Opens it.
-
-        Raises:
-          SourceError: as `open_source`.
-        """
-        source = self.source.open() if isinstance(self.source, MixOf) else open_source(self.source)
-        return first_episodes(source, self.limit)
-
-    @property
-    def tallies(self) -> tuple[Tally, ...]:
-        """What each part of a mix has given, in its last reading here; () for any other source, and for a mix by name."""
-        return self.source.tallies if isinstance(self.source, (MixOf, MixedSource)) else ()
-
-    def add(self, tallies: Sequence[Tally]) -> None:
-        """Takes in what the parts of a mix gave in another process."""
-        if isinstance(self.source, (MixOf, MixedSource)):
-            self.source.add(tallies)
 
 
 class WorkerError(Exception):

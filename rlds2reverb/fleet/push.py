@@ -32,7 +32,6 @@ from rlds2reverb.fleet.driver import (
     Executor,
     InTurn,
     Job,
-    NamedSource,
     Outcome,
     SendProgress,
     Task,
@@ -40,6 +39,7 @@ from rlds2reverb.fleet.driver import (
 )
 from rlds2reverb.fleet.processes import executor_of
 from rlds2reverb.fleet.servers import Connections, Endpoints, PushServers, by_server
+from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.source import Span, Tally, known_count, notices_of
 from rlds2reverb.identity import NO_NAMES, Copies, Names, repeated_ids
 from rlds2reverb.prepare.column_stats import ColumnStats, duplicates_notice

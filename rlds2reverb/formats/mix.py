@@ -31,6 +31,7 @@ from rlds2reverb.formats.source import (
     as_source,
     checked_spec,
     columns_of,
+    first_episodes,
     metadata_spec_of,
     unless_known,
 )
@@ -478,3 +479,35 @@ def open_mix(text: str) -> MixedSource:
         return MixedSource([open_source(name) for name in names], **options)
     except ConfigError as error:
         raise SourceError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class NamedSource:
+    """A source as workers get it: by its name, which each opens anew, or, where it has none, as an object that can be pickled.
+
+    Attributes:
+      source: its name, a mix by names, or an object that `open_source` takes.
+      limit: at most so many episodes; None for all.
+    """
+
+    source: Any
+    limit: int | None = None
+
+    def open(self) -> Source:
+        """Opens it.
+
+        Raises:
+          SourceError: as `open_source`.
+        """
+        source = self.source.open() if isinstance(self.source, MixOf) else open_source(self.source)
+        return first_episodes(source, self.limit)
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """What each part of a mix has given, in its last reading here; () for any other source, and for a mix by name."""
+        return self.source.tallies if isinstance(self.source, (MixOf, MixedSource)) else ()
+
+    def add(self, tallies: Sequence[Tally]) -> None:
+        """Takes in what the parts of a mix gave in another process."""
+        if isinstance(self.source, (MixOf, MixedSource)):
+            self.source.add(tallies)

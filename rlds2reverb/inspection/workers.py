@@ -19,12 +19,12 @@ from rlds2reverb.fleet.driver import (
     Executor,
     InTurn,
     Job,
-    NamedSource,
     Outcome,
     SendProgress,
     Task,
     split_tasks,
 )
+from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.source import Span, known_count
 from rlds2reverb.inspection.inspection import (
     EpisodeRecord,

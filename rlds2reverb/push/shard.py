@@ -147,6 +147,14 @@ class _OnItsWay:
     rows: Sequence[tuple[int, int]]  # (output, items over all its tables), for the ledgers when it is confirmed
 
 
+class _Opened(NamedTuple):
+    """What a shard has while it is open."""
+
+    sender: Sender
+    budget: Budget
+    writer: Writer
+
+
 class Shard:
     """The way of a push's episodes to the tables of one server; while that is missing, they are left out and counted.
 
@@ -184,9 +192,7 @@ class Shard:
         self._tallies = [Tally() for _ in self._outputs]
         self._ledgers: Sequence[Ledger] = ()
         self._resumes = False
-        self._sender: Sender | None = None
-        self._budget: Budget | None = None
-        self._writer: Writer | None = None
+        self._opened: _Opened | None = None
         self._stack = ExitStack()
         self._began = time.monotonic()
         self._on_their_way: dict[str, _OnItsWay] = {}
@@ -218,7 +224,7 @@ class Shard:
             self._resumes = self._options.resume and len(self._ledgers) > 0
             if self._transport is not None:
                 info, tuning = plan.infos[self.address], plan.tuning
-                self._sender = stack.enter_context(
+                sender = stack.enter_context(
                     Sender(
                         self._transport,
                         self._options.tables,
@@ -231,9 +237,9 @@ class Shard:
                 granted = None if context is None or context.budgets is None else context.budgets.get(self.address, {})
                 tables = [info.tables[name] for name in self._options.tables] if granted is None else ()
                 is_guarded = not self._options.allow_eviction
-                self._budget = Budget(self._transport, tables, tuning.limits, tuning.deadlines, is_guarded, granted)
-                stack.callback(self._budget.close)
-                self._writer = Writer(self._sender, self._options.chunk_length, self._budget)
+                budget = Budget(self._transport, tables, tuning.limits, tuning.deadlines, is_guarded, granted)
+                stack.callback(budget.close)
+                self._opened = _Opened(sender, budget, Writer(sender, self._options.chunk_length, budget))
             self._stack = stack.pop_all()
 
     def close(self) -> None:
@@ -307,7 +313,7 @@ class Shard:
           CapacityError: its items would evict others, or others' evict those of this push.
           TransportError: sending failed.
         """
-        episode, writer, budget = outgoing.episode, self._open_writer, self._open_budget
+        episode, (sender, budget, writer) = outgoing.episode, self._open
         for number, cut in outgoing.cuts:
             self._names[number].take_in(outgoing.key_name)
             self._check_size(number, cut.items_per_table)
@@ -334,31 +340,31 @@ class Shard:
             len(episode),
             {table: cut.items_per_table for _, cut in outgoing.cuts for table in cut.output.tables},
         )
-        budget.watch(self._open_sender.confirmed_items)
+        budget.watch(sender.confirmed_items)
 
     # Sending.
 
     @property
     def awaits_nothing(self) -> bool:
         """Whether everything sent is confirmed."""
-        return self._open_sender.awaits_nothing
+        return self._open.sender.awaits_nothing
 
     def check(self) -> None:
         """Raises what has ended the sending, if anything has."""
-        self._open_sender.check()
+        self._open.sender.check()
 
     def flush(self) -> None:
         """Sends what is kept for the next request; raises as `send` does."""
-        self._open_writer.flush()
+        self._open.writer.flush()
 
     def drain(self) -> None:
         """Sends what is kept, and waits until everything is confirmed; raises as `send` does."""
-        self._open_writer.drain()
+        self._open.writer.drain()
 
     def finish(self) -> None:
         """Drains, and looks at the tables a last time; raises as `send` does."""
         self.drain()
-        self._open_budget.final_check()
+        self._open.budget.final_check()
 
     def wind_up(self, error: BaseException, linger_seconds: float | None = None) -> None:
         """Waits for what was sent before an error, where that makes sense, and records it. What fails now is not raised: the error is.
@@ -368,14 +374,14 @@ class Shard:
           linger_seconds: how long to wait for confirmations where it was an interruption; two seconds by default.
         """
         if not isinstance(error, Exception):
-            self._open_sender.linger(LINGER_SECONDS if linger_seconds is None else linger_seconds)
+            self._open.sender.linger(LINGER_SECONDS if linger_seconds is None else linger_seconds)
         with suppress(Exception):
-            self._open_writer.drain_after(error)
+            self._open.writer.drain_after(error)
         with suppress(Exception):
             self.record()
         if can_send_after(error):
             with suppress(Exception):
-                self._open_budget.final_check()
+                self._open.budget.final_check()
 
     def lose(self, error: Rlds2ReverbError) -> None:
         """Continues without the server: what it confirmed goes into the ledgers, and what comes next is left out."""
@@ -397,7 +403,7 @@ class Shard:
           LedgerError: a ledger cannot be written.
         """
         rows: dict[int, list[tuple[str, int]]] = {}
-        for episode_id, _ in self._open_sender.take_finished():
+        for episode_id, _ in self._open.sender.take_finished():
             found = self._on_their_way[episode_id]
             found.pieces -= 1
             if not found.pieces:
@@ -414,13 +420,13 @@ class Shard:
 
     def progress(self, reason: Reason = Reason()) -> Progress:
         """How far it is."""
-        sender, preparer = self._sender, self.preparer
+        opened, preparer = self._opened, self.preparer
         return Progress(
             preparer.episodes + self._resumed + self.episodes_left_out,
             preparer.steps + self.steps_left_out,
             self._plan.episodes,
-            0 if sender is None else sender.confirmed_items,
-            0 if sender is None else sender.sent_bytes,
+            0 if opened is None else opened.sender.confirmed_items,
+            0 if opened is None else opened.sender.sent_bytes,
             time.monotonic() - self._began,
             reason.text,
             reason.held_by,
@@ -428,7 +434,7 @@ class Shard:
 
     def report(self) -> PushReport:
         """The account so far; from any thread. Of several servers nobody knows how many episodes one gets."""
-        sender, budget, preparer = self._sender, self._budget, self.preparer
+        opened, preparer = self._opened, self.preparer
         count = self._plan.episodes if len(self._plan.names) == 1 else None
         return replace(
             report_of_nothing(self._plan),
@@ -436,8 +442,8 @@ class Shard:
             steps_read=preparer.steps + self.steps_left_out,
             episodes_pushed=self._pushed,
             steps_pushed=self._pushed_steps,
-            items_confirmed=0 if sender is None else sender.confirmed_items,
-            items_new=budget.new_items() if budget is not None else None if self._transport is not None else 0,
+            items_confirmed=0 if opened is None else opened.sender.confirmed_items,
+            items_new=0 if self._transport is None else None if opened is None else opened.budget.new_items(),
             items_made=self._by_table([one.items_per_table for one in self._tallies]),
             without_items=self._by_table([one.without_items for one in self._tallies]),
             left_over=self._by_table([one.left_over for one in preparer.cutters]),
@@ -451,9 +457,9 @@ class Shard:
             episodes_duplicate=self._duplicates,
             episodes_left_out=self.episodes_left_out,
             episodes_unread=None if count is None else count - preparer.episodes - self._resumed,
-            bytes=0 if sender is None else sender.sent_bytes,
+            bytes=0 if opened is None else opened.sender.sent_bytes,
             seconds=time.monotonic() - self._began,
-            reconnects=0 if sender is None else sender.reconnects,
+            reconnects=0 if opened is None else opened.sender.reconnects,
             stopped=self.missing,
         )
 
@@ -517,19 +523,9 @@ class Shard:
         return {table: count for output, count in zip(self._outputs, counts) for table in output.tables if count}
 
     @property
-    def _open_sender(self) -> Sender:
-        assert self._sender is not None  # it is asked for while the shard is open, and its server there
-        return self._sender
-
-    @property
-    def _open_budget(self) -> Budget:
-        assert self._budget is not None  # as above
-        return self._budget
-
-    @property
-    def _open_writer(self) -> Writer:
-        assert self._writer is not None  # as above
-        return self._writer
+    def _open(self) -> _Opened:
+        assert self._opened is not None  # it is asked for while the shard is open, and its server there
+        return self._opened
 
 
 def open_ledgers(plan: PushPlan, address: str, stack: ExitStack) -> tuple[SqliteLedger, ...]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.fleet.driver import NamedSource
 from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection import workers as divided
 from rlds2reverb.inspection.inspection import inspect_source, validate_source
 from rlds2reverb.inspection.workers import Wanted, inspected, validated

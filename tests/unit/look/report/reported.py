@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episode import Episode
-from rlds2reverb.fleet.driver import NamedSource
 from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.inspection.workers import Wanted, inspected
 from rlds2reverb.look.charts import Dataset
