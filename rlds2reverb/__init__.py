@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.mix import MixOptions as MixOptions
     from rlds2reverb.learner.mix import mix as mix
     from rlds2reverb.learner.options import SampleOptions as SampleOptions
+    from rlds2reverb.learner.options import SliceSpec as SliceSpec
+    from rlds2reverb.learner.options import ViewSpec as ViewSpec
     from rlds2reverb.learner.recording import WriteOptions as WriteOptions
     from rlds2reverb.learner.sampler import Sampler as Sampler
-    from rlds2reverb.learner.slices import SliceSpec as SliceSpec
-    from rlds2reverb.learner.slices import ViewSpec as ViewSpec
     from rlds2reverb.learner.writer import EpisodeWriter as EpisodeWriter
     from rlds2reverb.prepare.checks import find_problems as find_problems
     from rlds2reverb.prepare.problems import Problem as Problem
@@ -73,10 +73,10 @@ _HOMES = {
     "Rlds2ReverbError": "errors",
     "SampleOptions": "learner.options",
     "Sampler": "learner.sampler",
-    "SliceSpec": "learner.slices",
+    "SliceSpec": "learner.options",
     "Target": "client",
     "Transform": "formats.transform",
-    "ViewSpec": "learner.slices",
+    "ViewSpec": "learner.options",
     "WriteOptions": "learner.recording",
     "connect": "connecting",
     "convert": "conversion.convert",

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.fleet.push import distributed
 from rlds2reverb.learner.batch import Batch, only_sample
-from rlds2reverb.learner.checks import options_of
-from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions
+from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions, options_of
 from rlds2reverb.learner.recording import WriteOptions
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.servers import ASK_SECONDS, ServerPool

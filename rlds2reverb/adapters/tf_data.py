@@ -19,9 +19,8 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of
-from rlds2reverb.learner.options import LIST, PAD, SampleOptions
+from rlds2reverb.learner.options import LIST, PAD, SampleOptions, SliceSpec
 from rlds2reverb.learner.packing import Packing
-from rlds2reverb.learner.slices import SliceSpec
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, map_with_path
 from rlds2reverb.wire.messages import TableInfo

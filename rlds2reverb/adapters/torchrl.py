@@ -27,9 +27,9 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.checks import checked_priorities
 from rlds2reverb.learner.joining import Batches
 from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.servers import checked_priorities
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import Nest
 

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 
 from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, Stalled, TransportError, WireError
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.options import LOOK_SECONDS, Drained, SampleOptions, look_at
+from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.slices import Cutting
 from rlds2reverb.specs import differences, view_in
@@ -39,6 +39,9 @@ T = TypeVar("T")
 
 LOG = logging.getLogger("rlds2reverb.learner")
 """Where a sampler tells what nobody asked it for: waits, broken streams, losses."""
+
+LOOK_SECONDS = 2.5
+"""How long nothing comes before the table is looked at; longer than learners wait until they are told why."""
 
 _LOG_AGAIN_SECONDS = 60.0
 """After which the same wait is logged once more."""
@@ -250,7 +253,7 @@ class BatchQueue:
     def _is_found_empty(self, drained: Drained, end: float) -> bool:
         """Looks at the table; whether it is empty for good. What comes meanwhile ends the look, and so does the clock at `end`."""
         received = self.received
-        look = BackgroundCall(self._changed, partial(look_at, self._transport, self._table))
+        look = BackgroundCall(self._changed, partial(_look_at, self._transport, self._table))
         self._watch.is_done_until(lambda: look.is_over or self._is_due(), end)
         if not look.is_over:
             return False
@@ -711,3 +714,44 @@ class WaitLog:
         elif kind != self._told or now - self._told_at > _LOG_AGAIN_SECONDS:
             self._write(f'table "{self._table}": waiting for samples: {reason.text}')
             self._told, self._told_at = kind, now
+
+
+def _look_at(transport: Transport, table: TableInfo) -> TableInfo | None:
+    """The table as the server tells of it now, None when it is gone; as it was at first when the server does not answer.
+
+    Streams wait for a server that is away as long as they may, and a table that cannot be seen is not an empty one.
+    """
+    try:
+        return transport.server_info().tables.get(table.name)
+    except TransportError as error:
+        if not error.retryable:
+            raise
+        return table
+
+
+class Drained:
+    """Tells when a table is empty for good. Ask it when nothing came for `LOOK_SECONDS`.
+
+    Args:
+      look: the table, as the server tells of it now; None when it is gone.
+
+    Attributes:
+      was_over: what it said last.
+    """
+
+    def __init__(self, look: Callable[[], TableInfo | None]) -> None:
+        self._look = look
+        self._received_when_empty: int | None = None
+        self.was_over = False
+
+    def is_over(self, received: int) -> bool:
+        """Whether it was empty at the look before, too, and no sample came in between.
+
+        Args:
+          received: samples that have come so far.
+        """
+        table = self._look()
+        was = self._received_when_empty
+        self._received_when_empty = received if table is None or not table.current_size else None
+        self.was_over = self._received_when_empty is not None and was == received
+        return self.was_over

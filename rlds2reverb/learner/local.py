@@ -13,8 +13,7 @@ from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.learner.batch import Batch, BatchIterator
-from rlds2reverb.learner.checks import check_count, check_word
-from rlds2reverb.learner.options import LIST, RAGGED, SampleOptions, check_pad
+from rlds2reverb.learner.options import LIST, RAGGED, SampleOptions, check_count, check_pad, check_word
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.states import State, check_state, count_in, digest, pairs_in, state_of
 from rlds2reverb.prepare.cutting import outputs_of

@@ -16,10 +16,9 @@ import numpy as np
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 from rlds2reverb.learner.batch import Batch, BatchInfo, BatchIterator, columns_of, in_structure, paths_of
-from rlds2reverb.learner.checks import check_count, options_of
 from rlds2reverb.learner.joining import Feed, Interleave, Iterated, Repeated
 from rlds2reverb.learner.local import Local, check_seed, local
-from rlds2reverb.learner.options import LIST, RAGGED, check_pad
+from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, options_of
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
 from rlds2reverb.specs import Nest, flatten
 

@@ -1,30 +1,145 @@
-"""How a table is sampled: options, how far ahead, how often each item."""
+"""How a table is sampled, and cut: all options of learners, checked, and what follows from them for a table."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from numbers import Real
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ParamSpec, TypeVar
 
-from rlds2reverb.errors import ConfigError, TransportError
-from rlds2reverb.learner.checks import check_count, check_word
-from rlds2reverb.learner.slices import STEP, UNKNOWN_YIELD, SliceSpec, ViewSpec
-from rlds2reverb.learner.weights import Changing, check_weights
+import numpy as np
+
+from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import Reason
-from rlds2reverb.views.base import View
+from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.views.registry import view_from
 from rlds2reverb.wire.limiter import samples_allowed
 from rlds2reverb.wire.messages import TableInfo
+
+TRAJECTORY, STEP = "trajectory", "step"
+ZERO, LAST_ROW = "zero", "last"
+
+BATCH_MAX, UNSCALED, ACME, TABLE_MIN = "batch_max", "unscaled", "acme", "table_min"
+FORMULAS = (BATCH_MAX, UNSCALED, ACME, TABLE_MIN)
+
+Changing = float | Callable[[int], float]
+"""A number; or a function of the batch's number, counted from 0, that is called once per batch."""
+
+_BUFFER_MIN = (
+    "it scales by the smallest probability of the whole buffer, which Reverb does not tell; "
+    f'"{TABLE_MIN}" is that formula with min_priority, the smallest priority of the table, from you; '
+    f'"{BATCH_MAX}" differs from it by one factor per batch'
+)
+_ELSEWHERE = {
+    "torchrl": _BUFFER_MIN,
+    "rllib": _BUFFER_MIN,
+    "tf_agents": f'TF-Agents computes none; its agents take any, such as those of "{BATCH_MAX}"',
+    "reverb": f'Reverb computes none; "{BATCH_MAX}" is made of what it tells',
+}
+
+UNKNOWN_YIELD = 8
+"""Samples that are asked for at a time where nobody knows how many items one gives."""
+
+_Given = ParamSpec("_Given")
+_Options = TypeVar("_Options")
 
 LIST, PAD = "list", "pad"
 RAGGED = (LIST, PAD)
 
 GIVE_UP_SECONDS = Deadlines.stall
 """How long a learner waits for a batch, where nobody says: as long as a push waits for a confirmation."""
+
+
+@dataclass(frozen=True)
+class SliceSpec:
+    """Which slices are cut out of sampled episodes.
+
+    Attributes:
+      length: rows of a slice.
+      per_episode: by "trajectory": slices of each sampled episode, each start drawn for itself.
+      strict: leave shorter episodes out; otherwise they give slices that are filled up at the end, and `info.mask` tells
+        the rows that are the episode's.
+      by: "trajectory" or "step", see `learner.slices`.
+      every: by "step": one slice for so many starts on average; `length` by default.
+      fill: what shorter episodes are filled up with: "zero" (or empty text), or "last", the last row again.
+      seed: of the draws.
+
+    Raises:
+      ConfigError: a number out of its range, or options that do not go together.
+    """
+
+    length: int
+    per_episode: int = 1
+    strict: bool = True
+    by: str = TRAJECTORY
+    every: float | None = None
+    fill: str = ZERO
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("slices: length", self.length)
+        check_count("slices: per_episode", self.per_episode)
+        check_word("slices: by", self.by, (TRAJECTORY, STEP))
+        check_word("slices: fill", self.fill, (ZERO, LAST_ROW))
+        if not isinstance(self.strict, bool):
+            raise ConfigError(f"sample: slices: strict {self.strict!r}: expected true or false")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise ConfigError(f"sample: slices: seed {self.seed!r}: expected a whole number")
+        if self.by == STEP and self.per_episode != 1:
+            raise ConfigError('sample: slices: per_episode goes with by="trajectory"; by="step" takes every')
+        if self.every is not None and (self.by != STEP or not _is_positive(self.every)):
+            raise ConfigError(
+                f'sample: slices: every {self.every!r}: expected a positive number, and by="step" beside it'
+            )
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """Which items are cut out of sampled episodes: `view="n_step:n=5"`.
+
+    A table of whole episodes feeds learners that want other items, and every learner may want others. An item comes out as a push with
+    that view would have stored it, to the bit, when the push made no other difference, with these exceptions:
+
+    | what | why |
+    | --- | --- |
+    | a view that draws (slices, goal, jigsaw) draws otherwise | an item does not tell its episode's id; its key stands for that |
+    | an episode ends terminal where its last discount is 0 | that is what a trajectory tells; items of steps have is_terminal |
+    | extras are fields of policy_info | that is where a trajectory has them |
+
+    Attributes:
+      view: a view, or how configs write one: "n_step:n=5", or a mapping with `view` and its options.
+      per_episode: so many items of each sampled episode, each drawn for itself; None for all, in order.
+      seed: of the draws.
+
+    Raises:
+      ConfigError: a view of several episodes, or a number out of its range.
+      ViewError: no such view, or options of it that make no sense.
+    """
+
+    view: View | str | Mapping[str, Any]
+    per_episode: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.view, View):
+            object.__setattr__(self, "view", view_from(self.view, "sample: view"))
+        if isinstance(self.view, StreamView):
+            raise ConfigError(
+                f"sample: view {self.view}: its items hold steps of several episodes; a sample is one episode"
+            )
+        if self.per_episode is not None:
+            check_count("view: per_episode", self.per_episode)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise ConfigError(f"sample: view: seed {self.seed!r}: expected a whole number")
+
+    @staticmethod
+    def of(given: ViewSpec | View | str | Mapping[str, Any]) -> ViewSpec:
+        """What an option may be, as a spec; raises as the class does."""
+        return given if isinstance(given, ViewSpec) else ViewSpec(given)
 
 
 @dataclass(frozen=True)
@@ -206,10 +321,6 @@ def _item_bytes(leaf: ArraySpec) -> int:
     return math.prod(sizes) * (_FREE_SIZE if leaf.dtype.kind == "O" else leaf.dtype.itemsize)
 
 
-LOOK_SECONDS = 2.5
-"""How long nothing comes before the table is looked at; longer than learners wait until they are told why."""
-
-
 def owed(table: TableInfo, epochs: int) -> int:
     """Samples of so many passes over a table that hands out every item as often and then removes it; when none was sampled before.
 
@@ -254,42 +365,82 @@ def owed(table: TableInfo, epochs: int) -> int:
     return count
 
 
-def look_at(transport: Transport, table: TableInfo) -> TableInfo | None:
-    """The table as the server tells of it now, None when it is gone; as it was at first when the server does not answer.
+def check_weights(weights: str | None, beta: object, min_priority: object) -> None:
+    """Refuses options that do not go together.
 
-    Streams wait for a server that is away as long as they may, and a table that cannot be seen is not an empty one.
+    Raises:
+      ConfigError: an unknown formula, one that cannot be computed from what Reverb tells, a number out of its range, or an
+        option without the one that it belongs to.
     """
-    try:
-        return transport.server_info().tables.get(table.name)
-    except TransportError as error:
-        if not error.retryable:
-            raise
-        return table
+    if weights is not None and weights not in FORMULAS:
+        why = _ELSEWHERE.get(str(weights), "expected one of " + ", ".join(FORMULAS))
+        raise ConfigError(f"sample: weights {weights!r}: {why}")
+    if (weights is None) != (beta is None):
+        raise ConfigError(
+            "sample: weights and beta go together; give both or none, such as weights='batch_max', beta=0.4"
+        )
+    if (weights == TABLE_MIN) != (min_priority is not None):
+        raise ConfigError(f'sample: min_priority goes with weights "{TABLE_MIN}", and with no other')
+    for name, value in (("beta", beta), ("min_priority", min_priority)):
+        if value is not None and not callable(value):
+            checked_number(name, value)
 
 
-class Drained:
-    """Tells when a table is empty for good. Ask it when nothing came for `LOOK_SECONDS`.
+def checked_number(name: str, value: object) -> float:
+    """A weight's exponent or smallest priority as a number.
+
+    Raises:
+      ConfigError: it is none, or out of its range.
+    """
+    found = np.asarray(value)
+    fits = found.ndim == 0 and found.dtype.kind in "iuf"
+    number = float(found) if fits else math.nan
+    if not math.isfinite(number) or number < 0 or (number == 0 and name == "min_priority"):
+        least = "more than 0" if name == "min_priority" else "at least 0"
+        raise ConfigError(
+            f"sample: {name} {value!r}: expected a finite number of {least}, or a function of the batch's number"
+        )
+    return number
+
+
+def _is_positive(number: object) -> bool:
+    return isinstance(number, (int, float, np.number)) and number is not True and 0 < float(number) < np.inf
+
+
+def options_of(kind: Callable[_Given, _Options], where: str, *given: _Given.args, **named: _Given.kwargs) -> _Options:
+    """The options of a function that takes their fields as arguments of its own.
 
     Args:
-      look: the table, as the server tells of it now; None when it is gone.
+      kind: the class of the options.
+      where: the function, as its caller wrote it.
+      given, named: the fields.
 
-    Attributes:
-      was_over: what it said last.
+    Raises:
+      TypeError: an argument that there is not, or one that is missing; names the function.
+      ConfigError: as the options do.
     """
+    try:
+        inspect.signature(kind).bind(*given, **named)
+    except TypeError as error:  # without this it would name a class that the caller has not called
+        raise TypeError(f"{where}: {error}") from None
+    return kind(*given, **named)
 
-    def __init__(self, look: Callable[[], TableInfo | None]) -> None:
-        self._look = look
-        self._received_when_empty: int | None = None
-        self.was_over = False
 
-    def is_over(self, received: int) -> bool:
-        """Whether it was empty at the look before, too, and no sample came in between.
+def check_count(name: str, count: object) -> None:
+    """Refuses what is no whole number of at least 1.
 
-        Args:
-          received: samples that have come so far.
-        """
-        table = self._look()
-        was = self._received_when_empty
-        self._received_when_empty = received if table is None or not table.current_size else None
-        self.was_over = self._received_when_empty is not None and was == received
-        return self.was_over
+    Raises:
+      ConfigError: says which option.
+    """
+    if isinstance(count, bool) or not isinstance(count, Integral) or int(count) < 1:
+        raise ConfigError(f"{name} {count!r}: expected a whole number of at least 1")
+
+
+def check_word(name: str, word: object, known: Sequence[str]) -> None:
+    """Refuses what is none of the known words.
+
+    Raises:
+      ConfigError: says which there are.
+    """
+    if word not in known:
+        raise ConfigError(f"{name} {word!r}: expected one of {', '.join(known)}")

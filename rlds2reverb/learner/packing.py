@@ -9,8 +9,8 @@ import numpy as np
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.images import decode_images
 from rlds2reverb.learner.batch import Batch, BatchInfo, in_structure, padded, rows_are_free
-from rlds2reverb.learner.options import PAD, SampleOptions
-from rlds2reverb.learner.slices import CutBatch, SliceSpec, Slicing, Viewing
+from rlds2reverb.learner.options import PAD, SampleOptions, SliceSpec
+from rlds2reverb.learner.slices import CutBatch, Slicing, Viewing
 from rlds2reverb.learner.weights import Weights
 from rlds2reverb.specs import ArraySpec, Nest, flatten
 from rlds2reverb.wire.messages import TableInfo

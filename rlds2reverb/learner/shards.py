@@ -24,10 +24,10 @@ from rlds2reverb.errors import ConfigError, Rlds2ReverbError, Stalled, Transport
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.batch_queue import BatchQueue, WaitLog
 from rlds2reverb.learner.joining import Feed, Piece, joined_of
-from rlds2reverb.learner.options import LIST, SampleOptions
+from rlds2reverb.learner.options import LIST, TABLE_MIN, SampleOptions
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.servers import ServerPool, TableSizes
-from rlds2reverb.learner.weights import TABLE_MIN, Weights
+from rlds2reverb.learner.weights import Weights
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.retry import Deadlines

@@ -28,67 +28,21 @@ from rlds2reverb.cuts import Cut, Field
 from rlds2reverb.episode import DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import in_structure
-from rlds2reverb.learner.checks import check_count, check_word
+from rlds2reverb.learner.options import STEP, TRAJECTORY, ZERO, SliceSpec, ViewSpec
 from rlds2reverb.learner.weights import alpha_of
 from rlds2reverb.prepare.conventions import fill_absent, filled_spec
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
-from rlds2reverb.views.base import StreamView, View
-from rlds2reverb.views.registry import view_from
+from rlds2reverb.views.base import View
 from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, joined, stacked
 
-TRAJECTORY, STEP = "trajectory", "step"
-ZERO, _LAST_ROW = "zero", "last"
 _ALIKE = ("uniform", "fifo")
 """Samplers that hand out all items equally often, besides the prioritised ones, which tell by how much they do not."""
 
 _MOST_PER_SAMPLE = 1 << 20
 _ROUNDING = -1
 """In place of a slice's number: the draw that rounds the count of slices."""
-
-
-@dataclass(frozen=True)
-class SliceSpec:
-    """Which slices are cut out of sampled episodes.
-
-    Attributes:
-      length: rows of a slice.
-      per_episode: by "trajectory": slices of each sampled episode, each start drawn for itself.
-      strict: leave shorter episodes out; otherwise they give slices that are filled up at the end, and `info.mask` tells
-        the rows that are the episode's.
-      by: "trajectory" or "step", see above.
-      every: by "step": one slice for so many starts on average; `length` by default.
-      fill: what shorter episodes are filled up with: "zero" (or empty text), or "last", the last row again.
-      seed: of the draws.
-
-    Raises:
-      ConfigError: a number out of its range, or options that do not go together.
-    """
-
-    length: int
-    per_episode: int = 1
-    strict: bool = True
-    by: str = TRAJECTORY
-    every: float | None = None
-    fill: str = ZERO
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("slices: length", self.length)
-        check_count("slices: per_episode", self.per_episode)
-        check_word("slices: by", self.by, (TRAJECTORY, STEP))
-        check_word("slices: fill", self.fill, (ZERO, _LAST_ROW))
-        if not isinstance(self.strict, bool):
-            raise ConfigError(f"sample: slices: strict {self.strict!r}: expected true or false")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise ConfigError(f"sample: slices: seed {self.seed!r}: expected a whole number")
-        if self.by == STEP and self.per_episode != 1:
-            raise ConfigError('sample: slices: per_episode goes with by="trajectory"; by="step" takes every')
-        if self.every is not None and (self.by != STEP or not _is_positive(self.every)):
-            raise ConfigError(
-                f'sample: slices: every {self.every!r}: expected a positive number, and by="step" beside it'
-            )
 
 
 class Slicing:
@@ -293,56 +247,7 @@ def _rows_of(leaf: object) -> int | None:
     return leaf.shape[0] if isinstance(leaf, ArraySpec) and leaf.shape else None
 
 
-def _is_positive(number: object) -> bool:
-    return isinstance(number, (int, float, np.number)) and number is not True and 0 < float(number) < np.inf
-
-
 _FLAG = ArraySpec((), np.dtype(bool))
-
-
-@dataclass(frozen=True)
-class ViewSpec:
-    """Which items are cut out of sampled episodes: `view="n_step:n=5"`.
-
-    A table of whole episodes feeds learners that want other items, and every learner may want others. An item comes out as a push with
-    that view would have stored it, to the bit, when the push made no other difference, with these exceptions:
-
-    | what | why |
-    | --- | --- |
-    | a view that draws (slices, goal, jigsaw) draws otherwise | an item does not tell its episode's id; its key stands for that |
-    | an episode ends terminal where its last discount is 0 | that is what a trajectory tells; items of steps have is_terminal |
-    | extras are fields of policy_info | that is where a trajectory has them |
-
-    Attributes:
-      view: a view, or how configs write one: "n_step:n=5", or a mapping with `view` and its options.
-      per_episode: so many items of each sampled episode, each drawn for itself; None for all, in order.
-      seed: of the draws.
-
-    Raises:
-      ConfigError: a view of several episodes, or a number out of its range.
-      ViewError: no such view, or options of it that make no sense.
-    """
-
-    view: View | str | Mapping[str, Any]
-    per_episode: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.view, View):
-            object.__setattr__(self, "view", view_from(self.view, "sample: view"))
-        if isinstance(self.view, StreamView):
-            raise ConfigError(
-                f"sample: view {self.view}: its items hold steps of several episodes; a sample is one episode"
-            )
-        if self.per_episode is not None:
-            check_count("view: per_episode", self.per_episode)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise ConfigError(f"sample: view: seed {self.seed!r}: expected a whole number")
-
-    @staticmethod
-    def of(given: ViewSpec | View | str | Mapping[str, Any]) -> ViewSpec:
-        """What an option may be, as a spec; raises as the class does."""
-        return given if isinstance(given, ViewSpec) else ViewSpec(given)
 
 
 class Viewing:
@@ -480,9 +385,6 @@ def _values(cut: Cut, field: Field, chosen: Array) -> Array:
 def _of_row(leaf: ArraySpec) -> ArraySpec:
     return replace(leaf, shape=leaf.shape[1:])
 
-
-UNKNOWN_YIELD = 8
-"""Samples that are asked for at a time where nobody knows how many items one gives."""
 
 _EMPTY_LEAST, _EMPTY_PER_ITEM = 1000, 40
 """After so many samples without an item, and so many per item of the table, none is expected: of a table with one item in N that

@@ -20,56 +20,17 @@ chance: their weights are 1.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from itertools import count
 
 import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, WireError
+from rlds2reverb.learner.options import ACME, BATCH_MAX, TABLE_MIN, Changing, check_weights, checked_number
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.sample.batches import SampleInfo
 
-BATCH_MAX, UNSCALED, ACME, TABLE_MIN = "batch_max", "unscaled", "acme", "table_min"
-FORMULAS = (BATCH_MAX, UNSCALED, ACME, TABLE_MIN)
-
-Changing = float | Callable[[int], float]
-"""A number; or a function of the batch's number, counted from 0, that is called once per batch."""
-
-_BUFFER_MIN = (
-    "it scales by the smallest probability of the whole buffer, which Reverb does not tell; "
-    f'"{TABLE_MIN}" is that formula with min_priority, the smallest priority of the table, from you; '
-    f'"{BATCH_MAX}" differs from it by one factor per batch'
-)
-_ELSEWHERE = {
-    "torchrl": _BUFFER_MIN,
-    "rllib": _BUFFER_MIN,
-    "tf_agents": f'TF-Agents computes none; its agents take any, such as those of "{BATCH_MAX}"',
-    "reverb": f'Reverb computes none; "{BATCH_MAX}" is made of what it tells',
-}
 _PRIORITIZED = "prioritized("
-
-
-def check_weights(weights: str | None, beta: object, min_priority: object) -> None:
-    """Refuses options that do not go together.
-
-    Raises:
-      ConfigError: an unknown formula, one that cannot be computed from what Reverb tells, a number out of its range, or an
-        option without the one that it belongs to.
-    """
-    if weights is not None and weights not in FORMULAS:
-        why = _ELSEWHERE.get(str(weights), "expected one of " + ", ".join(FORMULAS))
-        raise ConfigError(f"sample: weights {weights!r}: {why}")
-    if (weights is None) != (beta is None):
-        raise ConfigError(
-            "sample: weights and beta go together; give both or none, such as weights='batch_max', beta=0.4"
-        )
-    if (weights == TABLE_MIN) != (min_priority is not None):
-        raise ConfigError(f'sample: min_priority goes with weights "{TABLE_MIN}", and with no other')
-    for name, value in (("beta", beta), ("min_priority", min_priority)):
-        if value is not None and not callable(value):
-            _checked(name, value)
 
 
 class Weights:
@@ -149,16 +110,4 @@ def alpha_of(sampler: str) -> float | None:
 
 
 def _at(name: str, value: Changing | None, batch: int) -> float:
-    return _checked(name, value(batch) if callable(value) else value)
-
-
-def _checked(name: str, value: object) -> float:
-    found = np.asarray(value)
-    fits = found.ndim == 0 and found.dtype.kind in "iuf"
-    number = float(found) if fits else math.nan
-    if not math.isfinite(number) or number < 0 or (number == 0 and name == "min_priority"):
-        least = "more than 0" if name == "min_priority" else "at least 0"
-        raise ConfigError(
-            f"sample: {name} {value!r}: expected a finite number of {least}, or a function of the batch's number"
-        )
-    return number
+    return checked_number(name, value(batch) if callable(value) else value)

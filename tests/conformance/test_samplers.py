@@ -20,7 +20,7 @@ from rlds2reverb.client import Client
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.learner import batch_queue
-from rlds2reverb.learner.slices import SliceSpec
+from rlds2reverb.learner.options import SliceSpec
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.prioritized import Prioritized, by_return, return_of

@@ -267,24 +267,14 @@ class Kind(NamedTuple):
         return self.dtype == object
 
     @property
-    def stored_dtype(self) -> np.dtype[Any]:
-        """Of what lies in memory."""
-        return np.dtype(np.int64) if self.is_text else self.dtype
-
-    @property
-    def stored_shape(self) -> tuple[int, ...]:
-        """Of a row that lies in memory."""
-        return (*self.shape, _SPAN) if self.is_text else self.shape
-
-    @property
     def row_bytes(self) -> int:
         """Of a row that lies in memory."""
-        return math.prod(self.stored_shape) * self.stored_dtype.itemsize
+        return math.prod(self.shape) * (_SPAN * np.dtype(np.int64).itemsize if self.is_text else self.dtype.itemsize)
 
     def view(self, memory: Array) -> Array:
-        """[rows, *stored_shape]: [bytes] uint8 as rows, from its beginning on. `row_bytes` is not 0."""
-        whole = len(memory) // self.row_bytes * self.row_bytes
-        rows: Array = memory[:whole].view(self.stored_dtype).reshape(-1, *self.stored_shape)
+        """[bytes] uint8 as rows, from its beginning on: [rows, *shape], or [rows, *shape, 2] of text. `row_bytes` is not 0."""
+        dtype, shape = (np.dtype(np.int64), (*self.shape, _SPAN)) if self.is_text else (self.dtype, self.shape)
+        rows: Array = memory[: len(memory) // self.row_bytes * self.row_bytes].view(dtype).reshape(-1, *shape)
         return rows
 
 

@@ -124,11 +124,18 @@ class Templates:
         data = np.frombuffer(b"".join(trajectories) + PADDING, np.uint8)
         sizes = np.fromiter(map(len, trajectories), np.int64, len(trajectories))
         found, left = self._match(data, sizes, np.arange(len(sizes)), self._templates)
-        for _ in range(_MOST_NEW):
-            if not len(left) or (new := self._learn(trajectories, sizes[left], left)) is None:
+        for _ in range(_MOST_NEW if len(left) else 0):
+            # The pattern of one of those that are left, of the size that most of them have.
+            _, firsts, counts = np.unique(sizes[left], return_index=True, return_counts=True)
+            most = int(np.argmax(counts))
+            if counts[most] * _FEW < len(trajectories):
+                break
+            if (new := _Template.of(trajectories[left[firsts[most]]])) is None:
                 break
             more, left = self._match(data, sizes, left, [new])
             found += more
+            if not len(left):
+                break
         if len(left):
             found.append((left, read_trajectories([trajectories[number] for number in left.tolist()])))
         whole = joined([pointers for _, pointers in found])
@@ -152,14 +159,6 @@ class Templates:
 
     def _use(self, template: _Template) -> None:
         self._templates = [template, *(one for one in self._templates if one is not template)][:_MOST_TEMPLATES]
-
-    def _learn(self, trajectories: Sequence[bytes], sizes: Array, left: Array) -> _Template | None:
-        """The pattern of one of those that are left, of the size that most of them have."""
-        _, firsts, counts = np.unique(sizes, return_index=True, return_counts=True)
-        most = int(np.argmax(counts))
-        if counts[most] * _FEW < len(trajectories):
-            return None
-        return _Template.of(trajectories[left[firsts[most]]])
 
 
 _COLUMN, _SLICE, _KEY, _OFFSET, _LENGTH, _INDEX, _SQUEEZE, _OTHER = range(8)

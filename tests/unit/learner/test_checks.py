@@ -10,7 +10,7 @@ import pytest
 import rlds2reverb
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.checks import check_count
+from rlds2reverb.learner.options import check_count
 from rlds2reverb.testing import MemoryServer, MemoryTransport
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.slices import CutBatch, CutRows, Cutting, SliceSpec
+from rlds2reverb.learner.options import SliceSpec
+from rlds2reverb.learner.slices import CutBatch, CutRows, Cutting
 from rlds2reverb.testing import MemoryServer
 from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
 from tests.unit.learner.stored import STEPS, connected, episodes_of, server_of

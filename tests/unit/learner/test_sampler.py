@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError, Stalled, TransportError
 from rlds2reverb.learner import batch_queue
-from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions
-from rlds2reverb.learner.slices import SliceSpec
+from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions, SliceSpec
 from rlds2reverb.testing import MemoryServer, MemoryTransport, SamplePlan
 from rlds2reverb.transport.stream import Reason
 from tests.processes import wait_until

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rlds2reverb import mix
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.slices import CutBatch, Cutting, SliceSpec, Slicing
+from rlds2reverb.learner.options import SampleOptions, SliceSpec
+from rlds2reverb.learner.slices import CutBatch, Cutting, Slicing
 from rlds2reverb.specs import ArraySpec, map_leaves
 from rlds2reverb.testing import table_info
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo

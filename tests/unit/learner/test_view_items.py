@@ -16,7 +16,7 @@ from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.slices import ViewSpec
+from rlds2reverb.learner.options import ViewSpec
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError, WireError
-from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.weights import FORMULAS, Weights, alpha_of
+from rlds2reverb.learner.options import FORMULAS, SampleOptions
+from rlds2reverb.learner.weights import Weights, alpha_of
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.wire.sample.batches import SampleInfo
 

@@ -24,7 +24,7 @@ import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.adapters.tf_agents import SampledReplayBuffer, as_trajectory_dataset, replay_buffer
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.slices import SliceSpec
+from rlds2reverb.learner.options import SliceSpec
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.views.registry import view_from

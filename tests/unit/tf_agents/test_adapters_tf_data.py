@@ -16,7 +16,7 @@ import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.adapters.tf_data import as_dataset, without_lists
 from rlds2reverb.errors import ConfigError, ServerUnreachable
-from rlds2reverb.learner.slices import SliceSpec
+from rlds2reverb.learner.options import SliceSpec
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec, flatten, named_tuple_type
 from rlds2reverb.views.registry import view_from
