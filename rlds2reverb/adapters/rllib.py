@@ -109,7 +109,9 @@ def episodes(batch: Batch) -> list[SingleAgentEpisode]:
       ConfigError: the items are no trajectories.
     """
     if getattr(batch.data, "_fields", ()) != FIELDS:
-        raise ConfigError(f"RLlib's episodes need items of trajectories ({', '.join(FIELDS)}); got {told(batch.data)}")
+        raise ConfigError(
+            f"RLlib's episodes need items of trajectories ({', '.join(FIELDS)}); got {_described(batch.data)}"
+        )
     masks = [None] * batch.size if batch.info.mask is None else list(batch.info.mask)
     return [one for number, mask in enumerate(masks) for one in _episodes_of(item_of(batch.data, number), mask)]
 
@@ -222,11 +224,11 @@ def rows_of(batch: Batch) -> Rows:
         return _of_n_steps(data, batch.size)
     raise ConfigError(
         "RLlib needs items of the views requirements, fragments, transition, n_step, or of one that makes trajectories; "
-        f"got {told(data)}"
+        f"got {_described(data)}"
     )
 
 
-def told(data: Nest) -> str:
+def _described(data: Nest) -> str:
     """What stands there instead, for an error."""
     return f"the columns {', '.join(flatten(data))}" if isinstance(data, (dict, tuple)) else "a list without names"
 

@@ -113,7 +113,7 @@ def tensors(batch: Batch, device: Any = None) -> TensorBatch:
 
     Args:
       batch: of a sampler.
-      device: where they go; None for where they are. To CUDA devices they go by way of pinned memory, and nobody waits for them.
+      device: where they go; None for where they are. To CUDA devices they are copied through pinned memory, asynchronously.
         `info.key` stays on the host.
 
     Returns:

@@ -38,10 +38,10 @@ from rlds2reverb.wire.sample.stream import encode_sample_request
 T = TypeVar("T")
 
 LOG = logging.getLogger("rlds2reverb.learner")
-"""Where a sampler tells what nobody asked it for: waits, broken streams, losses."""
+"""The log of samplers: waits, broken streams, losses."""
 
 LOOK_SECONDS = 2.5
-"""How long nothing comes before the table is looked at; longer than learners wait until they are told why."""
+"""How long nothing comes before the table is looked at; longer than learners wait for the first reason."""
 
 _LOG_AGAIN_SECONDS = 60.0
 """After which the same wait is logged once more."""
@@ -179,7 +179,7 @@ class BatchQueue:
 
     @property
     def lost_at_most(self) -> int:
-        """Samples that the server may have taken and nobody gets: of streams that broke, and unread when it was closed."""
+        """Samples that the server may have taken and that were not read: of streams that broke, and unread when it was closed."""
         uncut = 0 if self._cutting is None or not self._is_left else self._cutting.held
         with self._changed:
             return self._window.lost_at_most + uncut
@@ -351,7 +351,7 @@ class InFlight:
       left: samples still to be asked for; None for no end.
       is_stopped: nothing more is asked for.
       received: samples that came.
-      lost_at_most: samples that the server may have taken, and that nobody gets.
+      lost_at_most: samples that the server may have taken, and that are not read.
       restarts: how often another server process answered.
     """
 
@@ -457,7 +457,7 @@ class SampleStream:
         return self._transport.sample_stream(messages)
 
     def next_messages(self) -> tuple[bytes, ...]:
-        """The next request, as far as there is room for what it brings."""
+        """The next request, for as many samples as there is room for."""
         wanted = self._window.grant(self._room) if self._has_room else 0
         if not wanted:
             return ()
@@ -525,21 +525,20 @@ class SampleStream:
         wait = sample_wait(info.tables[self._table.name])
         return [wait] if wait.blocks else []
 
-    def restarted(self, told: str, info: ServerInfo) -> None:
+    def restarted(self, what: str, info: ServerInfo) -> None:
         """Continues with the new process, when its table holds the same kind of items."""
         name = self._table.name
         if name not in info.tables:
-            raise ServerRestarted(f'{told}; it has no table "{name}"; sample anew once it has one')
+            raise ServerRestarted(f'{what}; it has no table "{name}"; sample anew once it has one')
         before, now = self._table.signature, info.tables[name].signature
         is_other = before != now or view_in(before) != view_in(now)
         if before is not None and now is not None and is_other and (changes := differences(before, now)):
             raise ServerRestarted(
-                f'{told}; its table "{name}" has another signature: {"; ".join(changes)}; sample anew to take it as it is'
+                f'{what}; its table "{name}" has another signature: {"; ".join(changes)}; sample anew to take it as it is'
             )
         self._window.answers(info.state_id)
 
     def resumed(self, why: str) -> None:
-        """Tells the log."""
         LOG.warning(
             'table "%s": its stream of samples broke, and another one took its place: %s', self._table.name, why
         )
@@ -551,7 +550,7 @@ class SampleStream:
 
 
 class Watch:
-    """Waits for what streams bring. Several threads may wait; the reason is told by one of them.
+    """Waits for what streams bring. Several threads may wait; one of them calls `on_wait`.
 
     The server is asked in another thread: what comes meanwhile ends the wait at once, however slow the server answers.
 
@@ -559,7 +558,7 @@ class Watch:
       transport: asked why, when nothing comes.
       streams: which may be silent.
       changed: the lock and condition of all that is waited for.
-      on_wait: told the reason after `notice_seconds` and as often again, and an empty one when the wait is over.
+      on_wait: called with the reason after `notice_seconds` and as often again, and with an empty one when the wait is over.
       notice_seconds: see there.
     """
 
@@ -573,9 +572,9 @@ class Watch:
     ) -> None:
         self._transport, self._streams, self._changed = transport, streams, changed
         self._on_wait, self._notice_seconds = on_wait, notice_seconds
-        self._telling = threading.Lock()
+        self._noticing = threading.Lock()
         self._call: BackgroundCall[Reason] | None = None
-        self._told_at: float | None = None
+        self._noticed_at: float | None = None
 
     def until(self, done: Callable[[], bool], seconds: float | None) -> bool:
         """Waits until the claim holds, which is asked with the lock held; False when the time was over first.
@@ -586,15 +585,15 @@ class Watch:
         """
         began = time.monotonic()
         end = math.inf if seconds is None else began + seconds
-        while not self.is_done_until(done, min(end, max(began, self._told_at or began) + self._notice_seconds)):
+        while not self.is_done_until(done, min(end, max(began, self._noticed_at or began) + self._notice_seconds)):
             if time.monotonic() >= end:
                 return False
-            self._tell(done, end)
-        self._tell_the_end()
+            self._notice(done, end)
+        self._end_notice()
         return True
 
     def is_done_until(self, done: Callable[[], bool], end: float) -> bool:
-        """Waits until the claim holds or the clock, `time.monotonic`, is at `end`, and tells nobody; whether it holds."""
+        """Waits until the claim holds or the clock, `time.monotonic`, is at `end`, without a notice; whether it holds."""
         with self._changed:
             while not (is_done := done()) and (left := end - time.monotonic()) > 0:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
@@ -618,9 +617,9 @@ class Watch:
             self._call = BackgroundCall(self._changed, lambda: why_silent(self._transport, self._streams))
         return self._call
 
-    def _tell(self, done: Callable[[], bool], end: float) -> None:
-        """Tells the reason, unless the wait is over before the server has explained it."""
-        if not self._telling.acquire(blocking=False):  # another thread is at it
+    def _notice(self, done: Callable[[], bool], end: float) -> None:
+        """Calls `on_wait` with the reason, unless the wait is over before the server has explained it."""
+        if not self._noticing.acquire(blocking=False):  # another thread is at it
             self.is_done_until(done, min(end, time.monotonic() + self._notice_seconds))
             return
         try:
@@ -628,19 +627,19 @@ class Watch:
                 call = self._ask()
             if self.is_done_until(lambda: done() or call.is_over, end) and call.is_over:
                 reason = call.result()
-                self._told_at = time.monotonic()
+                self._noticed_at = time.monotonic()
                 self._on_wait(reason)
         finally:
-            self._telling.release()
+            self._noticing.release()
 
-    def _tell_the_end(self) -> None:
-        if self._told_at is not None and self._telling.acquire(blocking=False):
+    def _end_notice(self) -> None:
+        if self._noticed_at is not None and self._noticing.acquire(blocking=False):
             try:
-                told, self._told_at = self._told_at, None
-                if told is not None:
+                noticed_at, self._noticed_at = self._noticed_at, None
+                if noticed_at is not None:
                     self._on_wait(Reason())
             finally:
-                self._telling.release()
+                self._noticing.release()
 
 
 class BackgroundCall(Generic[T]):
@@ -702,18 +701,18 @@ class WaitLog:
 
     def __init__(self, table: str, write: Callable[[str], object] = LOG.warning) -> None:
         self._table, self._write = table, write
-        self._told: tuple[str, ...] | None = None
-        self._told_at = 0.0
+        self._logged: tuple[str, ...] | None = None
+        self._noticed_at = 0.0
 
     def __call__(self, reason: Reason) -> None:
         """Logs a reason, when it is new."""
         now, kind = time.monotonic(), (*reason.held_by, reason.text.split(":")[0])  # the rest of it counts
         if not reason.text:
             self._write(f'table "{self._table}": samples come again')
-            self._told = None
-        elif kind != self._told or now - self._told_at > _LOG_AGAIN_SECONDS:
+            self._logged = None
+        elif kind != self._logged or now - self._noticed_at > _LOG_AGAIN_SECONDS:
             self._write(f'table "{self._table}": waiting for samples: {reason.text}')
-            self._told, self._told_at = kind, now
+            self._logged, self._noticed_at = kind, now
 
 
 def _look_at(transport: Transport, table: TableInfo) -> TableInfo | None:

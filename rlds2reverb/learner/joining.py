@@ -1,4 +1,9 @@
-"""Samples of several parts -> one batch: each part hands out a few at a time, and knows where it stands."""
+"""Samples of several parts -> one batch.
+
+Piece         some samples of a part's batch
+Feed          one part: hands out its samples few at a time, starts again at its end, keeps its position
+Interleave    the parts of a mix: batches whose samples come from given parts
+"""
 
 from __future__ import annotations
 
@@ -165,7 +170,7 @@ def is_signature(structure: Nest | None) -> bool:
     return structure is not None and all(isinstance(leaf, ArraySpec) for leaf in flatten(structure).values())
 
 
-_GOES_ON = (
+_NOT_REPEATED = (
     "what it gives next cannot be repeated: a server draws, and keeps no account of it. Give anew=True to go on with samples of the "
     "table as it is now; which part each sample comes from, and all other parts, are restored"
 )
@@ -196,7 +201,7 @@ class Restored(Batches, Protocol):
         """Where it stands: plain values."""
 
     def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
-        """Goes to where another one stood; what cannot, goes on with other samples where `anew` allows it.
+        """Goes to where another one stood; what cannot, continues with other samples where `anew` allows it.
 
         Raises:
           ConfigError: the state is of something else, or cannot be restored.
@@ -253,8 +258,8 @@ class Feed:
 
     def __init__(self, number: int, batches: Batches, name: str) -> None:
         self.number, self.batches, self.name = number, batches, name
-        self._told: Nest | None = getattr(batches, "structure", None)
-        self.spec: Nest | None = self._told if is_signature(self._told) else None
+        self._known_structure: Nest | None = getattr(batches, "structure", None)
+        self.spec: Nest | None = self._known_structure if is_signature(self._known_structure) else None
         self.structure: Nest | None = None
         self._batch: Batch | None = None
         self._offset = 0
@@ -281,7 +286,7 @@ class Feed:
         return {"name": self.name, "at": self.batches.state() if isinstance(self.batches, Restored) else None}
 
     def check(self, state: object, anew: bool) -> None:
-        """Refuses a state that is none of such a part, before anything is restored.
+        """Refuses the state of another kind of part, before anything is restored.
 
         Raises:
           ConfigError: it is not, or the part cannot be restored, and `anew` is false.
@@ -293,10 +298,10 @@ class Feed:
         if (state["at"] is not None) != isinstance(self.batches, Restored):
             raise ConfigError(f"restore: part {self.number} ({self.name}): the state is of another kind of part")
         if not isinstance(self.batches, Restored) and not anew:
-            raise ConfigError(f"restore: part {self.number} ({self.name}): {_GOES_ON}")
+            raise ConfigError(f"restore: part {self.number} ({self.name}): {_NOT_REPEATED}")
 
     def restore(self, state: Mapping[str, Any], anew: bool) -> None:
-        """Goes to where another one stood, which `check` has seen; a part that cannot be restored goes on. Raises as its `restore` does."""
+        """Goes to where another one stood, which `check` has seen; a part that cannot be restored continues. Raises as its `restore` does."""
         if not isinstance(self.batches, Restored):
             return
         try:
@@ -333,7 +338,7 @@ class Feed:
         """Sees what its samples are, at the first batch."""
         if self.structure is not None:
             return
-        self.structure = paths_of(batch.data, self._told)
+        self.structure = paths_of(batch.data, self._known_structure)
         if self.spec is None:
             self.spec = item_spec(batch.data, self.structure)
 
@@ -401,7 +406,7 @@ class Interleave:
         self._draft = _Draft(parts)
 
     def finish(self) -> Batch | None:
-        """The batch that was begun. An error on the way loses nothing: the next call goes on with what came before it.
+        """The batch that was begun. An error on the way loses nothing: the next call continues with what came before it.
 
         Returns:
           B samples; the first of them before the one that its part cannot give; None where that is the first.

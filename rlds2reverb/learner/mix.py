@@ -192,7 +192,7 @@ class Mix(BatchIterator):
 
         Args:
           state: of `state()`.
-          anew: restore all the same where there are tables, and go on with what they give now.
+          anew: restore all the same where there are tables, and continue with what they give now.
 
         Raises:
           ConfigError: a state of something else, of another version, or of other data; or there are tables, and `anew` is false.

@@ -42,7 +42,7 @@ _ELSEWHERE = {
 }
 
 UNKNOWN_YIELD = 8
-"""Samples that are asked for at a time where nobody knows how many items one gives."""
+"""Samples that are requested at a time where the number of items of one is not known."""
 
 _Given = ParamSpec("_Given")
 _Options = TypeVar("_Options")
@@ -51,7 +51,7 @@ LIST, PAD = "list", "pad"
 RAGGED = (LIST, PAD)
 
 GIVE_UP_SECONDS = Deadlines.stall
-"""How long a learner waits for a batch, where nobody says: as long as a push waits for a confirmation."""
+"""How long a learner waits for a batch by default: as long as a push waits for a confirmation."""
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,10 @@ class SampleOptions:
       streams: connections' streams that sample at the same time. With one, items come in the order of the table's sampler;
         "fifo" needs that.
       prefetch: batches per stream that are asked for, on their way, or ready, before they are read. So many samples the
-        server counts as taken although nobody has seen them: `streams * prefetch * batch_size` at most. Rate limiters count
+        server counts as taken although they were not read: `streams * prefetch * batch_size` at most. Rate limiters count
         them, so do `times_sampled` and max_times_sampled, and priorities that change meanwhile come too late for them. By
         default 8 for small items of uniform samplers, else 4, and 1 for tables with a max_times_sampled: what such a table
-        gave and nobody read is gone. See `default_prefetch`.
+        gave and was not read is gone. See `default_prefetch`.
       samples: how many in all; None for no end.
       epochs: sample every item that the table holds now so often, and end; needs a table that removes items after as many
         samples, see `owed`.
@@ -162,9 +162,9 @@ class SampleOptions:
       timeout_seconds: give up with an error when a batch does not come within so long; None to wait for ever. The default is long
         enough for connections that died without a sign: they are given up for others after 10 seconds, or a minute where
         samples leave the table, and after twice as long the next time. The error says what the table waits for; asking the server for that takes
-        a call's deadline more at most. Iterating may go on after it.
+        a call's deadline more at most. Iterating may continue after it.
       end_after_seconds: end, without an error, when a batch does not come within so long, in place of `timeout_seconds`; None for
-        never. The samples that came are the last, short batch. Iterating again goes on with what comes later.
+        never. The samples that came are the last, short batch. Iterating again continues with what comes later.
       reconnect_seconds: how long a server may be away, when the stream of samples breaks, before that is an error; a question
         that is under way then is not cut short.
       ragged: what becomes of columns whose items differ in shape: "list" of arrays, or "pad": zeros after the end, and
@@ -181,8 +181,8 @@ class SampleOptions:
         for none.
       beta: their exponent, a number or a function of the batch's number (0, 1, ...), which is called when that batch is read.
       min_priority: of "table_min": the smallest priority of the table, a number or a function as for `beta`.
-      on_wait: told why no batch comes, after two seconds and as often again, and an empty reason once one does; from the
-        thread that waits. By default the log `rlds2reverb.learner` is told.
+      on_wait: called with the reason why no batch comes, after two seconds and as often again, and with an empty reason once one
+        does; from the thread that waits. By default the log `rlds2reverb.learner` has it.
 
     Raises:
       ConfigError: a number out of its range, or a word that is none of those above.
@@ -260,7 +260,7 @@ class SampleOptions:
 
     @property
     def request_size(self) -> int:
-        """Samples that make a batch, or that are asked for at a time where each gives nobody knows how many items."""
+        """Samples that make a batch; `UNKNOWN_YIELD` at most where the number of items of each is not known."""
         spec = self.cut
         if spec is None:
             return self.batch_size
@@ -390,7 +390,7 @@ def checked_number(name: str, value: object) -> float:
     """A weight's exponent or smallest priority as a number.
 
     Raises:
-      ConfigError: it is none, or out of its range.
+      ConfigError: it is not a number, or out of its range.
     """
     found = np.asarray(value)
     fits = found.ndim == 0 and found.dtype.kind in "iuf"
@@ -437,7 +437,7 @@ def check_count(name: str, count: object) -> None:
 
 
 def check_word(name: str, word: object, known: Sequence[str]) -> None:
-    """Refuses what is none of the known words.
+    """Refuses a word that is not known.
 
     Raises:
       ConfigError: says which there are.

@@ -52,7 +52,7 @@ class Packing:
         Raises:
           ConfigError: the items do not have the columns of the structure, or cannot be filled up to one shape.
           DecodeError: an encoded image cannot be decoded.
-          WireError: a sample's probability is none, where there are weights.
+          WireError: a sample's probability is not one, where there are weights.
         """
         columns: Sequence[Column] = flat.columns
         if self._leaves is not None and len(columns) != len(self._leaves):

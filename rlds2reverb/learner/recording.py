@@ -68,14 +68,14 @@ _AS_WRITERS_DO = {"duplicates": KEEP}
 
 @dataclass(frozen=True)
 class WriteOptions(PushOptions):
-    """Everything about a writer but the server: what a push is told, and a few more. Each field is a keyword of `Client.writer`.
+    """Everything about a writer but the server: the options of a push, and a few more. Each field is a keyword of `Client.writer`.
 
     Attributes:
       allow_eviction: other than in a push, items may evict others: a replay table is full most of the time. With False the writer
         stops with a CapacityError before it would evict one.
       name: names the writer's episodes, "NAME/0", "NAME/1", ...; the same steps under the same names add nothing. None for a
         name that no other writer has.
-      max_steps: most transitions of an episode. A longer one is cut there, as one that was truncated, and goes on as another
+      max_steps: most transitions of an episode. A longer one is cut there, as one that was truncated, and continues as another
         episode, which begins with the observation that ended the one before; no transition is lost. None for no such cut.
       most_episode_bytes: most bytes that one unfinished episode may take; a step beyond it is refused. A value of text counts 8.
       most_waiting_bytes: most bytes of finished episodes that wait to be sent; more lets the loop wait. A single episode may be larger.
@@ -187,9 +187,9 @@ class OpenEpisode:
         Raises:
           ConfigError: the step's structure, a dtype or a shape is not that of the first step, which names the column; the episode is
             too long, or another thread's. The episode is as before.
-          SpecMismatch, ViewError, SourceError: such steps do not fit the tables; told of the first one.
+          SpecMismatch, ViewError, SourceError: such steps do not fit the tables; raised by the first one.
           InvalidEpisode: the part that max_steps cut off is bad; the step is taken, as the first of the next part.
-          Rlds2ReverbError: sending has failed meanwhile; told once.
+          Rlds2ReverbError: sending has failed meanwhile; raised once.
         """
         if step is None:
             step = fields
@@ -231,7 +231,7 @@ class OpenEpisode:
         Raises:
           ConfigError: no step, an unclear end, a name that was there before, a step that differs; the episode is as before.
           InvalidEpisode, ViewError: it is bad, or the view cannot cut it; the next one may begin, nothing of this one is stored.
-          Rlds2ReverbError: sending has failed meanwhile; told once.
+          Rlds2ReverbError: sending has failed meanwhile; raised once.
         """
         self._writer.check()
         columns = self._open_columns()

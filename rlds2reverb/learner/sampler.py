@@ -56,8 +56,8 @@ class Sampler(BatchIterator):
     Several threads may iterate, and any may stop or close it: each batch goes to one of them, and all end. A sampler that is dropped
     without a `close` ends its streams by itself: their threads know the queue, and not the sampler.
 
-    A stream that breaks is opened anew, and a restarted server is taken up again: what was on its way is asked for once more.
-    The log `rlds2reverb.learner` is told of both. One of many servers that fails ends it with an error that names the server; where
+    A stream that breaks is opened anew, and a restarted server is used again: what was on its way is requested once more.
+    The log `rlds2reverb.learner` has both. One of many servers that fails ends it with an error that names the server; where
     some may be missing, samples come from the others, and it takes part again once it answers.
 
     It belongs to the process that made it: in one that was forked from it everything but `close` raises a TransportError.
@@ -156,7 +156,7 @@ class Sampler(BatchIterator):
 
     @property
     def lost_at_most(self) -> int:
-        """Samples that servers may have taken and nobody gets: of streams that broke, and unread when it was closed."""
+        """Samples that servers may have taken and that were not read: of streams that broke, and unread when it was closed."""
         self._check_process()
         return self._queue.lost_at_most
 
@@ -169,7 +169,7 @@ class Sampler(BatchIterator):
 
 
 def _end_dropped(queue: _Queue, process: int) -> None:
-    """Ends the streams of a sampler that nobody holds any more, or at the end of the interpreter.
+    """Ends the streams of a sampler that was dropped, or at the end of the interpreter.
 
     The garbage collector may run anywhere, with any lock held: so a thread does it. At its end, the interpreter starts none.
     """

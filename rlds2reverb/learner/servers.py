@@ -43,7 +43,7 @@ class ServerPool:
 
     Args:
       transports: the ways to them; their order gives them their numbers.
-      allow_missing: go on without those that cannot be reached, as long as one can.
+      allow_missing: continue without those that cannot be reached, as long as one can.
       ask_seconds: see `ASK_SECONDS`.
       missing: number -> why, of servers that were found missing just now.
 
@@ -168,7 +168,7 @@ class ServerPool:
     # Calls about a table.
 
     def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Gives items other priorities, each on the server that it was sampled from last; keys that nobody remembers go to all.
+        """Gives items other priorities, each on the server that it was sampled from last; keys of unknown servers go to all.
 
         Args:
           table: its name.
@@ -302,7 +302,7 @@ class ServerPool:
 
     def _back(self, until: float) -> dict[int, ServerInfo]:
         """What missing servers tell by then; later answers are looked at the next time."""
-        while not self._is_all_told and (left := until - time.monotonic()) > 0:
+        while not self._have_all_answered and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _LOOK_SECONDS))
         with self._lock:
             over = {number: pending for number, pending in self._asked.items() if pending.is_over}
@@ -315,7 +315,7 @@ class ServerPool:
         return infos
 
     @property
-    def _is_all_told(self) -> bool:
+    def _have_all_answered(self) -> bool:
         with self._lock:
             return all(pending.is_over for pending in self._asked.values())
 
@@ -334,10 +334,10 @@ class TableSizes:
     Args:
       servers: of the table.
       table: its name.
-      infos: what was told of the servers just now; of those that can be reached.
+      infos: by number, what the servers answered just now; of those that can be reached.
 
     Attributes:
-      infos: what was told last.
+      infos: the last answers.
     """
 
     def __init__(self, servers: ServerPool, table: str, infos: Mapping[int, ServerInfo]) -> None:
@@ -350,7 +350,7 @@ class TableSizes:
         self._is_closed = False
 
     def now(self) -> Array:
-        """[n] float64 items of each server, as far as that is known; 0 for one that is away, or has no such table."""
+        """[n] float64 items of each server, as of the last answer; 0 for one that is away, or has no such table."""
         with self._lock:
             self._look()
             if time.monotonic() - self._asked_at >= self._servers.ask_seconds and not self._is_closed:
@@ -369,7 +369,7 @@ class TableSizes:
         return self._size(number)
 
     def put(self, infos: Mapping[int, ServerInfo]) -> None:
-        """Takes in what was told in another way."""
+        """Takes in answers to other calls."""
         self.infos.update(infos)
         self._away -= set(infos)
 

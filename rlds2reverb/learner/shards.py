@@ -36,7 +36,7 @@ from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import SampleInfo
 
 _STALL_SECONDS = 3.0
-"""After which a server without a sample is looked at; longer than it takes until a wait is told."""
+"""After which a server without a sample is looked at; longer than it takes until a wait is noticed."""
 
 _LOOK_SECONDS = 0.25
 """How often the servers are asked while all are empty."""
@@ -49,7 +49,7 @@ class ShardedQueue:
 
     Args:
       servers: of the table.
-      infos: what each told just now.
+      infos: by number, what each answered just now.
       table: the table as all servers together tell of it.
       options: how; each server is asked for its part of a batch.
 
@@ -80,7 +80,7 @@ class ShardedQueue:
         self._draft: Draft | None = None
         self._given = 0
         self._on_wait: Callable[[Reason], object] = options.on_wait or WaitLog(table.name)
-        self._told_at: float | None = None
+        self._noticed_at: float | None = None
         self._stopped, self._ended = threading.Event(), threading.Event()
 
     def next_batch(self) -> Batch | None:
@@ -144,7 +144,7 @@ class ShardedQueue:
 
     @property
     def lost_at_most(self) -> int:
-        """Samples that servers may have taken and nobody gets: of streams that broke, and unread when it was closed."""
+        """Samples that servers may have taken and that were not read: of streams that broke, and unread when it was closed."""
         lost = sum(shard.lost_at_most for shard in self._shards)
         if not self._ended.is_set():
             return lost
@@ -185,10 +185,10 @@ class ShardedQueue:
                 if self._is_over(began, "all servers"):
                     return
                 if time.monotonic() - began >= Deadlines.notice:
-                    self._tell(Reason("the table is empty on all servers"))
+                    self._notice(Reason("the table is empty on all servers"))
                 self._look()
                 continue
-            self._tell(Reason())
+            self._notice(Reason())
             self._last_sizes = sizes
             draw = self._drawn(len(left), sizes)
             for number in np.unique(draw.servers).tolist():
@@ -197,7 +197,7 @@ class ShardedQueue:
                     return
 
     def _drawn(self, count: int, sizes: Array) -> Draw:
-        """Which servers give the next so many; they are told what is wanted of them all."""
+        """Draws the servers of the next so many samples, and allows each what is wanted of it."""
         draw = self._draws.next(count, sizes)
         if self._options.samples is not None:
             self._draws.ahead(self._counts(1 + self._ahead)[1:], sizes)
@@ -206,7 +206,7 @@ class ShardedQueue:
         return draw
 
     def _take(self, draft: Draft, places: Array, number: int, share: float, began: float) -> bool:
-        """Takes samples of one server, as long as it has some; whether to go on."""
+        """Takes samples of one server, as long as it has some; whether to continue."""
         while len(places) and not self._stopped.is_set():
             places = self._taken(draft, places, number, share)
             if not len(places):
@@ -258,14 +258,14 @@ class ShardedQueue:
             )
         return options.end_after_seconds is not None and waited >= options.end_after_seconds
 
-    def _tell(self, reason: Reason) -> None:
-        """Tells a wait for tables that are all empty, each time that it has lasted so long again, and its end; the servers' queues tell of others."""
-        now, told_at = time.monotonic(), self._told_at
-        if reason.text and (told_at is None or now - told_at >= Deadlines.notice):
-            self._told_at = now
+    def _notice(self, reason: Reason) -> None:
+        """Calls `on_wait` for a wait for tables that are all empty; the servers' queues do so for other waits."""
+        now, noticed_at = time.monotonic(), self._noticed_at
+        if reason.text and (noticed_at is None or now - noticed_at >= Deadlines.notice):
+            self._noticed_at = now
             self._on_wait(reason)
-        elif not reason.text and told_at is not None:
-            self._told_at = None
+        elif not reason.text and noticed_at is not None:
+            self._noticed_at = None
             self._on_wait(reason)
 
     def _look(self) -> None:
@@ -401,7 +401,7 @@ class Shard:
 
     @property
     def lost_at_most(self) -> int:
-        """Samples that the server may have taken and nobody gets."""
+        """Samples that the server may have taken and that were not read."""
         return self._total("lost_at_most")
 
     @property
@@ -415,7 +415,7 @@ class Shard:
         return self._total("restarts")
 
     def _open(self) -> BatchQueue | None:
-        """The queue, made if there is none; None where there is to be none."""
+        """The queue, opened if there is none; None after a stop, and of a server that is away."""
         with self._lock:
             if self._queue is None and not self._is_stopped and not self._sizes.is_away(self.number):
                 transport, info = self._servers.transports[self.number], self._sizes.infos[self.number]
@@ -438,7 +438,7 @@ class Shard:
         try:
             self._rests.extend(queue.drain(0.0))
         except TransportError:
-            pass  # it was told: it is why the server is lost
+            pass  # it is why the server is lost
         finally:
             queue.close()
             with self._lock:
@@ -571,10 +571,10 @@ class Draws:
 def _of_one_server(options: SampleOptions, servers: int) -> SampleOptions:
     """How one server is sampled: its part of a batch at a time, and never waited for without end. What is of the whole batch is done to the whole.
 
-    `samples` stays where samples of all servers are counted; of episodes that are cut, nobody knows how many items each gives.
+    `samples` stays where samples of all servers are counted; of episodes that are cut, the number of items of each is not known.
 
     Raises:
-      ConfigError: an option is for one server only; says how to go on.
+      ConfigError: an option is for one server only.
     """
     if options.epochs is not None:
         raise ConfigError(

@@ -63,8 +63,8 @@ class Slicing:
         self._structure = structure
         self._names, self._is_cut = _columns(structure)
         self._extra: tuple[int, ...] | None = None
-        self._is_told = alpha_of(table.sampler) is not None
-        if spec.by == STEP and not self._is_told and table.sampler not in _ALIKE:
+        self._has_alpha = alpha_of(table.sampler) is not None
+        if spec.by == STEP and not self._has_alpha and table.sampler not in _ALIKE:
             raise ConfigError(
                 f'table "{table.name}": slices: by="step" makes all starts equally likely; its sampler {table.sampler} prefers some'
                 f" items for good. Expected one of {', '.join(_ALIKE)}, prioritized"
@@ -114,7 +114,7 @@ class Slicing:
     def _counts(self, flat: FlatBatch, starts: Array) -> Array:
         """[B] slices of each sample by "step"."""
         info, spec = flat.info, self._spec
-        share: Array = np.multiply(info.table_size, info.probability) if self._is_told else np.ones(len(flat))
+        share: Array = np.multiply(info.table_size, info.probability) if self._has_alpha else np.ones(len(flat))
         with np.errstate(divide="ignore", invalid="ignore"):
             wanted = starts / (share * float(spec.length if spec.every is None else spec.every))  # [B]
         if not (wanted <= _MOST_PER_SAMPLE).all():  # NaN, too
@@ -499,7 +499,7 @@ class Cutting:
             return self._batch() if self._ends_now else None
 
     def drain(self) -> None:
-        """From now on short batches are handed out, too, and an end that was due is none: more comes."""
+        """From now on short batches are handed out, too, and an end that was due is skipped: more comes."""
         with self._lock:
             self._ends_now = self._drop_last = False
 
@@ -523,7 +523,7 @@ class Cutting:
             )
 
     def _batch(self) -> CutBatch:
-        """What is held, as far as it fills a batch."""
+        """A batch of what is held."""
         parts: list[CutRows] = []
         infos: list[SampleInfo] = []
         wanted = min(self._batch_size, self._count)

@@ -60,7 +60,7 @@ class Weights:
 
         Raises:
           ConfigError: what beta or min_priority came to is out of its range; or a weight is too large for float32.
-          WireError: a probability that is none.
+          WireError: a number that is not a probability.
         """
         number = next(self._batches)
         beta = _at("beta", self._beta, number)

@@ -52,7 +52,7 @@ class EpisodeWriter:
     One writer is for one thread. Several actors have a writer each, also on the same tables.
 
     Close it: one that is dropped, or left open when the interpreter ends, still sends the episodes that have ended, and tells the log
-    `rlds2reverb.learner`. The interpreter's end waits five seconds for that; the log is told what was not confirmed by then.
+    `rlds2reverb.learner`. The interpreter's end waits five seconds for that; the log has what was not confirmed by then.
 
     For as long as it lives a writer keeps the names that episodes were given (`id=`), to refuse one that comes again, and a number for each
     key of `episode`, to name the next one. So number environments, not episodes, and leave out `id` where a loop goes on for ever.
@@ -331,7 +331,7 @@ class SendingThread:
         self._asked = self._drained = 0  # how often a drain was asked for, and which of these is done
         self._is_closing = False
         self._failure: BaseException | None = None
-        self._is_told = False
+        self._was_raised = False
         self._is_kept = False  # whether a request in the making has items
         self._thread = threading.Thread(target=self._run, name="rlds2reverb-write", daemon=True)
         self._thread.start()
@@ -398,8 +398,8 @@ class SendingThread:
             self._is_closing = True
             self._changed.notify_all()
         self._thread.join(seconds)
-        is_told, self._is_told = self._is_told, True
-        return None if is_told else self._failure
+        was_raised, self._was_raised = self._was_raised, True
+        return None if was_raised else self._failure
 
     def _wait(self, done: Callable[[], bool]) -> None:
         """Waits with the lock held."""
@@ -409,8 +409,8 @@ class SendingThread:
     def _check(self) -> None:
         if self._failure is None and not self._is_closing:
             return
-        if self._failure is not None and not self._is_told:
-            self._is_told = True
+        if self._failure is not None and not self._was_raised:
+            self._was_raised = True
             raise self._failure
         why = "has been closed" if self._failure is None else f"stopped earlier ({reason_of(self._failure)})"
         raise ConfigError(f"writer: it {why}; nothing more is stored by it. Make another one (client.writer)")
@@ -500,7 +500,7 @@ def end_unclosed(sending: SendingThread, title: str, process: int, unfinished: C
       sending: of the writer.
       title: what messages call it.
       process: that of its threads; in others this does nothing.
-      unfinished: the episodes that have not ended, as a sentence; "" when there are none, or when nobody knows any more.
+      unfinished: the episodes that have not ended, as a sentence; "" when there are none, or when the writer is gone.
     """
     if os.getpid() != process:
         return

@@ -235,7 +235,7 @@ class Ring:
         return end - begin
 
     def _gaps(self, end: int) -> Iterator[tuple[int, int]]:
-        """[begin, end) of what is free. One byte stays free before the oldest, so that a full ring is none that is empty."""
+        """[begin, end) of what is free. One byte stays free before the oldest, so that a full ring does not look empty."""
         if not self._blocks:
             yield 0, end
             return

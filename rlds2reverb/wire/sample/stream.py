@@ -150,7 +150,7 @@ class Outline:
         """The SampledChunk messages.
 
         Raises:
-          WireError: one is none.
+          WireError: one cannot be parsed.
         """
         for begin, end in self._chunks:
             try:
@@ -167,7 +167,7 @@ def outlines(message: bytes) -> list[Outline] | None:
     """The entries of a response; None when protobuf is to read it.
 
     Raises:
-      DecodeError: an entry's info is none.
+      DecodeError: an entry's info cannot be parsed.
     """
     found: list[Outline] = []
     at, size = 0, len(message)
