@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rlds2reverb.cli import output, progress
+from rlds2reverb.cli import output, progress, without_collecting
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     json_option,
@@ -19,7 +19,6 @@ from rlds2reverb.cli.options import (
     source_argument,
     suggested,
     with_options,
-    without_collecting,
 )
 from rlds2reverb.conversion.convert import Conversion, planned
 from rlds2reverb.conversion.report import ConvertReport, lines

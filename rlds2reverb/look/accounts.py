@@ -106,13 +106,13 @@ def table_plan(table: TablePlan) -> str:
 
 
 def planned_servers(plan: PushPlan) -> dict[str, str]:
-    """What each server has in its tables; empty for a push to one server."""
+    """What each server of a plan has in its tables; {} for one server."""
     if len(plan.names) == 1:
         return {}
     return {
         address: "missing; its episodes are left out"
         if address in plan.missing
-        else ", ".join(f"{table.name} {table.size:,} of {table.max_size:,}" for table in plan.server_tables[address])
+        else ", ".join(f"{one.name} {one.size:,} of {one.max_size:,}" for one in plan.server_tables[address])
         for address in plan.names
     }
 
