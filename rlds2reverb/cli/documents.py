@@ -18,7 +18,6 @@ from rlds2reverb.conversion.report import ConvertReport
 from rlds2reverb.episode import Notice
 from rlds2reverb.inspection.statistics import Ends
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.transport.http import WrittenCheckpoint
 
 Count = Annotated[int, Meta(ge=0)]
 Spec = dict[str, str]
@@ -522,6 +521,24 @@ class Episode(Document):
     flags: dict[str, str]
     others: dict[str, str]
     left_out: dict[str, Count]
+
+
+class WrittenCheckpoint(Document):
+    """A checkpoint that the server has written.
+
+    Attributes:
+      generation: its number.
+      folder: where it is, on the server's machine.
+      items: table -> items in it.
+      bytes: size on disk.
+      seconds: how long it took.
+    """
+
+    generation: Count
+    folder: str
+    items: dict[str, Count]
+    bytes: Count
+    seconds: float
 
 
 class Demo(Document):

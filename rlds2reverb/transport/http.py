@@ -103,15 +103,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class WrittenCheckpoint(msgspec.Struct, frozen=True):
-    """A checkpoint that the server has written.
-
-    Attributes:
-      generation: its number.
-      folder: where it is, on the server's machine.
-      items: table -> items in it.
-      bytes: size on disk.
-      seconds: how long it took.
-    """
+    """The answer to a request for a checkpoint: its number, folder, items by table, bytes, and seconds that it took."""
 
     generation: Count
     folder: str

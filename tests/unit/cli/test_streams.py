@@ -13,7 +13,7 @@ import pytest
 STOPPED = """
 import click, sys
 from rlds2reverb import cli, errors
-from rlds2reverb.cli import output, progress, reports
+from rlds2reverb.cli import output, progress, push as reports
 
 def push():
     with reports.told_when_stopped(as_json=False, again=False), progress.told(quiet=False) as tell:
