@@ -27,7 +27,7 @@ from textwrap import indent
 import click
 from click.shell_completion import CompletionItem
 
-from rlds2reverb.cli.output import Answer, wants_json, whoever_listens
+from rlds2reverb.cli.output import Answer, outliving_readers, wants_json
 from rlds2reverb.errors import (
     CapacityError,
     ConfigError,
@@ -154,7 +154,7 @@ def main() -> None:
         os.environ.setdefault(
             "GRPC_VERBOSITY", "ERROR"
         )  # read when a command imports gRPC, which tells errors on its own
-    with whoever_listens():
+    with outliving_readers():
         sys.exit(_run(debug))
 
 

@@ -42,7 +42,7 @@ def push_fields(report: PushReport) -> dict[str, str]:
         "advice": _codes(report.advice),
         "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
         "ends late": report.ends_found_late
-        and f"{counted(report.ends_found_late, 'episode')} stored whose end is not its own: remark ends_found_late",
+        and f"{counted(report.ends_found_late, 'episode')} stored whose end is not its own: notice ends_found_late",
         "filled": ", ".join(report.filled),
         "resumed": report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
         "duplicates": report.episodes_duplicate
