@@ -44,7 +44,7 @@ def command(url: str, token: str | None, token_file: Path | None, timeout: float
     Inserts and samples wait while it is written.
     """
     token = _token(token, token_file)
-    with progress.told_in_words(quiet, "the server writes a checkpoint"):
+    with progress.reporting(quiet, "the server writes a checkpoint"):
         written = ServerHttp(url).checkpoint(timeout, token)
     if as_json:
         output.print_json(msgspec.to_builtins(written))

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import redirect_stderr, suppress
 from io import StringIO
-from typing import Any
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
@@ -152,7 +151,7 @@ def words_of(line: str) -> list[str]:
     return [word.removesuffix(_END) for word in words]
 
 
-def in_place_of(incomplete: str, word: str, value: Any) -> str:
+def in_place_of(incomplete: str, word: str, value: str) -> str:
     """What bash puts in the place of `word`. Signs that mean something to the shell are quoted, but within quotes.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rlds2reverb.cli import output, progress
+from rlds2reverb.cli import output, progress, without_collecting
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     json_option,
@@ -19,7 +19,6 @@ from rlds2reverb.cli.options import (
     source_argument,
     suggested,
     with_options,
-    without_collecting,
 )
 from rlds2reverb.conversion.convert import Conversion, planned
 from rlds2reverb.conversion.report import ConvertReport, lines
@@ -77,7 +76,7 @@ def command(source: str, destination: str, quiet: bool, as_json: bool, **given: 
     Stopped by an error, Ctrl-C or a kill, the same command goes on where it was. What the format of DEST cannot hold is told before
     anything is written; --strict refuses it, and advice as well.
     """
-    with _told_when_stopped(as_json), progress.told(quiet) as on_progress:
+    with _reported_when_stopped(as_json), progress.on_progress(quiet) as on_progress:
         with without_collecting():
             conversion = planned(source, destination, on_progress=on_progress, **given)
         _tell_losses(conversion)
@@ -91,7 +90,7 @@ def _tell_losses(conversion: Conversion) -> None:
 
 
 @contextmanager
-def _told_when_stopped(as_json: bool) -> Iterator[None]:
+def _reported_when_stopped(as_json: bool) -> Iterator[None]:
     """Prints how far a conversion came that an error or an interruption stops; it is raised all the same."""
     try:
         yield

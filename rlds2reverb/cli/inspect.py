@@ -176,7 +176,7 @@ def command(
 
 def _inspected(source: str, asked: Wanted, execute: Callable[[Any], Any] | None, quiet: bool) -> Inspection:
     """In this process, or by workers; progress is shown unless quiet."""
-    with progress.told(quiet) as on_progress:
+    with progress.on_progress(quiet) as on_progress:
         if execute is not None:
             return inspected(asked, execute, on_progress=on_progress)
         return inspect_source(opened(source), asked.views, asked.limit, asked.options, on_progress, asked.watch)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
 import click
 
+from rlds2reverb.cli import without_collecting
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
@@ -19,19 +18,7 @@ from rlds2reverb.formats.source import Source
 from rlds2reverb.prepare.options import CHOICES, HELP
 from rlds2reverb.push.options import option_fields
 from rlds2reverb.views.base import View
-from rlds2reverb.views.registry import view_of
-
-
-@contextmanager
-def without_collecting() -> Iterator[None]:
-    """Looks for no garbage inside. Modules make some hundred thousand objects and drop few; looking takes a tenth of the start."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+from rlds2reverb.views.registry import read_view, view_of
 
 
 def opened(name: str) -> Source:
@@ -49,10 +36,6 @@ Command = Callable[..., Any]
 _executor_of: Callable[[int | None, str | None], Callable[[Any], Any]] = Lazily(
     "rlds2reverb.fleet.processes:executor_of"
 )
-
-_read_view: Callable[[Path], View] = Lazily(
-    "rlds2reverb.views.registry:read_view"
-)  # PyYAML, only where there is a file
 
 
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -128,7 +111,7 @@ def chosen_view(view: str | None, view_config: Path | None) -> View:
     """
     if view is not None and view_config is not None:
         raise ConfigError("--view and --view-config: give one of them")
-    return view_of("two_step" if view is None else view) if view_config is None else _read_view(view_config)
+    return view_of("two_step" if view is None else view) if view_config is None else read_view(view_config)
 
 
 into_option = click.option(
@@ -161,7 +144,7 @@ def views_of_tables(into: Sequence[str], *others: object) -> dict[str, View]:
             raise ConfigError(f'--into "{text}": expected TABLE=VIEW')
         if table in views:
             raise ConfigError(f'--into: table "{table}" stands twice')
-        views[table] = _read_view(Path(view[1:])) if view.startswith("@") else view_of(view)
+        views[table] = read_view(Path(view[1:])) if view.startswith("@") else view_of(view)
     return views
 
 

@@ -148,7 +148,7 @@ _LEFT = (errno.EPIPE, errno.EINVAL) if os.name == "nt" else (errno.EPIPE,)
 """What writing to a pipe fails with when its reader has left. Source: EINVAL is what Windows' C library makes of it."""
 
 
-class _Unheard(io.FileIO):
+class _ReaderStream(io.FileIO):
     """Bytes for a reader; once it has left, for nobody.
 
     A stream that cannot be written for another reason, such as a full disk, says so once, and is left as well: nothing is
@@ -179,7 +179,7 @@ class _Unheard(io.FileIO):
 
 
 @contextmanager
-def whoever_listens() -> Iterator[None]:
+def outliving_readers() -> Iterator[None]:
     """Makes stdout and stderr outlive their readers; a full disk is an error of stdout only. Others' streams stay as they are."""
     before = sys.stdout, sys.stderr
     if sys.stdout is sys.__stdout__:
@@ -195,10 +195,10 @@ def whoever_listens() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def is_heard() -> bool:
+def has_reader() -> bool:
     """Whether stdout has a reader still, as far as the last flush tells."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return not (isinstance(raw, _Unheard) and raw.is_left)
+    return not (isinstance(raw, _ReaderStream) and raw.is_left)
 
 
 def _outliving(stream: TextIO | Any, is_talk: bool) -> Any:
@@ -206,7 +206,7 @@ def _outliving(stream: TextIO | Any, is_talk: bool) -> Any:
         return None
     if os.name == "nt" and stream.isatty():  # a console there takes text, not bytes, and lives as long as the program
         return stream
-    raw = _Unheard(stream.fileno(), is_talk)
+    raw = _ReaderStream(stream.fileno(), is_talk)
     return io.TextIOWrapper(
         io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=is_talk or stream.isatty()
     )

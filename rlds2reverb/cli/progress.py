@@ -1,6 +1,6 @@
 """How progress looks, one way for every command: on a terminal a bar, elsewhere a line every ten seconds; all on stderr.
 
-A short command shows nothing: the bar comes after a second. A wait is told in a line as soon as it begins.
+A short command shows nothing: the bar comes after a second. A wait is printed as soon as it begins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlds2reverb.extras import Lazily
 from rlds2reverb.push.report import Progress
 from rlds2reverb.text import counted, rate, visible
 
-Heard = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 BAR_AFTER_SECONDS = 1.0
 LINE_SECONDS = 10.0
@@ -59,19 +59,19 @@ _bar: Callable[[], AbstractContextManager[Bar]] = Lazily("rlds2reverb.cli.bar:ba
 
 
 @contextmanager
-def told(quiet: bool) -> Iterator[Heard]:
+def on_progress(quiet: bool) -> Iterator[OnProgress]:
     """A callback for `on_progress`: a bar on a terminal, lines elsewhere, nothing when quiet."""
-    with told_in_words(quiet) as tell:
+    with reporting(quiet) as tell:
         yield lambda progress: tell(shown_of(progress))
 
 
 @contextmanager
-def told_in_words(quiet: bool, begins: str = "starting") -> Iterator[Tell]:
+def reporting(quiet: bool, begins: str = "starting") -> Iterator[Tell]:
     """The same for what counts something else than episodes.
 
     Args:
       quiet: show nothing.
-      begins: what is shown until something is heard; with the seconds, for as long as nothing is.
+      begins: what is shown, with the seconds, until the first progress is reported.
     """
     if quiet:
         yield lambda _: None
@@ -133,7 +133,7 @@ class Lines:
 
     Args:
       tell: takes a line.
-      begins: what is told with the seconds until something is heard.
+      begins: what is printed, with the seconds, until the first progress is reported.
       seconds: between two lines; the first comes after as many.
     """
 

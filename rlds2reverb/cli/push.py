@@ -76,7 +76,7 @@ _NOTHING = "stopped before anything was sent; nothing of this push is stored"
 
 
 @contextmanager
-def told_when_stopped(
+def reported_when_stopped(
     as_json: bool, again: bool, account: Callable[[], PushReport | None] = lambda: None
 ) -> Iterator[None]:
     """Prints what is stored and what is not when an error or an interruption stops a push; it is raised all the same.
@@ -196,14 +196,14 @@ def push(
         return
     begun: list[RunnablePush] = []
     with (
-        told_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
+        reported_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
         open_client(**given) as client,
     ):
         source, known_as = open_data()
         plan = client.planned(first_episodes(source, limit), options, NamedSource(known_as, limit))
         _tell_left_out(plan)
         try:
-            with ends_when_interrupted_twice(), progress.told(quiet) as on_progress:
+            with ends_when_interrupted_twice(), progress.on_progress(quiet) as on_progress:
                 begun.append(client.pusher(plan.telling(on_progress)))
                 report = begun[0].run()
         finally:

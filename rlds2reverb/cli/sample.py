@@ -69,7 +69,7 @@ def command(
         before = table_of(client.server_info(), table)
         _check_names(before)
         output.talk(_before(before, samples))
-        with _told_when_stopped(samples) as came, _counted(quiet, samples) as tell:
+        with _counted_when_stopped(samples) as came, _counted(quiet, samples) as tell:
             for item in _sampled(client, before, samples, timeout_seconds):
                 came.append(int(item.info.key))
                 tell(len(came))
@@ -87,7 +87,7 @@ def _counted(quiet: bool, samples: int) -> Iterator[Callable[[int], None]]:
     """Shows how many have come; not where people see the samples themselves."""
     began = time.monotonic()
     is_seen = sys.stdout is not None and sys.stdout.isatty()
-    with progress.told_in_words(quiet or is_seen, "waiting for the first sample") as tell:
+    with progress.reporting(quiet or is_seen, "waiting for the first sample") as tell:
         yield lambda came: tell(progress.counting(came, samples, "sample", time.monotonic() - began))
 
 
@@ -102,7 +102,7 @@ def _sampled(client: Client, table: TableInfo, samples: int, seconds: float) -> 
 
 
 @contextmanager
-def _told_when_stopped(samples: int) -> Iterator[list[int]]:
+def _counted_when_stopped(samples: int) -> Iterator[list[int]]:
     """A list for the keys that came; says how many it holds when an error or Ctrl-C ends it early."""
     came: list[int] = []
     try:

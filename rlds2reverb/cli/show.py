@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rlds2reverb.cli import documents, output
+from rlds2reverb.cli import documents, output, without_collecting
 from rlds2reverb.cli.options import (
     ANSWERS_H,
     conventions_options,
@@ -17,7 +17,6 @@ from rlds2reverb.cli.options import (
     opened,
     source_argument,
     transform_option,
-    without_collecting,
 )
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.transform import transform_of

@@ -113,10 +113,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-# What the values of arguments and options may be, for completion. Loaded by a shell's question only.
-#
-# Each function takes click's context and parameter, and the word so far; it gives whole words that begin with it.
-
 Items = list[CompletionItem]
 
 _table_names = Lazily("rlds2reverb.cli.connecting:table_names")  # gRPC, only where a server is asked

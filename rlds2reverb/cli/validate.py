@@ -60,7 +60,7 @@ def command(
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
     options = EpisodeOptions(encoded=encoded, transform=transform, **conventions)
     execute = chosen_executor(workers, ray)
-    with progress.told(quiet) as on_progress:
+    with progress.on_progress(quiet) as on_progress:
         if execute is None:
             episodes, findings = validate_source(opened(source), limit, options, on_progress)
         else:

@@ -42,7 +42,7 @@ def push_fields(report: PushReport) -> dict[str, str]:
         "advice": _codes(report.advice),
         "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
         "ends late": report.ends_found_late
-        and f"{counted(report.ends_found_late, 'episode')} stored whose end is not its own: remark ends_found_late",
+        and f"{counted(report.ends_found_late, 'episode')} stored whose end is not its own: notice ends_found_late",
         "filled": ", ".join(report.filled),
         "resumed": report.episodes_resumed and f"{counted(report.episodes_resumed, 'episode')} confirmed before",
         "duplicates": report.episodes_duplicate
@@ -106,13 +106,13 @@ def table_plan(table: TablePlan) -> str:
 
 
 def planned_servers(plan: PushPlan) -> dict[str, str]:
-    """What each server has in its tables; empty for a push to one server."""
+    """What each server of a plan has in its tables; {} for one server."""
     if len(plan.names) == 1:
         return {}
     return {
         address: "missing; its episodes are left out"
         if address in plan.missing
-        else ", ".join(f"{table.name} {table.size:,} of {table.max_size:,}" for table in plan.server_tables[address])
+        else ", ".join(f"{one.name} {one.size:,} of {one.max_size:,}" for one in plan.server_tables[address])
         for address in plan.names
     }
 

@@ -76,7 +76,7 @@ def brief(value: Any, most: int) -> Brief:
     if array.dtype.kind in "OSU":
         texts = array.reshape(-1).tolist()
         size = sum(len(_bytes(one)) for one in texts)
-        return Brief(dtype_name(array.dtype), array.shape, tuple(map(_told, first)), array.size, text_bytes=size)
+        return Brief(dtype_name(array.dtype), array.shape, tuple(map(_text_of, first)), array.size, text_bytes=size)
     span = Range()
     span.add(array)
     is_picture = array.dtype == np.uint8 and array.ndim >= 3 and array.size >= _PICTURE_VALUES
@@ -104,7 +104,7 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def _told(value: Any) -> str:
+def _text_of(value: Any) -> str:
     """A text, shortened; of an encoded image kind and size. Nothing in it can move a terminal's cursor."""
     data = _bytes(value)
     if (size := image_size(data)) is not None:

@@ -127,11 +127,6 @@ def _last_rows(episode: Episode) -> dict[str, list[str]]:
     return {path: [str(value) for value in column[-_LAST_ROWS:].tolist()] for path, column in found.items()}
 
 
-# What the page needs of a dataset's episodes, collected in inspect's one pass.
-#
-# What it holds is bounded by constants, not by the dataset: sketches of the first columns, and small copies of a few episodes. What it chooses
-# depends on the seed and the episodes' names, so it is the same whatever the order, and whoever reads.
-
 COLUMNS = 200
 """Most columns whose values are looked at."""
 _SKETCHES = 1_000

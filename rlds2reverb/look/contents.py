@@ -143,8 +143,8 @@ def text_lines(column: Array) -> tuple[str, ...]:
     rows = [_row(row) for row in column]
     runs = list(_runs(rows))
     if len(runs) == 1:
-        return (_told(rows[0]),)
-    lines = [f"{_steps(start, stop)}: {_told(rows[start])}" for start, stop in runs[:_MOST_RUNS]]
+        return (_row_text(rows[0]),)
+    lines = [f"{_steps(start, stop)}: {_row_text(rows[start])}" for start, stop in runs[:_MOST_RUNS]]
     more = len(runs) - len(lines)
     return (*lines, f"and {more:,} more texts") if more > 0 else tuple(lines)
 
@@ -183,7 +183,7 @@ def _row(row: Any) -> tuple[bytes, ...]:
     return tuple(value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass") for value in values)
 
 
-def _told(values: tuple[bytes, ...]) -> str:
+def _row_text(values: tuple[bytes, ...]) -> str:
     shown = ", ".join(_text(value) for value in values[:_MOST_VALUES])
     return f"{shown}, ..." if len(values) > _MOST_VALUES else shown or "no values"
 

@@ -112,8 +112,6 @@ def range_text(curves: Sequence[Curve]) -> str:
     return f"{told}, {not_finite:,} not finite" if not_finite else told
 
 
-# Curves as the paths of an SVG drawing.
-
 WIDTH, HEIGHT = 600, 100
 _INSIDE = 4
 

@@ -122,8 +122,6 @@ def _lanes(drawing: Drawing, path: str, field: Field, top: int) -> list[str]:
     return lines
 
 
-# Items of a real episode as a drawing that a page can hold: few columns, few rows.
-
 _ROWS = 10
 _COLUMNS = 8
 _BOX = 62

@@ -227,10 +227,10 @@ def _columns(episode: Episode) -> Iterator[list[Html]]:
         kind = _kind(column)
         if len(column) != len(episode):
             kind = joined([kind, quiet(f"{counted(len(column), 'row')}, not {len(episode):,}")])
-        yield [text(path), kind, guarded(partial(_told, column))]
+        yield [text(path), kind, guarded(partial(_values_or_pictures, column))]
 
 
-def _told(column: Array) -> Html:
+def _values_or_pictures(column: Array) -> Html:
     """Values and range; of pictures, which stand below, the first one's size where they are files."""
     if not is_images(column):
         return values_of(column)

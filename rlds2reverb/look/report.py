@@ -444,7 +444,7 @@ def single_episodes_section(content: Content, anchors: list[dict[str, str]]) -> 
 def portraits_of(content: Content, place: int) -> dict[str, Portrait]:
     """A dataset's episodes that are shown, by id."""
     collector = content.datasets[place].collector
-    told = _told(content.datasets[place].inspection.findings)
+    told = _example_ids(content.datasets[place].inspection.findings)
     bad = [one.portrait for one in collector.bad if one.portrait.id in told]
     both = [*collector.episodes.values(), *bad]
     return {one.id: one for one in both[: content.room.episodes]}
@@ -454,12 +454,12 @@ def anchors_of(content: Content) -> list[dict[str, str]]:
     """For each dataset: an episode's id -> where on the page it is. Every episode that a problem tells of has its place."""
     found = []
     for place, one in enumerate(content.datasets):
-        ids = dict.fromkeys([*portraits_of(content, place), *_told(one.inspection.findings)])
+        ids = dict.fromkeys([*portraits_of(content, place), *_example_ids(one.inspection.findings)])
         found.append({name: f"episode-{place}-{number}" for number, name in enumerate(ids)})
     return found
 
 
-def _told(findings: Findings) -> list[str]:
+def _example_ids(findings: Findings) -> list[str]:
     """Ids of the episodes that problems tell of."""
     return [example.episode for examples in findings.examples.values() for example in examples]
 

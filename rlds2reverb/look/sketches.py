@@ -65,12 +65,6 @@ class Chosen(Generic[Value]):
         return mark_of(name.encode("utf-8", "surrogateescape"), self._seed), name
 
 
-# The texts of a column: which there are, how often, in bounded memory.
-#
-# Kept are the `KEPT` texts with the smallest marks (`chosen.mark_of`). A mark that is kept at the end was small enough all along, so counts of kept texts
-# are exact. Up to `KEPT` different texts are all there; how many more there are is estimated from the largest kept mark (Bar-Yossef et al., "Counting
-# distinct elements in a data stream", 2002), with a standard error of about 1/sqrt(KEPT - 2): 6 %.
-
 KEPT = 256
 _LONGEST = 300
 """Bytes of a text that are kept."""

@@ -108,13 +108,6 @@ def _folded(ufunc: np.ufunc, row: Array, dimensions: int) -> Array:
     return folded
 
 
-# Histograms whose bins grow with the data: one pass, bounded memory, and exact counts.
-#
-# A bin is `2**exponent` wide and begins at a multiple of its width. When the values span more than `BINS` bins, neighbours are joined until
-# they do not. A wide bin is exactly two narrow ones, so the counts are those of all values put into the last bins, whatever the order in
-# which they came; and histograms of parts add up to that of the whole. The only error is the width of a bin: it is less than 1/15 of the
-# span of the values, except where these differ in their last digits only.
-
 BINS = 64
 """Most bins of a histogram."""
 
@@ -344,11 +337,6 @@ def _rebinned(found: Histograms, exponents: Array, firsts: Array) -> Array:
     np.add.at(made, (dimension, bins), weights)
     return made
 
-
-# Counts, means and standard deviations of several dimensions in one pass, without the cancellation that sums of squares have.
-#
-# Parts are joined as in Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979). Results are those
-# of all values at once up to rounding.
 
 _LEAST_LEFT = 2.0**-20
 """Of a sum of squares, once the mean's share is taken away: a third of float64's digits are lost at most."""

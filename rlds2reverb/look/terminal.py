@@ -47,11 +47,6 @@ def _style(above: tuple[int, int, int], below: tuple[int, int, int]) -> Style:
     return Style(color=Color.from_rgb(*above), bgcolor=Color.from_rgb(*below))
 
 
-# Curves as lines of text: braille dots where the terminal has UTF-8, else ASCII.
-#
-# A braille character has 2 x 4 dots, so `width` characters are 2 x `width` bins of steps; an ASCII character is one bin, and shows
-# its third of a line's height by "_", "-" or a quotation mark, and more than one of them by "|".
-
 _BRAILLE = 0x2800
 _EMPTY = f" {chr(_BRAILLE)}"
 _DOTS = np.array([[0x40, 0x80], [0x04, 0x20], [0x02, 0x10], [0x01, 0x08]])
@@ -77,10 +72,6 @@ def _dots(curve: Curve, count: int, height: int, span: tuple[float, float]) -> A
     rows = np.arange(height)[:, None]
     return (rows >= bottom) & (rows <= top) & (bottom >= 0)
 
-
-# An episode as lines of text for a terminal of any width: curves of braille dots, pictures of half blocks in colour.
-#
-# Where stdout is no terminal, lines are as long as they are, and plain; where it cannot take UTF-8, all is ASCII.
 
 _CURVES = 4
 """Of one column; more are counted."""

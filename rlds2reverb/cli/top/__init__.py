@@ -16,7 +16,7 @@ import click
 from rlds2reverb.cli import output
 from rlds2reverb.cli.connecting import credentials_of, metadata_of, way_options
 from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option
-from rlds2reverb.cli.output import is_heard
+from rlds2reverb.cli.output import has_reader
 from rlds2reverb.cli.top import plain
 from rlds2reverb.cli.top.rows import SORTS
 from rlds2reverb.cli.top.watching import Known, Target, Watch
@@ -158,7 +158,7 @@ def _print_blocks(watch: Watch, interval: float, show: Print) -> None:
         while True:
             show(watch.known())
             sys.stdout.flush()
-            if not is_heard():
+            if not has_reader():
                 return
             pause.wait(interval)
 

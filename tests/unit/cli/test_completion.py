@@ -155,8 +155,8 @@ def test_a_question_that_makes_no_sense_is_not_answered(
 
 def test_an_answer_that_takes_too_long_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "import time; from rlds2reverb.cli import cli, completion, local_names\n"
-        "local_names.BUNDLED = (time.sleep(3600) for _ in range(1))\n"
+        "import time; from rlds2reverb.cli import cli, completion, suggestions\n"
+        "suggestions.BUNDLED = (time.sleep(3600) for _ in range(1))\n"
         "completion.answer(cli)"
     )
     asked(monkeypatch, "inspect", "bundled:")

@@ -22,6 +22,7 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.push.run import Push
 from rlds2reverb.testing import table_info
+from rlds2reverb.transport.http import WrittenCheckpoint
 from tests.unit.cli.json_schema import faults
 from tests.unit.transport.fake_reverb import FakeReverb
 
@@ -197,7 +198,7 @@ def test_of_a_conversion(run: Run, tmp_path: Path) -> None:
 
 def test_of_a_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     written = {"generation": 3, "folder": "/c/000003", "items": {"t": 5}, "bytes": 7, "seconds": 0.5}
-    monkeypatch.setattr(checkpoint, "_ask", lambda *_: written)
+    monkeypatch.setattr(checkpoint.ServerHttp, "checkpoint", lambda *_: WrittenCheckpoint(**written))
     assert told(run, "checkpoint") == written
 
 

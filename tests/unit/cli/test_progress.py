@@ -21,6 +21,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.inspection.inspection import Paced, inspect_source, validate_source
 from rlds2reverb.push.report import Progress
+from rlds2reverb.transport.http import WrittenCheckpoint
 from tests.processes import wait_until
 
 SOURCE = "bundled:cartpole@train[:3]"
@@ -73,7 +74,7 @@ def test_lines_come_again_and_again_and_tell_the_newest() -> None:
 
 
 def test_a_wait_is_told_once_when_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.told(quiet=False) as update:
+    with progress.on_progress(quiet=False) as update:
         for inserts in (1, 2, 3):
             text = f'table "t": its rate limiter waits for {inserts} more samples'
             update(Progress(1, 1, None, 1, 1, 1.0, text, ("t",)))
@@ -169,13 +170,13 @@ def test_stdout_is_the_same_with_progress_and_without(
 
 
 def test_a_checkpoint_that_takes_long_is_told(run: Any, patient: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = {"generation": 3, "folder": "/c/000003", "items": {"t": 5}, "bytes": 7, "seconds": 0.5}
+    written = WrittenCheckpoint(3, "/c/000003", {"t": 5}, 7, 0.5)
 
-    def ask(*_: Any) -> dict[str, Any]:
+    def ask(*_: Any) -> WrittenCheckpoint:
         wait_until(lambda: bool(patient))
         return written
 
-    monkeypatch.setattr(checkpoint, "_ask", ask)
+    monkeypatch.setattr(checkpoint.ServerHttp, "checkpoint", ask)
     assert run("checkpoint")[2].startswith("the server writes a checkpoint  0:0")
 
 

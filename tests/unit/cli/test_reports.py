@@ -43,7 +43,7 @@ def test_what_was_said_of_the_dataset_and_done_to_its_ends_is_told(capsys: pytes
     *fields, first, second, third = capsys.readouterr().out.splitlines()
     told = dict(row.split("  ", 1) for row in fields)
     assert told["ends"].strip() == "1,200 last observations not as recorded"
-    assert told["ends late"].strip() == "1 episode stored whose end is not its own: remark ends_found_late"
+    assert told["ends late"].strip() == "1 episode stored whose end is not its own: notice ends_found_late"
     assert first == "note last_step: it is repeated"
     assert second == "advice lost_records: 50 of 150 are missing"
     assert third == 'advice rounded_float64: column "action": all'

@@ -13,10 +13,10 @@ import pytest
 STOPPED = """
 import click, sys
 from rlds2reverb import cli, errors
-from rlds2reverb.cli import output, progress, reports
+from rlds2reverb.cli import output, progress, push as reports
 
 def push():
-    with reports.told_when_stopped(as_json=False, again=False), progress.told(quiet=False) as tell:
+    with reports.reported_when_stopped(as_json=False, again=False), progress.on_progress(quiet=False) as tell:
         output.talk("begins")
         tell(progress.Progress(1, 1, None, 1, 1, 1.0, "waits for a sampler"))
         error = errors.TransportError("gone") if sys.argv[1] == "fail" else KeyboardInterrupt()

@@ -64,7 +64,7 @@ def run(server: MemoryServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def leaves_after(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader of stdout leaves after so many blocks."""
     left = iter([True] * (blocks - 1))
-    monkeypatch.setattr(top, "is_heard", lambda: next(left, False))
+    monkeypatch.setattr(top, "has_reader", lambda: next(left, False))
 
 
 def test_once_prints_one_block(run: Run) -> None:

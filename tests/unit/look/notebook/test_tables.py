@@ -79,7 +79,7 @@ def test_a_plan_tells_its_transform() -> None:
 def test_a_plan_for_several_servers_names_them() -> None:
     plan = planned()
     (info,) = plan.infos.values()
-    several = replace(plan, names={"a:1": "a", "b:1": "b"}, infos={"a:1": info})
+    several = replace(plan, names={"a:1": "a", "b:1": "b"}, infos={"a:1": info}, server_tables={"a:1": plan.tables})
     page = Page(several._repr_html_())
     assert page.row("a:1") == "replay 0 of 4,000"
     assert page.row("b:1") == "missing; its episodes are left out"
