@@ -1,4 +1,4 @@
-"""Writing checkpoints of a running server: on request, on a schedule, at the end; and keeping those that clients ask for."""
+"""Writes checkpoints of a running server: on request, on a schedule, at the end; and keeps those that clients ask for."""
 
 from __future__ import annotations
 
@@ -335,8 +335,6 @@ class Schedule:
             except CheckpointError:
                 continue  # logged and counted by the writer
 
-
-# One checkpoint for all who ask at the same time.
 
 Result = TypeVar("Result")
 

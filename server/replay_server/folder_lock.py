@@ -2,7 +2,7 @@
 
 ```
 FOLDER/LOCK        locked (flock) while the server lives; the file stays
-FOLDER/OWNER.json  who (see owner.py); refreshed every few seconds, removed at an orderly end
+FOLDER/OWNER.json  who (see `Owner`); refreshed every few seconds, removed at an orderly end
 ```
 
 | what a newcomer finds | what it does |
@@ -268,8 +268,6 @@ _GONE = (
 )
 
 
-# The kernel's lock on a file of a folder (flock): released by any end of the process, however it comes.
-
 LOCK = "LOCK"
 
 SAFELY = os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
@@ -427,9 +425,6 @@ def in_use(folder: Path, other: Owner | None) -> str:
 
 def _time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(seconds))
-
-
-# Who uses a checkpoint folder now, as far as it can be told from here; looked at as a start would, nothing taken.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a checkpoint folder remembers of its servers for some days: runs, checkpoints, size and memory. No files here.
+"""What a checkpoint folder remembers of its servers for some days: runs, checkpoints, size and memory; and the file that keeps it.
 
 It takes `MOST_BYTES` at most, however long or busy the days were: the older something is, the more of it is told in one row.
 
@@ -290,7 +290,7 @@ def _without_checkpoint(history: History, now: int, every_seconds: float | None)
 # The history of a checkpoint folder, in a small file beside the checkpoints.
 #
 # ```
-# FOLDER/HISTORY.json           see `history`; replaced as a whole
+# FOLDER/HISTORY.json           see `History`; replaced as a whole
 # FOLDER/HISTORY.json.partial   while that is done
 # ```
 #

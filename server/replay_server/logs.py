@@ -1,4 +1,4 @@
-"""Structured logs on standard error: text for people or JSON for machines, one line per event."""
+"""Structured logs on standard error, text for people or JSON for machines; what takes long says every ten seconds how far it is."""
 
 from __future__ import annotations
 
@@ -53,8 +53,6 @@ def logger(name: str) -> Logger:
     """A logger under "replay_server"."""
     return structlog.stdlib.get_logger(f"replay_server.{name}")
 
-
-# What takes long at a server says so in its log: when it begins, and every ten seconds how far it is.
 
 TELL_SECONDS = 10.0
 _JOIN_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""What the running tables look like, asked once per second, with a few minutes of history."""
+"""What the running tables look like, asked once per second, with a few minutes of history; and how far prefills are."""
 
 from __future__ import annotations
 
@@ -128,9 +128,6 @@ def _counts(table: TableInfo) -> Counts:
     limiter, worker = table.rate_limiter, table.worker
     waits = worker.waiting_for_samples, worker.waiting_for_inserts
     return Counts(limiter.inserts, limiter.samples, table.current_size, *waits)
-
-
-# How far prefills are: a line per table when it begins to fill, every ten seconds while it does, and when it is full.
 
 
 class PrefillTeller:

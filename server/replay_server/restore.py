@@ -1,4 +1,4 @@
-"""Choosing what a server starts from, and laying it where Reverb looks for it."""
+"""Restores at a start: chooses the checkpoint, lays it where Reverb looks for it; and says what a start would do, for `--check`."""
 
 from __future__ import annotations
 
@@ -134,8 +134,6 @@ def _tell(log: Logger, fit: Fit) -> None:
             tell = log.warning if table.lost else log.info
             tell(_WORDS[change], table=table.name, items=table.items, left_out=table.lost, detail=table.detail)
 
-
-# What a start would find in the checkpoint folder, for `--check`: looked at as the start would, nothing taken or moved.
 
 _REFUSED = "nothing: the start would be refused"
 _SET_ASIDE = "set aside"

@@ -1,4 +1,8 @@
-"""The state of a server as one document: for /status.json, and the page that shows it."""
+"""The state of a server as one document: for /status.json, and the page that shows it.
+
+A table is one record, `TableStatus`, from which metrics, /status.json, its schema and the list of metrics in the docs follow. To add
+a metric of tables: a field there with a `Metric` beside it, and its value in `table_statuses`.
+"""
 
 from __future__ import annotations
 
@@ -98,11 +102,6 @@ def not_loaded(unloaded: Sequence[Unloaded]) -> dict[str, Any]:
             told[name] = {"count": len(found), "path": str(found[0].path), "reason": found[0].reason}
     return told
 
-
-# What is known of a table now: one record, from which metrics, /status.json, its schema and the list of metrics in the docs follow.
-#
-# A field with a `Metric` beside it is one of Prometheus's, too. To add a metric of tables: a field here, and its value in
-# `table_statuses`.
 
 _POINTS, _LEAST_POINTS, _ALL_POINTS = 120, 12, 24_000
 """Most points of a plot, and of all plots of one document: of many tables each has fewer, but so many at least."""
