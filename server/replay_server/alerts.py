@@ -76,7 +76,7 @@ def _old(facts: Facts) -> Found:
     known, last = facts.state.checkpoints.state.last, facts.state.checkpoints.newest()
     seconds = facts.now - (facts.state.started_at if last is None else last.manifest.created)
     if seconds > OLD_SECONDS:
-        gone = "" if known is None or last is not None else f"; generation {known.number} is gone from the folder"
+        gone = "" if known is None or last is not None else f"; checkpoint {known.number} is gone from the folder"
         yield "", f"no good checkpoint for {counted(int(seconds // 60), 'minute')}{gone}"
 
 
@@ -136,7 +136,7 @@ def _set_aside(facts: Facts) -> Found:
         yield table, f"{count} not restored: {newest.reason}; in {newest.folder}{elsewhere}"
     said = [f"{one.folder} holds items that were not restored: {one.reason}" for one in damaged]
     if unloaded := facts.state.unloaded:
-        said.append(f"{counted(len(unloaded), 'newer generation')} not loaded, the newest: {unloaded[0].reason}")
+        said.append(f"{counted(len(unloaded), 'newer checkpoint')} not loaded, the newest: {unloaded[0].reason}")
     if said:
         yield "", "; ".join(said)
 

@@ -425,7 +425,7 @@ def check_space(
     if space.free_bytes < needed:
         scaled = "" if needed == newest.bytes else f" for each of its items, for {held} items"
         raise CheckpointError(
-            f"{folder}: {space.free_bytes} bytes are free, {needed} are needed, as many as generation "
+            f"{folder}: {space.free_bytes} bytes are free, {needed} are needed, as many as checkpoint "
             f"{newest.number} takes{scaled}; nothing was written. {_ways_on(folder, keep)}; "
             "the next checkpoint is then tried as usual"
         )
@@ -437,7 +437,7 @@ def _ways_on(folder: Path, keep: int) -> str:
     with suppress(CheckpointError):
         if len(kept := numbered(folder / CHECKPOINTS)) > 1:
             ways.append(
-                f"{len(kept)} generations are kept there: lower checkpoints.keep, which is {keep}, and restart, "
+                f"{len(kept)} checkpoints are kept there: lower checkpoints.keep, which is {keep}, and restart, "
                 f"or first delete the oldest of {folder / CHECKPOINTS}"
             )
         if listed(folder / SET_ASIDE):

@@ -74,7 +74,7 @@ def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence
         left_out = [LeftOut(table.name, table.lost, table.detail) for table in fit.tables if table.lost]
         kept = store.note_left_out(checkpoint, left_out)
         if kept is not None:
-            log.warning("the generation is kept for good, because not all of it was restored", path=str(kept))
+            log.warning("the checkpoint is kept for good, because not all of it was restored", path=str(kept))
     log.info("restoring", checkpoint=str(source), items=sum(table.items for table in fit.tables))
     return Start(checkpoint, fit, staged, unloaded)
 
@@ -97,7 +97,7 @@ def choose(store: CheckpointStore, start_empty: bool) -> tuple[Checkpoint | None
     if (reason := found.refusal(gone)) and not start_empty:
         raise CheckpointError(how_to_go_on(reason))
     if gone:
-        log.warning("newest generation missing", reason=gone)
+        log.warning("newest checkpoint missing", reason=gone)
     unloaded = []
     for one in found.unloaded:
         if one.is_readable:
@@ -241,7 +241,7 @@ def _started(fit: TableFit, lost: str) -> str:
 
 
 def _words(made: Checkpoint) -> str:
-    return f"generation {made.number}, {sum(made.manifest.items.values())} items, {made.bytes} bytes"
+    return f"checkpoint {made.number}, {sum(made.manifest.items.values())} items, {made.bytes} bytes"
 
 
 def _passed_over(found: Survey) -> list[str]:
