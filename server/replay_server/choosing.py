@@ -116,7 +116,7 @@ def missing(folder: Path, newest: Written | None) -> str:
         return ""
     written = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(newest.last))
     return (
-        f"{folder}: generation {newest.generation}, written at {written}, is not there any more: "
+        f"{folder}: checkpoint {newest.generation}, written at {written}, is not there any more: "
         "it was removed, or not copied with the folder"
     )
 

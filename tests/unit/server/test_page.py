@@ -104,7 +104,7 @@ def test_a_signature_is_a_tree_that_stays_open(page: Page) -> None:
 def test_the_button_writes_a_checkpoint(page: Page, server: Server) -> None:
     before = len(store(server))
     page.view.get_by_role("button", name="Write a checkpoint").click()
-    sync_api.expect(page.view.locator("#written")).to_contain_text("generation", timeout=30_000)
+    sync_api.expect(page.view.locator("#written")).to_contain_text("checkpoint", timeout=30_000)
     assert len(store(server)) == before + 1
     sync_api.expect(page.view.locator("#checkpoints")).to_contain_text(f"checkpoint {before + 1},", timeout=15_000)
 
