@@ -204,15 +204,15 @@ class AlertWatch:
         self.look()
         with self._changing:
             since, words, now = dict(self._since), dict(self._words), self._clock()
-        told = [_told(alert, since, words, now) for alert in ALERTS]
-        return sorted(filter(None, told), key=lambda one: (not one["firing"], one["severity"] != "critical"))
+        entries = [_entry(alert, since, words, now) for alert in ALERTS]
+        return sorted(filter(None, entries), key=lambda one: (not one["firing"], one["severity"] != "critical"))
 
     def _run(self) -> None:
         while not self._stopped.wait(LOOK_SECONDS):
             self.look()
 
 
-def _told(
+def _entry(
     alert: Alert, since: dict[tuple[str, str], float], words: dict[tuple[str, str], str], now: float
 ) -> dict[str, Any] | None:
     seconds = {table: now - then for (name, table), then in since.items() if name == alert.name}

@@ -51,7 +51,7 @@ class Survey:
 
     @property
     def as_of(self) -> float:
-        """Time of the newest one that is not broken, see `record_files.as_of`: 0 without one, infinite when it cannot be told."""
+        """Time of the newest one that is not broken, see `files.as_of`: 0 without one, infinite when it cannot be told."""
         paths = [one.path for one in self.unloaded if not one.is_readable]
         if self.checkpoint is not None:
             paths.append(self.checkpoint.folder)

@@ -70,7 +70,7 @@ class FolderLock:
         self._is_locked = False
         self._owner: Owner | None = None
         self._problem, self._beaten_at = "", 0.0
-        self._telling, self._ended = threading.Lock(), threading.Event()
+        self._reporting, self._ended = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
         self._log = logger("folder")
 
@@ -245,7 +245,7 @@ class FolderLock:
         return "" if is_at(self._lock, self.folder / LOCK) else f"{where}: {LOCK} is gone, or another file{_GONE}"
 
     def _tell(self, problem: str) -> None:
-        with self._telling:
+        with self._reporting:
             before, self._problem = self._problem, problem
         if problem and not before:
             self._log.critical("the checkpoint folder is lost", problem=problem)

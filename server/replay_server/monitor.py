@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replay_server.logs import TELL_SECONDS, logger
+from replay_server.logs import PROGRESS_SECONDS, logger
 from replay_server.tables import Prefill, TableConfig
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
@@ -190,5 +190,5 @@ class PrefillTeller:
     def _run(self) -> None:
         while self._wanted:
             self.look(time.monotonic())
-            if self._stopped.wait(TELL_SECONDS):
+            if self._stopped.wait(PROGRESS_SECONDS):
                 return

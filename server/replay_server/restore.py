@@ -15,7 +15,7 @@ from replay_server.files import verify_record_files
 from replay_server.fitting import Fit, TableFit, fit_checkpoint, plan_fit
 from replay_server.folder_lock import Holder, holder
 from replay_server.history import newest_checkpoint
-from replay_server.logs import Logger, bytes_in, logger, telling
+from replay_server.logs import Logger, bytes_in, log_progress, logger
 from replay_server.store import CHECKPOINTS, Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 from replay_server.working_folder import WorkingFolder
@@ -53,7 +53,7 @@ def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence
     """
     log = logger("restore")
     keep_left(store, log, section.start_empty)
-    with telling(log, "verifying checkpoints", folder=str(store.folder)):
+    with log_progress(log, "verifying checkpoints", folder=str(store.folder)):
         checkpoint, unloaded = choose(store, section.start_empty)
     set_aside_left(store, log)
     for path in store.clean():
@@ -67,7 +67,7 @@ def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence
         return Start(None, Fit(tuple(tables), tuple(TableFit(one.name, 0) for one in tables)), None, unloaded)
     store.guard()  # verifying may have taken long
     staged = store.reverb / _STAGED
-    with telling(log, "fitting the checkpoint to the config", bytes=bytes_in(source)):
+    with log_progress(log, "fitting the checkpoint to the config", bytes=bytes_in(source)):
         fit = fit_checkpoint(source, staged, tables, section.unfit_tables)
     _tell(log, fit)
     if checkpoint is not None:

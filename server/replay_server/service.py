@@ -24,7 +24,7 @@ from replay_server.errors import CheckpointError
 from replay_server.folder_lock import FolderLock
 from replay_server.history import HistoryFile
 from replay_server.http import HttpServer, make_app
-from replay_server.logs import Reading, bytes_in, logger, telling
+from replay_server.logs import Reading, bytes_in, log_progress, logger
 from replay_server.monitor import Monitor, PrefillTeller
 from replay_server.recorder import Recorder
 from replay_server.state import ServerState
@@ -205,7 +205,7 @@ class ReplayService:
         if start.staged is None:
             return nullcontext()
         total = bytes_in(start.staged)
-        return telling(self._log, "loading the checkpoint", Reading(total).far, bytes=total)
+        return log_progress(self._log, "loading the checkpoint", Reading(total).far, bytes=total)
 
     def _prepared(self) -> restore.Start:
         try:
@@ -242,7 +242,7 @@ class ReplayService:
         return 0
 
     def _keep_clients(self) -> int:
-        """Keeps what a client was told is saved; 1 when it could not be kept."""
+        """Keeps what Reverb has confirmed to clients; 1 when it could not be kept."""
         try:
             self.checkpoints.keep_clients()
         except CheckpointError:

@@ -95,12 +95,12 @@ def not_loaded(unloaded: Sequence[Unloaded]) -> dict[str, Any]:
 
     Each has `count`, and the `path` and `reason` of the newest one.
     """
-    told = {}
+    passed_over = {}
     for name, is_readable in (("set_aside", True), ("unreadable", False)):
         found = [one for one in unloaded if one.is_readable == is_readable]
         if found:
-            told[name] = {"count": len(found), "path": str(found[0].path), "reason": found[0].reason}
-    return told
+            passed_over[name] = {"count": len(found), "path": str(found[0].path), "reason": found[0].reason}
+    return passed_over
 
 
 _POINTS, _LEAST_POINTS, _ALL_POINTS = 120, 12, 24_000
@@ -157,7 +157,7 @@ class TableStatus(msgspec.Struct, frozen=True):
       signature: text of each leaf by its path; None without a signature.
       view: that its items are made by, where the signature tells.
       restored: items that the start has restored.
-      age_seconds: since Reverb told all this.
+      age_seconds: since Reverb's answer.
       rates: over the last minutes; none when they were not asked for.
     """
 

@@ -80,7 +80,7 @@ def test_what_is_taken_is_put_back_after_an_error(connections: Connections) -> N
     assert first.is_closed
 
 
-@given(st.lists(st.tuples(st.sampled_from(["take", "put back", "leave", "adopt"]), st.integers(0, 10))))
+@given(st.lists(st.tuples(st.sampled_from(["take", "put back", "abandon", "adopt"]), st.integers(0, 10))))
 def test_open_are_the_one_in_use_and_those_that_are_held(events: list[tuple[str, int]]) -> None:
     made: list[Channel] = []
 
@@ -94,7 +94,7 @@ def test_open_are_the_one_in_use_and_those_that_are_held(events: list[tuple[str,
             held.append(connections.take())
         elif event == "put back" and held:
             connections.put_back(held.pop(number % len(held)))
-        elif event == "leave":
+        elif event == "abandon":
             connections.abandon(made[number % len(made)])
         elif event == "adopt":
             connections.adopt(connections.fresh(), made[number % len(made)])
