@@ -113,8 +113,6 @@ def int_field(number: int, value: int) -> bytes:
 
 
 # Messages that are nothing but varints -> their values, all messages at once.
-#
-# Source: https://protobuf.dev/programming-guides/encoding.
 
 WORD_BYTES = 8
 PADDING = bytes(WORD_BYTES)

@@ -27,7 +27,7 @@ from rlds2reverb.extras import needing
 @click.option(
     "--start-empty",
     is_flag=True,
-    help="Start although generations exist that cannot be loaded: from the newest one that can, else as with a new folder.",
+    help="Start although checkpoints exist that cannot be loaded: from the newest one that can, else as with a new folder.",
 )
 @click.option("--check", is_flag=True, help="Validate the config, print what would run, and exit.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Same as --set log.format=...")

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, Stalled, TransportError, WireError
 from rlds2reverb.learner.batch import Batch
@@ -29,7 +29,7 @@ from rlds2reverb.specs import differences, view_in
 from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.transport.retry import Deadlines
-from rlds2reverb.transport.stream import PersistentStream, Reason, Silent, StreamWords, close_streams, why_silent
+from rlds2reverb.transport.stream import PersistentStream, Reason, StreamWords, close_streams, why_silent
 from rlds2reverb.wire.limiter import Wait, sample_wait
 from rlds2reverb.wire.messages import SampleRequest, ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import BatchBuilder, FlatBatch, in_batches
@@ -565,7 +565,7 @@ class Watch:
     def __init__(
         self,
         transport: Transport,
-        streams: Sequence[Silent],
+        streams: Sequence[PersistentStream[Any]],
         changed: threading.Condition,
         on_wait: Callable[[Reason], object],
         notice_seconds: float,

@@ -1,4 +1,4 @@
-"""The server in memory: its tables, what others do to them, and the faults that it is told to have."""
+"""The server in memory and the transport to it: its tables, its streams, what others do to them, and the faults that it is given."""
 
 from __future__ import annotations
 
@@ -191,9 +191,6 @@ class MemoryServer:
         if name not in self.tables:
             raise Refused("NOT_FOUND", f"Priority table {name} was not found")
         return self.tables[name]
-
-
-# The way to a server in memory.
 
 
 class MemoryTransport:

@@ -1,4 +1,8 @@
-"""A stream of a server in memory, of whatever kind, seen from both sides."""
+"""Insert and sample streams of a server in memory, seen from both sides.
+
+Every sampled item comes with one chunk of its own, which holds one row per column: the item's value. Samples are taken when the
+client reads, not ahead of it. Source of the rules: docs/wire.md; `tests/contract/samples.py` holds them to a real server.
+"""
 
 from __future__ import annotations
 
@@ -130,12 +134,9 @@ class MemoryStream:
         self.cancel()
         self._ended(self)
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Cancels it; there is no connection that could be dead."""
         self.cancel()
-
-
-# An insert stream of a server in memory, from the server's side.
 
 
 @dataclass
@@ -298,8 +299,6 @@ class ServerStream(ServerSide):
             raise Refused(self.plan.status, "as planned")
 
 
-# What a server makes of a sample stream: the other side of `requests` and `batches`, for servers in memory.
-
 TIMED_OUT = "Rate Limiter: Timeout exceeded before the right to insert was acquired."
 """What Reverb 0.14 says of samples, too."""
 
@@ -368,12 +367,6 @@ def _trajectory(chunk_key: int, columns: int) -> bytes:
 def _content_field(content: bytes) -> bytes:
     return bytes_field(4, content)
 
-
-# A sample stream of a server in memory, from the server's side.
-#
-# Every item comes with one chunk of its own, which holds one row per column: the item's value. Samples are taken when the client
-# reads, not ahead of it. Source of the rules: WIRE's SampleStream in docs/wire.md; `tests/contract/samples.py` holds them to
-# a real server.
 
 _TIMED_OUT = Refused("DEADLINE_EXCEEDED", TIMED_OUT)
 

@@ -157,10 +157,7 @@ def _exponent(selector: str) -> float:
     return float(selector.removeprefix("prioritized(").rstrip(")")) if "(" in selector else 0.0
 
 
-# What a server makes of one insert stream, message by message: what it holds, what it stores, what it refuses.
-#
-# The other side of `session` and `requests`; servers in memory keep these rules. Source: reverb_service_impl.cc, and what was
-# observed with 0.14.
+# Source: reverb_service_impl.cc, and what was observed with 0.14.
 
 Stored = tuple[Item, tuple[Array, ...]]
 """An item and its values, one array per column."""

@@ -1,1 +1,1 @@
-"""Talking to a server: calls, streams that are taken up again, and how long each wait may last."""
+"""Talking to a server: calls, streams that reconnect, and how long each wait may last."""

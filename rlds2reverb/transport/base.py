@@ -1,7 +1,8 @@
 """What a transport is: calls to one Reverb server, and streams. It raises errors of this package only.
 
 `GrpcTransport` reaches a real server, `MemoryTransport` one in memory. One suite of tests runs over both, so that a test over
-the one tells of the other. Whatever stands on a transport knows neither gRPC nor sockets.
+the one tells of the other. Whatever stands on a transport knows neither gRPC nor sockets. What a status of gRPC means as one of
+our errors stands here, too, for both.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Stream(Protocol):
         """Says that it was read to its end, or is not wanted any more. Call it once."""
         ...
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Cancels it because its connection may be dead; new calls and streams go over another one."""
         ...
 
@@ -162,9 +163,7 @@ class Transport(Protocol):
         ...
 
 
-# What a status that ends a call or a stream means: which of our errors, and whether the same may go well later.
-#
-# The names are gRPC's, as Reverb sends them. Source: grpc/status.h, and what was seen of Reverb 0.14 behind proxies.
+# Statuses: the names are gRPC's, as Reverb sends them. Source: grpc/status.h, and what was seen of Reverb 0.14 behind proxies.
 
 INSERTING = "inserting"
 SAMPLING = "sampling"

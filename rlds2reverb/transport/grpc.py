@@ -1,5 +1,7 @@
 """The transport over gRPC: calls to Reverb with deadlines, streams, and gRPC's errors translated; none escapes.
 
+From top to bottom: the transport, what makes one like it in another process, its streams and calls, and its connections.
+
 Source of the method names: reverb_service.proto.
 """
 
@@ -232,9 +234,6 @@ class GrpcTransport:
         return stream_error(self.address, doing, error.code().name, error.details())
 
 
-# What TLS needs, as plain bytes.
-
-
 @dataclass(frozen=True)
 class Certificates:
     """What TLS needs; in place of `grpc.ssl_channel_credentials(...)`, which no other process can be given.
@@ -251,9 +250,6 @@ class Certificates:
     def credentials(self) -> grpc.ChannelCredentials:
         """The same for gRPC."""
         return grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
-
-
-# How another process gets to the server that a client is connected to: plain values, which can be sent there.
 
 
 @dataclass(frozen=True)
@@ -303,9 +299,6 @@ def endpoint_of(transport: Transport) -> Endpoint:
     return GrpcEndpoint(transport.address, transport.credentials, transport.metadata, transport.call_seconds)
 
 
-# An open gRPC stream, and the connection that it is on.
-
-
 class GrpcStream:
     """See `base.Stream`.
 
@@ -341,13 +334,10 @@ class GrpcStream:
         self.cancel()
         self._connections.put_back(self._connection)
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Cancels it; new calls and streams go over another connection."""
-        self._connections.leave(self._connection)
+        self._connections.abandon(self._connection)
         self.cancel()
-
-
-# A question that is asked over gRPC while other work goes on.
 
 
 class GrpcPendingInfo:
@@ -383,11 +373,6 @@ class GrpcPendingInfo:
         self._ended()
 
 
-# One question, asked over the connection in use, and over others while no answer comes: the first answer counts.
-#
-# Is the connection dead, or does the server not answer? Asking over another connection tells. The connection that answered is used
-# from then on.
-
 _DOUBT_SECONDS = 1.0
 """How long to wait for an answer before asking again, twice as long each time: over the same connection, and over another one.
 
@@ -399,7 +384,10 @@ _GRACE_SECONDS = 1.0
 
 
 class HedgedCall:
-    """Calls under way that ask the same. Call `answer`, once.
+    """One call, made over the connection in use, and over others while no answer comes: the first answer counts.
+
+    Is the connection dead, or does the server not answer? Asking over another connection tells. The connection that answered is
+    used from then on. Call `answer`, once.
 
     Args:
       connections: the one in use, and others.
@@ -563,7 +551,7 @@ class Connections:
                 self._current, unwanted = fresh, instead_of
             self._close_unused(unwanted)
 
-    def leave(self, connection: grpc.Channel) -> None:
+    def abandon(self, connection: grpc.Channel) -> None:
         """The connection may be dead: new calls go over another one."""
         if connection is self._current:
             self.adopt(self.fresh(), connection)

@@ -5,9 +5,9 @@ Four situations, one rule each:
 | situation | rule |
 | --- | --- |
 | a call failed, and the same call may succeed later | `retry_until`: pauses that double, until a deadline |
-| a stream broke | `Breaks`: another one at once; the more have broken without progress, the longer the pause before it |
-| a stream is silent, and nothing explains it | `Patience`: another one after a while, and after twice as long each time that it brought nothing |
-| the caller waits, and nothing comes | `Quiet`: told after a while and as often again; given up in the end |
+| a stream broke | `BreakLog`: another one at once; the more have broken without progress, the longer the pause before it |
+| a stream is silent, and nothing explains it | `StallTimer`: another one after a while, and after twice as long each time that it brought nothing |
+| the caller waits, and nothing comes | `IdleTimer`: notified after a while, and again and again; given up in the end |
 
 Sending again what was not confirmed is harmless (same keys) and costs time and bytes, so each rule bounds how often.
 """

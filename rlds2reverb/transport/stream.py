@@ -1,4 +1,12 @@
-"""What the user of a kept stream gives to it: what to send, what an answer means, and why silence may be fine."""
+"""A persistent stream: reconnected when it breaks, abandoned when it is silent for no reason, every wait bounded and explained.
+
+Two threads run beside the caller's, under one lock. The transport takes messages from `_messages` in a thread of its own.
+`_receive` reads answers in another; when the stream breaks, it waits for the server and opens a new one. The caller's thread
+waits; when nothing comes, it asks the server why, and abandons the stream if nothing explains the silence. When each of these
+happens is decided in `retry`.
+
+What is sent, what an answer means and why silence may be fine is the part of the stream's user (`StreamUser`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from rlds2reverb.errors import Stalled, TransportError
 from rlds2reverb.transport.base import Stream, Transport
@@ -48,11 +56,11 @@ class Reason:
 
 
 def noop(_: object) -> None:
-    """Is told something, and tells nobody."""
+    """The callback of a caller who wants none."""
 
 
 class StreamUser(Protocol[Answer]):
-    """What a kept stream is for. Everything but `decode`, `held_back` and `resumed` is called with the stream's lock held, and must not wait.
+    """What a persistent stream is for. Everything but `decode`, `held_back` and `resumed` is called with the stream's lock held, and must not wait.
 
     Attributes:
       words: for messages.
@@ -101,12 +109,12 @@ class StreamUser(Protocol[Answer]):
         """The rate limiters by which the server may rightly say nothing. Without the lock."""
         ...
 
-    def restarted(self, told: str, info: ServerInfo) -> None:
+    def restarted(self, why: str, info: ServerInfo) -> None:
         """Another server process answers: takes it as it is, or refuses to go on. With the lock held.
 
         Args:
-          told: says so, without an end mark.
-          info: what it tells of itself.
+          why: says so, without an end mark.
+          info: what the new process answers.
 
         Raises:
           ServerRestarted: to go on makes no sense; says what it means for what was done.
@@ -122,24 +130,16 @@ class StreamUser(Protocol[Answer]):
         ...
 
 
-# A stream that is kept open: two threads beside the caller's, one lock, every wait bounded and explained.
-#
-# The transport takes messages from `_messages` in a thread of its own. `_receive` reads answers in another; when the stream breaks, it
-# waits for the server and opens a new one. The caller's thread waits; when nothing comes, it asks the server why, and gives up a
-# silent stream if nothing explains it. All three share the user's state under one condition. The rules of when are in `waiting`.
-#
-# What is sent, what an answer means and why silence may be fine is the user's part (`stream_user`); nothing here knows of it.
-
-
 class PersistentStream(Generic[Answer]):
-    """Keeps one stream of its user's open until it is closed.
+    """Keeps one stream of its user open until it is closed.
 
     Args:
       transport: asked why, when nothing comes.
       user: what the stream is for.
       state_id: of the server process; another one later means that it was restarted.
       deadlines: bounds of all waits.
-      on_wait: told the reason when nothing came for `deadlines.notice` seconds, and an empty one when something does again.
+      on_wait: called with the reason when nothing came for `deadlines.notice` seconds, and with an empty one when something
+        comes again.
       changed: several streams may share one; by default each has its own.
 
     Attributes:
@@ -163,11 +163,11 @@ class PersistentStream(Generic[Answer]):
         self._on_wait = on_wait
         self._number = 0  # of the stream whose messages are wanted; -1 when closed
         self._stream: Stream | None = None  # the open one
-        self._given_up: TransportError | None = None  # why the open one was
+        self._abandoned: TransportError | None = None  # why the open one is abandoned
         self._failure: Exception | None = None
         self._breaks = BreakLog(deadlines)
-        self._patience = StallTimer(deadlines)
-        self._quiet = IdleTimer(deadlines)
+        self._stall = StallTimer(deadlines)
+        self._idle = IdleTimer(deadlines)
         self._receiver = threading.Thread(target=self._receive, name="rlds2reverb-receive", daemon=True)
         self._receiver.start()
 
@@ -181,8 +181,8 @@ class PersistentStream(Generic[Answer]):
     def wake(self, was_idle: bool) -> None:
         """Says that there is more to send. Call it with the lock held. Silence counts from now on if nothing was awaited before."""
         if was_idle:
-            self._quiet.over()
-            self._patience.explained()
+            self._idle.over()
+            self._stall.explained()
         self.changed.notify_all()
 
     def wait(self, done: Callable[[], bool]) -> None:
@@ -193,16 +193,16 @@ class PersistentStream(Generic[Answer]):
           Stalled: nothing came for `deadlines.stall` seconds.
           WireError: what came is not Reverb's.
         """
-        began, told = time.monotonic(), False
+        began, is_notified = time.monotonic(), False
         while True:
             with self.changed:
-                is_done = self._wait_until_due(done, began, told)
-                quiet_seconds = self._quiet.seconds(began)
-            if not is_done and quiet_seconds > self._deadlines.notice:
-                told = True
-                self._explain(quiet_seconds)
-            elif told:
-                told = False
+                is_done = self._wait_until_due(done, began, is_notified)
+                idle_seconds = self._idle.seconds(began)
+            if not is_done and idle_seconds > self._deadlines.notice:
+                is_notified = True
+                self._explain(idle_seconds)
+            elif is_notified:
+                is_notified = False
                 self._on_wait(Reason())
             if is_done:
                 return
@@ -213,7 +213,7 @@ class PersistentStream(Generic[Answer]):
             self.changed.wait_for(lambda: done() or self._failure is not None, seconds)
 
     def check_silence(self) -> None:
-        """Gives up a stream whose silence has no reason; a caller that never waits would not notice it."""
+        """Abandons a stream whose silence has no reason; a caller that never waits would not notice it."""
         if self.is_silent:
             why_silent(self._transport, (self,))
 
@@ -221,24 +221,24 @@ class PersistentStream(Generic[Answer]):
     def is_silent(self) -> bool:
         """Whether an answer is awaited for longer than a stream that lives would take, as far as is known."""
         with self.changed:
-            return self._stream is not None and not self._user.awaits_nothing and self._patience.is_over
+            return self._stream is not None and not self._user.awaits_nothing and self._stall.is_over
 
     def close(self) -> None:
         """Ends the stream. Nobody knows whether what is unanswered was done."""
         close_streams((self,), self._deadlines.call)
 
     def held_back(self, info: ServerInfo) -> Sequence[Wait]:
-        """See `silence.Silent`."""
+        """The rate limiters by which the server may rightly say nothing."""
         return self._user.held_back(info)
 
     def explained(self) -> None:
-        """See `silence.Silent`."""
+        """There is a reason for the silence."""
         with self.changed:
-            self._patience.explained()
+            self._stall.explained()
 
     def unexplained(self, info: ServerInfo) -> str:
-        """See `silence.Silent`."""
-        self._give_up_silent_stream(is_same_server=info.state_id == self._state_id)
+        """There is none: what broke, in words, or "" when nothing did."""
+        self._abandon_silent_stream(is_same_server=info.state_id == self._state_id)
         with self.changed:
             if not self._breaks:
                 return ""
@@ -248,63 +248,63 @@ class PersistentStream(Generic[Answer]):
             )
 
     def half_close(self) -> bool:
-        """See `closing.Closable`."""
+        """Sends nothing more, and opens no other stream; whether the server may end this one by itself."""
         with self.changed:
             self._number = -1
             self.changed.notify_all()
             return self._user.awaits_nothing
 
     def cancel(self) -> None:
-        """See `closing.Closable`."""
+        """Ends the stream at once. After `half_close`, so that no other one is opened."""
         if (stream := self._stream) is not None:
             stream.cancel()
 
     def join(self, seconds: float) -> None:
-        """See `closing.Closable`."""
+        """Waits for the end of its thread, except in that thread."""
         if self._receiver is not threading.current_thread():
             self._receiver.join(seconds)
 
-    def _wait_until_due(self, done: Callable[[], bool], began: float, told: bool) -> bool:
-        """Waits for the claim, for progress after a wait that was told, or until the wait is to be told; whether it holds.
+    def _wait_until_due(self, done: Callable[[], bool], began: float, is_notified: bool) -> bool:
+        """Waits for the claim, for progress after a notified wait, or until the next notice is due; whether the claim holds.
 
         Raises:
           Exception: what has ended the stream for good.
         """
 
         def is_over() -> bool:
-            came_again = told and self._quiet.seconds(began) <= self._deadlines.notice
+            came_again = is_notified and self._idle.seconds(began) <= self._deadlines.notice
             return done() or self._failure is not None or came_again
 
-        while not is_over() and (seconds := self._quiet.seconds_until_due(began)) > 0:
+        while not is_over() and (seconds := self._idle.seconds_until_due(began)) > 0:
             self.changed.wait(seconds)  # what is due may have moved meanwhile
         if self._failure is not None:
             raise self._failure
         return done()
 
-    def _explain(self, quiet_seconds: float) -> None:
+    def _explain(self, idle_seconds: float) -> None:
         with self.changed:
-            self._quiet.told()
+            self._idle.told()
         reason = why_silent(self._transport, (self,))
-        if quiet_seconds > self._deadlines.stall:
+        if idle_seconds > self._deadlines.stall:
             words = self._user.words
             raise Stalled(
-                f"server {self._transport.address}: {words.nothing_came} for {quiet_seconds:.0f} s; {reason.text}. {words.way_out}"
+                f"server {self._transport.address}: {words.nothing_came} for {idle_seconds:.0f} s; {reason.text}. {words.way_out}"
             )
         self._on_wait(reason)
 
-    def _give_up_silent_stream(self, is_same_server: bool) -> None:
+    def _abandon_silent_stream(self, is_same_server: bool) -> None:
         """The server answers and nothing blocks: the stream may be half-open. Another one will go over another connection."""
         with self.changed:
-            stream, patience = self._stream, self._patience
-            if stream is None or self._given_up is not None or (is_same_server and not patience.is_over):
+            stream, stall = self._stream, self._stall
+            if stream is None or self._abandoned is not None or (is_same_server and not stall.is_over):
                 return
-            self._given_up = TransportError(
+            self._abandoned = TransportError(
                 f"server {self._transport.address}: it answers, and {self._user.words.gave_nothing} on its stream for "
-                f"{patience.silent_seconds:.1f} s",
+                f"{stall.silent_seconds:.1f} s",
                 retryable=True,
             )
-            patience.give_up()
-        stream.leave()
+            stall.give_up()
+        stream.abandon()
 
     # The transport's sending thread.
 
@@ -313,7 +313,7 @@ class PersistentStream(Generic[Answer]):
             for message in messages:
                 yield message
                 with self.changed:
-                    self._patience.sign_of_life()  # the transport wants the next one: it could send this one
+                    self._stall.sign_of_life()  # the transport wants the next one: it could send this one
 
     def _next_messages(self, number: int) -> tuple[bytes, ...]:
         """What is to be sent next; () when the stream is not wanted any more."""
@@ -329,7 +329,7 @@ class PersistentStream(Generic[Answer]):
 
     def _receive(self) -> None:
         try:
-            while (error := self._run_stream()) is not None and self._leave_stream():
+            while (error := self._run_stream()) is not None and self._is_wanted():
                 self._reconnect(error)
         except Exception as error:  # not handled here: raised in the caller's thread
             with self.changed:
@@ -343,7 +343,7 @@ class PersistentStream(Generic[Answer]):
         with self.changed:
             if self._number < 0:
                 return None
-            self._patience.explained()
+            self._stall.explained()
             stream = self._stream = self._user.open(self._messages(self._number))
         try:
             for message in stream:
@@ -355,19 +355,19 @@ class PersistentStream(Generic[Answer]):
             stream.end()
         with self.changed:
             self._stream = None
-            broken, self._given_up = self._given_up or broken, None
+            broken, self._abandoned = self._abandoned or broken, None
         return broken
 
     def _take(self, message: bytes) -> None:
         answer = self._user.decode(message)
         with self.changed:
             if self._user.take(answer):
-                self._quiet.over()
+                self._idle.over()
                 self._breaks.clear()
-                self._patience.progress()
+                self._stall.progress()
             self.changed.notify_all()
 
-    def _leave_stream(self) -> bool:
+    def _is_wanted(self) -> bool:
         """Stops the messages of the stream that ended; whether another one is wanted."""
         with self.changed:
             if self._number < 0:
@@ -383,15 +383,15 @@ class PersistentStream(Generic[Answer]):
             pause = self._breaks.add(error)
         self._pause(pause)
         info = retry_until(self._deadlines.reconnect, self._deadlines, self._ask, self._pause)
-        told = f"server {self._transport.address}: another server process answers than before ({error})"
+        restarted = f"server {self._transport.address}: another server process answers than before ({error})"
         with self.changed:
             if is_another := info.state_id != self._state_id:
-                self._user.restarted(told, info)
+                self._user.restarted(restarted, info)
                 self._state_id = info.state_id
             self.reconnects += 1
             self._user.lost()
             self.changed.notify_all()
-        self._user.resumed(told if is_another else str(error))
+        self._user.resumed(restarted if is_another else str(error))
 
     def _ask(self) -> ServerInfo:
         if self._number < 0:
@@ -404,30 +404,11 @@ class PersistentStream(Generic[Answer]):
             self.changed.wait_for(lambda: self._number < 0, seconds)
 
 
-# Why nothing comes on kept streams: the server is asked once, for all of them.
-
-
-class Silent(Protocol):
-    """What is asked of a stream; see `stream.KeptStream`."""
-
-    def held_back(self, info: ServerInfo) -> Sequence[Wait]:
-        """The rate limiters by which the server may rightly say nothing."""
-        ...
-
-    def explained(self) -> None:
-        """There is a reason for the silence."""
-        ...
-
-    def unexplained(self, info: ServerInfo) -> str:
-        """There is none; what broke, in words, or "" when nothing did."""
-        ...
-
-
 _UNEXPLAINED = "no rate limiter blocks: the server is busy or saves a checkpoint; if the connection is dead, another one is opened soon"
 
 
-def why_silent(transport: Transport, streams: Sequence[Silent]) -> Reason:
-    """Asks the server why nothing comes. A stream whose silence has no reason is given up for another one.
+def why_silent(transport: Transport, streams: Sequence[PersistentStream[Any]]) -> Reason:
+    """Asks the server why nothing comes. A stream whose silence has no reason is abandoned for another one.
 
     Raises:
       WireError: an answer that is not Reverb's.
@@ -443,35 +424,17 @@ def why_silent(transport: Transport, streams: Sequence[Silent]) -> Reason:
     return Reason(broken[0] if broken else _UNEXPLAINED)
 
 
-def _explained(streams: Sequence[Silent], reason: Reason) -> Reason:
+def _explained(streams: Sequence[PersistentStream[Any]], reason: Reason) -> Reason:
     for stream in streams:
         stream.explained()
     return reason
 
 
-# Kept streams are ended together: in the time of one, however many there are.
-
 _FAREWELL_SECONDS = 1.0  # for the server to end a stream on which nothing is awaited; a half-open one never ends
 
 
-class Closable(Protocol):
-    """What is asked of a stream; see `stream.KeptStream`."""
-
-    def half_close(self) -> bool:
-        """Sends nothing more, and opens no other stream; whether the server may end this one by itself."""
-        ...
-
-    def cancel(self) -> None:
-        """Ends the stream at once. After `half_close`: then no other one is opened."""
-        ...
-
-    def join(self, seconds: float) -> None:
-        """Waits for the end of its thread, except in that thread."""
-        ...
-
-
-def close_streams(streams: Sequence[Closable], seconds: float) -> None:
-    """Ends streams. Those on which nothing is awaited are half-closed, so that the server ends them itself.
+def close_streams(streams: Sequence[PersistentStream[Any]], seconds: float) -> None:
+    """Ends streams together, in the time of one. Those on which nothing is awaited are half-closed, so that the server ends them itself.
 
     Args:
       streams: which.
@@ -484,7 +447,7 @@ def close_streams(streams: Sequence[Closable], seconds: float) -> None:
     _join(streams, seconds)
 
 
-def _join(streams: Sequence[Closable], seconds: float) -> None:
+def _join(streams: Sequence[PersistentStream[Any]], seconds: float) -> None:
     end = time.monotonic() + seconds
     for stream in streams:
         stream.join(max(0.0, end - time.monotonic()))

@@ -1,1 +1,1 @@
-"""What both directions share: how Reverb writes keys, tensors, signatures and messages."""
+"""How Reverb writes keys, tensors, signatures and messages, and the rules of its two streams. Bytes and rules, no sockets."""

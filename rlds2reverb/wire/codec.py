@@ -1,6 +1,6 @@
 """Messages <-> bytes: one `encode_x` or `decode_x` per message of Reverb's service.
 
-The hot way in has encoders of its own (`wire.insert.chunks`, `wire.insert.items`), which write whole episodes; this module
+The hot way in has encoders of its own (`wire.insert`), which write whole episodes; this module
 reads what they write, and everything the server answers. Any bytes give a value or a `WireError`.
 """
 

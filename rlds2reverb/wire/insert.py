@@ -1,4 +1,13 @@
-"""Cuts of an episode -> an encoded episode: chunks once, items for every table."""
+"""Cuts of an episode -> chunks, items and requests of the insert stream.
+
+| step | by |
+| --- | --- |
+| the cuts of an episode for all tables -> an `EncodedEpisode` | `EpisodeEncoder` |
+| rows -> chunks | `encode_chunks` |
+| anchors and fields -> items | `encode_items` |
+| encoded episodes -> requests | `RequestBuilder` |
+| names -> item keys | `keys` |
+"""
 
 from __future__ import annotations
 
@@ -166,7 +175,7 @@ def _interleave(columns: list[Array]) -> Array:
 # Rows -> chunks: every `chunk_length` rows, all columns together, one ChunkData.
 #
 # Reverb's own writer makes one chunk per column. One chunk for all columns means fewer objects for the server to hold and to look
-# up, and it is what makes the items of `wire.insert.items` share one chunk key across columns.
+# up, and it is what makes the items share one chunk key across columns.
 
 CHUNK_BYTES = 4096
 """Aim for chunks of this size: a sample carries whole chunks, so larger ones slow sampling down."""
@@ -388,7 +397,7 @@ def _worth_compressing(column: Array, chunk_length: int) -> bool:
 # {chunk_slices(1){chunk_key(1), offset(2), length(3), index(4)}, squeeze(2)}}.
 #
 # Items whose windows touch the same numbers of chunks have the same size in bytes, because every varint in them
-# has a fixed width (`wire.varint`). Each such group is one numpy array [n, width]: constant bytes are
+# has a fixed width (see `varint`). Each such group is one numpy array [n, width]: constant bytes are
 # broadcast, keys, offsets and lengths are written as columns. No Python loop runs over steps or items.
 
 _SQUEEZE = b"\x10\x01"

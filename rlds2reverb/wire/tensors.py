@@ -1,4 +1,4 @@
-"""Arrays <-> TensorProto, as Reverb stores them.
+"""Arrays <-> TensorProto, and numpy dtypes <-> TensorFlow's numbers, as Reverb stores them.
 
 Source: tensor.proto of TensorFlow 2.15 and `CompressTensorAsProto` of Reverb: numbers are the row-major
 bytes in snappy's raw block format; text is TensorFlow's own string content (all lengths as varints, then all

@@ -76,7 +76,7 @@ def _old(facts: Facts) -> Found:
     known, last = facts.state.checkpoints.state.last, facts.state.checkpoints.newest()
     seconds = facts.now - (facts.state.started_at if last is None else last.manifest.created)
     if seconds > OLD_SECONDS:
-        gone = "" if known is None or last is not None else f"; generation {known.number} is gone from the folder"
+        gone = "" if known is None or last is not None else f"; checkpoint {known.number} is gone from the folder"
         yield "", f"no good checkpoint for {counted(int(seconds // 60), 'minute')}{gone}"
 
 
@@ -136,7 +136,7 @@ def _set_aside(facts: Facts) -> Found:
         yield table, f"{count} not restored: {newest.reason}; in {newest.folder}{elsewhere}"
     said = [f"{one.folder} holds items that were not restored: {one.reason}" for one in damaged]
     if unloaded := facts.state.unloaded:
-        said.append(f"{counted(len(unloaded), 'newer generation')} not loaded, the newest: {unloaded[0].reason}")
+        said.append(f"{counted(len(unloaded), 'newer checkpoint')} not loaded, the newest: {unloaded[0].reason}")
     if said:
         yield "", "; ".join(said)
 
@@ -204,15 +204,15 @@ class AlertWatch:
         self.look()
         with self._changing:
             since, words, now = dict(self._since), dict(self._words), self._clock()
-        told = [_told(alert, since, words, now) for alert in ALERTS]
-        return sorted(filter(None, told), key=lambda one: (not one["firing"], one["severity"] != "critical"))
+        entries = [_entry(alert, since, words, now) for alert in ALERTS]
+        return sorted(filter(None, entries), key=lambda one: (not one["firing"], one["severity"] != "critical"))
 
     def _run(self) -> None:
         while not self._stopped.wait(LOOK_SECONDS):
             self.look()
 
 
-def _told(
+def _entry(
     alert: Alert, since: dict[tuple[str, str], float], words: dict[tuple[str, str], str], now: float
 ) -> dict[str, Any] | None:
     seconds = {table: now - then for (name, table), then in since.items() if name == alert.name}

@@ -1,4 +1,4 @@
-"""Writing checkpoints of a running server: on request, on a schedule, at the end; and keeping those that clients ask for."""
+"""Writes checkpoints of a running server: on request, on a schedule, at the end; and keeps those that clients ask for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from replay_server.errors import CheckpointError, FolderLost
 from replay_server.files import listed, stands_at, written_at
 from replay_server.fitting import items_by_table
-from replay_server.logs import bytes_in, logger, share, telling
+from replay_server.logs import bytes_in, log_progress, logger, share
 from replay_server.memory import give_back
 from replay_server.store import CHECKPOINTS, SET_ASIDE, Checkpoint, CheckpointStore, numbered
 from replay_server.working_folder import WorkingFolder
@@ -78,7 +78,7 @@ class CheckpointWriter:
 
     Attributes:
       turn: held while one is written or kept.
-      tell: is told what came of each; does not fail, and waits for nothing.
+      tell: called with the outcome of each; must neither fail nor wait.
       working: Reverb's folder; used while `turn` is held.
     """
 
@@ -122,7 +122,7 @@ class CheckpointWriter:
             began = time.time()
             self.state = replace(self.state, writing_since=began)
             try:
-                return self._told("checkpoint written", reason, lambda: self._write(began, reason))
+                return self._recorded("checkpoint written", reason, lambda: self._write(began, reason))
             finally:
                 self.state = replace(self.state, writing_since=None)
 
@@ -143,7 +143,7 @@ class CheckpointWriter:
             if staged is None:
                 return None
             began, ended = written_at(staged)
-            return self._told(
+            return self._recorded(
                 "checkpoint kept that a client asked for", CLIENT, lambda: self._keep(staged, began, ended)
             )
 
@@ -184,7 +184,7 @@ class CheckpointWriter:
         for name in self.working.tidy(wait):
             self._log.warning("unfinished checkpoint removed", name=name, meaning="Reverb could not finish it")
 
-    def _told(self, event: str, reason: str, work: Callable[[], Checkpoint]) -> Checkpoint:
+    def _recorded(self, event: str, reason: str, work: Callable[[], Checkpoint]) -> Checkpoint:
         """Does the work. The state and the log say what came of it."""
         try:
             checkpoint = work()
@@ -241,7 +241,7 @@ class CheckpointWriter:
         """Asks Reverb to write one. When that is gone already, any finished one that was begun after the request will do."""
         for _ in range(_ATTEMPTS):
             self._make_folders()
-            with self.working.holding(self._store.guard) as before, self._telling(before):
+            with self.working.holding(self._store.guard) as before, self._log_progress(before):
                 name, error = self._asked()
             self._store.guard()  # writing may have taken long
             staged = self.working.take(name, confirmed=True) if name else None
@@ -257,7 +257,7 @@ class CheckpointWriter:
             "checkpoints all the time, let them ask less often; otherwise see what else deletes there"
         )
 
-    def _telling(self, before: Collection[str]) -> AbstractContextManager[None]:
+    def _log_progress(self, before: Collection[str]) -> AbstractContextManager[None]:
         """Tells how much Reverb has written that was not there before; of about how much, when there is one to compare it with."""
         folder = self._store.reverb
         about = 0 if self.state.last is None else self.state.last.bytes
@@ -265,7 +265,7 @@ class CheckpointWriter:
         def written() -> int:
             return sum(bytes_in(path) for path in folder.iterdir() if path.name not in before)
 
-        return telling(self._log, "writing a checkpoint", lambda: share(written(), about))
+        return log_progress(self._log, "writing a checkpoint", lambda: share(written(), about))
 
     def _asked(self) -> tuple[str, TransportError | None]:
         """Name of the entry that Reverb wrote, or "" and why not."""
@@ -335,8 +335,6 @@ class Schedule:
             except CheckpointError:
                 continue  # logged and counted by the writer
 
-
-# One checkpoint for all who ask at the same time.
 
 Result = TypeVar("Result")
 
@@ -427,7 +425,7 @@ def check_space(
     if space.free_bytes < needed:
         scaled = "" if needed == newest.bytes else f" for each of its items, for {held} items"
         raise CheckpointError(
-            f"{folder}: {space.free_bytes} bytes are free, {needed} are needed, as many as generation "
+            f"{folder}: {space.free_bytes} bytes are free, {needed} are needed, as many as checkpoint "
             f"{newest.number} takes{scaled}; nothing was written. {_ways_on(folder, keep)}; "
             "the next checkpoint is then tried as usual"
         )
@@ -439,7 +437,7 @@ def _ways_on(folder: Path, keep: int) -> str:
     with suppress(CheckpointError):
         if len(kept := numbered(folder / CHECKPOINTS)) > 1:
             ways.append(
-                f"{len(kept)} generations are kept there: lower checkpoints.keep, which is {keep}, and restart, "
+                f"{len(kept)} checkpoints are kept there: lower checkpoints.keep, which is {keep}, and restart, "
                 f"or first delete the oldest of {folder / CHECKPOINTS}"
             )
         if listed(folder / SET_ASIDE):

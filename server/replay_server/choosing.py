@@ -51,7 +51,7 @@ class Survey:
 
     @property
     def as_of(self) -> float:
-        """Time of the newest one that is not broken, see `record_files.as_of`: 0 without one, infinite when it cannot be told."""
+        """Time of the newest one that is not broken, see `files.as_of`: 0 without one, infinite when it cannot be told."""
         paths = [one.path for one in self.unloaded if not one.is_readable]
         if self.checkpoint is not None:
             paths.append(self.checkpoint.folder)
@@ -67,13 +67,13 @@ class Survey:
         if self.checkpoint is not None:
             if not unreadable:
                 return ""
-            newest = f"generation {self.checkpoint.number} is older: what came after it would be missing"
+            newest = f"checkpoint {self.checkpoint.number} is older: what came after it would be missing"
             return f"{self.folder}: what is newest is there and cannot be read: {unreadable[0].reason}; {newest}"
         if not self.unloaded:
             return missing
         first = (unreadable or self.unloaded)[0]
         count = f"none of {len(self.unloaded)} loads" if len(self.unloaded) > 1 else "it does not load"
-        return f"{self.folder}: there are generations, and {count}: {first.reason}"
+        return f"{self.folder}: there are checkpoints, and {count}: {first.reason}"
 
 
 def survey(folder: Path) -> Survey:
@@ -104,7 +104,7 @@ def missing(folder: Path, newest: Written | None) -> str:
 
     Args:
       folder: of the checkpoints; one that cannot be looked into is judged by `survey`.
-      newest: see `history_file.newest_generation`.
+      newest: see `history.newest_checkpoint`.
     """
     if newest is None:
         return ""
@@ -116,7 +116,7 @@ def missing(folder: Path, newest: Written | None) -> str:
         return ""
     written = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(newest.last))
     return (
-        f"{folder}: generation {newest.generation}, written at {written}, is not there any more: "
+        f"{folder}: checkpoint {newest.generation}, written at {written}, is not there any more: "
         "it was removed, or not copied with the folder"
     )
 
@@ -124,7 +124,7 @@ def missing(folder: Path, newest: Written | None) -> str:
 def how_to_go_on(refusal: str) -> str:
     """What to say of a start that was refused because of its own checkpoints."""
     return (
-        f"{refusal}. No generation was moved. Make it readable (owner, mount, disk), or put a good copy there, and start again; "
+        f"{refusal}. No checkpoint was moved. Make it readable (owner, mount, disk), or put a good copy there, and start again; "
         "or start without it: --start-empty (checkpoints.start_empty: true)"
     )
 
@@ -168,7 +168,7 @@ def find_checkpoint(path: Path) -> Found:
         raise (CheckpointUnreadable if unreadable else CheckpointError)(refusal)
     if found.checkpoint is None:
         raise CheckpointError(
-            f"{path}: expected a checkpoint folder, a generation, or a checkpoint of Reverb's with its {DONE}"
+            f"{path}: expected a checkpoint folder, one of its checkpoints, or a checkpoint of Reverb's with its {DONE}"
         )
     return Found(found.checkpoint.folder, found.unloaded)
 

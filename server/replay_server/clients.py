@@ -157,7 +157,7 @@ def set_aside_left(store: CheckpointStore, log: Logger) -> None:
         if any(_is_same(place, path) for path in store.readable() or ()):
             continue  # the server was killed just after it had become that checkpoint
         aside = store.set_aside(place, "older", f"of-reverb-{name}")
-        log.warning("checkpoint set aside that is older than the newest generation", path=str(aside))
+        log.warning("checkpoint set aside that is older than the newest checkpoint", path=str(aside))
 
 
 def _keep_newest(store: CheckpointStore, log: Logger) -> Checkpoint | None:

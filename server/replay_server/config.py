@@ -479,9 +479,6 @@ def _named_tuple(value: Mapping[str, Any], path: str) -> Nest:
         raise ConfigError(f"{path}: no namedtuple: {error}") from error
 
 
-# Signatures of tables that a config takes from a dataset.
-
-
 class FromDataset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A signature derived from a dataset: for what `view` makes of its steps. Read when the server starts.
 
@@ -534,9 +531,6 @@ def _signature_of(wanted: FromDataset) -> Nest:
     source = transformed(with_encoded(open_source(wanted.from_dataset), encoded), transform)
     metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
     return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec), name_of(view))
-
-
-# Configs that a server would start from, and that can never be filled or sampled.
 
 
 def check(tables: Sequence[TableConfig]) -> None:

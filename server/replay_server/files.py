@@ -1,4 +1,4 @@
-"""The files that make a checkpoint: named, dated, hashed, read to their ends, synced, given second names."""
+"""Files of a checkpoint folder: those that make a checkpoint, their records, and how anything in the folder is read."""
 
 from __future__ import annotations
 

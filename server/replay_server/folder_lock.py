@@ -2,7 +2,7 @@
 
 ```
 FOLDER/LOCK        locked (flock) while the server lives; the file stays
-FOLDER/OWNER.json  who (see owner.py); refreshed every few seconds, removed at an orderly end
+FOLDER/OWNER.json  who (see `Owner`); refreshed every few seconds, removed at an orderly end
 ```
 
 | what a newcomer finds | what it does |
@@ -70,7 +70,7 @@ class FolderLock:
         self._is_locked = False
         self._owner: Owner | None = None
         self._problem, self._beaten_at = "", 0.0
-        self._telling, self._ended = threading.Lock(), threading.Event()
+        self._reporting, self._ended = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
         self._log = logger("folder")
 
@@ -245,7 +245,7 @@ class FolderLock:
         return "" if is_at(self._lock, self.folder / LOCK) else f"{where}: {LOCK} is gone, or another file{_GONE}"
 
     def _tell(self, problem: str) -> None:
-        with self._telling:
+        with self._reporting:
             before, self._problem = self._problem, problem
         if problem and not before:
             self._log.critical("the checkpoint folder is lost", problem=problem)
@@ -267,8 +267,6 @@ _GONE = (
     " or restart the server, which costs what came after its last checkpoint"
 )
 
-
-# The kernel's lock on a file of a folder (flock): released by any end of the process, however it comes.
 
 LOCK = "LOCK"
 
@@ -427,9 +425,6 @@ def in_use(folder: Path, other: Owner | None) -> str:
 
 def _time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(seconds))
-
-
-# Who uses a checkpoint folder now, as far as it can be told from here; looked at as a start would, nothing taken.
 
 
 @dataclass(frozen=True)

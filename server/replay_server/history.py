@@ -1,6 +1,6 @@
-"""What a checkpoint folder remembers of its servers for some days: runs, checkpoints, size and memory. No files here.
+"""What a checkpoint folder remembers of its servers for some days: runs, checkpoints, size and memory; and the file that keeps it.
 
-It takes `MOST_BYTES` at most, however long or busy the days were: the older something is, the more of it is told in one row.
+It takes `MOST_BYTES` at most, however long or busy the days were: the older something is, the more of it shares a row.
 
 | what | newest | older |
 | --- | --- | --- |
@@ -290,11 +290,11 @@ def _without_checkpoint(history: History, now: int, every_seconds: float | None)
 # The history of a checkpoint folder, in a small file beside the checkpoints.
 #
 # ```
-# FOLDER/HISTORY.json           see `history`; replaced as a whole
+# FOLDER/HISTORY.json           see `History`; replaced as a whole
 # FOLDER/HISTORY.json.partial   while that is done
 # ```
 #
-# It is of use and never in the way: what goes wrong with it is told, and neither a checkpoint nor the service fails.
+# What goes wrong with it is logged and shown; neither a checkpoint nor the service fails because of it.
 
 HISTORY = "HISTORY.json"
 
@@ -302,7 +302,7 @@ _PARTIAL = f"{HISTORY}.partial"
 
 
 def newest_checkpoint(folder: Path) -> Written | None:
-    """The newest checkpoint that a checkpoint folder should have, as its history knows; None where that cannot be told."""
+    """The newest checkpoint that a checkpoint folder should have, as its history knows; None where that is not known."""
     try:
         return decode(read_small(folder / HISTORY, MOST_BYTES)).newest_checkpoint()
     except CheckpointError:

@@ -122,7 +122,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
         return not (self.will_close or self.requests) and self.asking_since is not None and self.asking_since < latest
 
     def handle_expt(self) -> None:
-        """Urgent data, which nobody reads, so that it would be told of without end."""
+        """Urgent data, which nobody reads: it would be reported again and again."""
         self.will_close = True
 
 
@@ -250,7 +250,7 @@ def make_app(state: ServerState, write: Callable[[], Checkpoint], alerts: AlertW
     Args:
       state: what it tells.
       write: writes a checkpoint and returns it; raises `CheckpointError`.
-      alerts: since when they hold; by default only those who look are told.
+      alerts: since when they hold; by default they are computed when somebody looks.
 
     Raises:
       ConfigError: the token cannot be read.
@@ -306,7 +306,7 @@ class _Answers:
         return {"status": "alive", "state": self._state.phase}, 200
 
     def ready(self) -> Answer:
-        """Asks through the monitor: who was told that the server is ready finds its tables in the status and the metrics."""
+        """Asks through the monitor, so that a client which sees the server ready finds its tables in the status and the metrics."""
         if obstacle := self._state.obstacle():
             return self._not_ready(obstacle)
         seen = self._state.monitor.look()

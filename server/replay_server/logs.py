@@ -1,4 +1,4 @@
-"""Structured logs on standard error: text for people or JSON for machines, one line per event."""
+"""Structured logs on standard error, text for people or JSON for machines; what takes long says every ten seconds how far it is."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def logger(name: str) -> Logger:
     return structlog.stdlib.get_logger(f"replay_server.{name}")
 
 
-# What takes long at a server says so in its log: when it begins, and every ten seconds how far it is.
-
-TELL_SECONDS = 10.0
+PROGRESS_SECONDS = 10.0
 _JOIN_SECONDS = 5.0
 """A folder that does not answer keeps a line waiting, and nothing else."""
 
@@ -65,7 +63,7 @@ Far = Callable[[], Mapping[str, Any]]
 
 
 @contextmanager
-def telling(log: Logger, event: str, far: Far = dict, **begins: Any) -> Iterator[None]:
+def log_progress(log: Logger, event: str, far: Far = dict, **begins: Any) -> Iterator[None]:
     """Logs that something begins, and every ten seconds that it goes on, from a thread of its own.
 
     Args:
@@ -77,11 +75,11 @@ def telling(log: Logger, event: str, far: Far = dict, **begins: Any) -> Iterator
     began, ended = time.monotonic(), threading.Event()
 
     def go_on() -> None:
-        while not ended.wait(TELL_SECONDS):
+        while not ended.wait(PROGRESS_SECONDS):
             log.info(event, seconds=round(time.monotonic() - began, 1), **_fields(far))
 
     log.info(event, **begins)
-    thread = threading.Thread(target=go_on, name="telling", daemon=True)
+    thread = threading.Thread(target=go_on, name="progress", daemon=True)
     try:
         thread.start()
     except RuntimeError as error:  # no more threads here: the work matters more than its lines
@@ -135,6 +133,6 @@ class Reading:
         self._total, self._before = total, bytes_read()
 
     def far(self) -> Mapping[str, Any]:
-        """For `telling`."""
+        """For `log_progress`."""
         now = bytes_read()
         return {} if now is None or self._before is None else share(now - self._before, self._total)

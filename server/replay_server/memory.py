@@ -1,4 +1,4 @@
-"""Memory of this process, and how much it may have."""
+"""Memory of this process: what it has, how much it may have, and what the C library keeps of what was freed."""
 
 from __future__ import annotations
 
@@ -71,9 +71,6 @@ def _machine_bytes() -> int:
     except OSError:
         return 0
     return int(found[1]) * 1024 if found[:1] == ["MemTotal:"] else 0
-
-
-# Memory that was freed, and that the C library keeps for later.
 
 
 def give_back() -> None:

@@ -62,7 +62,7 @@ _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
         lambda state: state.checkpoints.state.failures,
     ),
     (
-        Metric("replay_checkpoint_generations", "gauge", "generations on disk"),
+        Metric("replay_checkpoint_generations", "gauge", "checkpoints on disk"),
         lambda state: state.store.count(),
     ),
     (

@@ -1,4 +1,4 @@
-"""What the running tables look like, asked once per second, with a few minutes of history."""
+"""What the running tables look like, asked once per second, with a few minutes of history; and how far prefills are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replay_server.logs import TELL_SECONDS, logger
+from replay_server.logs import PROGRESS_SECONDS, logger
 from replay_server.tables import Prefill, TableConfig
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
@@ -130,9 +130,6 @@ def _counts(table: TableInfo) -> Counts:
     return Counts(limiter.inserts, limiter.samples, table.current_size, *waits)
 
 
-# How far prefills are: a line per table when it begins to fill, every ten seconds while it does, and when it is full.
-
-
 class PrefillTeller:
     """Looks at the monitor's newest answer, in a thread of its own, until every prefill has its items.
 
@@ -193,5 +190,5 @@ class PrefillTeller:
     def _run(self) -> None:
         while self._wanted:
             self.look(time.monotonic())
-            if self._stopped.wait(TELL_SECONDS):
+            if self._stopped.wait(PROGRESS_SECONDS):
                 return

@@ -46,7 +46,7 @@ class Peers:
     def __init__(self, addresses: Sequence[str], ask: Callable[[str], Status] = fetch) -> None:
         self.addresses, self._ask = tuple(addresses), ask
         self._lock = threading.Lock()
-        self._told: dict[str, dict[str, Any]] = {}
+        self._answers: dict[str, dict[str, Any]] = {}
         self._asking_since: float | None = None
         self._asked_at = -ASK_SECONDS
 
@@ -58,8 +58,8 @@ class Peers:
         """
         self._refresh()
         with self._lock:
-            told = [self._told.get(address, _unknown(address)) for address in self.addresses]
-        servers = [_entry("this server", msgspec.convert(own, Status)), *told]
+            answers = [self._answers.get(address, _unknown(address)) for address in self.addresses]
+        servers = [_entry("this server", msgspec.convert(own, Status)), *answers]
         return {"servers": servers, "tables": _sums(servers)}
 
     def _refresh(self) -> None:
@@ -74,12 +74,12 @@ class Peers:
         """Asks all, at the same time, and keeps what they say."""
         try:
             with ThreadPoolExecutor(min(_MOST_THREADS, max(1, len(self.addresses))), "peer") as threads:
-                told = dict(zip(self.addresses, threads.map(self._asked, self.addresses)))
+                answers = dict(zip(self.addresses, threads.map(self._asked, self.addresses)))
         finally:
             with self._lock:
                 self._asking_since, self._asked_at = None, time.monotonic()
         with self._lock:
-            self._told = told
+            self._answers = answers
 
     def _asked(self, address: str) -> dict[str, Any]:
         try:

@@ -99,8 +99,8 @@ class Recorder:
             "now": now,
             "days": histories.DAYS,
             "problem": self._file.problem,
-            "runs": [_told(run) for run in history.runs],
-            "checkpoints": [_told(one) for one in history.checkpoints],
+            "runs": [_as_dict(run) for run in history.runs],
+            "checkpoints": [_as_dict(one) for one in history.checkpoints],
             "gaps": [vars(gap) for gap in histories.gaps(history, now, GAP_SECONDS, every_seconds)],
             "samples": {name: [getattr(one, name) for one in history.samples] for name in Sample.__struct_fields__},
         }
@@ -177,5 +177,5 @@ def _shortened(text: str) -> str:
     return clean if len(clean) <= MOST_TEXT else f"{clean[: MOST_TEXT - 1]}…"
 
 
-def _told(row: msgspec.Struct) -> dict[str, Any]:
+def _as_dict(row: msgspec.Struct) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__struct_fields__}

@@ -1,4 +1,4 @@
-"""Choosing what a server starts from, and laying it where Reverb looks for it."""
+"""Restores at a start: chooses the checkpoint, lays it where Reverb looks for it; and says what a start would do, for `--check`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from replay_server.files import verify_record_files
 from replay_server.fitting import Fit, TableFit, fit_checkpoint, plan_fit
 from replay_server.folder_lock import Holder, holder
 from replay_server.history import newest_checkpoint
-from replay_server.logs import Logger, bytes_in, logger, telling
+from replay_server.logs import Logger, bytes_in, log_progress, logger
 from replay_server.store import CHECKPOINTS, Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 from replay_server.working_folder import WorkingFolder
@@ -53,7 +53,7 @@ def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence
     """
     log = logger("restore")
     keep_left(store, log, section.start_empty)
-    with telling(log, "verifying checkpoints", folder=str(store.folder)):
+    with log_progress(log, "verifying checkpoints", folder=str(store.folder)):
         checkpoint, unloaded = choose(store, section.start_empty)
     set_aside_left(store, log)
     for path in store.clean():
@@ -67,14 +67,14 @@ def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence
         return Start(None, Fit(tuple(tables), tuple(TableFit(one.name, 0) for one in tables)), None, unloaded)
     store.guard()  # verifying may have taken long
     staged = store.reverb / _STAGED
-    with telling(log, "fitting the checkpoint to the config", bytes=bytes_in(source)):
+    with log_progress(log, "fitting the checkpoint to the config", bytes=bytes_in(source)):
         fit = fit_checkpoint(source, staged, tables, section.unfit_tables)
     _tell(log, fit)
     if checkpoint is not None:
         left_out = [LeftOut(table.name, table.lost, table.detail) for table in fit.tables if table.lost]
         kept = store.note_left_out(checkpoint, left_out)
         if kept is not None:
-            log.warning("the generation is kept for good, because not all of it was restored", path=str(kept))
+            log.warning("the checkpoint is kept for good, because not all of it was restored", path=str(kept))
     log.info("restoring", checkpoint=str(source), items=sum(table.items for table in fit.tables))
     return Start(checkpoint, fit, staged, unloaded)
 
@@ -97,7 +97,7 @@ def choose(store: CheckpointStore, start_empty: bool) -> tuple[Checkpoint | None
     if (reason := found.refusal(gone)) and not start_empty:
         raise CheckpointError(how_to_go_on(reason))
     if gone:
-        log.warning("newest generation missing", reason=gone)
+        log.warning("newest checkpoint missing", reason=gone)
     unloaded = []
     for one in found.unloaded:
         if one.is_readable:
@@ -134,8 +134,6 @@ def _tell(log: Logger, fit: Fit) -> None:
             tell = log.warning if table.lost else log.info
             tell(_WORDS[change], table=table.name, items=table.items, left_out=table.lost, detail=table.detail)
 
-
-# What a start would find in the checkpoint folder, for `--check`: looked at as the start would, nothing taken or moved.
 
 _REFUSED = "nothing: the start would be refused"
 _SET_ASIDE = "set aside"
@@ -243,7 +241,7 @@ def _started(fit: TableFit, lost: str) -> str:
 
 
 def _words(made: Checkpoint) -> str:
-    return f"generation {made.number}, {sum(made.manifest.items.values())} items, {made.bytes} bytes"
+    return f"checkpoint {made.number}, {sum(made.manifest.items.values())} items, {made.bytes} bytes"
 
 
 def _passed_over(found: Survey) -> list[str]:

@@ -24,7 +24,7 @@ from replay_server.errors import CheckpointError
 from replay_server.folder_lock import FolderLock
 from replay_server.history import HistoryFile
 from replay_server.http import HttpServer, make_app
-from replay_server.logs import Reading, bytes_in, logger, telling
+from replay_server.logs import Reading, bytes_in, log_progress, logger
 from replay_server.monitor import Monitor, PrefillTeller
 from replay_server.recorder import Recorder
 from replay_server.state import ServerState
@@ -88,7 +88,7 @@ class ReplayService:
         self._server: Any = None
 
     def run(self) -> int:
-        """Serves until a signal; the exit code: 0, or 1 when the last checkpoint could not be written.
+        """A server's life: serves until a signal; the exit code is 0, or 1 when the last checkpoint could not be written.
 
         Raises:
           ConfigError: the HTTP port is taken, or its token cannot be read.
@@ -96,9 +96,54 @@ class ReplayService:
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        state = self.state
         try:
-            self.lock.take()
-            return self._run()
+            self.lock.take()  # one server per checkpoint folder
+            alerts = AlertWatch(state)
+            http = HttpServer(make_app(state, self.requested_checkpoint, alerts), self.config.http)
+            http.start()
+            self._log.info("http is up", url=http.url)
+            if not self.lock.settle(self._stop.wait):
+                self._log.info("stopped before the start")
+                return 0
+            state.recorder.start()
+            alerts.start()
+
+            self._start_reverb()  # restores what the folder holds
+            self.monitor.start()
+            helpers: list[Schedule | ClientCheckpoints | PrefillTeller] = [
+                ClientCheckpoints(self.checkpoints),
+                PrefillTeller(self.monitor, state.table_configs),
+            ]
+            if self.config.checkpoints.every_seconds is not None:
+                helpers.append(Schedule(self.checkpoints, self.config.checkpoints.every_seconds))
+            for helper in helpers:
+                helper.start()
+            state.phase = "ready"
+            self._log.info(
+                "ready",
+                grpc_port=self.config.grpc.port,
+                tables=len(state.table_configs),
+                items=sum(table.items for table in state.tables),
+                seconds=round(time.time() - state.started_at, 3),
+            )
+
+            # Python runs a signal's handler in the main thread, and only when that is awake: a signal that arrives just
+            # before the wait, or in another thread, wakes nobody.
+            while not self._stop.wait(_LOOK_UP_SECONDS):
+                pass
+
+            state.phase = "stopping"
+            self.checkpoints.stop()
+            for helper in helpers:
+                helper.stop()
+            code = self._save_last()
+            alerts.stop()
+            self.monitor.stop()
+            http.stop()
+            state.recorder.stop()
+            self._log.info("stopped", exit_code=code)
+            return code
         finally:
             self.lock.release()
 
@@ -111,49 +156,6 @@ class ReplayService:
         recorder = Recorder(HistoryFile(store), self._known_items, started_at)
         checkpoints.tell = recorder.note
         return ServerState(self.config, lock, store, checkpoints, Monitor(self.ask), recorder, started_at)
-
-    def _run(self) -> int:
-        alerts = AlertWatch(self.state)
-        http = HttpServer(make_app(self.state, self.requested_checkpoint, alerts), self.config.http)
-        http.start()
-        self._log.info("http is up", url=http.url)
-        if not self.lock.settle(self._stop.wait):
-            self._log.info("stopped before the start")
-            return 0
-        self.state.recorder.start()
-        alerts.start()
-        self._start_reverb()
-        self.monitor.start()
-        helpers: list[Schedule | ClientCheckpoints | PrefillTeller] = [
-            *self._schedules(),
-            ClientCheckpoints(self.checkpoints),
-            PrefillTeller(self.monitor, self.state.table_configs),
-        ]
-        for helper in helpers:
-            helper.start()
-        self._say_ready()
-        self._wait_for_stop()
-        self.state.phase = "stopping"
-        self.checkpoints.stop()
-        for helper in helpers:
-            helper.stop()
-        code = self._save_last()
-        alerts.stop()
-        self.monitor.stop()
-        http.stop()
-        self.state.recorder.stop()
-        self._log.info("stopped", exit_code=code)
-        return code
-
-    def _say_ready(self) -> None:
-        self.state.phase = "ready"
-        self._log.info(
-            "ready",
-            grpc_port=self.config.grpc.port,
-            tables=len(self.state.table_configs),
-            items=sum(table.items for table in self.state.tables),
-            seconds=round(time.time() - self.state.started_at, 3),
-        )
 
     def ask(self) -> ServerInfo:
         """A real ServerInfo call, with a deadline of `READY_SECONDS`.
@@ -203,7 +205,7 @@ class ReplayService:
         if start.staged is None:
             return nullcontext()
         total = bytes_in(start.staged)
-        return telling(self._log, "loading the checkpoint", Reading(total).far, bytes=total)
+        return log_progress(self._log, "loading the checkpoint", Reading(total).far, bytes=total)
 
     def _prepared(self) -> restore.Start:
         try:
@@ -212,17 +214,6 @@ class ReplayService:
             raise CheckpointError(
                 f"checkpoint folder {self._store.folder}: {error}; clear what is in the way there, or set checkpoints.folder to another one"
             ) from error
-
-    def _schedules(self) -> list[Schedule]:
-        seconds = self.config.checkpoints.every_seconds
-        return [] if seconds is None else [Schedule(self.checkpoints, seconds)]
-
-    def _wait_for_stop(self) -> None:
-        """Looks now and then: Python runs a signal's handler in the main thread, and only when that is awake. A signal that
-        arrives just before the wait, or in another thread, wakes nobody.
-        """
-        while not self._stop.wait(_LOOK_UP_SECONDS):
-            pass
 
     def _items(self) -> int | None:
         """How many all tables hold now; None without an answer."""
@@ -251,7 +242,7 @@ class ReplayService:
         return 0
 
     def _keep_clients(self) -> int:
-        """Keeps what a client was told is saved; 1 when it could not be kept."""
+        """Keeps what Reverb has confirmed to clients; 1 when it could not be kept."""
         try:
             self.checkpoints.keep_clients()
         except CheckpointError:

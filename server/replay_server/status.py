@@ -1,4 +1,8 @@
-"""The state of a server as one document: for /status.json, and the page that shows it."""
+"""The state of a server as one document: for /status.json, and the page that shows it.
+
+A table is one record, `TableStatus`, from which metrics, /status.json, its schema and the list of metrics in the docs follow. To add
+a metric of tables: a field there with a `Metric` beside it, and its value in `table_statuses`.
+"""
 
 from __future__ import annotations
 
@@ -91,18 +95,13 @@ def not_loaded(unloaded: Sequence[Unloaded]) -> dict[str, Any]:
 
     Each has `count`, and the `path` and `reason` of the newest one.
     """
-    told = {}
+    passed_over = {}
     for name, is_readable in (("set_aside", True), ("unreadable", False)):
         found = [one for one in unloaded if one.is_readable == is_readable]
         if found:
-            told[name] = {"count": len(found), "path": str(found[0].path), "reason": found[0].reason}
-    return told
+            passed_over[name] = {"count": len(found), "path": str(found[0].path), "reason": found[0].reason}
+    return passed_over
 
-
-# What is known of a table now: one record, from which metrics, /status.json, its schema and the list of metrics in the docs follow.
-#
-# A field with a `Metric` beside it is one of Prometheus's, too. To add a metric of tables: a field here, and its value in
-# `table_statuses`.
 
 _POINTS, _LEAST_POINTS, _ALL_POINTS = 120, 12, 24_000
 """Most points of a plot, and of all plots of one document: of many tables each has fewer, but so many at least."""
@@ -158,7 +157,7 @@ class TableStatus(msgspec.Struct, frozen=True):
       signature: text of each leaf by its path; None without a signature.
       view: that its items are made by, where the signature tells.
       restored: items that the start has restored.
-      age_seconds: since Reverb told all this.
+      age_seconds: since Reverb's answer.
       rates: over the last minutes; none when they were not asked for.
     """
 

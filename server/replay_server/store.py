@@ -89,7 +89,7 @@ class Checkpoint:
         return sum(entry.bytes for entry in self.manifest.files.values())
 
     def summary(self) -> dict[str, Any]:
-        """What is told of it over HTTP."""
+        """Its fields over HTTP."""
         return {
             "generation": self.number,
             "items": self.manifest.items,

@@ -1,4 +1,4 @@
-"""What a table is, as plain values, and the `reverb.Table` made of it."""
+"""Tables as plain values: what they hold, their selectors and rate limiters; and the `reverb.Table` made of them."""
 
 from __future__ import annotations
 
@@ -388,8 +388,6 @@ def _stored_spec(spec: ArraySpec) -> Any:
     bounds = () if spec.minimum is None or spec.maximum is None else (spec.minimum, spec.maximum)
     return kind(spec.shape, plain.dtype, *bounds, plain.name)
 
-
-# Selectors by name: how a table chooses the item to sample, or the one to remove.
 
 Selector = Literal["uniform", "fifo", "lifo", "max_heap", "min_heap", "prioritized"]
 SELECTORS: tuple[Selector, ...] = get_args(Selector)

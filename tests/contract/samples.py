@@ -28,7 +28,7 @@ TABLES = {
     ONCE: {"sampler": "fifo", "max_times_sampled": 1},
     TWICE: {"sampler": "fifo", "max_times_sampled": 2},
     HUNGRY: {"sampler": "fifo", "min_size": 3},
-    **{name: {"sampler": "fifo", "max_times_sampled": 1} for name in ("cancel", "leave", "close")},
+    **{name: {"sampler": "fifo", "max_times_sampled": 1} for name in ("cancel", "abandon", "close")},
 }
 """What the worlds build. Each holds 1,000 items, first in first out.
 
@@ -273,7 +273,7 @@ class SampleContract:
 
     # Ends.
 
-    @pytest.mark.parametrize("how", ["cancel", "leave"])
+    @pytest.mark.parametrize("how", ["cancel", "abandon"])
     def test_a_stream_that_is_cancelled_or_left_breaks_and_another_one_goes_well(self, world: World, how: str) -> None:
         put(world, how, 1)
         with sampling(world.transport, request(how, 2)) as reader:

@@ -247,7 +247,7 @@ class TransportContract:
         feed.give(None)
         stream.end()
 
-    @pytest.mark.parametrize("how", ["cancel", "leave"])
+    @pytest.mark.parametrize("how", ["cancel", "abandon"])
     def test_a_stream_that_is_cancelled_or_left_breaks_and_another_one_goes_well(self, world: World, how: str) -> None:
         feed = Feed(message_of(1))
         stream = world.transport.insert_stream(iter(feed))

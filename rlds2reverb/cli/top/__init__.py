@@ -163,8 +163,6 @@ def _print_blocks(watch: Watch, interval: float, show: Print) -> None:
             pause.wait(interval)
 
 
-# Which servers the command line names, what they are called, and which HTTP address is whose.
-
 Place = tuple[str, str, str | None]
 """Name, HOST:PORT, and URL or None."""
 

@@ -1,4 +1,4 @@
-"""The same without a terminal: lines of text, a block for each moment, or JSON."""
+"""The view without a terminal: a block of lines for each moment, or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table as a row: what its columns hold, as numbers to sort by and as texts to show."""
+"""What the live view and the printed lines show: tables as rows, how a server is, and numbers, times and names in short texts."""
 
 from __future__ import annotations
 
@@ -126,8 +126,6 @@ def rows(tables: Mapping[str, TableInfo], rates: Mapping[str, Rate], sort: str, 
     return sorted(found, key=_VALUES[sort], reverse=not is_reverse)
 
 
-# What is said of a server beside its tables: does it answer, since when not and why, its memory, its checkpoints.
-
 RECENT_SECONDS = 600.0
 """How long a restart is told."""
 
@@ -189,8 +187,6 @@ def troubles(known: Known) -> list[str]:
         failed = f"checkpoints ({counted(known.status.checkpoints.failures, 'failure')}): {problem}"
     return [visible(text) for text in (known.problem, known.status_problem, failed) if text]
 
-
-# Numbers, times and names as the live view shows them: short, and without anything that a terminal would obey.
 
 _LONGEST = 400
 """Characters of a text from outside; combining ones take no room on the screen."""

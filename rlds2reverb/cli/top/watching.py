@@ -1,4 +1,15 @@
-"""Servers asked again and again, each in threads of its own: one that is slow, or gone, keeps nobody waiting."""
+"""Servers that are asked again and again, each in threads of its own, so that one that is slow or gone keeps nobody waiting.
+
+What is known of a server is a `Known`: a value, made by the threads that ask, read by whoever draws. Rates come from counts at
+different moments:
+
+| counts of a table | rate |
+| --- | --- |
+| seen once | not known |
+| seen again in the same process | the difference by the seconds between |
+| smaller than before: the table was reset | not known, until it is seen again |
+| of another process: the server was restarted | not known, until it is seen again |
+"""
 
 from __future__ import annotations
 
@@ -170,8 +181,6 @@ def _unknown(target: Target) -> Known:
     return Known(target.name, time.time(), target.http.url if target.http else "")
 
 
-# What is known of a server at a moment: a value, made by the threads that ask, read by whoever draws.
-
 PATIENCE_SECONDS = 3.0
 """How old a question or an answer over HTTP may get before its age is told."""
 
@@ -228,15 +237,6 @@ class Known:
         """By table, where they are known: none while it does not answer."""
         return rates(self.history) if self.answers else {}
 
-
-# Rates of tables, from the counts that a server tells at different moments. Pure: no clocks, no threads.
-#
-# | counts of a table | rate |
-# | --- | --- |
-# | seen once | not known |
-# | seen again in the same process | the difference by the seconds between |
-# | smaller than before: the table was reset | not known, until it is seen again |
-# | of another process: the server was restarted | not known, until it is seen again |
 
 SPAN_SECONDS = 5.0
 """How far a rate looks back, if the interval between two questions is not longer."""

@@ -25,7 +25,7 @@ function show(past) {
   const words = `${whole.format(count)} in ${past.days} days${failed ? `, ${whole.format(failed)} failed` : ""}`;
   say(byId("rows-title"), words);
   byId("rows").hidden = !rows.length;
-  byId("written-rows").replaceChildren(make("tr", {}, ...["when", "how many", "generation", "size", "took", "what came of it"].map(name => make("th", {}, name))), ...rows.map(row));
+  byId("written-rows").replaceChildren(make("tr", {}, ...["when", "how many", "checkpoint", "size", "took", "what came of it"].map(name => make("th", {}, name))), ...rows.map(row));
   byId("timeline").setAttribute("aria-label", `checkpoints over the last days: ${words}; ${past.gaps.length} gaps, listed below`);
   draw(byId("timeline"), svg => drawTimeline(svg, newest));
   drawDays();

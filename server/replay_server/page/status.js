@@ -68,14 +68,14 @@ function showCheckpoints(server, checkpoints) {
   }
   const isTight = checkpoints.free_bytes === null || checkpoints.free_bytes < checkpoints.needed_bytes;
   facts(byId("checkpoints"), [
-    ["newest", last ? `generation ${last.generation}, ${age(server.now - last.created)} ago` + (last.reason === "client" ? ", asked for by a client" : "") : "none yet"],
+    ["newest", last ? `checkpoint ${last.generation}, ${age(server.now - last.created)} ago` + (last.reason === "client" ? ", asked for by a client" : "") : "none yet"],
     ["holds", last ? held(last.items) : ""],
     ["size", last ? `${bytes(last.bytes)}, written in ${took(last.seconds)}` : ""],
     ["schedule", checkpoints.every_seconds === null ? "only on request and at the end" : `every ${age(checkpoints.every_seconds)}`],
     ["folder", checkpoints.problem, "bad"],
     ["set aside", passedOver(checkpoints.set_aside), "warn"],
     ["not readable", passedOver(checkpoints.unreadable), "bad"],
-    ["kept", `${checkpoints.generations ?? "an unknown number"} of ${checkpoints.keep} generations in ${checkpoints.folder}`],
+    ["kept", `${checkpoints.generations ?? "an unknown number"} of ${checkpoints.keep} checkpoints in ${checkpoints.folder}`],
     ["disk", checkpoints.free_bytes === null ? "does not answer" : `${bytes(checkpoints.free_bytes)} free` + (checkpoints.needed_bytes ? `, the next one needs about ${bytes(checkpoints.needed_bytes)}` : ""), isTight ? "bad" : ""],
     ["failures", checkpoints.failures ? `${checkpoints.failures} since the start` : "", "bad"],
     ["last error", checkpoints.last_error, "bad"],
@@ -128,7 +128,7 @@ async function write() {
     token.focus();
     say(words, token.value ? "that is not this server's token" : "this server wants its token");
   } else {
-    say(words, answer.ok ? `generation ${result.generation}: ${bytes(result.bytes)} in ${result.seconds.toFixed(2)} s` : result.error);
+    say(words, answer.ok ? `checkpoint ${result.generation}: ${bytes(result.bytes)} in ${result.seconds.toFixed(2)} s` : result.error);
   }
 }
 byId("actions").addEventListener("submit", async event => {

@@ -169,7 +169,7 @@ def test_a_checkpoint_that_is_gone_is_none(world: World, tmp_path: Path) -> None
     newest = Checkpoint(12, tmp_path / "000012", Manifest(time.time(), 1.0, {}))
     world.state.checkpoints.state = CheckpointState(last=newest)
     words = world.told(after=300)["ReplayCheckpointTooOld"]["found"][0]["words"]
-    assert words == "no good checkpoint for 61 minutes; generation 12 is gone from the folder"
+    assert words == "no good checkpoint for 61 minutes; checkpoint 12 is gone from the folder"
     newest.folder.mkdir()
     assert world.told() == {}
 
@@ -240,5 +240,5 @@ def test_what_a_start_passed_over_or_left_out_of_another_experiment(world: World
     found = {one["table"]: one["words"] for one in world.told()["ReplayItemsSetAside"]["found"]}
     assert found == {
         "t": "3 items not restored: max_size is 2 now; in None",
-        "": f"1 newer generation not loaded, the newest: {passed.reason}",
+        "": f"1 newer checkpoint not loaded, the newest: {passed.reason}",
     }

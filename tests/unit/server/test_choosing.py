@@ -286,11 +286,11 @@ def test_links_that_lead_out_of_the_folder_are_not_followed_by_cleaning(tmp_path
 
 def test_an_outlook_moves_nothing_and_says_what_a_start_would(store: CheckpointStore) -> None:
     section = CheckpointSection(folder=str(store.folder))
-    assert outlook(section, TABLES).starts_from.startswith("generation 3, 3 items")
+    assert outlook(section, TABLES).starts_from.startswith("checkpoint 3, 3 items")
     (store.paths()[0] / DONE).unlink()
     before = names(store.folder)
     found = outlook(section, TABLES)
-    assert (found.starts_from.split(",")[0], found.refusal) == ("generation 2", "")
+    assert (found.starts_from.split(",")[0], found.refusal) == ("checkpoint 2", "")
     [note] = found.notes
     assert note.endswith("it would be set aside")
     for path in store.paths():
@@ -343,8 +343,8 @@ def test_generations_that_are_gone_are_no_new_folder(store: CheckpointStore, tmp
     assert outlook(own, TABLES).notes == ()
     shutil.rmtree(kept / "000003")
     found = outlook(own, TABLES)
-    assert (found.starts_from.split(",")[0], found.refusal) == ("generation 2", "")
-    assert found.notes[0].startswith(f"{folder}: generation 3, written at 1970-01-01 00:00:03Z, is not there any more")
+    assert (found.starts_from.split(",")[0], found.refusal) == ("checkpoint 2", "")
+    assert found.notes[0].startswith(f"{folder}: checkpoint 3, written at 1970-01-01 00:00:03Z, is not there any more")
     checkpoint, _ = choose(store, start_empty=False)
     assert checkpoint is not None
     assert which(checkpoint) == 2
@@ -356,10 +356,10 @@ def test_generations_that_are_gone_are_no_new_folder(store: CheckpointStore, tmp
     for section in (own, elsewhere):
         found = outlook(section, TABLES)
         assert found.starts_from == "nothing: the start would be refused"
-        assert "generation 3, written at" in found.refusal
+        assert "checkpoint 3, written at" in found.refusal
         assert "--start-empty" in found.refusal
     for _ in range(2):
-        with pytest.raises(CheckpointError, match=r"generation 3, written at .*--start-empty"):
+        with pytest.raises(CheckpointError, match=r"checkpoint 3, written at .*--start-empty"):
             choose(store, start_empty=False)
     assert choose(store, start_empty=True) == (None, ())
     allowed = outlook(msgspec.structs.replace(elsewhere, start_empty=True), TABLES)
@@ -391,7 +391,7 @@ def test_an_outlook_on_a_folder_in_use_is_a_refusal_and_tells_the_rest(store: Ch
     assert lock.settle(lambda _: False)
     found = outlook(section, TABLES)
     assert f"another server uses it: process {os.getpid()} on host" in found.refusal
-    assert (found.used_by in found.refusal, found.starts_from.split(",")[0]) == (True, "generation 3")
+    assert (found.used_by in found.refusal, found.starts_from.split(",")[0]) == (True, "checkpoint 3")
     for path in store.paths():
         (path / DONE).unlink()
     used, unloadable = outlook(section, TABLES).refusal.splitlines()

@@ -104,9 +104,9 @@ def test_a_signature_is_a_tree_that_stays_open(page: Page) -> None:
 def test_the_button_writes_a_checkpoint(page: Page, server: Server) -> None:
     before = len(store(server))
     page.view.get_by_role("button", name="Write a checkpoint").click()
-    sync_api.expect(page.view.locator("#written")).to_contain_text("generation", timeout=30_000)
+    sync_api.expect(page.view.locator("#written")).to_contain_text("checkpoint", timeout=30_000)
     assert len(store(server)) == before + 1
-    sync_api.expect(page.view.locator("#checkpoints")).to_contain_text(f"generation {before + 1},", timeout=15_000)
+    sync_api.expect(page.view.locator("#checkpoints")).to_contain_text(f"checkpoint {before + 1},", timeout=15_000)
 
 
 @pytest.mark.parametrize("width", [360, 768, 1600])
@@ -163,7 +163,7 @@ def test_a_token_is_asked_for_where_one_is_wanted(browser: Any, guarded: Server)
     assert store(guarded) == []
     token.fill("s3cret")
     token.press("Enter")
-    sync_api.expect(words).to_contain_text("generation 1:", timeout=30_000)
+    sync_api.expect(words).to_contain_text("checkpoint 1:", timeout=30_000)
     opened.view.close()
 
 

@@ -344,7 +344,7 @@ def test_a_config_means_the_same_folder_wherever_the_server_is_started(forks: Fo
         add(open_folder(tmp_path / "configs" / "kept"), number)
     for cwd in (tmp_path, tmp_path / "here", tmp_path / "configs"):
         started, errors = checked(cwd)
-        assert (started.split(",")[0], errors) == ("generation 2", "")
+        assert (started.split(",")[0], errors) == ("checkpoint 2", "")
 
 
 def test_a_check_says_what_is_wrong_with_start_from_and_who_uses_the_folder(

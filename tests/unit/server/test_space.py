@@ -85,7 +85,7 @@ def test_a_checkpoint_that_would_not_fit_is_refused_before_reverb_is_asked(
     code, answer = document(f"{service.url}/checkpoint", "POST")
     free = checkpoints(service)["free_bytes"]
     assert code == 503
-    assert f"{free} bytes are free, {needed} are needed, as many as generation 1 takes" in answer["error"]
+    assert f"{free} bytes are free, {needed} are needed, as many as checkpoint 1 takes" in answer["error"]
     assert "Make the disk larger" in answer["error"]  # one generation, and nothing in set_aside
     assert forks.log.read_text().count("Stored checkpoint") == before
     found = checkpoints(service)
@@ -129,7 +129,7 @@ def test_a_full_disk_is_told_with_what_fills_it(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0))
     with pytest.raises(CheckpointError) as error:
         check_space(tmp_path, 3, newest)
-    assert "3 generations are kept there: lower checkpoints.keep, which is 3, and restart" in str(error.value)
+    assert "3 checkpoints are kept there: lower checkpoints.keep, which is 3, and restart" in str(error.value)
     assert "set_aside" not in str(error.value)
     store.note_left_out(newest, [LeftOut("one", 1, "why")])
     with pytest.raises(CheckpointError, match=f"delete what you do not need of {tmp_path}/set_aside; or make the disk"):
@@ -149,10 +149,10 @@ def test_tables_that_hold_fewer_items_need_less(tmp_path: Path, monkeypatch: pyt
     newest = add(store, 10)  # of ten items
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(newest.bytes // 3))
     check_space(tmp_path, 3, newest, lambda: 3)
-    with pytest.raises(CheckpointError, match="as many as generation 1 takes for each of its items, for 5 items"):
+    with pytest.raises(CheckpointError, match="as many as checkpoint 1 takes for each of its items, for 5 items"):
         check_space(tmp_path, 3, newest, lambda: 5)
     for items in (lambda: 10, lambda: 99, lambda: None):
-        with pytest.raises(CheckpointError, match=f"{newest.bytes} are needed, as many as generation 1 takes; nothing"):
+        with pytest.raises(CheckpointError, match=f"{newest.bytes} are needed, as many as checkpoint 1 takes; nothing"):
             check_space(tmp_path, 3, newest, items)
 
 

@@ -167,7 +167,7 @@ def test_a_folder_without_its_generations_is_started_empty_only_when_told_to(
     shutil.rmtree(folder / "generations")
     for _ in range(2):
         reason = refused(start, config_of(tmp_path))
-        assert f"{folder}: generation 4, written at" in reason
+        assert f"{folder}: checkpoint 4, written at" in reason
         assert "--start-empty (checkpoints.start_empty: true)" in reason
     running = start(config_of(tmp_path, start_empty=True))
     assert (running.restored, running.sizes) == (None, {"t": 0})

@@ -39,7 +39,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_first_line_comes_at_once_and_others_say_how_far_it_is(tmp_path: Path) -> None:
     log = Log()
-    with logs.telling(log, "writing", lambda: share(bytes_in(tmp_path), 40), reason="request"):
+    with logs.log_progress(log, "writing", lambda: share(bytes_in(tmp_path), 40), reason="request"):
         assert log.lines[0] == ("writing", {"reason": "request"})
         (tmp_path / "half").write_bytes(bytes(20))
         wait_until(lambda: log.lines[-1][1].get("percent") == 50)
@@ -51,13 +51,13 @@ def test_the_first_line_comes_at_once_and_others_say_how_far_it_is(tmp_path: Pat
 
 def test_a_folder_that_goes_away_costs_a_line_its_fields_only(tmp_path: Path) -> None:
     log = Log()
-    with logs.telling(log, "writing", lambda: {"files": len([*(tmp_path / "gone").iterdir()])}):
+    with logs.log_progress(log, "writing", lambda: {"files": len([*(tmp_path / "gone").iterdir()])}):
         wait_until(lambda: len(log.lines) > 1)
     assert set(log.lines[1][1]) == {"seconds"}
 
 
 def test_an_error_of_the_work_is_raised_and_ends_the_lines() -> None:
-    with pytest.raises(ZeroDivisionError), logs.telling(Log(), "writing"):
+    with pytest.raises(ZeroDivisionError), logs.log_progress(Log(), "writing"):
         raise ZeroDivisionError
     assert "telling" not in {thread.name for thread in threading.enumerate()}
 
@@ -136,7 +136,7 @@ def test_a_system_without_room_for_a_thread_costs_the_lines_and_not_the_work(mon
 
     log, done = Log(), []
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with logs.telling(log, "writing"):
+    with logs.log_progress(log, "writing"):
         done.append(True)
     assert done
     assert [event for event, _ in log.lines] == ["writing", "nothing will tell how far it is"]

@@ -117,7 +117,7 @@ def test_silent_streams_take_nothing_and_new_ones_go_well(world: MemoryWorld) ->
     feed.give(message_of(2))
     world.server.until(lambda: len(world.server.streams[0].messages) == 2)
     assert insert(world.transport, [message_of(3)]) == [3]
-    stream.leave()
+    stream.abandon()
     feed.give(None)
     with pytest.raises(TransportError, match="CANCELLED"):
         list(stream)

@@ -50,20 +50,20 @@ def test_a_connection_that_somebody_else_has_replaced_is_not_replaced_again(conn
     connections.adopt(better, instead_of=first)
     connections.adopt(late, instead_of=first)
     assert (first.is_closed, better.is_closed, late.is_closed) == (True, False, True)
-    connections.leave(first)
+    connections.abandon(first)
     assert connections.take() is better
 
 
 def test_leaving_the_connection_in_use_opens_another_one(connections: Connections) -> None:
     first = connections.take()
-    connections.leave(first)
+    connections.abandon(first)
     assert connections.take() is not first
     assert not first.is_closed
 
 
 def test_closing_closes_what_streams_are_on_as_well(connections: Connections) -> None:
     first = connections.take()
-    connections.leave(first)
+    connections.abandon(first)
     second = connections.take()
     connections.close()
     assert first.is_closed
@@ -76,11 +76,11 @@ def test_closing_closes_what_streams_are_on_as_well(connections: Connections) ->
 def test_what_is_taken_is_put_back_after_an_error(connections: Connections) -> None:
     with pytest.raises(KeyError), connections.taken() as first:
         raise KeyError
-    connections.leave(first)
+    connections.abandon(first)
     assert first.is_closed
 
 
-@given(st.lists(st.tuples(st.sampled_from(["take", "put back", "leave", "adopt"]), st.integers(0, 10))))
+@given(st.lists(st.tuples(st.sampled_from(["take", "put back", "abandon", "adopt"]), st.integers(0, 10))))
 def test_open_are_the_one_in_use_and_those_that_are_held(events: list[tuple[str, int]]) -> None:
     made: list[Channel] = []
 
@@ -94,8 +94,8 @@ def test_open_are_the_one_in_use_and_those_that_are_held(events: list[tuple[str,
             held.append(connections.take())
         elif event == "put back" and held:
             connections.put_back(held.pop(number % len(held)))
-        elif event == "leave":
-            connections.leave(made[number % len(made)])
+        elif event == "abandon":
+            connections.abandon(made[number % len(made)])
         elif event == "adopt":
             connections.adopt(connections.fresh(), made[number % len(made)])
         with connections.taken() as current:

@@ -86,7 +86,7 @@ def test_ending_it_puts_its_connection_back_and_keeps_it() -> None:
 def test_leaving_it_has_what_is_new_go_over_another_connection_and_closes_its_own_at_its_end() -> None:
     call = Call([])
     stream, connections, connection = stream_of(call)
-    stream.leave()
+    stream.abandon()
     assert call.cancelled
     assert connections.take() is not connection
     assert not connection.is_closed

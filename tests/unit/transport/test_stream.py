@@ -61,7 +61,7 @@ class SampleStream:
             self.over = True
             self.server.changed.notify_all()
 
-    end = leave = cancel
+    end = abandon = cancel
 
 
 class SampleServer(MemoryServer):
