@@ -197,7 +197,7 @@ def take_dataset(browser: Browser, docs: Path) -> Iterator[str]:
         scrolled = float(view.evaluate("scrollY"))
         first, end = (round(box["y"] + scrolled) for box in tops if box is not None)
         clip = {"x": 0.0, "y": first, "width": 1100.0, "height": end - first - 24}
-        save(view.screenshot(full_page=True, clip=clip), docs / "report-charts.png", 64)  # type: ignore[arg-type]
+        save(view.screenshot(full_page=True, clip=clip), docs / "report-charts.png", 64)
         yield view.locator("#episodes").locator("xpath=..").inner_text()
         view.close()
 

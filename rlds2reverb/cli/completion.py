@@ -161,6 +161,6 @@ def in_place_of(incomplete: str, word: str, value: str) -> str:
     """
     replaced = words_of(word)[-1] if word else ""
     kept = incomplete.removesuffix(replaced) if incomplete.endswith(replaced) else ""
-    rest = value.removeprefix(kept)
+    rest: str = value.removeprefix(kept)
     is_quoted = word[:1] in ("'", '"') and word != ""
     return rest if is_quoted else "".join(one if _PLAIN_IN_BASH.match(one) else f"\\{one}" for one in rest)

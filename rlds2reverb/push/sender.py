@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
+from typing import Protocol
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ServerRestarted, TransportError
@@ -181,6 +182,16 @@ def can_send_after(error: BaseException) -> bool:
     return isinstance(error, Exception) and not isinstance(error, TransportError)
 
 
+class RequestSink(Protocol):
+    """What takes the requests of a writer: a `Sender`, or a benchmark that keeps them."""
+
+    def send(self, request: Request) -> None:
+        """Takes a request."""
+
+    def drain(self) -> None:
+        """Returns when every request is stored."""
+
+
 class Writer:
     """Takes parts of episodes, one episode after the other. Used as a context manager, it drains at the end.
 
@@ -190,7 +201,7 @@ class Writer:
       budget: what may be sent; None for all.
     """
 
-    def __init__(self, sender: Sender, chunk_length: int | None = None, budget: Budget | None = None) -> None:
+    def __init__(self, sender: RequestSink, chunk_length: int | None = None, budget: Budget | None = None) -> None:
         self._sender, self._budget = sender, budget
         self._encoder = EpisodeEncoder(chunk_length)
         self._builder = RequestBuilder(RequestLimits())

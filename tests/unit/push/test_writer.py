@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import InvalidEpisode, ServerUnreachable, TransportError, ViewError
+from rlds2reverb.push.room import Budget
 from rlds2reverb.push.sender import Writer, can_send_after
 from rlds2reverb.testing.tables import ReceivedStream
 from rlds2reverb.views.sequence import two_step
@@ -74,7 +76,7 @@ def test_all_items_arrive_in_their_order_and_every_episode_is_finished_once(
     lengths: list[int], most_items: int, chunk: int
 ) -> None:
     kept, parts = Kept(), [part_of(number, rows) for number, rows in enumerate(lengths)]
-    with Writer(kept, chunk, Allowing(lambda: most_items)) as writer:
+    with Writer(kept, chunk, cast(Budget, Allowing(lambda: most_items))) as writer:
         for part in parts:
             writer.write(part.key_name, [part])
     stream = ReceivedStream()
@@ -90,7 +92,7 @@ def test_all_items_arrive_in_their_order_and_every_episode_is_finished_once(
 def test_limits_are_asked_for_with_every_encoded_episode() -> None:
     kept = Kept()
     budget = Allowing(lambda: len(budget.expected))
-    with Writer(kept, budget=budget) as writer:
+    with Writer(kept, budget=cast(Budget, budget)) as writer:
         write(writer, 2)
     assert budget.expected == [("e0", 3), ("e1", 3)]
     assert [len(request.item_keys) for request in kept.requests] == [1, 1, 1, 2, 1]
@@ -99,7 +101,7 @@ def test_limits_are_asked_for_with_every_encoded_episode() -> None:
 def test_while_it_is_tight_every_request_is_confirmed_and_the_tables_are_looked_at_before_the_next() -> None:
     kept = Kept()
     budget = Allowing(lambda: max(1, 4 - budget.looks), is_tight=True)
-    with Writer(kept, budget=budget) as writer:
+    with Writer(kept, budget=cast(Budget, budget)) as writer:
         writer.write("e0", [part_of(0, 9)])
     assert [len(request.item_keys) for request in kept.requests] == [4, 3, 1]
     assert (budget.looks, kept.confirmed) == (3, 8)

@@ -282,7 +282,7 @@ def test_a_failure_of_the_watch_ends_it() -> None:
 
 def test_colors_mark_who_waits_and_who_is_gone() -> None:
     def styles(server: Known) -> str:
-        seen = []
+        seen: list[Any] = []
 
         async def drive(pilot: Pilot[int]) -> None:
             strips = pilot.app.screen._compositor.render_strips()

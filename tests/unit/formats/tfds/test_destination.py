@@ -142,7 +142,7 @@ def test_the_bytes_of_image_files_are_kept(tmp_path: Path) -> None:
     report = convert(f"tfds:{folder}", f"tfds:{tmp_path / 'my_set'}", verify=True)
     assert report.encoded == ("image",)
     back = open_source(f"tfds:{report.path}")
-    assert next(iter(back.encoded(["image"]))).columns["image"].tolist() == made  # type: ignore[attr-defined]
+    assert next(iter(back.encoded(["image"]))).columns["image"].tolist() == made
 
 
 def test_images_are_decoded_where_that_is_asked_for(tmp_path: Path) -> None:

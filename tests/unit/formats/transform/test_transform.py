@@ -8,7 +8,6 @@ import pytest
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.transform import Transform
-from rlds2reverb.prepare.conventions import Conventions
 
 EVERYTHING = Transform(
     select=["observation/*", "action"],
@@ -72,10 +71,6 @@ def test_a_shift_of_rewards_is_the_conventions_own() -> None:
     shift = Transform(reward_last="shift")
     assert not shift.changes_columns
     assert shift.label == ""
-    by_option = Conventions("transition", "shift")
-    assert shift.with_conventions(Conventions("transition")) == by_option
-    assert shift.with_conventions(by_option) == by_option
-    assert Transform().with_conventions(by_option) == by_option
 
 
 @pytest.mark.parametrize(

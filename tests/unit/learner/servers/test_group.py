@@ -350,7 +350,7 @@ def test_groups_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="named twice in a:1, a:1"):
         Client([MemoryTransport(server_of(), "a:1"), MemoryTransport(server_of(), "a:1")])
     with pytest.raises(ConfigError, match="allow_missing is for several"):
-        connect("localhost:1", allow_missing=True)  # type: ignore[call-overload]
+        connect("localhost:1", allow_missing=True)
     with pytest.raises(ConfigError, match="expected HOST:PORT"):
         connect(["nonsense", "localhost:1"])
     for nonsense in (8000, None, [8000], {"localhost:1": 1}):
