@@ -57,7 +57,7 @@ from rlds2reverb.formats.hdf5 import Output
 from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, unescaped
 from rlds2reverb.formats.rows import zero_row
 from rlds2reverb.formats.ted import LOSSES
-from rlds2reverb.formats.ted.keys import NAMES
+from rlds2reverb.formats.ted.keys import NAMES, NEXT, TRAJECTORY_IDS
 from rlds2reverb.specs import ArraySpec, ImageSpec, nested
 
 _H5, _MEMMAP = "h5", "memmap"
@@ -157,8 +157,7 @@ _OPTIONS: dict[str, Parse] = {
 }
 
 
-NEXT = "next/"
-IDS = "collector/traj_ids"
+IDS = TRAJECTORY_IDS[0]
 ENDS = ("done", "terminated", "truncated")
 BATCH_SIZE = 32
 """`ReplayBuffer.loads` takes what was saved in place of its own, and `sample` refuses None."""

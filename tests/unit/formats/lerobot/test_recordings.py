@@ -127,7 +127,7 @@ def test_counters_become_columns_on_request() -> None:
 def test_videos_may_be_left_out_which_is_told() -> None:
     source = opened("v30", "?videos=skip")
     assert not any("wrist" in path for path in flatten(source.spec()))
-    told_ = {remark.code: remark for remark in source.notices}
+    told_ = {notice.code: notice for notice in source.notices}
     assert told_["videos_skipped"].count == len(LENGTHS)
     assert told_["videos_skipped"].path == "observation/images/wrist"
 
@@ -142,7 +142,7 @@ def test_images_are_given_as_their_files() -> None:
 
 
 def test_remarks_say_how_ends_were_made() -> None:
-    codes = [remark.code for remark in opened("v30").notices]
+    codes = [notice.code for notice in opened("v30").notices]
     assert codes == ["last_step", "done_means"]
 
 

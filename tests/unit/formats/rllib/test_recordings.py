@@ -76,7 +76,7 @@ def read(name: str) -> dict[str, Episode]:
 
 
 def codes(name: str) -> dict[str, int]:
-    return {remark.code: remark.count for remark in open_source(name).notices}
+    return {notice.code: notice.count for notice in open_source(name).notices}
 
 
 def steps_of(episode: Episode) -> list[float]:
@@ -480,8 +480,8 @@ def test_other_columns_that_some_records_lack_are_left_out_which_is_told(tmp_pat
     more: dict[str, Any] = {"action_prob": [0.5, 0.25]}
     name = written(tmp_path, [batch(1, 0, 2, **more), batch(1, 2, 4, "truncated"), batch(2, 0, 2, "truncated")])
     assert not any("action_prob" in one.columns for one in open_source(name))
-    [remark] = open_source(name).notices
-    assert (remark.code, remark.path, remark.count) == ("left_out", "action_prob", 2)
+    [notice] = open_source(name).notices
+    assert (notice.code, notice.path, notice.count) == ("left_out", "action_prob", 2)
     assert codes(f"{name}?others=drop") == {}
 
 

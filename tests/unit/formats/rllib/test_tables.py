@@ -30,7 +30,7 @@ def read(name: str) -> dict[str, Episode]:
 
 
 def codes(name: str) -> dict[str, int]:
-    return {remark.code: remark.count for remark in open_source(name).notices}
+    return {notice.code: notice.count for notice in open_source(name).notices}
 
 
 def check(episode: Episode) -> None:
@@ -164,8 +164,8 @@ def test_a_file_that_cannot_be_read_is_counted_and_named(tmp_path: Path) -> None
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     assert list(read(f"rllib:{tmp_path}")) == ["a", "b"]
     assert codes(f"rllib:{tmp_path}") == {"lost_records": 1}
-    [remark] = open_source(f"rllib:{tmp_path}").notices
-    assert "a.parquet" in remark.text
+    [notice] = open_source(f"rllib:{tmp_path}").notices
+    assert "a.parquet" in notice.text
 
 
 def test_json_and_parquet_together_are_refused() -> None:

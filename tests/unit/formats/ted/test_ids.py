@@ -50,7 +50,7 @@ def opened(name: str) -> Any:
 
 
 def counts(name: str) -> dict[str, int]:
-    return {remark.code: remark.count for remark in opened(name).notices}
+    return {notice.code: notice.count for notice in opened(name).notices}
 
 
 @pytest.mark.parametrize("stored", [[0, 0, 0, 1, 1, 1], [[0], [0], [0], [1], [1], [1]]])
@@ -76,7 +76,7 @@ def test_end_flags_alone_part_on_request(tmp_path: Path) -> None:
 def test_a_trajectory_of_one_step_that_loses_it_is_counted(tmp_path: Path) -> None:
     name = h5_file(tmp_path / "x.h5", [{"ids": [0, 1, 2, 2]}])
     assert read(name) == [(2, [2, 3, 4], [2, 3])]
-    told = [remark.text for remark in opened(name).notices if remark.code == "final_lost"]
+    told = [notice.text for notice in opened(name).notices if notice.code == "final_lost"]
     assert "2 trajectories without" in told[0]
     assert "2 of them had no other step and are left out whole" in told[0]
 

@@ -23,7 +23,7 @@ def opened(version: str, name: str, options: str = "") -> Source:
 
 
 def codes(source: Any) -> set[str]:
-    return {remark.code for remark in source.notices}
+    return {notice.code for notice in source.notices}
 
 
 def by_id(source: Source) -> list[Episode]:
