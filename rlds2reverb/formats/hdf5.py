@@ -400,7 +400,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 class _Group(h5py.Group):  # type: ignore[misc]
-    """A group that knows the file that it was found in."""
+    """A group, with the file that it was found in."""
 
     def __init__(self, identifier: Any, file: _File) -> None:
         super().__init__(identifier)
@@ -409,7 +409,7 @@ class _Group(h5py.Group):  # type: ignore[misc]
 
 @dataclass
 class _File:
-    """A file that is open, and those that links in it led to, open as long."""
+    """An open file, and the files that its links led to, which stay open as long."""
 
     path: Path
     name: bytes
@@ -437,7 +437,7 @@ def _open(path: Path, folder: Path, closing: ExitStack) -> _Group:
 
 
 def _object(group: h5py.Group, name: str) -> Any:
-    """A group, a dataset's id, or a link that is not followed; None for nothing, and for what is neither."""
+    """A group, a dataset's id, or a link that was not followed; None for anything else."""
     try:
         encoded = name.encode("utf-8", "surrogateescape")
         kind = _kind_of_link(group.id.links, encoded)
@@ -508,7 +508,7 @@ class _Bytes(io.FileIO):
             raise OSError("not a regular file")
 
     def __repr__(self) -> str:
-        """What h5py takes for the file's name; ASCII."""
+        """h5py takes this for the file's name; ASCII."""
         return quote(str(self._path), safe="/\\:.,;=+-_~@#()[]{} !&'", errors="surrogateescape")
 
     @property

@@ -455,7 +455,6 @@ def _ends_terminal(path: Path, members: Mapping[str, Member], keys: _Keys, steps
 
 
 def _check_whole(path: Path, member: Member, before: Array) -> None:
-    """Nothing ends before the last step."""
     if len(before):
         raise BrokenEpisode(
             member.key,
@@ -497,7 +496,6 @@ def _truths(member: Member) -> Array:
 
 
 def _notices(last_step: str, keys: _Keys, cuts: Cuts, left_out: Sequence[str], options: _Options) -> tuple[Notice, ...]:
-    """All notices on a file of many episodes."""
     told = [] if last_step == ROWS else [note("last_step", ENDINGS[last_step])]
     if not keys.ends and not keys.is_of_rlds and options.max_episode_steps is None:
         told.append(
@@ -509,7 +507,6 @@ def _notices(last_step: str, keys: _Keys, cuts: Cuts, left_out: Sequence[str], o
 
 
 def _left_out_notices(left_out: Sequence[str]) -> tuple[Notice, ...]:
-    """Says which arrays are no columns."""
     if not left_out:
         return ()
     return (Notice("left_out", f"arrays that make no column: {', '.join(left_out[:8])}", len(left_out)),)
@@ -619,7 +616,7 @@ class Member:
         return self._shaped(self._bytes(self._offset + start * self._row_bytes, size), (stop - start, *self.shape[1:]))
 
     def _whole(self) -> Array:
-        """All values, in the order of rows; kept, for they cannot be read by parts."""
+        """All values, in the order of rows. They are kept, because they cannot be read in parts."""
         if self._loaded is None:
             data = self._bytes(self._offset, self._info.file_size - self._offset)
             if self._dtype.hasobject:
@@ -641,7 +638,7 @@ class Member:
         return values if values.dtype.kind in "biufc" else _texts(values)
 
     def _bytes(self, offset: int, size: int) -> memoryview:
-        """Some bytes, in memory once. Memory that no data come for is not used."""
+        """Reads some bytes, in parts, so that a file that ends early takes no memory for the rest."""
         if size > _MOST_BYTES:
             raise ValueError(f"{size:,} bytes to read at once; at most {_MOST_BYTES:,} are read")
         if self._file is None or self._file.closed:

@@ -97,11 +97,11 @@ class Inert:
 
 
 class _Refused(Exception):
-    """A pickle asks for something that is not done for it."""
+    """A pickle asks for something that is not allowed."""
 
 
 class _Unpickler(pickle.Unpickler):
-    """Python's own, which finds nothing but what is listed below."""
+    """Python's unpickler, which finds only `_ALLOWED` and the classes that the format names."""
 
     def __init__(self, data: bytes, inert: frozenset[str]) -> None:
         super().__init__(io.BytesIO(data), encoding="latin1")
@@ -126,7 +126,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Function:
-    """Something that a pickle may call; the pickle can set nothing on it."""
+    """A function that a pickle may call. The pickle cannot set its attributes."""
 
     __slots__ = ("_call", "name")
 
@@ -141,7 +141,7 @@ class _Function:
 
 
 class _Array:
-    """An array: first without contents, as numpy pickles it; they are its state."""
+    """An array. numpy pickles an empty one, and its contents as its state."""
 
     made: Array | None = None
 
@@ -231,14 +231,14 @@ def _scalar(kind: Any, value: Any = b"") -> Any:
     if isinstance(value, str):
         value = value.encode("latin1")
     if dtype.hasobject or not isinstance(value, bytes) or len(value) != dtype.itemsize:
-        raise ValueError("a numpy scalar that is none")
+        raise ValueError("bytes that are no numpy scalar")
     return np.frombuffer(value, dtype)[0] if value else dtype.type()
 
 
 def _encoded(text: Any, encoding: Any = "latin1") -> bytes:
     """How bytes are written before protocol 3."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise ValueError("bytes that are none")
+        raise ValueError("a text that stands for no bytes")
     return text.encode("latin1")
 
 
@@ -255,7 +255,7 @@ def _bytearray(value: Any = b"", encoding: Any = "latin1") -> bytearray:
 
 def _set(values: Any = ()) -> set[Any]:
     if not isinstance(values, (list, tuple)):
-        raise TypeError("a set of something that is no list")
+        raise TypeError("a set made of no list")
     return set(values)
 
 
@@ -314,7 +314,7 @@ def _finished(value: Any) -> Any:
 
 
 def _tree(value: Any, depth: int, known: dict[int, tuple[Any, int, int] | None]) -> tuple[Any, int, int]:
-    """The finished value, how many values it has, each counted as often as it is referred to, and how many containers within one another."""
+    """The finished value, its number of values (each reference counts), and its depth in containers."""
     if type(value) in _LEAVES or isinstance(value, (np.generic, type)):
         return value, 1, 0
     if id(value) in known:
@@ -349,7 +349,7 @@ _TOO_DEEP = f"the pickle has more than {_MOST_DEPTH} containers within one anoth
 
 
 def _rebuilt(value: Any, child: Callable[[Any], Any]) -> Any:
-    """A container with its children finished."""
+    """The container with finished children."""
     kind = type(value)
     if kind in (list, tuple, set, frozenset):
         return kind(map(child, value))

@@ -181,8 +181,6 @@ class _Demonstrations(Recordings):
 
 
 class _Pass:
-    """One pass over the demonstrations."""
-
     def __init__(
         self,
         data: h5py.Group,
@@ -205,7 +203,6 @@ class _Pass:
         return Recording(self._made(columns), fitted(said, self._features), name)
 
     def _check(self, where: str, columns: Mapping[str, hdf5.Column], samples: Any) -> None:
-        """Every column of the plan is there, and has a row for each action."""
         missing = [path for path in self._plan.specs if path not in columns]
         if missing:
             raise BrokenEpisode(missing[0], f"{where}: lacks what the first demonstration has: {', '.join(missing)}")
@@ -245,7 +242,6 @@ class _Pass:
         return steps(below, {"": read[ACTION]}, read.get(REWARD), is_terminal, others)
 
     def _after(self, columns: Mapping[str, hdf5.Column], path: str, column: Array) -> Array:
-        """The observation after the last action."""
         if self._plan.last_step != NEXT:
             return np.asarray(column[-1])
         beside = path.replace(OBSERVATION, NEXT_OBSERVATION, 1)

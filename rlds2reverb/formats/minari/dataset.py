@@ -101,7 +101,6 @@ def _is_data(folder: Path) -> bool:
 
 
 def _told(path: Path) -> str:
-    """What is there instead."""
     if not path.exists():
         return "; there is no such folder"
     if not path.is_dir():

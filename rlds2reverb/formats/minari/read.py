@@ -415,7 +415,7 @@ def _checked(column: Array, path: str) -> Array:
 
 
 def _reward(rewards: Array, notes: set[tuple[str, str]]) -> Array:
-    """[T]; whole numbers, which an environment may return where no reward has a fraction, become float64."""
+    """[T]; whole numbers become float64, because an environment may return them by chance."""
     if rewards.ndim != 1 or rewards.dtype.kind not in "biuf":
         raise BrokenEpisode(REWARD, f"{REWARDS}: expected a number per step, found {column_spec(rewards)}")
     if rewards.dtype.kind == "f":
@@ -427,7 +427,6 @@ def _reward(rewards: Array, notes: set[tuple[str, str]]) -> Array:
 
 
 def _end(stored: StoredEpisode, actions: int, notes: set[tuple[str, str]]) -> bool:
-    """Whether the episode ends in a terminal state."""
     terminations, truncations = (_flags(stored, name, actions) for name in (TERMINATIONS, TRUNCATIONS))
     for name, ends in ((TERMINATIONS, terminations), (TRUNCATIONS, truncations)):
         if ends[:-1].any():

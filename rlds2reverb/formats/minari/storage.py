@@ -389,7 +389,6 @@ class _ArrowEpisode:
 
 
 def _values(values: Any, shape: tuple[int | None, ...], is_image: bool, path: str, where: str) -> Array | Images:
-    """Values of Arrow as rows of a shape."""
     from pyarrow import ArrowException, binary, types
 
     kind = values.type

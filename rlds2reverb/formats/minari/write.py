@@ -232,7 +232,6 @@ class _Destination:
             raise ConfigError(f"{self.name}: like={self._like}: {error}") from error
 
     def _check_like(self, places: Sequence[_Place]) -> None:
-        """That the spaces are those of the columns."""
         told = self._liked()
         for name in (OBSERVATION, ACTION):
             try:
@@ -266,7 +265,7 @@ def _space(places: Sequence[_Place], name: str, texts: Mapping[str, Texts]) -> d
 
 
 def _id_of(folder: str) -> str:
-    """An id like a folder's name."""
+    """The folder's name, made an id."""
     plain = _NO_NAME.sub("-", folder).strip("-") or "dataset"
     return plain if re.search(r"-v\d+$", plain, re.ASCII) else f"{plain}-v0"
 
@@ -519,7 +518,7 @@ def _is_image(spec: ArraySpec) -> bool:
 
 
 def _apart(places: Sequence[_Place]) -> list[_Place]:
-    """The same, each at a place of its own: what is moved among the infos gets a number where another column has its name."""
+    """The same places without clashes: a column that is moved to the infos gets a number if its name is taken."""
     taken = [place.dataset for place in places if not place.is_moved]
     made = []
     for place in places:

@@ -82,7 +82,7 @@ def test_only_what_is_new_is_stored(
     [
         ("bundled:cartpole@train[:6]", EpisodeFeatures, "read"),
         (f"lerobot:{CHECKOUT}/tests/data/lerobot/v30", read.Reader, "_decoded"),
-        (f"minari:{made.dataset('0.5.4', 'kinds/hdf5-v0')}", minari, "with_pixels"),
+        (f"minari:{made.dataset('0.5.4', 'kinds/hdf5-v0')}", minari, "_with_pixels"),
     ],
     ids=["tfds", "lerobot", "minari"],
 )
