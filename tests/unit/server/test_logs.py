@@ -33,8 +33,8 @@ class Log:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "TELL_SECONDS", 0.01)
-    monkeypatch.setattr(prefills, "TELL_SECONDS", 0.01)
+    monkeypatch.setattr(logs, "PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(prefills, "PROGRESS_SECONDS", 0.01)
 
 
 def test_the_first_line_comes_at_once_and_others_say_how_far_it_is(tmp_path: Path) -> None:
