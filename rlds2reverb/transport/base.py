@@ -22,7 +22,7 @@ class Stream(Protocol):
         """The server's messages, until it ends the stream.
 
         Raises:
-          TransportError: the stream broke, was refused, cancelled or left; `retryable` says if another one may go well.
+          TransportError: the stream broke, was refused, cancelled or abandoned; `retryable` says if another one may go well.
         """
         ...
 

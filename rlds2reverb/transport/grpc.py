@@ -71,8 +71,8 @@ class GrpcTransport:
     ) -> None:
         host_and_port(address)  # else gRPC has meanings of its own for it
         self.address = address
-        self.metadata = self._metadata = tuple(metadata)
-        self.call_seconds = self._call_seconds = call_seconds
+        self.metadata = tuple(metadata)
+        self.call_seconds = call_seconds
         self.credentials = credentials
         self._connections = Connections(self._connect)
 
@@ -87,7 +87,7 @@ class GrpcTransport:
           TransportError: the server refuses to answer, this transport is closed, or the process was forked.
           WireError: an answer that is not Reverb's.
         """
-        end, waits = time.monotonic() + self._call_seconds, not at_once
+        end, waits = time.monotonic() + self.call_seconds, not at_once
         while True:
             left_seconds = max(0.0, end - time.monotonic())
             try:
@@ -106,9 +106,9 @@ class GrpcTransport:
         try:
             with self._connections.taken() as connection:
                 call = connection.unary_unary(f"{_SERVICE}Checkpoint")
-                data = call(codec.encode_checkpoint_request(), timeout=seconds, metadata=self._metadata)
+                data = call(codec.encode_checkpoint_request(), timeout=seconds, metadata=self.metadata)
         except ValueError as error:
-            raise self._refused(error) from error
+            raise refused_call(self.address, error) from error
         except grpc.RpcError as error:
             raise self._translate(error, "writing a checkpoint", seconds) from error
         return codec.decode_checkpoint_path(data)
@@ -134,10 +134,10 @@ class GrpcTransport:
         """
         connection = self._connections.take()
         try:
-            call = self._start_server_info(False, connection, self._call_seconds)
+            call = self._start_server_info(False, connection, self.call_seconds)
         except ValueError as error:
             self._connections.put_back(connection)
-            raise self._refused(error) from error
+            raise refused_call(self.address, error) from error
         return GrpcPendingInfo(call, lambda: self._connections.put_back(connection))
 
     def insert_stream(self, messages: Iterator[bytes]) -> GrpcStream:
@@ -163,10 +163,10 @@ class GrpcTransport:
     def _stream(self, method: str, messages: Iterator[bytes], doing: str) -> GrpcStream:
         connection = self._connections.take()
         try:
-            call = begin(lambda: connection.stream_stream(f"{_SERVICE}{method}")(messages, metadata=self._metadata))
+            call = begin(lambda: connection.stream_stream(f"{_SERVICE}{method}")(messages, metadata=self.metadata))
         except ValueError as error:
             self._connections.put_back(connection)
-            raise self._refused(error) from error
+            raise refused_call(self.address, error) from error
         return GrpcStream(call, connection, self._connections, partial(self._broken_stream, doing))
 
     def _call(self, method: str, request: bytes, doing: str) -> None:
@@ -174,9 +174,9 @@ class GrpcTransport:
         try:
             with self._connections.taken() as connection:
                 call = connection.unary_unary(f"{_SERVICE}{method}")
-                call(request, timeout=self._call_seconds, metadata=self._metadata, wait_for_ready=True)
+                call(request, timeout=self.call_seconds, metadata=self.metadata, wait_for_ready=True)
         except ValueError as error:
-            raise self._refused(error) from error
+            raise refused_call(self.address, error) from error
         except grpc.RpcError as error:
             raise self._translate(error, doing) from error
 
@@ -192,14 +192,14 @@ class GrpcTransport:
         try:
             return HedgedCall(self._connections, partial(self._start_server_info, waits), seconds).answer()
         except ValueError as error:
-            raise self._refused(error) from error
+            raise refused_call(self.address, error) from error
         except TimeoutError as error:
             raise ServerUnreachable(f"{self._unanswered()}: gRPC itself says nothing") from error
 
     def _start_server_info(self, waits: bool, connection: grpc.Channel, seconds: float) -> Any:
         call = connection.unary_unary(f"{_SERVICE}ServerInfo")
         request = codec.encode_server_info_request()
-        return begin(lambda: call.future(request, timeout=seconds, metadata=self._metadata, wait_for_ready=waits))
+        return begin(lambda: call.future(request, timeout=seconds, metadata=self.metadata, wait_for_ready=waits))
 
     def _no_answer(self, error: grpc.RpcError) -> TransportError:
         """What it means that ServerInfo failed; looks what is there when no connection came about."""
@@ -221,14 +221,10 @@ class GrpcTransport:
         return ServerUnreachable(f"{before}: {finding.sentence}", retryable=finding.may_change or not is_final)
 
     def _unanswered(self) -> str:
-        return f"server {self.address}: no answer within {self._call_seconds:g} s"
-
-    def _refused(self, error: ValueError) -> TransportError:
-        """What it means that gRPC makes no call at all, which it says with a ValueError."""
-        return refused_call(self.address, error)
+        return f"server {self.address}: no answer within {self.call_seconds:g} s"
 
     def _translate(self, error: grpc.RpcError, doing: str, seconds: float | None = None) -> TransportError:
-        return call_error(self.address, doing, error.code().name, error.details(), seconds or self._call_seconds)
+        return call_error(self.address, doing, error.code().name, error.details(), seconds or self.call_seconds)
 
     def _broken_stream(self, doing: str, error: grpc.RpcError) -> TransportError:
         return stream_error(self.address, doing, error.code().name, error.details())

@@ -14,7 +14,7 @@ import yaml
 
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.formats.bundled import bundled_path
-from tests.unit.server.test_generations import add, opened
+from tests.unit.server.test_store import add, opened
 from tests.unit.transport.fake_reverb import FakeReverb
 
 NOT_NEEDED = {"array_record", "imagecodecs", "pyarrow", "reverb", "simplejpeg", "tensorflow", "tensorflow_datasets"}

@@ -25,7 +25,7 @@ from replay_server.files import DONE
 from replay_server.store import Checkpoint, CheckpointStore, read_checkpoint
 
 from rlds2reverb.errors import ServerUnreachable, TransportError
-from tests.unit.server.test_generations import opened, refuse, write_checkpoint
+from tests.unit.server.test_store import opened, refuse, write_checkpoint
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -27,8 +27,8 @@ from replay_server.tables import TableConfig
 
 from rlds2reverb.specs import ArraySpec
 from tests.raising import error_of
-from tests.unit.server.test_generations import FILES, add, record_file, which, write_checkpoint
-from tests.unit.server.test_generations import opened as open_folder
+from tests.unit.server.test_store import FILES, add, record_file, which, write_checkpoint
+from tests.unit.server.test_store import opened as open_folder
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

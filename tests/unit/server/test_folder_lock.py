@@ -21,7 +21,7 @@ from replay_server.errors import CheckpointError
 from replay_server.folder_lock import LOCK, OWNER, SILENT_BEATS, FolderLock, Holder, decoded, holder, read_record
 from replay_server.store import CheckpointStore, LeftOut
 
-from tests.unit.server.test_generations import add, opened, write_checkpoint
+from tests.unit.server.test_store import add, opened, write_checkpoint
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

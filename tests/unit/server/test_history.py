@@ -35,7 +35,7 @@ from replay_server.store import CheckpointStore
 
 from tests.processes import PATIENCE_SECONDS, wait_until
 from tests.raising import outcome_of
-from tests.unit.server.test_generations import add, killed_at, newest_valid, opened, which
+from tests.unit.server.test_store import add, killed_at, newest_valid, opened, which
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -33,8 +33,8 @@ import rlds2reverb
 from tests.processes import eventually, free_port, wait_until
 from tests.unit.server.forks import Forks, Running
 from tests.unit.server.running import Server, ready
-from tests.unit.server.test_generations import add, write_checkpoint
-from tests.unit.server.test_generations import opened as open_folder
+from tests.unit.server.test_store import add, write_checkpoint
+from tests.unit.server.test_store import opened as open_folder
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -17,8 +17,8 @@ from replay_server.store import LeftOut
 from tests.disks import small_disk_at
 from tests.processes import wait_until
 from tests.unit.server.forks import Forks, Running
-from tests.unit.server.test_generations import add, opened
 from tests.unit.server.test_service import config_of, document, metrics, take
+from tests.unit.server.test_store import add, opened
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 

@@ -23,7 +23,7 @@ from replay_server.tables import TableConfig
 from replay_server.working_folder import QUIET_SECONDS, WorkingFolder
 
 from tests.unit.server.test_choosing import io_error
-from tests.unit.server.test_generations import (
+from tests.unit.server.test_store import (
     add,
     contents,
     killed_at,

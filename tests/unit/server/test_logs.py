@@ -33,8 +33,8 @@ class Log:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "TELL_SECONDS", 0.01)
-    monkeypatch.setattr(prefills, "TELL_SECONDS", 0.01)
+    monkeypatch.setattr(logs, "PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(prefills, "PROGRESS_SECONDS", 0.01)
 
 
 def test_the_first_line_comes_at_once_and_others_say_how_far_it_is(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_first_line_comes_at_once_and_others_say_how_far_it_is(tmp_path: Pat
     event, fields = log.lines[-1]
     assert (event, fields["bytes"], fields["of_bytes"]) == ("writing", 20, 40)
     assert fields["seconds"] >= 0
-    assert "telling" not in {thread.name for thread in threading.enumerate()}
+    assert "progress" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_folder_that_goes_away_costs_a_line_its_fields_only(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_folder_that_goes_away_costs_a_line_its_fields_only(tmp_path: Path) ->
 def test_an_error_of_the_work_is_raised_and_ends_the_lines() -> None:
     with pytest.raises(ZeroDivisionError), logs.log_progress(Log(), "writing"):
         raise ZeroDivisionError
-    assert "telling" not in {thread.name for thread in threading.enumerate()}
+    assert "progress" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_without_a_total_there_is_no_percentage_and_more_than_expected_is_all() -> None:
