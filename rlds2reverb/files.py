@@ -1,4 +1,4 @@
-"""Files that a run reads or writes: whether they can be, looked at before anything else is done, and errors that say which one failed."""
+"""Files that a run reads or writes: checked before anything else is done, read within bounds, written whole or not at all."""
 
 from __future__ import annotations
 

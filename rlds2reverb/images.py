@@ -1,4 +1,4 @@
-"""Encoded images out of samples -> arrays: for batches as Reverb's client, `reverb.TrajectoryDataset` and any learner have them.
+"""Images: what a column holds (`kind`), JPEG and PNG files decoded (`decode_images`, `decode_columns`), resized, and written as PNG.
 
 Tables that were filled with `encoded` hold the bytes of JPEG and PNG files. Here they become what `push` of a TFDS dataset would
 have stored without it, to the bit; with `exact`, what one of a LeRobot or a Minari dataset would have. Rows that a view puts before or after an episode, and that are zero, hold empty text: they

@@ -1,4 +1,4 @@
-"""What an encoded image decodes to, and how a spec's name says so.
+"""Specs: shapes and dtypes of nested data without TensorFlow, and what an encoded image decodes to.
 
 A column of encoded images is a column of text: the bytes of JPEG or PNG files. What tells it from text is the name of its
 spec, which every signature carries: through Reverb's protocol, a checkpoint, a server's config, and TensorFlow. It uses

@@ -83,7 +83,8 @@ def unpacked_varints(packed: bytes) -> Array | None:
         longer = np.flatnonzero(lengths > place)
         bits = (data[starts[longer] + place] & 0x7F).astype(np.uint64)
         values[longer] |= bits << np.uint64(7 * place)
-    return values.view(np.int64)
+    decoded: Array = values.view(np.int64)
+    return decoded
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

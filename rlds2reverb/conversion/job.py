@@ -1,4 +1,4 @@
-"""Episodes on their way from the source to the sink: read and judged in this process, or by workers.
+"""What a conversion makes of an episode, and its account: read and judged in this process, or by workers.
 
 What the other episodes show of one is known only when all before it, and a few behind, are read. So whoever drives the conversion decides
 about each, in order, and counts; a worker has done all else by then.

@@ -1,4 +1,4 @@
-"""Where a source's data lie on this machine, as far as its name tells; for whoever writes there."""
+"""Where a conversion writes, and what it leaves alone: its source, and anything that is no dataset of the format."""
 
 from __future__ import annotations
 

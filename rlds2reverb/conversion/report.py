@@ -1,4 +1,4 @@
-"""What a conversion did."""
+"""What a conversion did, and what it lost."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class Parts:
 
 
 class ByWorkers:
-    """Workers that read the source of a conversion; see `destinations.taking.Readers`.
+    """Workers that read the source of a conversion; see `job.Readers`.
 
     Args:
       job: of the conversion, as this process has it.
@@ -209,7 +209,7 @@ class ByWorkers:
         return tuple(self._parts.notices)
 
     def read(self, start: int) -> Generator[Read, None, None]:
-        """The episodes from a number on; see `destinations.taking.Readers.read`."""
+        """The episodes from a number on; see `job.Readers.read`."""
         with self._executor(ConvertJob(self._opens, kind_of(self._job))) as executor:
             self.workers = executor.workers
             self._parts = Parts(start, self._count, executor.workers)

@@ -1,4 +1,4 @@
-"""Sources by name or by kind: one file per format, known by its entry in `registry`.
+"""Datasets as files: `open_source` and `load` read them, `open_destination` writes them. `registry` has an entry for each format.
 
 Importing this loads no format, no numpy and no optional library.
 """
@@ -53,11 +53,6 @@ def load(source: str | Source | Sequence[Episode] | Any) -> Any:
     opened = open_source(source)
     with needing("reading RLDS", "tfds", SourceError):
         return _rlds_dataset(opened)
-
-
-# Where episodes can be converted to: one module or package per format, known by its entry in `registry`.
-#
-# Importing this loads no format, no numpy and no optional library.
 
 
 def open_destination(name: str) -> Destination:

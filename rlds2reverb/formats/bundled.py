@@ -1,4 +1,4 @@
-"""Small recorded datasets that ship inside the package, found by name.
+"""The datasets that ship inside the package, found by name.
 
 Turns a dataset name into the directory of its files (RLDS episodes in the TFDS on-disk format).
 Uses the standard library only; the files are written by `examples/record_datasets.py`.
@@ -36,8 +36,6 @@ def bundled_path(name: str) -> pathlib.Path:
         raise ValueError(f'unknown bundled dataset: expected one of {", ".join(BUNDLED)}, got "{name}"')
     return pathlib.Path(__file__).parents[1] / "formats" / "datasets" / name / _VERSION
 
-
-# The datasets that ship inside this package: TFDS directories that are found by name.
 
 _open_tfds = Lazily("rlds2reverb.formats.tfds.read:open_tfds")  # so that a wrong name is told without numpy
 

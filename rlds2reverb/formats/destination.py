@@ -1,4 +1,4 @@
-"""What every destination offers. The engine (`converting`) does what all of them share: the temporary folder, the way on after a kill, bad episodes.
+"""What a format that is written offers: a `Destination`, and the `Sink` that takes its episodes. `rlds2reverb.conversion` does the rest.
 
 A dataset is written into a folder beside the final one, which gets its name when all is done. So nobody finds half a dataset. Now and
 then the sink tells a state, all before which is on disk; a conversion that is begun again goes on from there.

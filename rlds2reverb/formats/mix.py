@@ -1,4 +1,6 @@
-"""Which part of a mix the next episode is of: a function of the seed, the weights and how many episodes the parts have.
+"""Several sources as one, mixed episode by episode.
+
+Which part gives the next episode is a function of the seed, the weights and the numbers of episodes:
 
 | | one pass | of a nominal length |
 | --- | --- | --- |
@@ -186,7 +188,7 @@ def check(parts: Sequence[Source], weights: Sequence[float], seed: int, length: 
     )
 
 
-# Several sources as one, mixed episode by episode; see `mixing` for the order.
+# Several sources as one, mixed episode by episode; in the order of a `Draw`.
 #
 # Episodes keep the names that they have in their parts, unless columns are left out, so what was pushed from a part alone is not stored again, and an episode that two parts
 # have is there twice. One that a nominal length asks for once more has the number of the pass behind its name.

@@ -1,4 +1,4 @@
-"""What a format has to offer to become a source: episodes by number, each as RLDS columns."""
+"""The base of most formats: `Recordings` gives episodes by number, `RecordedSource` makes a source of them, with the options that choose episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Formats by scheme: how a name such as `tfds:my_dataset` is written, what opens it, and which extra that needs.
+"""The formats that can be read and written, by scheme: how a name such as `tfds:my_dataset` is written, what opens it, and which extra it needs.
+
+A new format is a module and an entry here. Its contract tests run once it has data: tests/contract/source_cases.
 
 Help, messages and documentation are made of what stands here, so no module of a format is imported before it is used.
 """
@@ -189,10 +191,6 @@ class Formats(Generic[Opened]):
         return "\n".join(rows)
 
 
-# The formats that can be read. A new one is a module of its own and an entry here.
-#
-# Help, messages and documentation follow from the entry. So do its tests, once it has data for them: tests/contract/source_cases.
-
 _READING_RLDS = "reading RLDS"
 
 SOURCES: Formats[Source] = Formats(
@@ -355,8 +353,6 @@ SOURCES: Formats[Source] = Formats(
     ),
 )
 
-
-# The formats that can be written. A new one is a module of its own and an entry here.
 
 DESTINATIONS: Formats[Destination] = Formats(
     "destination",

@@ -1,4 +1,4 @@
-"""Any `tf.data.Dataset` in RLDS form: a dataset of episodes, each with a dataset of steps.
+"""A `tf.data.Dataset` of RLDS episodes as a source, and a source as such a dataset (`load`).
 
 Steps are batched inside the pipeline, one batch per episode: one Python call per step is what makes other converters slow;
 see docs/benchmarks.md, "Reading". At most two episodes are in memory beside the one in use.

@@ -1,4 +1,4 @@
-"""What is done to step columns on the way in: a declaration, checked against a spec, then applied to every episode."""
+"""Transforms of step columns: a declaration (`Transform`), checked against a spec, then applied to every episode of a source (`Transformed`)."""
 
 from __future__ import annotations
 
@@ -44,10 +44,8 @@ from rlds2reverb.specs import (
     shape_fits,
 )
 
-# The declaration: which columns stay, what they are called, how large images are, what the action is made of.
-#
 # The operations go in one fixed order, however they are written: action, select, drop, resize, rename, reward_last. All names but the new ones
-# of `rename` are those of the dataset; `columns` has what each operation does and refuses.
+# of `rename` are those of the dataset.
 
 AS_RECORDED, SHIFT = LAST_REWARDS = ("as_recorded", "shift")
 """What becomes of rewards: they stay, or each moves one step back."""
@@ -410,7 +408,6 @@ class Joined:
         return None
 
     def make(self, columns: Sequence[Array]) -> Array:
-        """See `concat.joined`."""
         return joined(columns, self.spec.dtype)
 
 

@@ -1,4 +1,4 @@
-"""The files of a checkpoint -> their records: TFRecords in one zlib stream, or, from old versions of Reverb, as they are.
+"""A checkpoint's folder -> a table's snapshot, without Reverb and TensorFlow. Its files are TFRecords in one zlib stream, or, from old versions of Reverb, as they are.
 
 A zlib stream ends in a checksum of all of it, which is verified: whoever has read the last record knows that all were whole. In files
 without zlib the records' own checksums are. What a length says is compared with the file before memory is asked for.

@@ -1,4 +1,6 @@
-"""Sequences that hold a stream of episodes -> runs of rows of one episode each.
+"""A table's snapshot -> recordings: episodes rebuilt from the rows that items read, or every item as an episode.
+
+Streams, sequences that hold several episodes, are cut into runs of rows of one episode each.
 
 A sequence is cut before each of its first steps. Rows before the first of them are left out: what is left of an episode whose
 beginning was removed, or, where `across_episodes` cut the items, rows of the episodes before that it stored once more.

@@ -1,4 +1,4 @@
-"""What the items of a table read, and what a layout makes of it."""
+"""What the columns of a table's items are, and how their rows become steps."""
 
 from __future__ import annotations
 

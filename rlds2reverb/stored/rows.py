@@ -1,4 +1,4 @@
-"""The messages of a checkpoint of Reverb, and of samples as far as they tell the same.
+"""The items and chunks of a table: laid aside on disk, indexed, and read as rows of episodes.
 
 Sources: checkpoint.proto, schema.proto and reverb_service.proto of dm-reverb 0.14. What is read later, or by numpy, stays bytes.
 """

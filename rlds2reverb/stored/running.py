@@ -1,4 +1,4 @@
-"""A running server's table, sampled until every item was seen: Reverb has no call that lists items.
+"""A running server's table -> a snapshot: by a checkpoint that the server writes, or by sampling until every item was seen.
 
 What that does to the server: every sample counts in an item's times_sampled, and is counted by the table's rate limiter. So a table
 whose items leave after so many samples, or whose limiter weighs samples against inserts, is refused unless the caller says that it may be
@@ -203,7 +203,7 @@ def _impatient(stream: Stream) -> Iterator[Callable[[], None]]:
 # | through | what it does |
 # | --- | --- |
 # | checkpoint | The server writes a checkpoint, and its folder is read here. Inserts, samples and updates wait meanwhile. |
-# | sampling | See `sampling`. |
+# | sampling | See above. |
 # | neither said | The first when the server is on this machine. The second where the folder cannot be read from here, and sampling changes nothing but times_sampled. |
 
 CHECKPOINT, SAMPLING = "checkpoint", "sampling"

@@ -1,12 +1,7 @@
-"""Datasets that tensorflow-datasets has prepared, read without it: where their files are, what is in their records."""
+"""TFDS datasets, read and written without TensorFlow: `read` opens one by name, `write` makes one; the others know its files and records.
 
-
-# TFDS directories, written without TensorFlow: `tfds:/data_dir/NAME[:VERSION][@SPLIT][?OPTIONS]`.
-#
-# `tfds.load` and `tfds.builder_from_directory` read them. Episodes stand in the files in the order in which they came
-# (`disableShuffling`), so TFDS and this package read them in that order.
-#
-# Importing this loads nothing.
+`tfds.load` and `tfds.builder_from_directory` read what is written. Episodes keep their order (`disableShuffling`). Importing this loads nothing.
+"""
 
 LOSSES = {
     "text_of_free_sizes": "text columns with several free sizes, or with one that is not the first; they are left out",

@@ -1,4 +1,4 @@
-"""The JSON files of a TFDS directory, looked at before TFDS reads them.
+"""TFDS datasets that TFDS itself reads: those with a feature that `read` does not know. Their JSON files are checked first.
 
 TFDS imports the module of every feature class that such a file names, so a dataset from elsewhere could run any code
 on this machine that can be imported. Therefore only classes that are loaded already are accepted: nothing is left to

@@ -1,6 +1,6 @@
 """Columns of an episode -> a `tf.train.Example`, a column at a time.
 
-The keys and lists are those that `tfds_files.columns` and `tfds_files.tensors` read, where they are described. A message is
+The keys and lists are those that `example` reads, where they are described. A message is
 kept as pieces and their size until the whole is known, so that values are copied once.
 Sources: example.proto and feature.proto of TensorFlow 2.15; example_serializer.py of TFDS 4.9.10.
 """
@@ -132,9 +132,6 @@ def _entry(key: bytes, kind: bytes, pieces: list[Any], size: int) -> Message:
 @lru_cache(maxsize=1 << 14)
 def _key(key: bytes) -> bytes:
     return bytes_field(1, key)
-
-
-# An episode -> its record.
 
 
 @dataclass(frozen=True)

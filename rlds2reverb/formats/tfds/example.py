@@ -1,4 +1,4 @@
-"""A `tf.train.Example` as numpy arrays: key -> the list stored under it.
+"""Records of a TFDS dataset -> columns [T, ...] and metadata: a `tf.train.Example` as numpy arrays, by what features.json says.
 
 An Example is a map of keys to lists of 64-bit integers, of 32-bit floats, or of byte strings. A list of numbers is as a
 rule packed: floats one after another are the array itself, integers are varints, which numpy decodes a list at a time.

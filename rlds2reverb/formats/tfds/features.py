@@ -1,4 +1,4 @@
-"""What a dataset consists of: a tree of frozen features, with their shapes, dtypes and encodings."""
+"""The features of a dataset: a tree with shapes, dtypes and encodings, read from features.json."""
 
 from __future__ import annotations
 
@@ -83,8 +83,6 @@ Feature = Union[TensorFeature, ImageSpec, SequenceFeature, DictFeature]
 """Images are stored as PNG or JPEG files; those of float32 as four channels of bytes."""
 
 
-# What features.json says of a dataset: a tree of frozen features, with their shapes, dtypes and encodings.
-#
 # A node names the Python class that wrote it. Nothing is imported for it: classes of `tfds.features` are known by name here,
 # and every other is refused by name (`NotReadHere`), so that TFDS can be asked where it is installed.
 # Sizes are bounded, for the file may come from anywhere.

@@ -1,4 +1,6 @@
-"""Where the files of a named dataset are: data folders, configs, versions.
+"""TFDS datasets by name or by directory, read from their files with numpy and protobuf.
+
+Where a named dataset lies:
 
 A data folder has DATASET[/CONFIG]/VERSION/ with dataset_info.json and features.json in it. TFDS has one data folder,
 `TFDS_DATA_DIR` or ~/tensorflow_datasets, and a program may add others (`tfds.core.add_data_dir`). `RLDS2REVERB_DATA_DIRS`
@@ -214,7 +216,7 @@ def _listed(names: list[str]) -> str:
 #
 # `tfds:NAME[/CONFIG][:VERSION][@SPLIT]` reads a dataset that TFDS has prepared; `tfds:/path/to/version_dir[@SPLIT]` reads
 # a directory with a `dataset_info.json`. SPLIT is any TFDS split (`train`, `train[:10%]`, `train+test`), `train` by default.
-# Options stand behind a "?"; see `tfds_files.requests`.
+# Options stand behind a "?"; see `splits.Request`.
 #
 # Episodes, their rows and their order are those that TFDS gives. They are named by the bytes of their records (`identity`), so other shards, a
 # slice and a later, larger version of the dataset give the same episode the same name. Messages have TFDS's own example id.

@@ -1,4 +1,6 @@
-"""TFRecord files: their records' lengths looked at, and the records read with their checksums verified.
+"""The records of a file of a TFDS dataset: TFRecord, ArrayRecord or Parquet.
+
+Of a TFRecord file lengths and checksums are verified.
 
 A record is its length (8 bytes, little-endian), a checksum of that (4), the data, and a checksum of it (4). There is no
 header. A checksum is CRC-32C, rotated and shifted ("masked"). TFDS never compresses these files.

@@ -1,4 +1,4 @@
-"""What a source name asks for: which dataset, which episodes of it, and how they are read.
+"""From a source name to the records it asks for: the request, the split, the files and the order in which they are read.
 
 `NAME[/CONFIG][:VERSION][@SPLIT][?OPTIONS]` names a prepared dataset as TFDS writes it, `/path[@SPLIT][?OPTIONS]` a
 version directory. OPTIONS are `key=value`, separated by commas:

@@ -1,4 +1,4 @@
-"""What the name of a TFDS destination says: which folder, which dataset, and how its files are to be."""
+"""A TFDS version directory, written without TensorFlow: the name and its options, the features, and the files of a split."""
 
 from __future__ import annotations
 
@@ -252,8 +252,6 @@ _KNOWN: dict[str, Parse] = {
     "images": one_of(png=PNG, tensor=TENSOR),
 }
 
-
-# A TFDS dataset to be.
 
 _STEPS = "steps"
 
@@ -599,8 +597,6 @@ def _array_record(path: Path, records: Any) -> None:
         number = next((one for one in (errno.ENOSPC, errno.EDQUOT) if os.strerror(one) in text), errno.EIO)
         raise OSError(number, " ".join(text.split()), str(path)) from error
 
-
-# Records -> a TFDS version directory.
 
 _DESCRIPTION = "Episodes in RLDS form, converted by rlds2reverb."
 
