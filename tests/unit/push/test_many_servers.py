@@ -33,7 +33,7 @@ from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.wire.insert import RequestLimits
 from tests.unit.push import in_memory
 from tests.unit.push.in_memory import Server, episodes, table_info
-from tests.unit.push.several.several import keys_of, planned, push, pusher, servers
+from tests.unit.push.many_servers import keys_of, planned, push, pusher, servers
 
 SHORT = Deadlines(call=0.5, reconnect=0.2, stall=5.0, backoff_first=0.01, backoff_most=0.02)
 
