@@ -348,6 +348,8 @@ class PersistentStream(Generic[Answer]):
         try:
             for message in stream:
                 self._take(message)
+            if self._number < 0:
+                return None
             broken = TransportError(f"server {self._transport.address}: it ended the stream", retryable=True)
         except TransportError as error:
             broken = error
