@@ -483,7 +483,7 @@ def test_a_pause_between_requests_is_no_stall(fake: FakeReverb, push: Callable[.
     one = push(deadlines=replace(QUICK, notice=0.02))
     one.sender.send(LOAD.requests[0])
     one.sender.drain()
-    one.sender._stream._quiet._since -= 1000  # long ago
+    one.sender._stream._idle._since -= 1000  # long ago
     fake.hold()
     one.on_wait = lambda text: fake.release()  # after a while without a confirmation
     one.run(start=1)
