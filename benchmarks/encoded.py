@@ -16,7 +16,6 @@ from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparis
 from benchmarks.memory import growth_per_item
 from benchmarks.servers import BenchServer
 from rlds2reverb import open_source
-from rlds2reverb.formats.source import with_encoded
 from rlds2reverb.formats.transform import transform_of, transformed
 from rlds2reverb.images import decode_columns
 from rlds2reverb.prepare.conventions import filled_spec
@@ -85,7 +84,7 @@ class Data:
 
     def table(self, name: str) -> TableConfig:
         """The table that takes it."""
-        source = with_encoded(open_source(self.name), _encoded(name))
+        source = open_source(self.name).with_encoded(_encoded(name))
         spec = filled_spec(transformed(source, transform_of(self.transform or ())).spec())
         return TableConfig(name, table_signature(view_of("two_step").signature(spec)))
 
@@ -95,7 +94,7 @@ def run(size: Size) -> Iterator[Result]:
     is_full = size.repeats > 1
     directory = datasets.open_x("rt1", EPISODES[is_full])
     name = f"tfds:{directory}"
-    steps = sum(map(len, with_encoded(open_source(name), ("all",))))
+    steps = sum(map(len, open_source(name).with_encoded(("all",))))
     data = Data(name, datasets.record_bytes(directory), steps)
     everything = replace(data, transform=EVERYTHING)
     tables = [data.table(ENCODED), data.table(DECODED), everything.table(ALL_COLUMNS)]

@@ -9,7 +9,6 @@ from typing import Any
 from benchmarks import data, datasets, encoded, writers
 from rlds2reverb import Episode, PushReport, open_source
 from rlds2reverb.episode import Array
-from rlds2reverb.formats.source import with_encoded
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.base import View
@@ -93,7 +92,7 @@ def images(episodes: int, times: int, kept_encoded: bool) -> Content:
     directory = datasets.open_x("rt1", episodes)
     name, table = f"tfds:{directory}", encoded.ENCODED if kept_encoded else encoded.DECODED
     kept = ("all",) if kept_encoded else ()
-    lengths = list(map(len, with_encoded(open_source(name), ("all",))))
+    lengths = list(map(len, open_source(name).with_encoded(("all",))))
     file_bytes = datasets.record_bytes(directory)
     whole = encoded.Data(name, file_bytes, sum(lengths))
 

@@ -16,7 +16,6 @@ from rlds2reverb import cli
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
-from rlds2reverb.formats.source import first_episodes
 from rlds2reverb.views.registry import VIEWS
 
 ROOT = Path(__file__).parent.parent
@@ -131,7 +130,7 @@ def test_the_datasets_of_a_command_have_the_options_that_it_names(line: str, mon
         open_destination(given["destination"])
     source = given.get("source") or f"mix:{'|'.join(given['sources'])}"
     if source.startswith("bundled:") or "tests/data" in source:
-        assert list(first_episodes(open_source(source), 2))
+        assert list(open_source(source).first(2))
         return
     with pytest.raises(Rlds2ReverbError) as caught:
         open_source(source)

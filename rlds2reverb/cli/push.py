@@ -32,7 +32,7 @@ from rlds2reverb.cli.options import (
 )
 from rlds2reverb.errors import ConfigError, reason_of, report_of
 from rlds2reverb.formats.mix import MixOf, NamedSource
-from rlds2reverb.formats.source import Source, first_episodes
+from rlds2reverb.formats.source import Source
 from rlds2reverb.look.accounts import plan_fields, planned_servers, push_fields, server_line, table_plan
 from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.plan import PushPlan
@@ -190,7 +190,7 @@ def push(
     if dry_run:
         with open_client(**given) as client:
             source, known_as = open_data()
-            plan = client.planned(first_episodes(source, limit), options, NamedSource(known_as, limit))
+            plan = client.planned(source.first(limit), options, NamedSource(known_as, limit))
             client.pusher(plan)  # what cannot be pushed by workers is refused here
             _show(as_json, plan)
         return
@@ -200,7 +200,7 @@ def push(
         open_client(**given) as client,
     ):
         source, known_as = open_data()
-        plan = client.planned(first_episodes(source, limit), options, NamedSource(known_as, limit))
+        plan = client.planned(source.first(limit), options, NamedSource(known_as, limit))
         _tell_left_out(plan)
         try:
             with ends_when_interrupted_twice(), progress.on_progress(quiet) as on_progress:

@@ -40,7 +40,7 @@ from rlds2reverb.fleet.driver import (
 from rlds2reverb.fleet.processes import executor_of
 from rlds2reverb.fleet.servers import Connections, Endpoints, PushServers, by_server
 from rlds2reverb.formats.mix import NamedSource
-from rlds2reverb.formats.source import Span, Tally, known_count, notices_of
+from rlds2reverb.formats.source import Tally
 from rlds2reverb.identity import NO_NAMES, Copies, Names, repeated_ids
 from rlds2reverb.prepare.column_stats import ColumnStats, duplicates_notice
 from rlds2reverb.prepare.conventions import Conventions
@@ -233,7 +233,7 @@ class _TaskRun:
     ) -> None:
         self._job, self._connections, self._send_progress, self._quarantine = job, connections, on_progress, quarantine
         terms: Terms = task.terms
-        self._source = Span(plan.source, task.start, task.stop)
+        self._source = plan.source.slice(task.start, task.stop)
         self._ledgers = {
             address: tuple(MemoryLedger(one.confirmed, one.here) for one in known)
             for address, known in job.ledgers.items()
@@ -266,7 +266,7 @@ class _TaskRun:
             taken={address: shard.taken_rows for address, shard in shards.items()},
             ends=tuple(self._ends),
             holdings=self._push.columns,
-            notices=notices_of(self._source),
+            notices=self._source.notices,
             quarantine=self._quarantine.read_text("utf-8") if self._quarantine.exists() else "",
             sent={address: shard.sent for address, shard in shards.items() if shard.sent},
             tallies=self._job.source.tallies,
@@ -326,7 +326,7 @@ class Merged:
         self._missed: list[str] = []  # titles of episodes whose ends are not their own, which their task could not know
         self._in_turn = InTurn[TaskDone]()
         self._holdings = ColumnStats.of(flatten(plan.step_spec))
-        self._remarks: dict[Notice, None] = dict.fromkeys(notices_of(plan.source))
+        self._remarks: dict[Notice, None] = dict.fromkeys(plan.source.notices)
 
     @property
     def endings(self) -> Endings:
@@ -462,7 +462,7 @@ class Merged:
                     report_of_nothing(self._plan),
                     **one.fields(),
                     items_new=new.get(address),
-                    notices=notices_of(self._plan.source),
+                    notices=self._plan.source.notices,
                     episodes_unread=None,
                     seconds=seconds,
                     stopped=(missing or {}).get(address, ""),
@@ -594,7 +594,7 @@ class DistributedPush:
         return self.report()
 
     def _push(self, stack: ExitStack) -> None:
-        count, servers = known_count(self._plan.source), self._servers
+        count, servers = self._plan.source.known_count(), self._servers
         servers.open_ledgers(stack)
         self._began = time.monotonic()
         with self._new_executor(self._job(count)) as executor:

@@ -33,7 +33,6 @@ from rlds2reverb.formats.source import (
     as_source,
     checked_spec,
     columns_of,
-    first_episodes,
     metadata_spec_of,
     unless_known,
 )
@@ -502,7 +501,7 @@ class NamedSource:
           SourceError: as `open_source`.
         """
         source = self.source.open() if isinstance(self.source, MixOf) else open_source(self.source)
-        return first_episodes(source, self.limit)
+        return source.first(self.limit)
 
     @property
     def tallies(self) -> tuple[Tally, ...]:

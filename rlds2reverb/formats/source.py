@@ -399,59 +399,6 @@ def spec_of(episode: Episode) -> Nest:
     return nested({path: column_spec(column) for path, column in episode.columns.items()})
 
 
-# Until every caller uses the methods.
-
-
-def notices_of(source: Source) -> tuple[Notice, ...]:
-    """See `Source.notices`."""
-    return source.notices
-
-
-def episode_lengths_of(source: Source) -> Sequence[int] | None:
-    """See `Source.episode_lengths`."""
-    return source.episode_lengths()
-
-
-def known_count(source: Source) -> int:
-    """See `Source.known_count`."""
-    return source.known_count()
-
-
-def read(
-    source: Source, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
-) -> Iterator[Episode | KnownEpisode]:
-    """See `Source.read`."""
-    return source.read(start, stop, is_known)
-
-
-def episodes_of(source: Source, start: int = 0, stop: int | None = None) -> Iterator[Episode]:
-    """See `Source.episodes`."""
-    return source.episodes(start, stop)
-
-
-def kept_images(source: Source) -> Mapping[str, ImageSpec]:
-    """See `Source.images`."""
-    return source.images()
-
-
-def with_encoded(source: Source, encoded: Sequence[str]) -> Source:
-    """See `Source.with_encoded`."""
-    return source.with_encoded(encoded)
-
-
-def first_episodes(source: Source, count: int | None) -> Source:
-    """See `Source.first`."""
-    return source.first(count)
-
-
-# Until every caller uses `Source.slice`.
-
-
-def Span(source: Source, start: int, stop: int, step: int = 1) -> Slice:  # noqa: N802
-    """See `Source.slice`."""
-    return Slice(as_source(source), range(start, stop, step))
-
-
 # Reads in a thread of its own, a little ahead of whoever uses what is read.
 #
 # Items come by the batch, for handing one over costs as much as reading a short episode. A batch is full with a megabyte, or

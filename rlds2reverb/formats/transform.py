@@ -705,16 +705,6 @@ def transformed(source: Source, transform: Transform) -> Source:
     return Transformed(source, transform) if transform.changes_columns else source
 
 
-def left_out_of(source: Source) -> tuple[str, ...]:
-    """Paths of step columns that a transformed source leaves out; () for any other source."""
-    return source.left_out
-
-
-def recorded_path_of(source: Source, path: str) -> str:
-    """What the dataset calls a step column that a transformed source may have renamed."""
-    return source.recorded_path(path)
-
-
 def made_of(episode: Episode, made: Mapping[str, Made], recorded: Specs) -> Episode:
     """An episode as recorded -> with the columns that are made of it, and the faults that keep others from being made.
 

@@ -13,7 +13,7 @@ import numpy as np
 from rlds2reverb.display import as_html
 from rlds2reverb.episode import ACTION, DISCOUNT, REWARD, Array, Episode, Notice
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats.transform import Transform, TransformLike, left_out_of
+from rlds2reverb.formats.transform import Transform, TransformLike
 from rlds2reverb.identity import Occurrences
 from rlds2reverb.inspection.statistics import Ends, ImageColumn, Range, image_columns
 from rlds2reverb.prepare.column_stats import ColumnStats, duplicates_notice
@@ -431,7 +431,7 @@ def _begun(ready: Preparation) -> Inspection:
         step_bytes=step_bytes,
         images=images,
         transform=ready.options.chosen_transform,
-        left_out=left_out_of(ready.source),
+        left_out=ready.source.left_out,
     )
 
 

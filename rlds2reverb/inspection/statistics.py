@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episode import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, column_bytes
-from rlds2reverb.formats.source import Source, kept_images, with_encoded
-from rlds2reverb.formats.transform import recorded_path_of
+from rlds2reverb.formats.source import Source
 from rlds2reverb.images import image_size
 from rlds2reverb.prepare.conventions import last_row_is_added
 from rlds2reverb.specs import ImageSpec, flatten
@@ -218,11 +217,11 @@ def image_columns(source: Source) -> tuple[ImageColumn, ...]:
       SourceError: the first episodes cannot be read.
     """
     kept = {path: leaf.image for path, leaf in flatten(source.spec()).items() if leaf.image is not None}
-    offered = kept_images(source)
+    offered = source.images()
     images = {**offered, **kept}
     if not images:
         return ()
-    episodes = list(_first(with_encoded(source, list(offered))))
+    episodes = list(_first(source.with_encoded(list(offered))))
     steps = sum(map(len, episodes))
     if not steps:
         return ()
@@ -235,7 +234,7 @@ def image_columns(source: Source) -> tuple[ImageColumn, ...]:
             round(sum(map(column_bytes, columns[path])) / steps),
             _decoded_bytes(image, columns[path], steps),
             steps,
-            recorded_path_of(source, path),
+            source.recorded_path(path),
         )
         for path, image in images.items()
     )

@@ -25,7 +25,6 @@ from rlds2reverb.fleet.driver import (
     split_tasks,
 )
 from rlds2reverb.formats.mix import NamedSource
-from rlds2reverb.formats.source import Span, known_count
 from rlds2reverb.inspection.inspection import (
     EpisodeRecord,
     Inspection,
@@ -88,7 +87,7 @@ class _Reading:
         ready, preparer, told_at = self._ready, self._ready.preparer(), time.monotonic()
         part = self._whole.new_part()
         try:
-            for episode in Span(ready.source, task.start, task.stop):
+            for episode in ready.source.slice(task.start, task.stop):
                 prepared = preparer.prepare(episode)
                 if ready.outputs:
                     part.add(prepared)
@@ -206,7 +205,7 @@ def validated(
 
 def _read(wanted: Wanted, execute: Execute, most: int, on_progress: OnProgress) -> Inspection:
     ready = wanted.prepared()
-    count = known_count(ready.source)
+    count = ready.source.known_count()
     if wanted.limit is not None:
         count = min(count, wanted.limit)
     whole = InspectionBuilder(ready, wanted.watch)

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlds2reverb.episode import IS_LAST, IS_TERMINAL, REWARD, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.formats.source import Source, checked_spec, episodes_of, kept_images, with_encoded
+from rlds2reverb.formats.source import Source, checked_spec
 from rlds2reverb.formats.transform import Transform, transformed
 from rlds2reverb.identity import Occurrences, copy_name, is_content
 from rlds2reverb.images import image_size
@@ -68,7 +68,7 @@ def _numbered(source: Source, wanted: int) -> Found:
         count = _counted(source)
     number = wanted if wanted >= 0 or count is None else count + wanted
     if number >= 0 and (count is None or number < count):
-        for episode in episodes_of(source, number, number + 1):
+        for episode in source.episodes(number, number + 1):
             return Found(episode, number, count)
     if _has_numbers_for_names(source):
         return _named(source, str(wanted))
@@ -451,7 +451,7 @@ def contents_at(
       ConfigError: there is no such column, or the steps do not allow the transform.
     """
     source = transformed(source, transform)
-    source = with_encoded(source, list(kept_images(source)))
+    source = source.with_encoded(list(source.images()))
     spec = checked_spec(source)
     found = find(source, wanted)
     shown, problems = _mended(

@@ -29,10 +29,7 @@ from rlds2reverb.formats.source import (
     Source,
     check_steps,
     checked_spec,
-    episodes_of,
     metadata_spec_of,
-    notices_of,
-    with_encoded,
 )
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.prepare.column_stats import ColumnStats
@@ -121,7 +118,7 @@ class Preparation:
           ViewError: a view cannot cut such steps.
           ConfigError: a transform that the steps do not allow.
         """
-        opened = with_encoded(open_source(source), options.encoded_paths)
+        opened = open_source(source).with_encoded(options.encoded_paths)
         return cls.of(transformed(opened, options.chosen_transform), options, outputs)
 
     @classmethod
@@ -164,7 +161,7 @@ class Preparation:
     @property
     def notices(self) -> tuple[Notice, ...]:
         """What the source reports of its data as a whole, so far."""
-        return notices_of(self.source)
+        return self.source.notices
 
     def silent(self) -> Preparation:
         """For a further reading: bad episodes are not reported a second time."""
@@ -190,7 +187,7 @@ class Preparation:
           SourceError: the data cannot be read.
         """
         if episodes is None:
-            episodes = episodes_of(self.source, start, stop)
+            episodes = self.source.episodes(start, stop)
         return with_problems_of_ends(episodes, self.options.conventions, endings, on_clear)
 
     def ending(self, episode: Episode) -> Ending | None:
@@ -316,7 +313,7 @@ def _check_notices(source: Source, options: EpisodeOptions) -> None:
     Raises:
       SourceError: it does.
     """
-    told = faults(notices_of(source), options.allow)
+    told = faults(source.notices, options.allow)
     if options.strict and told:
         code = told[0].code
         raise SourceError(

@@ -14,7 +14,7 @@ import numpy as np
 from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Array, Episode, KnownEpisode, Notice, content_digest
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.source import Source, episodes_of, read
+from rlds2reverb.formats.source import Source
 from rlds2reverb.identity import Names, Occurrences, copy_name, is_content, is_copy, number_of
 from rlds2reverb.prepare.column_stats import duplicates_notice
 from rlds2reverb.prepare.cutting import Output
@@ -106,7 +106,7 @@ class EpisodeNames:
         Raises:
           SourceError: the data cannot be read, or two episodes have one id that is no content's.
         """
-        episodes = self._with_metadata(source) if self._metadata else read(source, is_known=self._claim)
+        episodes = self._with_metadata(source) if self._metadata else source.read(is_known=self._claim)
         for episode in episodes:
             name = self._claimed.popleft()
             if name:
@@ -115,7 +115,7 @@ class EpisodeNames:
 
     def _with_metadata(self, source: Source) -> Iterator[Episode | KnownEpisode]:
         """Where items hold metadata, these are a part of the content; so an episode is read before it is known."""
-        for episode in episodes_of(source):
+        for episode in source.episodes():
             name = episode.id
             if is_content(name):
                 held = {path: _column_of(episode.metadata.get(path)) for path in self._metadata}

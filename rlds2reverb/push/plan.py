@@ -10,7 +10,7 @@ from typing import Any
 from rlds2reverb.display import as_html
 from rlds2reverb.episode import Notice
 from rlds2reverb.errors import CapacityError, ConfigError, Rlds2ReverbError, keep_report, reason_of
-from rlds2reverb.formats.source import Source, episode_lengths_of, known_count
+from rlds2reverb.formats.source import Source
 from rlds2reverb.prepare.conventions import DROP
 from rlds2reverb.prepare.cutting import Output
 from rlds2reverb.prepare.preparation import Preparation
@@ -235,7 +235,7 @@ def plan_push(
         raise ConfigError("move=True (--move) is for several servers: --server HOST:PORT,HOST:PORT")
     ready = Preparation.open(source, options, options.outputs)
     if options.is_distributed:
-        known_count(ready.source)
+        ready.source.known_count()
     infos = dict(ask())
     names = dict(zip(infos, infos)) if names is None else names
     plan = PushPlan(ready, options, Tuning.of(options) if tuning is None else tuning, names, allow_missing, infos, ())
@@ -326,7 +326,7 @@ def _fits(table: TablePlan, options: PushOptions, free: int) -> bool | None:
 
 def _items_of(ready: Preparation, options: PushOptions) -> Sequence[tuple[int, int | None]]:
     """Per output, the items that the push makes for each of its tables: at least, and at most where that is known."""
-    lengths = episode_lengths_of(ready.source)
+    lengths = ready.source.episode_lengths()
     counts = None if lengths is None else Counter(lengths)
     return [_bounds(options, output, ready.source.episode_count, counts) for output in options.outputs]
 

@@ -13,7 +13,6 @@ from rlds2reverb import cli
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.mix import MixedSource, MixOf
-from rlds2reverb.formats.source import Span, episodes_of
 from rlds2reverb.testing import table_info
 from tests.unit.transport.fake_reverb import FakeReverb
 
@@ -62,7 +61,7 @@ def test_a_mix_is_sent_as_names_and_opened_anew(parts: tuple[str, str]) -> None:
     assert len(sent) < 2000
     there = pickle.loads(sent)
     assert there.tallies == ()
-    half = [episode.id for episode in Span(there.open(), EPISODES, 2 * EPISODES)]
+    half = [episode.id for episode in there.open().slice(EPISODES, 2 * EPISODES)]
     assert half == names[EPISODES:]
     assert sum(tally.episodes for tally in there.tallies) == EPISODES
     mix.add(there.tallies)
@@ -76,7 +75,7 @@ def test_episodes_of_parts_that_do_not_know_how_many_they_have_count_where_they_
     mix = MixedSource(opened, length=30, columns="common")
     names = [episode.id for episode in mix]
     monkeypatch.setitem(mix.__dict__, "_counts", None)
-    assert [episode.id for episode in episodes_of(mix, 12)] == names[12:]
+    assert [episode.id for episode in mix.episodes(12)] == names[12:]
     assert sum(tally.episodes for tally in mix.tallies) == 18
 
 

@@ -12,7 +12,6 @@ import pytest
 from rlds2reverb import Episode
 from rlds2reverb.episode import column_bytes
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.source import first_episodes, with_encoded
 from rlds2reverb.formats.transform import Transform
 from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.inspection.statistics import ImageColumn, image_columns
@@ -32,7 +31,7 @@ def file_bytes(path: str) -> int:
 
 @pytest.mark.parametrize("encoded", [(), (CAMERA,), ("all",)])
 def test_both_sizes_of_every_image_column(encoded: tuple[str, ...]) -> None:
-    found = {one.path: one for one in image_columns(with_encoded(SOURCE, encoded))}
+    found = {one.path: one for one in image_columns(SOURCE.with_encoded(encoded))}
     assert found == {
         path: ImageColumn(
             path, IMAGE, encoded == ("all",) or path in encoded, file_bytes(path), DECODED_BYTES, STEPS, path
@@ -43,7 +42,7 @@ def test_both_sizes_of_every_image_column(encoded: tuple[str, ...]) -> None:
 
 def test_an_inspection_has_them_and_counts_files_in_the_bytes_of_a_step() -> None:
     plain = inspect_source(SOURCE, {"replay": two_step()})
-    kept = inspect_source(with_encoded(SOURCE, (CAMERA,)), {"replay": two_step()})
+    kept = inspect_source(SOURCE.with_encoded((CAMERA,)), {"replay": two_step()})
     assert kept.step_bytes == plain.step_bytes - DECODED_BYTES + file_bytes(CAMERA)
     told = kept.as_dict()["images"]
     assert told[CAMERA] == {
@@ -60,18 +59,18 @@ def test_an_inspection_has_them_and_counts_files_in_the_bytes_of_a_step() -> Non
 
 @pytest.mark.parametrize("encoded", [(), (CAMERA,)])
 def test_a_renamed_column_is_told_with_the_path_that_encoded_takes(encoded: tuple[str, ...]) -> None:
-    source = with_encoded(SOURCE, encoded)
+    source = SOURCE.with_encoded(encoded)
     found = inspect_source(
         source, {"replay": two_step()}, options=EpisodeOptions(transform=Transform(rename={CAMERA: "camera"}))
     ).images
     assert {one.path: one.recorded for one in found} == {"camera": CAMERA, WRIST: WRIST}
     for one in found:
-        assert flatten(with_encoded(SOURCE, [one.recorded]).spec())[one.recorded].image is not None
+        assert flatten(SOURCE.with_encoded([one.recorded]).spec())[one.recorded].image is not None
 
 
 def test_a_source_without_images_has_none() -> None:
     assert image_columns(EpisodeList(episodes())) == ()
-    assert image_columns(first_episodes(EpisodeList(episodes()), 1)) == ()
+    assert image_columns(EpisodeList(episodes()).first(1)) == ()
     assert inspect_source(EpisodeList(episodes()), {"replay": two_step()}).as_dict()["images"] == {}
 
 

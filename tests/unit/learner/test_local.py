@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rlds2reverb import Batch, Client, Episode, Local, local, open_source
 from rlds2reverb.errors import ConfigError, InvalidEpisode, Rlds2ReverbError, SourceError
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.source import IsKnown, episodes_of, first_episodes, unless_known
+from rlds2reverb.formats.source import IsKnown, unless_known
 from rlds2reverb.formats.transform import Transformed, transform_of
 from rlds2reverb.learner.batch import columns_of, paths_of
 from rlds2reverb.specs import Nest, flatten
@@ -338,7 +338,7 @@ def test_what_lies_before_is_passed_over_where_nothing_depends_on_it(view: str, 
 SOURCES: list[Callable[[], Any]] = [
     lambda: EpisodeList(of_lengths(3, 4, 5, 6, 2, 4)),
     lambda: EpisodeList(of_lengths(3, 4, 5, 6, 2, 4)).shard(1, 2),
-    lambda: first_episodes(EpisodeList(of_lengths(3, 4, 5, 6, 2, 4)), 4),
+    lambda: EpisodeList(of_lengths(3, 4, 5, 6, 2, 4)).first(4),
     lambda: Transformed(EpisodeList(of_lengths(3, 4, 5, 6, 2, 4)), transform_of({"drop": ["observation"]})),
     lambda: open_source("bundled:cartpole@train[:7]"),
     lambda: open_source("bundled:cartpole@train[:7]").shard(1, 2),
@@ -350,7 +350,7 @@ def test_sources_pass_over_their_first_episodes(make: Callable[[], Any]) -> None
     source = make()
     whole = [(one.id, len(one), sorted(one.columns)) for one in source]
     for count in (*range(len(whole) + 1), len(whole) + 3):
-        found = [(one.id, len(one), sorted(one.columns)) for one in episodes_of(source, count)]
+        found = [(one.id, len(one), sorted(one.columns)) for one in source.episodes(count)]
         assert found == whole[count:]
 
 

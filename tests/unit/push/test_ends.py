@@ -13,7 +13,6 @@ from rlds2reverb import Episode
 from rlds2reverb.episode import Notice, note
 from rlds2reverb.errors import InvalidEpisode, SourceError
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.source import first_episodes, notices_of
 from rlds2reverb.push.plan import PushPlan
 from tests.unit.prepare.test_endings import episode_of, poisoned, walk
 from tests.unit.push.in_memory import Server, planned, push
@@ -123,5 +122,5 @@ class TestRemarks:
 
     def test_of_the_first_episodes_are_those_of_the_source_and_others_have_none(self) -> None:
         source = Telling([], LOST)
-        assert notices_of(first_episodes(source, 3)) == (LOST,)
-        assert notices_of(first_episodes(EpisodeList([]), 3)) == notices_of(EpisodeList([])) == ()
+        assert source.first(3).notices == (LOST,)
+        assert EpisodeList([]).first(3).notices == EpisodeList([]).notices == ()

@@ -13,7 +13,7 @@ import pytest
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import InvalidEpisode, SourceError, SpecMismatch, ViewError
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.source import Source, first_episodes, metadata_spec_of
+from rlds2reverb.formats.source import Source, metadata_spec_of
 from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.views.extras import signature_of
@@ -74,7 +74,7 @@ def test_a_source_that_tells_of_its_metadata_is_not_read() -> None:
             return {"language": ArraySpec((), np.dtype(object))}
 
     source = Telling([robot(0)])
-    for one in (source, first_episodes(source, 1)):
+    for one in (source, source.first(1)):
         assert metadata_spec_of(one) == {"language": ArraySpec((), np.dtype(object))}
     with pytest.raises(ViewError, match=r'"metadata/return": expected .* found td_error, metadata/language$'):
         planned(Server(), source, ("replay",), view("transition:extras=metadata/return"))

@@ -10,7 +10,6 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.source import episodes_of
 from rlds2reverb.specs import flatten
 from tests.rlds_data import dataset, episode
 
@@ -105,9 +104,9 @@ def test_shards_share_out_the_episodes() -> None:
 def test_those_after_the_first_have_the_names_that_they_have_in_the_whole() -> None:
     source = RldsSource(dataset(columns_of([1, 2, 3, 4, 5])), "data")
     whole = [one.id for one in source]
-    assert [one.id for one in episodes_of(source, 3)] == whole[3:]
-    assert [one.id for one in episodes_of(source, 1, 3)] == whole[1:3]
-    assert [one.id for one in episodes_of(source.shard(1, 2), 1)] == [whole[3]]
+    assert [one.id for one in source.episodes(3)] == whole[3:]
+    assert [one.id for one in source.episodes(1, 3)] == whole[1:3]
+    assert [one.id for one in source.shard(1, 2).episodes(1)] == [whole[3]]
 
 
 def test_a_step_of_another_shape_is_named_by_its_episode() -> None:

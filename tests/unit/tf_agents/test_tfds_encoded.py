@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.source import kept_images, with_encoded
 from rlds2reverb.specs import flatten
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -91,7 +90,7 @@ def test_the_files_are_those_that_tfds_hands_out_undecoded(directory: Path) -> N
     nested = {"front": skip, "wrist": {"depth": skip}, "far": skip, "any": skip}
     builder = tfds.builder_from_directory(str(directory))
     theirs = builder.as_dataset(split="train", decoders={"steps": {"observation": nested}})
-    source = with_encoded(open_source(f"tfds:{directory}"), ("all",))
+    source = open_source(f"tfds:{directory}").with_encoded(("all",))
     for episode, wanted in zip(source, theirs, strict=True):
         rows = [flatten(row) for row in wanted["steps"].as_numpy_iterator()]
         for path in IMAGES:
@@ -100,7 +99,7 @@ def test_the_files_are_those_that_tfds_hands_out_undecoded(directory: Path) -> N
 
 def test_decoded_they_are_what_is_stored_without_the_option(directory: Path) -> None:
     plain = open_source(f"tfds:{directory}")
-    kept = with_encoded(plain, ("all",))
+    kept = plain.with_encoded(("all",))
     leaves = flatten(kept.spec())
     assert {path for path, leaf in leaves.items() if leaf.image is not None} == {*IMAGES, "observation/film"}
     assert leaves["observation/film"].shape == (None,)
@@ -114,12 +113,12 @@ def test_decoded_they_are_what_is_stored_without_the_option(directory: Path) -> 
 
 
 def test_some_may_be_decoded_and_others_not_in_shards_too(directory: Path) -> None:
-    source = with_encoded(open_source(f"tfds:{directory}"), ("observation/wrist",)).shard(1, 2)
+    source = open_source(f"tfds:{directory}").with_encoded(("observation/wrist",)).shard(1, 2)
     (episode,) = source
     kept = {path for path, column in episode.columns.items() if column.dtype == object}
     assert kept == {"observation/wrist/depth"} == {path for path, leaf in flatten(source.spec()).items() if leaf.image}
-    assert set(kept_images(source)) == {*IMAGES, "observation/film"} - kept
-    assert len(kept_images(with_encoded(source, ("observation/front",)))) == 3
+    assert set(source.images()) == {*IMAGES, "observation/film"} - kept
+    assert len(source.with_encoded(("observation/front",)).images()) == 3
 
 
 @pytest.mark.parametrize("encoded", ["all", ["observation/front", "observation/wrist"]])
