@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _as_source = Lazily("rlds2reverb.formats.source:as_source")
-_rlds_dataset = Lazily("rlds2reverb.formats.rlds:rlds_dataset")
+_rlds_dataset = Lazily("rlds2reverb.formats.loading:rlds_dataset")
 
 
 def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:

@@ -1,4 +1,4 @@
-"""A `tf.data.Dataset` of RLDS episodes as a source, and a source as such a dataset (`load`).
+"""A `tf.data.Dataset` of RLDS episodes as a source; `loading` is the way back.
 
 Steps are batched inside the pipeline, one batch per episode: one Python call per step is what makes other converters slow;
 see docs/benchmarks.md, "Reading". At most two episodes are in memory beside the one in use.
@@ -17,10 +17,8 @@ import tensorflow as tf
 
 from rlds2reverb.episode import Episode, KnownEpisode
 from rlds2reverb.errors import Rlds2ReverbError, SourceError
-from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.source import ENDLESS, IsKnown, Source, check_shard, checked_spec, columns_of, unless_known
-from rlds2reverb.formats.tfds.read import TfdsSource
-from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences, flatten, map_leaves, map_with_path
+from rlds2reverb.formats.source import ENDLESS, IsKnown, Source, check_shard, columns_of, unless_known
+from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 from rlds2reverb.text import shortened
 
 STEPS = "steps"
@@ -205,73 +203,6 @@ def _steps_spec(element_spec: Any, name: str) -> tuple[Nest, bool]:
     if not isinstance(steps, Mapping):
         raise SourceError(f"{name}: not RLDS: a step must be a dict of features, found {type(steps).__name__}")
     return steps, batched
-
-
-# The way back: any source as the `tf.data.Dataset` of RLDS episodes that TF-Agents' and RLDS' own functions take.
-
-
-def rlds_dataset(source: Source) -> tf.data.Dataset:
-    """A source as RLDS writes it. One of neither RLDS nor TFDS gives its steps without metadata.
-
-    Raises:
-      SourceError: there is no spec, or an episode of a list has other columns. An episode of another source with other columns, or
-        with ragged metadata, ends the iteration with a `tf.errors.OpError` that names it.
-    """
-    if isinstance(source, RldsSource):
-        return source.dataset()
-    spec = checked_spec(source)
-    wanted = flatten(spec)
-    if isinstance(source, EpisodeList):
-        for episode in source:
-            _check_columns(episode, wanted, source.name)
-
-    metadata = source.metadata_spec() if isinstance(source, TfdsSource) else {}
-    count = source.episode_count if isinstance(source, TfdsSource) else None
-
-    def elements() -> Iterator[Any]:
-        for episode in source:
-            _check_columns(episode, wanted, source.name)
-            _check_metadata(episode, metadata, source.name)
-            yield {**_nested(episode.metadata, metadata), STEPS: _nested(episode.columns, spec)}
-
-    steps = map_leaves(lambda leaf: tf.TensorSpec((None, *leaf.shape), _tf_dtype(leaf.dtype)), spec)
-    others = map_leaves(lambda leaf: tf.TensorSpec(leaf.shape, _tf_dtype(leaf.dtype)), metadata)
-    columns = tf.data.Dataset.from_generator(elements, output_signature={**others, STEPS: steps})
-    if count is not None:
-        columns = columns.apply(tf.data.experimental.assert_cardinality(count))
-    return columns.map(with_single_steps)
-
-
-def _nested(columns: Mapping[str, Any], spec: Nest) -> Nest:
-    return map_with_path(lambda path, _: columns[path], spec)
-
-
-def _check_metadata(episode: Episode, wanted: Nest, name: str) -> None:
-    """Refuses sequences of sequences whose lengths differ, which are arrays of arrays."""
-    for path, leaf in flatten(wanted).items():
-        found = np.asarray(episode.metadata[path])
-        if found.dtype == object and (leaf.dtype != object or found.ndim != len(leaf.shape)):
-            raise SourceError(
-                f'{name}, episode {episode.id}: metadata "{path}" is ragged, and tensors are not; TFDS can make a RaggedTensor of '
-                'it: write "?reader=tfds" behind the name'
-            )
-
-
-def _tf_dtype(dtype: np.dtype[Any]) -> tf.DType:
-    return tf.string if dtype == object else tf.dtypes.as_dtype(dtype)
-
-
-def _check_columns(episode: Episode, wanted: Mapping[str, ArraySpec], name: str) -> None:
-    found = {path: column_spec(column) for path, column in episode.columns.items()}
-    odd = [
-        f'column "{path}": expected {wanted.get(path, "none")}, got {found.get(path, "none")}'
-        for path in {**wanted, **found}
-        if path not in wanted or path not in found or differences({path: found[path]}, {path: wanted[path]})
-    ]
-    rows = {path: len(column) for path, column in episode.columns.items()}
-    odd += [f"columns of unequal length: {rows}"] if len(set(rows.values())) > 1 else []
-    if odd:
-        raise SourceError(f"{name}, episode {episode.id}: {'; '.join(odd)}")
 
 
 # Errors of TensorFlow and TFDS as one line for people.
