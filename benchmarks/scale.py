@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from benchmarks import datasets
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
@@ -24,6 +24,7 @@ from rlds2reverb.fleet.push import DistributedPush
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.run import Push
+from rlds2reverb.transport.base import Transport
 
 FULL = Size(items=10_000_000, reference_items=500_000, repeats=3)
 SHORT = Size(items=200_000, reference_items=200_000, repeats=1)
@@ -90,7 +91,7 @@ def _plan(source: str) -> PushPlan:
 def _alone(source: str) -> Run:
     plan = _plan(source)
     with timed() as watch:
-        report = Push({"sink": Sink()}, plan).run()
+        report = Push({"sink": cast(Transport, Sink())}, plan).run()
     return watch.run(report.steps_pushed)
 
 
@@ -110,7 +111,7 @@ def _divided(source: str, workers: int) -> _Shares:
             return Processes(_Watched(job, Path(folder)), workers)
 
         with timed() as watch:
-            report = DistributedPush({"sink": Sink()}, plan, {"sink": SinkWay()}, executor).run()
+            report = DistributedPush({"sink": cast(Transport, Sink())}, plan, {"sink": SinkWay()}, executor).run()
         parts = [json.loads(line) for path in Path(folder).iterdir() for line in path.read_text().splitlines()]
     seconds = max(part["ended"] for part in parts) - min(part["began"] for part in parts)
     done = Run(report.steps_pushed, seconds, sum(part["processor_seconds"] for part in parts))

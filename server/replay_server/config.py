@@ -518,7 +518,7 @@ def signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
 
 def _signature_of(wanted: FromDataset) -> Nest:
     from rlds2reverb.formats import open_source
-    from rlds2reverb.formats.source import metadata_spec_of, with_encoded
+    from rlds2reverb.formats.source import metadata_spec_of
     from rlds2reverb.formats.transform import transform_of, transformed
     from rlds2reverb.prepare.conventions import filled_spec
     from rlds2reverb.views.extras import signature_of, wants_metadata
@@ -528,7 +528,7 @@ def _signature_of(wanted: FromDataset) -> Nest:
 
     view, transform = view_from(wanted.view), transform_of(wanted.transform or ())
     encoded = (wanted.encoded,) if isinstance(wanted.encoded, str) else wanted.encoded
-    source = transformed(with_encoded(open_source(wanted.from_dataset), encoded), transform)
+    source = transformed(open_source(wanted.from_dataset).with_encoded(encoded), transform)
     metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
     return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec), name_of(view))
 

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from rlds2reverb import cli, client
-from rlds2reverb.cli import checkpoint, inspect, output, show, validate
+from rlds2reverb.cli import inspect, output, show, validate
 from rlds2reverb.cli.documents import DOCUMENTS, schema_of
 from rlds2reverb.cli.output import Answer, document, plain, wants_json
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.push.run import Push
 from rlds2reverb.testing import table_info
-from rlds2reverb.transport.http import WrittenCheckpoint
+from rlds2reverb.transport.http import ServerHttp, WrittenCheckpoint
 from tests.unit.cli.json_schema import faults
 from tests.unit.transport.fake_reverb import FakeReverb
 
@@ -197,8 +197,8 @@ def test_of_a_conversion(run: Run, tmp_path: Path) -> None:
 
 
 def test_of_a_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = {"generation": 3, "folder": "/c/000003", "items": {"t": 5}, "bytes": 7, "seconds": 0.5}
-    monkeypatch.setattr(checkpoint.ServerHttp, "checkpoint", lambda *_: WrittenCheckpoint(**written))
+    written: dict[str, Any] = {"generation": 3, "folder": "/c/000003", "items": {"t": 5}, "bytes": 7, "seconds": 0.5}
+    monkeypatch.setattr(ServerHttp, "checkpoint", lambda *_: WrittenCheckpoint(**written))
     assert told(run, "checkpoint") == written
 
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import rlds2reverb
-from rlds2reverb.cli import checkpoint, inspect, output, progress, validate
+from rlds2reverb.cli import inspect, output, progress, validate
 from rlds2reverb.cli.progress import LateBar, Lines, Shown, counting, describe, shown_of
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.inspection.inspection import Paced, inspect_source, validate_source
 from rlds2reverb.push.report import Progress
-from rlds2reverb.transport.http import WrittenCheckpoint
+from rlds2reverb.transport.http import ServerHttp, WrittenCheckpoint
 from tests.processes import wait_until
 
 SOURCE = "bundled:cartpole@train[:3]"
@@ -176,7 +176,7 @@ def test_a_checkpoint_that_takes_long_is_told(run: Any, patient: Any, monkeypatc
         wait_until(lambda: bool(patient))
         return written
 
-    monkeypatch.setattr(checkpoint.ServerHttp, "checkpoint", ask)
+    monkeypatch.setattr(ServerHttp, "checkpoint", ask)
     assert run("checkpoint")[2].startswith("the server writes a checkpoint  0:0")
 
 

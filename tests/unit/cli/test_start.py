@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rlds2reverb.cli.options import without_collecting
+from rlds2reverb.cli import without_collecting
 
 HEAVY = {
     "array_record",

@@ -140,7 +140,7 @@ def test_images_as_files_come_back_as_they_were(tmp_path: Path) -> None:
     sink.sync()
     sink.finish()
     back = open_source(destination.source(tmp_path / "out"))
-    for found, wanted in zip(back.encoded(["observation/images/top"]), episodes):  # type: ignore[attr-defined]
+    for found, wanted in zip(back.encoded(["observation/images/top"]), episodes):
         assert_same(found, wanted, slice(None))
 
 
