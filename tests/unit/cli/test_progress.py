@@ -212,7 +212,7 @@ def test_a_generator_has_no_total() -> None:
 
 
 def test_verifying_a_conversion_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlds2reverb.conversion.convert._TELL_SECONDS", -1.0)
+    monkeypatch.setattr("rlds2reverb.conversion.convert._PROGRESS_SECONDS", -1.0)
     told: list[Progress] = []
     rlds2reverb.convert(SOURCE, f"ted:{tmp_path / 'mine'}", verify=True, on_progress=told.append)
     assert [(one.doing, one.episodes) for one in told][-3:] == [("verifying", 1), ("verifying", 2), ("verifying", 3)]
