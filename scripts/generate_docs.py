@@ -179,7 +179,9 @@ def _kind(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return f"*{schema['$ref'].rpartition('/')[2]}*"
     if "anyOf" in schema:
-        return " or ".join(sorted(map(_kind, schema["anyOf"]), key="null".__eq__))  # its order depends on the version of msgspec
+        return " or ".join(
+            sorted(map(_kind, schema["anyOf"]), key="null".__eq__)
+        )  # its order depends on the version of msgspec
     if "enum" in schema:
         return ", ".join(f"`{one}`" for one in schema["enum"])
     kind = schema["type"]
