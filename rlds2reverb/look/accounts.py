@@ -95,13 +95,12 @@ def plan_fields(plan: PushPlan) -> dict[str, str]:
 
 
 def table_plan(table: TablePlan) -> str:
-    """What a push puts in a table, and the room there. Items of the push that it holds already need none, so nobody can say whether it is enough."""
+    """What a push makes for a table, and the room there. Items that the table holds already need none."""
     room = f"{table.size:,} of at most {counted(table.max_size, 'item')}"
     if table.waits_when_full:
         room += "; when full, inserts wait for samples"
     else:
-        held = "" if table.free else ", besides those of this push that are there"
-        room += f", so {table.free:,} more fit{held}"
+        room += f", so {table.free:,} more fit"
     return f"view {table.view}; makes {table.items_in_words}; {room}"
 
 
