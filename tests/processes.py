@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,13 +25,27 @@ END_SECONDS = 120.0
 
 T = TypeVar("T")
 _numbers = itertools.count()
+_reservations: list[socket.socket] = []
+"""Names of the ports given out, open until this process ends."""
 
 
 def free_port() -> int:
-    """A port that nobody used a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+    """A free port that no other test process takes, and that the system gives to no outgoing connection.
+
+    The system hands out ports from 32768 on to whoever connects, so a free one of those may be taken a moment later.
+    """
+    for port in random.SystemRandom().sample(range(10_000, 32_768), 1_000):
+        reservation = socket.socket(socket.AF_UNIX)
+        try:
+            reservation.bind(f"\0rlds2reverb-test-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("", port))
+        except OSError:
+            reservation.close()
+            continue
+        _reservations.append(reservation)
+        return port
+    raise RuntimeError("no free port between 10000 and 32768")
 
 
 def answers(port: int) -> bool:
