@@ -18,13 +18,13 @@ from typing import NamedTuple, cast
 from benchmarks import datasets
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
 from benchmarks.sink import TABLE, Sink, SinkWay
-from rlds2reverb.fleet.driver import Executor, Job, Outcome, SendProgress, Task, Work
-from rlds2reverb.fleet.processes import Processes
 from rlds2reverb.fleet.push import DistributedPush
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.run import Push
 from rlds2reverb.transport.base import Transport
+from rlds2reverb.workers.driver import Executor, Job, Outcome, SendProgress, Task, Work
+from rlds2reverb.workers.processes import Processes
 
 FULL = Size(items=10_000_000, reference_items=500_000, repeats=3)
 SHORT = Size(items=200_000, reference_items=200_000, repeats=1)

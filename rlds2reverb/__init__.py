@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.sampler import Sampler as Sampler
     from rlds2reverb.learner.writer import EpisodeWriter as EpisodeWriter
     from rlds2reverb.prepare.checks import find_problems as find_problems
+    from rlds2reverb.prepare.options import Progress as Progress
     from rlds2reverb.prepare.problems import Problem as Problem
     from rlds2reverb.push.options import PushOptions as PushOptions
     from rlds2reverb.push.plan import PushPlan as PushPlan
-    from rlds2reverb.push.report import Progress as Progress
     from rlds2reverb.push.report import PushReport as PushReport
     from rlds2reverb.tf_agents import convert_rlds_to_trajectories as convert_rlds_to_trajectories
     from rlds2reverb.tf_agents import create_trajectory_data_spec as create_trajectory_data_spec
@@ -66,7 +66,7 @@ _HOMES = {
     "Mix": "learner.mix",
     "MixOptions": "learner.mix",
     "Problem": "prepare.problems",
-    "Progress": "push.report",
+    "Progress": "prepare.options",
     "PushOptions": "push.options",
     "PushPlan": "push.plan",
     "PushReport": "push.report",

@@ -34,7 +34,7 @@ def opened(name: str) -> Source:
 Command = Callable[..., Any]
 
 _executor_of: Callable[[int | None, str | None], Callable[[Any], Any]] = Lazily(
-    "rlds2reverb.fleet.processes:executor_of"
+    "rlds2reverb.workers.processes:executor_of"
 )
 
 

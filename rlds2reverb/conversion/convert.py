@@ -25,19 +25,18 @@ from rlds2reverb.conversion.workers import ByWorkers
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, SourceError, WriteError, keep_report, reason_of
 from rlds2reverb.files import write_error
-from rlds2reverb.fleet.processes import executor_of
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.identity import Occurrences
 from rlds2reverb.prepare.column_stats import duplicates_notice
 from rlds2reverb.prepare.endings import Endings, endings_of, state_of
-from rlds2reverb.prepare.options import EpisodeOptions, split_options
+from rlds2reverb.prepare.options import EpisodeOptions, Progress, ignored, split_options
 from rlds2reverb.prepare.policy import RAISE
 from rlds2reverb.prepare.problems import Problem
-from rlds2reverb.push.options import check_workers, ignored
-from rlds2reverb.push.report import Progress
 from rlds2reverb.text import counted
+from rlds2reverb.workers.driver import check_workers
+from rlds2reverb.workers.processes import executor_of
 
 WRITING, READ, WRITTEN = "writing", "read", "written"
 SYNC_SECONDS = 5.0

@@ -19,8 +19,8 @@ from typing import Any
 from rlds2reverb.conversion.job import Job, Read
 from rlds2reverb.episode import Notice
 from rlds2reverb.errors import SourceError
-from rlds2reverb.fleet.driver import MOST_EPISODES, Driver, Executor, InTurn, Outcome, SendProgress, Task
-from rlds2reverb.fleet.driver import Job as WorkersJob
+from rlds2reverb.workers.driver import MOST_EPISODES, Driver, Executor, InTurn, Outcome, SendProgress, Task
+from rlds2reverb.workers.driver import Job as WorkersJob
 
 _log = logging.getLogger(__name__)
 

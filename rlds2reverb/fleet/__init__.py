@@ -1,1 +1,1 @@
-"""More processes than one: a source's episodes, divided into tasks that workers run, on this machine or on a Ray cluster."""
+"""Pushes by many workers into many servers: the driver of a push, its budgets, and the servers it fills."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 
-from rlds2reverb.fleet.driver import Task
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.room import TableCapacity
 from rlds2reverb.wire.messages import ServerInfo
+from rlds2reverb.workers.driver import Task
 
 _MORE = 1.25
 """How many more places than its episodes should need a task is given."""

@@ -26,7 +26,28 @@ from rlds2reverb.episode import Array, Episode, Notice
 from rlds2reverb.errors import SourceError, keep_report, reason_of, report_of
 from rlds2reverb.files import writing
 from rlds2reverb.fleet.budget import Refusal
-from rlds2reverb.fleet.driver import (
+from rlds2reverb.fleet.servers import Connections, Endpoints, PushServers, by_server
+from rlds2reverb.formats.mix import NamedSource
+from rlds2reverb.formats.source import Tally
+from rlds2reverb.identity import NO_NAMES, Copies, Names, repeated_ids
+from rlds2reverb.prepare.column_stats import ColumnStats, duplicates_notice
+from rlds2reverb.prepare.conventions import Conventions
+from rlds2reverb.prepare.endings import Ending, Endings, InOrder, ending_that_counts, with_problems_of_ends
+from rlds2reverb.prepare.options import Progress, ignored
+from rlds2reverb.prepare.policy import QUARANTINE, append_report
+from rlds2reverb.prepare.problems import ENDS_ALIKE, Problem
+from rlds2reverb.push.keys import new_key_bits
+from rlds2reverb.push.ledger import MemoryLedger
+from rlds2reverb.push.options import KEEP, ONCE, PushOptions, Tuning
+from rlds2reverb.push.plan import PushPlan, plan_push, report_of_nothing
+from rlds2reverb.push.report import PushReport, ReportSums
+from rlds2reverb.push.room import BudgetExceeded
+from rlds2reverb.push.shard import TaskContext
+from rlds2reverb.specs import flatten
+from rlds2reverb.text import counted
+from rlds2reverb.transport.base import Transport
+from rlds2reverb.transport.grpc import Endpoint, endpoint_of
+from rlds2reverb.workers.driver import (
     MOST_EPISODES,
     Driver,
     Executor,
@@ -37,27 +58,7 @@ from rlds2reverb.fleet.driver import (
     Task,
     split_tasks,
 )
-from rlds2reverb.fleet.processes import executor_of
-from rlds2reverb.fleet.servers import Connections, Endpoints, PushServers, by_server
-from rlds2reverb.formats.mix import NamedSource
-from rlds2reverb.formats.source import Tally
-from rlds2reverb.identity import NO_NAMES, Copies, Names, repeated_ids
-from rlds2reverb.prepare.column_stats import ColumnStats, duplicates_notice
-from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.prepare.endings import Ending, Endings, InOrder, ending_that_counts, with_problems_of_ends
-from rlds2reverb.prepare.policy import QUARANTINE, append_report
-from rlds2reverb.prepare.problems import ENDS_ALIKE, Problem
-from rlds2reverb.push.keys import new_key_bits
-from rlds2reverb.push.ledger import MemoryLedger
-from rlds2reverb.push.options import KEEP, ONCE, PushOptions, Tuning, ignored
-from rlds2reverb.push.plan import PushPlan, plan_push, report_of_nothing
-from rlds2reverb.push.report import Progress, PushReport, ReportSums
-from rlds2reverb.push.room import BudgetExceeded
-from rlds2reverb.push.shard import TaskContext
-from rlds2reverb.specs import flatten
-from rlds2reverb.text import counted
-from rlds2reverb.transport.base import Transport
-from rlds2reverb.transport.grpc import Endpoint, endpoint_of
+from rlds2reverb.workers.processes import executor_of
 
 
 class Ended(NamedTuple):

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, TransportError
 from rlds2reverb.fleet.budget import Budgets, Refusal
-from rlds2reverb.fleet.driver import Task
 from rlds2reverb.push.ledger import MemoryLedger, SqliteLedger
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.report import PushReport
@@ -27,6 +26,7 @@ from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.grpc import Endpoint
 from rlds2reverb.transport.retry import Deadlines, retry_until
 from rlds2reverb.wire.messages import ServerInfo
+from rlds2reverb.workers.driver import Task
 
 _log = logging.getLogger(__name__)
 

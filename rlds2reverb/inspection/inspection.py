@@ -20,11 +20,10 @@ from rlds2reverb.prepare.column_stats import ColumnStats, duplicates_notice
 from rlds2reverb.prepare.conventions import Conventions, last_row_is_added
 from rlds2reverb.prepare.cutting import Output, OutputCut, Tally
 from rlds2reverb.prepare.endings import Ending
-from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.options import EpisodeOptions, Progress
 from rlds2reverb.prepare.policy import SKIP
 from rlds2reverb.prepare.preparation import Preparation, Prepared, Preparer
 from rlds2reverb.prepare.problems import Findings, Problem
-from rlds2reverb.push.report import Progress
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
 from rlds2reverb.views.base import View, not_in_items
 from rlds2reverb.views.prioritized import Prioritized

@@ -13,17 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.fleet.driver import (
-    MOST_EPISODES,
-    Driver,
-    Executor,
-    InTurn,
-    Job,
-    Outcome,
-    SendProgress,
-    Task,
-    split_tasks,
-)
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.inspection import (
     EpisodeRecord,
@@ -35,11 +24,21 @@ from rlds2reverb.inspection.inspection import (
     prepared_for,
 )
 from rlds2reverb.prepare.endings import InOrder
-from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.options import EpisodeOptions, Progress
 from rlds2reverb.prepare.preparation import Preparation
 from rlds2reverb.prepare.problems import Findings
-from rlds2reverb.push.report import Progress
 from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.workers.driver import (
+    MOST_EPISODES,
+    Driver,
+    Executor,
+    InTurn,
+    Job,
+    Outcome,
+    SendProgress,
+    Task,
+    split_tasks,
+)
 
 _TELL_SECONDS = 0.25
 
@@ -76,7 +75,7 @@ class Wanted:
 
 
 class _Reading:
-    """A worker's source; see `fleet.driver`."""
+    """A worker's source; see `workers.driver`."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._ready = wanted.prepared()
@@ -104,7 +103,7 @@ class _Reading:
 
 
 class _Together:
-    """The parts, in order; see `fleet.driver`."""
+    """The parts, in order; see `workers.driver`."""
 
     def __init__(self, whole: InspectionBuilder, tasks: Collection[Task], on_progress: OnProgress) -> None:
         self._whole, self._left, self._on_progress = whole, deque(tasks), on_progress

@@ -27,6 +27,43 @@ def option_help(text: str, choices: tuple[str, ...] = ()) -> dict[str, Any]:
     return {HELP: text, CHOICES: choices}
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a push, a conversion or an inspection is.
+
+    Attributes:
+      episodes: read so far, and resumed ones.
+      steps: read so far.
+      episode_count: in the source, or None when unknown.
+      items_confirmed, bytes: so far.
+      seconds: since it began.
+      waiting: why nothing moves, "" when something does.
+      held_by: names of the tables whose rate limiters are the reason.
+      doing: "verifying" while written files are read again, and the counts are those of that; "" otherwise.
+    """
+
+    episodes: int
+    steps: int
+    episode_count: int | None
+    items_confirmed: int
+    bytes: int
+    seconds: float
+    waiting: str = ""
+    held_by: tuple[str, ...] = ()
+    doing: str = ""
+
+    def no_less_than(self, shown: Progress | None) -> Progress:
+        """The same, where it is not behind what was shown before: a lost worker's part begins again, and is counted once."""
+        if shown is None:
+            return self
+        names = ("episodes", "steps", "items_confirmed", "bytes")
+        return replace(self, **{name: max(getattr(self, name), getattr(shown, name)) for name in names})
+
+
+def ignored(_: Progress) -> None:
+    """The `on_progress` of those who do not watch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EpisodeOptions:
     """Which columns episodes have, what is mended in them, and what happens to bad ones.

@@ -12,22 +12,18 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.prepare.cutting import Output, outputs_of
-from rlds2reverb.prepare.options import HELP, EpisodeOptions, option_help
+from rlds2reverb.prepare.options import HELP, EpisodeOptions, Progress, ignored, option_help
 from rlds2reverb.push.ledger import check_ledger_file
-from rlds2reverb.push.report import Progress
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views.registry import ViewLike
 from rlds2reverb.wire.insert import RequestLimits
 from rlds2reverb.wire.session import SessionWindow
+from rlds2reverb.workers.driver import check_workers
 
 _MOST_ROWS = (1 << 31) - 1
 """Of a chunk: `SequenceRange` of Reverb's schema.proto numbers an episode's rows by int32."""
 
 KEEP, ONCE = DUPLICATES = ("keep", "once")
-
-
-def ignored(_: Progress) -> None:
-    """The `on_progress` of a push that nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -161,18 +157,6 @@ class PushOptions(EpisodeOptions):
 def option_fields() -> tuple[Field[Any], ...]:
     """The fields of `PushOptions` that users know by name, with default, help and choices."""
     return tuple(one for one in fields(PushOptions) if HELP in one.metadata)
-
-
-def check_workers(workers: object, ray: object) -> None:
-    """Refuses what no workers are.
-
-    Raises:
-      ConfigError: fewer than one, or an address that is none.
-    """
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ConfigError(f"workers (--workers) {workers}: expected at least 1, a whole number")
-    if ray is not None and (not isinstance(ray, str) or not ray):
-        raise ConfigError(f'ray (--ray) {ray!r}: expected HOST:PORT, ray://HOST:PORT or "auto"')
 
 
 @dataclass(frozen=True)

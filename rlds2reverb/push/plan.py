@@ -13,9 +13,10 @@ from rlds2reverb.errors import CapacityError, ConfigError, Rlds2ReverbError, kee
 from rlds2reverb.formats.source import Source
 from rlds2reverb.prepare.conventions import DROP
 from rlds2reverb.prepare.cutting import Output
+from rlds2reverb.prepare.options import Progress
 from rlds2reverb.prepare.preparation import Preparation
 from rlds2reverb.push.options import ONCE, PushOptions, Tuning
-from rlds2reverb.push.report import Progress, PushReport
+from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.room import TableCapacity
 from rlds2reverb.push.tables import check_size, check_tables, merged
 from rlds2reverb.specs import ArraySpec, Nest, spec_texts, view_in
@@ -108,7 +109,7 @@ class PushPlan:
       infos: address -> the server's tables, of those that can be reached.
       tables: what is found in each table and put there, in the order of the options; of several servers, sizes and room are those of all together.
       server_tables: address -> the same of that server alone, of those that can be reached.
-      asked_for: the source as the caller named it, or `fleet.driver.Named`: workers open it by that.
+      asked_for: the source as the caller named it, or `workers.driver.Named`: workers open it by that.
     """
 
     ready: Preparation

@@ -118,39 +118,6 @@ class PushReport:
         return {**plain, **totals, "servers": {address: one.as_dict() for address, one in self.servers.items()}}
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a push is.
-
-    Attributes:
-      episodes: read so far, and resumed ones.
-      steps: read so far.
-      episode_count: in the source, or None when unknown.
-      items_confirmed, bytes: so far.
-      seconds: since the push began.
-      waiting: why nothing moves, "" when something does.
-      held_by: names of the tables whose rate limiters are the reason.
-      doing: what is done where it is not reading and sending: "verifying"; the counts are of that then.
-    """
-
-    episodes: int
-    steps: int
-    episode_count: int | None
-    items_confirmed: int
-    bytes: int
-    seconds: float
-    waiting: str = ""
-    held_by: tuple[str, ...] = ()
-    doing: str = ""
-
-    def no_less_than(self, shown: Progress | None) -> Progress:
-        """The same, where it is not behind what was shown before: a lost worker's part begins again, and is counted once."""
-        if shown is None:
-            return self
-        names = ("episodes", "steps", "items_confirmed", "bytes")
-        return replace(self, **{name: max(getattr(self, name), getattr(shown, name)) for name in names})
-
-
 _SUMS = (
     "episodes_read",
     "steps_read",

@@ -18,10 +18,11 @@ import numpy as np
 from rlds2reverb.episode import Array, Episode, KnownEpisode
 from rlds2reverb.errors import Rlds2ReverbError, TransportError, keep_report, reason_of
 from rlds2reverb.prepare.column_stats import ColumnStats
+from rlds2reverb.prepare.options import Progress
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.push.keys import EpisodeNames, Placement
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
-from rlds2reverb.push.report import Progress, PushReport, total
+from rlds2reverb.push.report import PushReport, total
 from rlds2reverb.push.shard import LINGER_SECONDS, LostServers, Shard, TaskContext
 from rlds2reverb.transport.base import Transport
 

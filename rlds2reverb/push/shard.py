@@ -27,13 +27,14 @@ from rlds2reverb.errors import (
 )
 from rlds2reverb.identity import is_copy, number_of
 from rlds2reverb.prepare.cutting import OutputCut, Tally
+from rlds2reverb.prepare.options import Progress
 from rlds2reverb.prepare.policy import REPAIR
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.push.keys import ItemNames, new_key_bits
 from rlds2reverb.push.ledger import Ledger, MemoryLedger, SqliteLedger
 from rlds2reverb.push.options import ONCE
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
-from rlds2reverb.push.report import Progress, PushReport
+from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.room import Budget
 from rlds2reverb.push.sender import Sender, Writer, can_send_after
 from rlds2reverb.push.tables import check_size

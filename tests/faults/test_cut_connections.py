@@ -12,7 +12,7 @@ import pytest
 import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.errors import Rlds2ReverbError, ServerUnreachable, TransportError
-from rlds2reverb.push.report import Progress
+from rlds2reverb.prepare.options import Progress
 from rlds2reverb.views.base import View
 from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.sequence import SequenceView

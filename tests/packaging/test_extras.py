@@ -31,7 +31,7 @@ CODES = {
     "jax": "import rlds2reverb.adapters.jax",
     "torch": "import rlds2reverb.adapters.torch",
     "torchrl": "import rlds2reverb.adapters.torchrl",
-    "ray": "import rlds2reverb.fleet.ray",
+    "ray": "import rlds2reverb.workers.ray",
     "rllib": "import rlds2reverb.adapters.rllib",
     "tfds": "import rlds2reverb.adapters.tf_data, rlds2reverb.formats.tfds.by_tensorflow",
     "tf-agents": "import rlds2reverb.adapters.tf_agents; from rlds2reverb import push_rlds_to_reverb",

@@ -22,7 +22,7 @@ from ray.cluster_utils import Cluster
 
 from rlds2reverb import Client, PushReport, connect, convert
 from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of
-from rlds2reverb.fleet.processes import executor_of
+from rlds2reverb.workers.processes import executor_of
 from tests.processes import REPOSITORY, free_port, started, wait_until
 from tests.unit.fleet.gated import ROWS, Gated
 from tests.unit.fleet.test_converting import files

@@ -20,7 +20,7 @@ OPTIONAL = frozenset({*LEARNERS, *FORMATS, "flask", "replay_server", "structlog"
 
 NEED_A_LEARNERS_LIBRARY = (
     "adapters",
-    "fleet.ray",
+    "workers.ray",
     "formats.loading",
     "formats.rlds",
     "formats.tfds.by_tensorflow",

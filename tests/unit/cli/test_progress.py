@@ -20,7 +20,7 @@ from rlds2reverb.cli.progress import LateBar, Lines, Shown, counting, describe, 
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.inspection.inspection import Paced, inspect_source, validate_source
-from rlds2reverb.push.report import Progress
+from rlds2reverb.prepare.options import Progress
 from rlds2reverb.transport.http import ServerHttp, WrittenCheckpoint
 from tests.processes import wait_until
 
@@ -223,7 +223,7 @@ ON_A_TERMINAL = """
 import sys, time
 from rlds2reverb.cli import progress
 progress.BAR_AFTER_SECONDS = 0
-from rlds2reverb.push.report import Progress
+from rlds2reverb.prepare.options import Progress
 with progress.LateBar("starting", 0.01) as heard:
     deadline = time.monotonic() + 120
     while heard._bar is None and time.monotonic() < deadline:

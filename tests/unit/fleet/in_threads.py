@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlds2reverb import Episode, PushPlan, PushReport
-from rlds2reverb.fleet.driver import Done, Event, Executor, Job, Outcome, Progressed, Retried, Task
 from rlds2reverb.fleet.push import DistributedPush
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.testing import MemoryServer, MemoryTransport
+from rlds2reverb.workers.driver import Done, Event, Executor, Job, Outcome, Progressed, Retried, Task
 from tests.unit.push.in_memory import Server, planned
 
 

@@ -20,8 +20,8 @@ from rlds2reverb.conversion.convert import convert
 from rlds2reverb.conversion.report import ConvertReport
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
-from rlds2reverb.fleet.driver import Event, Outcome, Task
 from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.workers.driver import Event, Outcome, Task
 from tests.contract.destination_cases import data
 from tests.profiles import examples
 from tests.raising import outcome_of

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode, PushReport
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, SourceError, report_of
 from rlds2reverb.fleet import push as pushing
+from rlds2reverb.prepare.options import Progress
 from rlds2reverb.prepare.problems import ENDS_ALIKE
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.push.report import Progress
 from tests import strategies
 from tests.profiles import examples
 from tests.unit.fleet.in_threads import push

@@ -16,7 +16,7 @@ from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection import workers as divided
 from rlds2reverb.inspection.inspection import inspect_source, validate_source
 from rlds2reverb.inspection.workers import Wanted, inspected, validated
-from rlds2reverb.push.report import Progress
+from rlds2reverb.prepare.options import Progress
 from rlds2reverb.views.registry import view_of
 from tests import strategies
 from tests.profiles import examples

@@ -12,7 +12,8 @@ import numpy as np
 from rlds2reverb import Episode, PushPlan, PushReport
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.prepare.cutting import Output
-from rlds2reverb.push.options import PushOptions, Tuning, ignored
+from rlds2reverb.prepare.options import ignored
+from rlds2reverb.push.options import PushOptions, Tuning
 from rlds2reverb.push.plan import plan_push
 from rlds2reverb.push.run import Push
 from rlds2reverb.specs import ArraySpec

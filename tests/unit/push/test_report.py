@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlds2reverb.push.report import Progress, PushReport
+from rlds2reverb.prepare.options import Progress
+from rlds2reverb.push.report import PushReport
 
 
 def test_rejected_episodes_are_the_sum_over_codes() -> None:

@@ -25,7 +25,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from rlds2reverb import errors
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError, WorkersLost, reason_of
-from rlds2reverb.fleet.frames import checked
+from rlds2reverb.workers.frames import checked
 
 MOST_EPISODES = 512
 """Of a task. What a lost worker has done is done again, and what is finished goes into the ledger: both by the task."""
@@ -35,6 +35,18 @@ _FEWEST_EPISODES = 16
 
 _TASKS_EACH = 8
 """Tasks that a worker gets at least, where there are enough episodes, so that all workers end at about the same time."""
+
+
+def check_workers(workers: object, ray: object) -> None:
+    """Checks the options `workers` and `ray`.
+
+    Raises:
+      ConfigError: fewer than one worker, or a Ray address that is empty or no text.
+    """
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ConfigError(f"workers (--workers) {workers}: expected at least 1, a whole number")
+    if ray is not None and (not isinstance(ray, str) or not ray):
+        raise ConfigError(f'ray (--ray) {ray!r}: expected HOST:PORT, ray://HOST:PORT or "auto"')
 
 
 @dataclass(frozen=True)

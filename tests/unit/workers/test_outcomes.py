@@ -9,9 +9,9 @@ import urllib.error
 import pytest
 
 from rlds2reverb.errors import InvalidEpisode, SourceError, SpecMismatch
-from rlds2reverb.fleet.driver import Outcome, WorkerError, received, sendable
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.push.room import BudgetExceeded
+from rlds2reverb.workers.driver import Outcome, WorkerError, received, sendable
 
 
 class OfALibrary(Exception):
@@ -77,7 +77,7 @@ def test_any_other_error_arrives_as_the_nearest_kind_with_its_name(error: Except
 
 
 def test_a_kind_that_needs_more_than_a_text_arrives_as_the_one_above() -> None:
-    assert str(sent(OfAnEpisode("e1", []))).startswith("tests.unit.fleet.test_outcomes.OfAnEpisode: episode e1")
+    assert str(sent(OfAnEpisode("e1", []))).startswith("tests.unit.workers.test_outcomes.OfAnEpisode: episode e1")
 
 
 def test_an_error_of_ours_that_holds_what_cannot_be_sent_arrives_as_its_text() -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from rlds2reverb.errors import ConfigError, reason_of
 from rlds2reverb.extras import Lazily, needing
-from rlds2reverb.fleet.driver import (
+from rlds2reverb.workers.driver import (
     TRIES,
     Done,
     Event,
@@ -40,8 +40,8 @@ from rlds2reverb.fleet.driver import (
     pickled,
     received,
 )
-from rlds2reverb.fleet.frames import Frames, hang_up, packed
-from rlds2reverb.fleet.worker import DONE, JOB, PROGRESS, STOP, TASK
+from rlds2reverb.workers.frames import Frames, hang_up, packed
+from rlds2reverb.workers.worker import DONE, JOB, PROGRESS, STOP, TASK
 
 _END_SECONDS = 5.0
 """For a process that was killed to end. One that waits for a disk that is gone does not; nobody waits for it longer."""
@@ -156,7 +156,7 @@ class _Worker:
 def _started(connection: Connection) -> subprocess.Popen[bytes]:
     """A worker's process, which inherits its end of the connection."""
     handle = connection.fileno()
-    command = [sys.executable, "-m", "rlds2reverb.fleet.worker", str(handle), str(os.getpid())]
+    command = [sys.executable, "-m", "rlds2reverb.workers.worker", str(handle), str(os.getpid())]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     prints = _descriptor_of_prints()
     inherits: dict[str, Any] = {}
@@ -282,7 +282,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-_on_ray: Callable[[Job, int | None, str], Executor] = Lazily("rlds2reverb.fleet.ray:on_ray")
+_on_ray: Callable[[Job, int | None, str], Executor] = Lazily("rlds2reverb.workers.ray:on_ray")
 
 
 def executor_of(workers: int | None, ray: str | None) -> Callable[[Job], Executor]:

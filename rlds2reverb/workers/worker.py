@@ -1,4 +1,4 @@
-"""A worker as a process of this machine: `python -m rlds2reverb.fleet.worker DESCRIPTOR DRIVER`, started by `processes`.
+"""A worker as a process of this machine: `python -m rlds2reverb.workers.worker DESCRIPTOR DRIVER`, started by `processes`.
 
 It talks with its driver over a connection that it inherits; what libraries print goes to the driver's standard error. When the driver
 has ended, it ends, and with it whatever it has started.
@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing import connection
 from typing import Any
 
-from rlds2reverb.fleet.driver import Outcome, Task, Work, sendable, unpickled
-from rlds2reverb.fleet.frames import Frames, packed
+from rlds2reverb.workers.driver import Outcome, Task, Work, sendable, unpickled
+from rlds2reverb.workers.frames import Frames, packed
 
 JOB, TASK, STOP = "job", "task", "stop"
 """What it gets: the pickled job, first; a task; the number of a task to stop."""

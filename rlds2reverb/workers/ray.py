@@ -23,7 +23,8 @@ from ray.exceptions import RayError, RaySystemError, RayTaskError, TaskCancelled
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlds2reverb.errors import ConfigError, WorkersLost, reason_of
-from rlds2reverb.fleet.driver import (
+from rlds2reverb.text import shortened
+from rlds2reverb.workers.driver import (
     TRIES,
     Done,
     Event,
@@ -39,7 +40,6 @@ from rlds2reverb.fleet.driver import (
     sendable,
     unpickled,
 )
-from rlds2reverb.text import shortened
 
 _POLL_SECONDS = 0.25
 """How often the actor is asked for progress."""

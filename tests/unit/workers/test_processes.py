@@ -20,9 +20,9 @@ import pytest
 
 from rlds2reverb import Client, PushReport, connect
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, WorkersLost, report_of
-from rlds2reverb.fleet import frames, processes
-from rlds2reverb.fleet.driver import TRIES, Done, Event, Lost, Outcome, Retried, SendProgress, Task, WorkerError
-from rlds2reverb.fleet.processes import Processes
+from rlds2reverb.workers import frames, processes
+from rlds2reverb.workers.driver import TRIES, Done, Event, Lost, Outcome, Retried, SendProgress, Task, WorkerError
+from rlds2reverb.workers.processes import Processes
 from tests.processes import PATIENCE_SECONDS, started, wait_until
 from tests.unit.fleet.gated import ROWS, Gated, is_running
 from tests.unit.push import in_memory
@@ -211,7 +211,11 @@ def raise_what_only_the_worker_can_import(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("act", "error", "text"),
     [
-        (raise_what_only_the_worker_can_make, ValueError, r"tests.unit.fleet.test_processes.OnlyThere: no such value"),
+        (
+            raise_what_only_the_worker_can_make,
+            ValueError,
+            r"tests.unit.workers.test_processes.OnlyThere: no such value",
+        ),
         (raise_what_only_the_worker_can_import, WorkerError, r"only_there.Oops: no such thing"),
     ],
 )
