@@ -58,7 +58,7 @@ def test_a_push_by_workers_stores_and_reports_what_one_process_does(
     keys = set(server.stored["replay"])
     alone = push(run, server, "--limit", "20")
     assert set(server.stored["replay"]) == keys
-    of_runs = ("seconds", "bytes", "items_per_second", "workers", "items_new")
+    of_runs = ("seconds", "bytes", "items_per_second", "workers", "items_new", "reconnects")
     assert {name: divided[name] for name in divided if name not in of_runs} == {
         name: alone[name] for name in alone if name not in of_runs
     }
