@@ -197,7 +197,7 @@ class Conversion:
         place.publish(is_file)
 
     def _write_all(self, place: Place, sink: Sink) -> None:
-        """Reads the source to its end."""
+        """Reads the whole source, and writes its good episodes."""
         synced_at = time.monotonic()
 
         def sync(endings: Endings) -> None:
@@ -237,7 +237,7 @@ class Conversion:
         return read_here(self.job, episodes, self._endings, sync)
 
     def _write(self, sink: Sink, one: Taken, found: list[Problem]) -> None:
-        """Judges an episode, and writes it where it is good."""
+        """Validates an episode, and writes it if it is good."""
         account = self._account
         account.count_read(one.steps)
         self._names.count(one.id)
@@ -296,7 +296,7 @@ class Conversion:
         self._endings, self._last = endings_of(saved["endings"]), saved["last"]
 
     def _difference(self, saved: dict[str, Any]) -> str:
-        """In what a saved conversion is another one than this; "" when it is this one."""
+        """How a saved conversion differs from this one; "" if it does not."""
         before, now = saved["identity"], self._identity
         others = [name for name in now if before.get(name) != now[name]]
         if others:
@@ -354,7 +354,7 @@ class Conversion:
 
     @contextmanager
     def _write_errors(self, path: Path) -> Iterator[None]:
-        """Errors of the disk inside say which file failed, what stays on disk, and how to continue."""
+        """Turns disk errors inside into one that names the file, what stays on disk, and how to continue."""
         try:
             yield
         except WriteError:
@@ -373,7 +373,7 @@ class Conversion:
 
 
 def _has_work(place: Place, saved: dict[str, Any]) -> bool:
-    """Whether what was saved is still on disk."""
+    """Whether the data of a saved conversion is still on disk."""
     return place.holds(saved["is_file"]) if saved["stage"] == WRITTEN else place.work.exists()
 
 

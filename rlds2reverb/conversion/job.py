@@ -437,7 +437,7 @@ def job_of(
 
 
 def _may_be_ragged(spec: ArraySpec) -> bool:
-    """Whether rows of a value may have different lengths; those of an image have not."""
+    """Whether rows of a value may have different lengths; those of an image may not."""
     is_image = len(spec.shape) == 3 and spec.shape[-1] is not None and spec.dtype.name in ("uint8", "uint16")
     return spec.shape.count(None) > 1 and not is_image
 
@@ -504,7 +504,7 @@ def _of_the_first(source: Source, images: Mapping[str, ImageSpec]) -> Mapping[st
 
 
 def _format_of(files: Array) -> str:
-    """The format of all files; "" where they differ, or are of another one."""
+    """The common format of all files; "" if they differ or have another format."""
     for name, start in ((JPEG, JPEG_START), (PNG, PNG_START)):
         if len(files) and all(isinstance(file, bytes) and file.startswith(start) for file in files.ravel()):
             return name

@@ -141,7 +141,7 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def _open_locked(path: Path) -> int | None:
-    """The file's descriptor, locked; None where another process has it locked."""
+    """The descriptor of the locked file; None if another process holds the lock."""
     with writing(path, "make room there, remove what is in its place, or convert into another folder"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -170,7 +170,7 @@ def _key(found: os.stat_result) -> tuple[int, int, int]:
 
 
 def _is_still(before: os.stat_result, path: Path) -> bool:
-    """Whether the file is still there: whoever had it locked may have removed it."""
+    """Whether the path is still the same file: the previous holder of the lock may have removed it."""
     try:
         return os.path.samestat(before, path.stat())
     except FileNotFoundError:
@@ -408,7 +408,7 @@ def check_free(destination: Destination, path: Path, overwrite: bool) -> None:
 
 
 def _not_ours(destination: Destination, path: Path) -> str:
-    """Why what is there is no dataset of the format; "" where it is one, or an empty folder."""
+    """Why the existing path is not a dataset of the format; "" if it is one, or an empty folder."""
     if not destination.marks:
         return "is a folder" if path.is_dir() else _unreadable(destination, path)
     if not path.is_dir():
@@ -424,7 +424,7 @@ def _not_ours(destination: Destination, path: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, ...]]:
-    """The parts of the paths of all files below a folder; links count as files."""
+    """The path parts of all files below a folder; links count as files."""
     for place, folders, files in os.walk(folder):
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         for name in sorted([*files, *links]):

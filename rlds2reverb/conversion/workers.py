@@ -89,7 +89,7 @@ class _Reading:
         self._job, self._preparer = job, job.ready.silent().preparer()
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
-        """Takes a part, or as much of it as is not too large."""
+        """Reads the episodes of a task; stops early once they take twice `PART_BYTES`."""
         reads: list[Read] = []
         size, stop, told_at, error = 0, task.stop, time.monotonic(), None
         try:

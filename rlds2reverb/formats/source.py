@@ -437,21 +437,21 @@ def read_ahead(items: Generator[T, None, None], size_of: Callable[[T], int]) -> 
 
 @dataclass
 class _Batch(Generic[T]):
-    """Items on their way, and room for so many."""
+    """Items being collected, up to a limit."""
 
     items: list[T]
     room: int
     size: int = 0
 
     def add(self, item: T, size: int) -> bool:
-        """Takes an item; whether it is full then."""
+        """Adds an item; returns whether the batch is full."""
         self.items.append(item)
         self.size += size
         return len(self.items) >= self.room or self.size >= _FULL_BYTES
 
 
 class _Shelf(Generic[T]):
-    """Room for one thing, between the thread that makes it and the one that takes it."""
+    """A slot for one object, between the producing thread and the consumer."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -460,7 +460,7 @@ class _Shelf(Generic[T]):
         self._is_ended = self._is_closed = False
 
     def put(self, thing: T) -> bool:
-        """Waits for room; False when nobody takes anything any more."""
+        """Waits until the slot is empty; returns False if the consumer has closed it."""
         with self._changed:
             self._changed.wait_for(lambda: self._thing is None or self._is_closed)
             self._thing = thing
@@ -468,13 +468,13 @@ class _Shelf(Generic[T]):
             return not self._is_closed
 
     def end(self, error: BaseException | None) -> None:
-        """Nothing more comes, or this error after what was put."""
+        """Ends the stream, with an error if one is given; the consumer gets it after the last object."""
         with self._changed:
             self._error, self._is_ended = error, True
             self._changed.notify_all()
 
     def take(self) -> T | None:
-        """Waits for a thing; None at the end. Raises the error with which it ended."""
+        """Waits for an object; returns None at the end, or raises the producer's error."""
         with self._changed:
             self._changed.wait_for(lambda: self._thing is not None or self._is_ended)
             thing, self._thing = self._thing, None
@@ -484,14 +484,14 @@ class _Shelf(Generic[T]):
             return thing
 
     def close(self) -> None:
-        """Nothing is taken any more."""
+        """Tells the producer to stop."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
 
 def _read(items: Generator[T, None, None], size_of: Callable[[T], int], shelf: _Shelf[list[T]]) -> None:
-    """What the thread does."""
+    """The body of the producing thread."""
     batch: _Batch[T] = _Batch([], 1)
     failure: BaseException | None = None
     try:
