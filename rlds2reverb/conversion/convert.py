@@ -53,7 +53,7 @@ class ConvertOptions:
     """What a conversion is told beside what episodes are to be (`EpisodeOptions`). Each field is a keyword of `convert`.
 
     Attributes:
-      limit: convert at most so many episodes.
+      limit: the most episodes to convert.
       overwrite: replace what is at the destination, when all is done; else it is refused.
       restart: begin anew, whatever an earlier run of this or another conversion into this place has done.
       decode: decode images also where the source and the destination could both hold the bytes of their files.
@@ -111,11 +111,11 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
 
 
 class Conversion:
-    """A conversion that is known to make sense; made by `planned`, and run once.
+    """A validated conversion, made by `planned`; it runs once.
 
     Args:
       job: what is converted.
-      options: how.
+      options: of the conversion.
       readers: workers that read, judge and encode the episodes; None where this process does.
     """
 
@@ -201,7 +201,7 @@ class Conversion:
         synced_at = time.monotonic()
 
         def sync(endings: Endings) -> None:
-            """Called where nothing that was read waits for later episodes."""
+            """Called when no episode that was read waits for later ones."""
             nonlocal synced_at
             self._endings = endings
             if time.monotonic() - synced_at >= SYNC_SECONDS:
@@ -220,10 +220,10 @@ class Conversion:
             raise
 
     def _unread(self, sync: Callable[[Endings], object]) -> Judged:
-        """The episodes that have not been read yet, with what only others show of each.
+        """The unread episodes, each with the problems that show only in comparison with other episodes.
 
         Raises:
-          ConfigError: those that have been read were others.
+          ConfigError: the last episode read by the earlier run differs from the source's episode of that number.
         """
         read, source = self._account.episodes_read, self.job.source
         episodes: Iterable[Episode] = source
@@ -286,7 +286,7 @@ class Conversion:
         """Continues from what was saved.
 
         Raises:
-          ConfigError: it is of another conversion.
+          ConfigError: the saved state belongs to another conversion.
         """
         if difference := self._difference(saved):
             raise self._another(difference)
@@ -312,10 +312,10 @@ class Conversion:
             "anew with restart=True (--restart)"
         )
 
-    # What is told.
+    # Reports and progress.
 
     def report(self) -> ConvertReport:
-        """What was done so far."""
+        """The report up to now."""
         job, account, readers = self.job, self._account, self._readers
         return replace(
             account.report(),
@@ -378,7 +378,7 @@ def _has_work(place: Place, saved: dict[str, Any]) -> bool:
 
 
 def planned(source: Any, destination: str | Destination, **options: Any) -> Conversion:
-    """Opens both sides, and refuses what makes no sense; nothing is written.
+    """Opens source and destination, and checks the options; writes nothing.
 
     Arguments and errors as `convert`.
     """

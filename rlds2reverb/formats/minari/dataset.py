@@ -119,7 +119,7 @@ def _near(name: str, known: list[str]) -> list[str]:
 
 
 def _ids(root: Path) -> Iterator[str]:
-    """The ids of the datasets below a folder. A folder with a subfolder `data` is a dataset and is not searched further."""
+    """The ids of the datasets below a folder. A folder with a subfolder `data` is a dataset; it is not searched."""
     waiting = [(root, 0)]
     for _ in range(_MOST_FOLDERS):
         if not waiting:

@@ -588,7 +588,7 @@ def _between(order: Iterable[Run], start: int, stop: int) -> Iterator[Run]:
 
 
 def _files_among(folder: Path, names: Collection[str]) -> set[str]:
-    """Which of these names are files in a folder; one listing for all, because each look at a remote file system waits."""
+    """Which of these names are files in a folder; one listing for all, because remote look-ups are slow."""
     try:
         with os.scandir(folder) as entries:
             return {entry.name for entry in entries if entry.name in names and entry.is_file()}
