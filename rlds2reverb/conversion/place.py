@@ -285,7 +285,7 @@ class Place:
         return self._leaving(is_file).exists()
 
     def publish(self, is_file: bool) -> None:
-        """Renames the result to its final name; moves what it replaces into the folder. Can be repeated after a kill."""
+        """Renames the result to its final name; moves what it replaces into the folder. Repeatable after a kill."""
         result = self._leaving(is_file)
         if self.holds(is_file):
             if os.path.lexists(self.path):

@@ -149,7 +149,7 @@ class Parts:
         _log.warning("%s; another one has begun it anew", why)
 
     def on_done(self, task: Task, outcome: Outcome) -> bool:
-        """Stores a result. A reading error is raised at its episode's turn; one at the worker's start goes to the driver."""
+        """Stores a result; False if the worker could not begin. Reading errors are raised at their episode's turn."""
         part: PartTaken | None = outcome.value
         if part is None:
             return False
