@@ -52,7 +52,7 @@ class ConvertOptions:
     """What a conversion is told beside what episodes are to be (`EpisodeOptions`). Each field is a keyword of `convert`.
 
     Attributes:
-      limit: convert at most so many episodes.
+      limit: the most episodes to convert.
       overwrite: replace what is at the destination, when all is done; else it is refused.
       restart: begin anew, whatever an earlier run of this or another conversion into this place has done.
       decode: decode images also where the source and the destination could both hold the bytes of their files.
@@ -110,11 +110,11 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
 
 
 class Conversion:
-    """A conversion that is known to make sense; made by `planned`, and run once.
+    """A validated conversion, made by `planned`; it runs once.
 
     Args:
       job: what is converted.
-      options: how.
+      options: of the conversion.
       readers: workers that read, judge and encode the episodes; None where this process does.
     """
 
@@ -196,11 +196,11 @@ class Conversion:
         place.publish(is_file)
 
     def _write_all(self, place: Place, sink: Sink) -> None:
-        """Reads the source to its end."""
+        """Reads the whole source, and writes its good episodes."""
         synced_at = time.monotonic()
 
         def sync(endings: Endings) -> None:
-            """Called where nothing that was read waits for later episodes."""
+            """Called when no episode that was read waits for later ones."""
             nonlocal synced_at
             self._endings = endings
             if time.monotonic() - synced_at >= SYNC_SECONDS:
@@ -219,10 +219,10 @@ class Conversion:
             raise
 
     def _unread(self, sync: Callable[[Endings], object]) -> Judged:
-        """The episodes that have not been read yet, with what only others show of each.
+        """The unread episodes, each with the problems that show only in comparison with other episodes.
 
         Raises:
-          ConfigError: those that have been read were others.
+          ConfigError: the last episode read by the earlier run differs from the source's episode of that number.
         """
         read, source = self._account.episodes_read, self.job.source
         episodes: Iterable[Episode] = source
@@ -236,7 +236,7 @@ class Conversion:
         return read_here(self.job, episodes, self._endings, sync)
 
     def _write(self, sink: Sink, one: Taken, found: list[Problem]) -> None:
-        """Judges an episode, and writes it where it is good."""
+        """Validates an episode, and writes it if it is good."""
         account = self._account
         account.count_read(one.steps)
         self._names.count(one.id)
@@ -285,7 +285,7 @@ class Conversion:
         """Continues from what was saved.
 
         Raises:
-          ConfigError: it is of another conversion.
+          ConfigError: the saved state belongs to another conversion.
         """
         if difference := self._difference(saved):
             raise self._another(difference)
@@ -295,7 +295,7 @@ class Conversion:
         self._endings, self._last = endings_of(saved["endings"]), saved["last"]
 
     def _difference(self, saved: dict[str, Any]) -> str:
-        """In what a saved conversion is another one than this; "" when it is this one."""
+        """How a saved conversion differs from this one; "" if it does not."""
         before, now = saved["identity"], self._identity
         others = [name for name in now if before.get(name) != now[name]]
         if others:
@@ -311,10 +311,10 @@ class Conversion:
             "anew with restart=True (--restart)"
         )
 
-    # What is told.
+    # Reports and progress.
 
     def report(self) -> ConvertReport:
-        """What was done so far."""
+        """The report up to now."""
         job, account, readers = self.job, self._account, self._readers
         return replace(
             account.report(),
@@ -353,7 +353,7 @@ class Conversion:
 
     @contextmanager
     def _write_errors(self, path: Path) -> Iterator[None]:
-        """Errors of the disk inside say which file failed, what stays on disk, and how to continue."""
+        """Turns disk errors inside into one that names the file, what stays on disk, and how to continue."""
         try:
             yield
         except WriteError:
@@ -372,12 +372,12 @@ class Conversion:
 
 
 def _has_work(place: Place, saved: dict[str, Any]) -> bool:
-    """Whether what was saved is still on disk."""
+    """Whether the data of a saved conversion is still on disk."""
     return place.holds(saved["is_file"]) if saved["stage"] == WRITTEN else place.work.exists()
 
 
 def planned(source: Any, destination: str | Destination, **options: Any) -> Conversion:
-    """Opens both sides, and refuses what makes no sense; nothing is written.
+    """Opens source and destination, and checks the options; writes nothing.
 
     Arguments and errors as `convert`.
     """

@@ -1,7 +1,7 @@
-"""What a conversion makes of an episode, and its account: read and judged in this process, or by workers.
+"""How a conversion prepares each episode, in this process or in workers, and how it counts them.
 
-What the other episodes show of one is known only when all before it, and a few behind, are read. So whoever drives the conversion decides
-about each, in order, and counts; a worker has done all else by then.
+Some problems of an episode show only once all previous and a few later episodes are read. So the process that drives
+the conversion accepts or rejects each episode, in order, and counts; workers do everything else before that.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from rlds2reverb.text import counted
 
 @dataclass(frozen=True)
 class Written:
-    """What is written of an episode.
+    """An encoded episode.
 
     Attributes:
       encoded: for the sink.
-      steps, bytes: of it; bytes as columns in memory.
+      steps, bytes: of the episode; bytes as columns in memory.
       is_end_mended: whether its last row is not as recorded.
-      odd_flags: paths of the flags that do not come back as they are.
-      jpeg: paths of images that are JPEG files, which the format's own system decodes otherwise; see `Job.odd_jpeg`.
+      odd_flags: paths of the flags that differ after reading back.
+      jpeg: paths of JPEG images that the format's own system decodes differently; see `Job.odd_jpeg`.
     """
 
     encoded: Any
@@ -55,7 +55,7 @@ class Written:
 
 
 Accepted = Callable[[], Written]
-"""Makes what is written. Raises ConversionError: the format cannot hold it."""
+"""Encodes an accepted episode. Raises ConversionError if the format cannot hold it."""
 
 
 class Taken(Protocol):
@@ -63,22 +63,22 @@ class Taken(Protocol):
 
     @property
     def id(self) -> str:
-        """Of the episode."""
+        """The episode's id."""
 
     @property
     def title(self) -> str:
-        """As messages name it."""
+        """Its name in messages."""
 
     @property
     def steps(self) -> int:
-        """How many it has, as recorded."""
+        """The number of steps, as recorded."""
 
     def accepted(self, preparer: Preparer, found: Sequence[Problem]) -> Accepted | None:
-        """Decides about it, and has that counted; None when it is rejected.
+        """Accepts or rejects the episode, and counts the decision; returns None if it is rejected.
 
         Args:
           preparer: of the conversion; its policy counts.
-          found: what others show.
+          found: problems that show only in comparison with other episodes.
 
         Raises:
           InvalidEpisode: it is bad and the policy is to stop.
@@ -87,15 +87,15 @@ class Taken(Protocol):
 
 @dataclass(frozen=True)
 class Read:
-    """One that a worker has read, judged by itself, and encoded where it is good so far.
+    """An episode that a worker has read, validated on its own, and encoded if it is good so far.
 
     Attributes:
       id, recorded_id, title: see `episodes.Episode`.
       steps: as recorded.
-      problems, mended: what it shows by itself; see `validation.policy.Examined`.
-      ending: how it ends; None where that cannot tell.
-      too_short: why the format holds nothing of it.
-      written: None where it is rejected anyway.
+      problems, mended: results of validating it on its own; see `validation.policy.Examined`.
+      ending: how it ends; None if that is of no use for other episodes.
+      too_short: why it is too short for the format.
+      written: the encoded episode; None if it is rejected in any case.
       error: why the format cannot hold it.
     """
 
@@ -130,7 +130,7 @@ class Readers(Protocol):
     """Workers that read the source of a conversion.
 
     Attributes:
-      workers: how many at a time.
+      workers: the number of concurrent workers.
     """
 
     workers: int
@@ -141,29 +141,29 @@ class Readers(Protocol):
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What their sources say of the dataset."""
+        """The notices of the workers' sources."""
 
     def read(self, start: int) -> Generator[Read, None, None]:
         """The episodes from a number on, in order. Closing it stops all workers.
 
         Raises:
           Rlds2ReverbError: as reading the source does, at the same episode; or a worker cannot begin.
-          WorkersLost: one was lost again and again.
+          WorkersLost: a worker was lost repeatedly.
         """
 
 
-# The account of a conversion while it runs; it goes on over several runs.
+# The counts of a conversion while it runs; a restarted conversion continues them.
 
 _COUNTERS = ("rejected", "advice", "repaired")
 
 
 @dataclass
 class Account:
-    """What a conversion has seen; see `ConvertReport`.
+    """The counts of a conversion; see `ConvertReport`.
 
     Attributes:
-      policy: counts bad episodes.
-      losses: what is lost.
+      policy: the policy of bad episodes, which counts them.
+      losses: found so far.
     """
 
     policy: Policy
@@ -184,12 +184,12 @@ class Account:
         return f"of {self.episodes_read:,} read, rejected were: {told}"
 
     def count_read(self, steps: int) -> None:
-        """An episode of so many steps came from the source."""
+        """Counts an episode that was read."""
         self.episodes_read += 1
         self.steps_read += steps
 
     def count_written(self, written: Written, losses: Sequence[Loss]) -> None:
-        """An episode is with the sink, which told these losses."""
+        """Counts an episode that was written with these losses."""
         self.losses.add(self.episodes_written, losses)
         self.episodes_written += 1
         self.steps_written += written.steps
@@ -197,7 +197,7 @@ class Account:
         self.bytes += written.bytes
 
     def report(self) -> ConvertReport:
-        """So far; who converts what is not known here."""
+        """The report up to now, without source and destination."""
         of_policy: dict[str, Any] = self._counters()
         numbers: dict[str, Any] = self._numbers()
         return ConvertReport("", "", losses=self.losses.counted(), **numbers, **of_policy)
@@ -207,7 +207,7 @@ class Account:
         return {"numbers": self._numbers(), "counters": self._counters(), "losses": self.losses.as_state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from a state."""
+        """Restores a state made by `as_state`."""
         for name, value in state["numbers"].items():
             setattr(self, name, value)
         for name, counts in state["counters"].items():
@@ -221,7 +221,7 @@ class Account:
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("policy", "losses")}
 
 
-# What is converted, and into what: all that stays the same from the first episode to the last.
+# The job: everything that stays the same from the first episode to the last.
 
 LOSSES = {
     **OF_FLAGS,
@@ -229,7 +229,7 @@ LOSSES = {
     "jpeg_pixels": "the files stay as they are, but the two systems decode JPEG in two ways, by the fast DCT (TFDS) and by the accurate one (LeRobot, "
     "Minari): pixels differ by a few of 255 levels; decode=True (--decode) writes the pixels",
 }
-"""Code -> what no destination is given, or not as the source's own system sees it."""
+"""Code -> losses that the conversion itself reports, whatever the destination."""
 
 _PIXELS = "jpeg_pixels"
 
@@ -239,17 +239,17 @@ class Job:
     """One conversion.
 
     Attributes:
-      ready: what is read: transformed, and with the images encoded that stay their files' bytes; and what is done with bad episodes.
-      destination: what is written.
+      ready: the transformed source, with kept images encoded, and the policy of bad episodes.
+      destination: to be written.
       content: what the destination gets.
       losses: what is known to be lost.
-      encoded: paths of the images that stay their files' bytes.
-      odd_jpeg: those of them whose files may be JPEG or not, and JPEG is decoded otherwise by the destination's own system.
-      decoded: path -> what it decodes to, of images that the source has as files only and the destination cannot hold so.
-      allowed_losses: codes of losses that are not refused, where losses are.
+      encoded: paths of the images that are kept as the bytes of their files.
+      odd_jpeg: those of them whose files may be JPEG, if the destination's own system decodes JPEG differently.
+      decoded: path -> decoded spec, of images that the source has only as files, which the destination cannot hold.
+      allowed_losses: codes of losses that `strict` permits.
       places: folders and files that the source is read from.
-      label: what else must be the same where a conversion goes on.
-      source_label: what the source is called, wherever it lies.
+      label: further options that must be equal for a conversion to continue.
+      source_label: the source's name without its folders.
     """
 
     ready: Preparation
@@ -271,12 +271,12 @@ class Job:
 
     @property
     def choice(self) -> dict[str, Any]:
-        """What becomes of bad episodes, as plain values."""
+        """The policy of bad episodes, as plain values."""
         options = self.ready.options
         return {"on_invalid": options.on_invalid, "allow": sorted(options.allow), "strict": options.strict}
 
     def check_losses(self, losses: Sequence[Loss], where: str) -> None:
-        """Refuses losses, where they are.
+        """Refuses losses if the conversion is strict.
 
         Raises:
           ConversionError: says which.
@@ -290,12 +290,12 @@ class Job:
             )
 
     def lost_pixels(self, paths: Sequence[str]) -> list[Loss]:
-        """The losses of an episode that has JPEG files in these columns, but those told already."""
+        """The losses of an episode with JPEG files in these columns, without those already reported."""
         told = {one.path for one in self.losses if one.code == _PIXELS}
         return [Loss(_PIXELS, LOSSES[_PIXELS], path, NO_ROWS) for path in paths if path not in told]
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same where a conversion goes on.
+        """The facts that must be equal for a conversion to continue.
 
         Raises:
           SourceError: there is no episode.
@@ -320,7 +320,7 @@ class Job:
     def prepared(
         self, preparer: Preparer, episode: Episode, found: Sequence[Problem] = ()
     ) -> tuple[Episode | None, bool]:
-        """What is written of an episode, None when it is rejected, or the format can hold nothing of it; and whether its end was mended.
+        """The episode to write, None if it is rejected or the format cannot hold it; and whether its end was mended.
 
         Raises:
           InvalidEpisode: it is bad and the policy is to stop.
@@ -335,7 +335,7 @@ class Job:
         return made, one.is_end_mended
 
     def examined(self, preparer: Preparer, episode: Episode) -> Read:
-        """What stands for an episode until all are heard of that may show something of it; nothing is counted."""
+        """An episode that waits for the comparison with other episodes; nothing is counted yet."""
         ending = self.ready.ending(episode)
         filled, problems, mended = preparer.examine(episode)
         read = Read(
@@ -358,7 +358,7 @@ class Job:
             return replace(read, error=error)
 
     def written(self, prepared: Episode, is_end_mended: bool) -> Written:
-        """What a sink is given of an episode.
+        """Encodes an episode for the sink.
 
         Raises:
           ConversionError: the format cannot hold it.
@@ -372,7 +372,7 @@ class Job:
         return self.destination.encoder(self.content)
 
     def _fitted(self, episode: Episode, put: Episode) -> Episode | Problem:
-        """What is written of a good episode; or why the format holds nothing of it."""
+        """The episode to write; or the problem that keeps it out of the format."""
         if len(put) < self.destination.least_rows:
             return Problem("single_step", "", self._too_short(put))
         columns = {path: _plain(put.columns[path]) for path in self.content.columns}
@@ -393,18 +393,18 @@ class Job:
 def job_of(
     source: Source, destination: Destination, options: EpisodeOptions, encoded: Sequence[str] | None, **others: Any
 ) -> Job:
-    """The job of a source that is transformed already.
+    """The job of a source that is already transformed.
 
     Args:
-      source: what is read.
-      destination: what is written.
+      source: to be read.
+      destination: to be written.
       options: what episodes are to be.
-      encoded: paths of images that are to stay their files' bytes; None for those that both sides can hold so.
+      encoded: paths of images to keep as the bytes of their files; None for all that both sides can hold so.
       others: further fields of `Job`.
 
     Raises:
       SourceError: the source has no spec, or lacks is_first or is_last; or an image cannot stay as it is.
-      ConfigError: the format can hold nothing of it.
+      ConfigError: the format can hold no episode of it.
       ConversionError: something would be lost, which is not allowed.
     """
     files = _with_files(source, destination, encoded)
@@ -437,21 +437,21 @@ def job_of(
 
 
 def _may_be_ragged(spec: ArraySpec) -> bool:
-    """Whether rows of a value may have different lengths; those of an image have not."""
+    """Whether rows of a value may have different lengths; those of an image may not."""
     is_image = len(spec.shape) == 3 and spec.shape[-1] is not None and spec.dtype.name in ("uint8", "uint16")
     return spec.shape.count(None) > 1 and not is_image
 
 
 @dataclass(frozen=True)
 class _Files:
-    """What becomes of the image columns of a source.
+    """How the image columns of a source are written.
 
     Attributes:
-      source: with the columns that are kept as the bytes of their files, and those that it has no other way.
-      kept: paths of images that stay their files' bytes.
-      decoded: path -> what it decodes to, of those that the source has as files only, and the destination cannot hold so.
-      odd_jpeg: of the kept ones, those whose JPEG files, if that is what they are, the destination's own system decodes otherwise; whether
-        the first episode tells that they are JPEG.
+      source: with those columns encoded that are kept as files, or that it has only as files.
+      kept: paths of images that are kept as the bytes of their files.
+      decoded: path -> decoded spec, of images that the source has only as files, which the destination cannot hold.
+      odd_jpeg: of the kept ones, those whose JPEG files the destination's own system decodes differently; and whether
+        the first episode shows that they are JPEG.
     """
 
     source: Source
@@ -461,7 +461,7 @@ class _Files:
 
 
 def _with_files(source: Source, destination: Destination, encoded: Sequence[str] | None) -> _Files:
-    """Images as the bytes of their files, as asked for, or wherever both sides can; a table of Reverb may hold nothing else."""
+    """Chooses the images to keep as files: the requested ones, or all that both sides can hold so."""
     offered, plain = source.images(), flatten(checked_spec(source))
     stored = [path for path, leaf in plain.items() if leaf.image is not None]
     wanted = list(offered) if encoded is None else [one for one in encoded if offered or not _covers(one, stored)]
@@ -487,12 +487,12 @@ def _with_files(source: Source, destination: Destination, encoded: Sequence[str]
 
 
 def _covers(asked: str, paths: Sequence[str]) -> bool:
-    """Whether one of the paths is asked for."""
+    """Whether `asked`, a path or "all", covers one of the paths."""
     return bool(paths) and (asked == EVERY_IMAGE or any(is_under(path, asked) for path in paths))
 
 
 def _of_the_first(source: Source, images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
-    """The images, with the format that their files have in the first episode where the source itself does not know it."""
+    """The images; a format that the source does not know is taken from the files of the first episode."""
     if all(image.format for image in images.values()):
         return images
     first = next(iter(source), None)
@@ -504,7 +504,7 @@ def _of_the_first(source: Source, images: Mapping[str, ImageSpec]) -> Mapping[st
 
 
 def _format_of(files: Array) -> str:
-    """The format of all files; "" where they differ, or are of another one."""
+    """The common format of all files; "" if they differ or have another format."""
     for name, start in ((JPEG, JPEG_START), (PNG, PNG_START)):
         if len(files) and all(isinstance(file, bytes) and file.startswith(start) for file in files.ravel()):
             return name
@@ -525,32 +525,32 @@ def _plain(column: Any) -> Any:
     return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
 
 
-# The episodes of a conversion that are left, with what others show of them: read by this process, or by workers.
+# The remaining episodes of a conversion, read by this process or by workers.
 
 Judged = Generator[tuple[Taken, list[Problem]], None, None]
-"""Episodes, in order, and what others show of each."""
+"""Episodes in order, each with the problems that show only in comparison with other episodes."""
 
 
 @dataclass(frozen=True)
 class Here:
-    """One that was read by this process, which does the rest when it is accepted."""
+    """An episode that was read by this process; it is encoded only after it is accepted."""
 
     job: Job
     episode: Episode
 
     @property
     def id(self) -> str:
-        """Of the episode."""
+        """The episode's id."""
         return self.episode.id
 
     @property
     def title(self) -> str:
-        """As messages name it."""
+        """Its name in messages."""
         return self.episode.title
 
     @property
     def steps(self) -> int:
-        """How many it has, as recorded."""
+        """The number of steps, as recorded."""
         return len(self.episode)
 
     def accepted(self, preparer: Preparer, found: Sequence[Problem]) -> Accepted | None:
@@ -560,12 +560,12 @@ class Here:
 
 
 def read_here(job: Job, left: Iterable[Episode], endings: Endings, on_clear: Callable[[Endings], object]) -> Judged:
-    """By this process.
+    """Reads the remaining episodes in this process.
 
     Args:
       job: of the conversion.
       left: the episodes.
-      endings: of those before them.
+      endings: of the previous episodes.
       on_clear: see `Preparation.read`.
     """
     for episode, found in job.ready.read(left, endings=endings, on_clear=on_clear):
@@ -573,6 +573,6 @@ def read_here(job: Job, left: Iterable[Episode], endings: Endings, on_clear: Cal
 
 
 def read_by(readers: Readers, start: int, endings: Endings, on_clear: Callable[[Endings], object]) -> Judged:
-    """By workers, from episode number `start` on; other arguments as `read_here`."""
+    """Reads with workers, from episode number `start` on; further arguments as `read_here`."""
     with closing(readers.read(start)) as reads:
         yield from problems_in_order(reads, attrgetter("ending"), endings, on_clear)

@@ -1,4 +1,4 @@
-"""Where a conversion writes, and what it leaves alone: its source, and anything that is no dataset of the format."""
+"""Where a conversion writes, and what it never overwrites: its source, and any other data."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def places_of(source: object, opened: Source) -> list[Path]:
 
     Args:
       source: what `open_source` was given.
-      opened: what that gave.
+      opened: the source that it returned.
     """
     names = [source] if isinstance(source, str) else _names(opened)
     return [place for place in dict.fromkeys(place for name in names for place in _of_name(name)) if _exists(place)]
 
 
 def label_of(source: object, opened: Source) -> str:
-    """What a source is called without the folders that it lies in, with all its options; data that was moved keep it.
+    """A source's name with all its options but without its folders, so that it stays the same when data is moved.
 
     Arguments as `places_of`.
     """
@@ -78,7 +78,7 @@ def _of_name(name: str) -> Iterator[Path]:
 
 
 def _of_text(text: str) -> Iterator[Path]:
-    """The paths, or patterns of such, with ";" between them."""
+    """Paths or patterns of paths, separated by ";"."""
     whole = parted(text)[0]
     for written in map(unescaped, {whole, *whole.split(";")}):
         if not written or "\0" in written:
@@ -99,10 +99,10 @@ def _exists(path: Path) -> bool:
         return False
 
 
-# One writer per place: a lock on a file, which the system drops when the process ends, however it ends.
+# One writer per place: a file lock, which the system releases however the process ends.
 #
-# Such a lock belongs to the process, so nothing that the process forks keeps it. It cannot tell two conversions of one process apart: a set of
-# this module does.
+# The lock belongs to the process, so forked children do not hold it. It cannot separate two conversions in one process;
+# a set in this module does.
 
 if sys.platform == "win32":
     import msvcrt
@@ -111,7 +111,7 @@ else:
         import fcntl
 
 _HELD: set[tuple[int, int, int]] = set()
-"""Process, device and number of each file that is locked here. Nothing else in the process may open one: closing it would drop the lock."""
+"""(process, device, inode) of each locked file. Nothing else here may open such a file: closing it drops the lock."""
 
 _CHANGING = threading.Lock()
 _HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
@@ -119,10 +119,10 @@ _HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Locks a file, which is made where it is absent; whether nobody else has it locked. What is in the file does not matter.
+    """Locks a file, which is created if absent; yields False if it is already locked. Its contents are ignored.
 
     Raises:
-      WriteError: the file cannot be made; or its file system refuses to lock it, which does not mean that it is locked.
+      WriteError: the file cannot be created, or its file system does not support locks.
     """
     with _CHANGING:
         descriptor = None if path.exists() and _key(path.stat()) in _HELD else _open_locked(path)
@@ -141,7 +141,7 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def _open_locked(path: Path) -> int | None:
-    """The file's descriptor, locked; None where another process has it locked."""
+    """The descriptor of the locked file; None if another process holds the lock."""
     with writing(path, "make room there, remove what is in its place, or convert into another folder"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -170,26 +170,27 @@ def _key(found: os.stat_result) -> tuple[int, int, int]:
 
 
 def _is_still(before: os.stat_result, path: Path) -> bool:
-    """Whether the file is still there: whoever had it locked may have removed it."""
+    """Whether the path is still the same file: the previous holder of the lock may have removed it."""
     try:
         return os.path.samestat(before, path.stat())
     except FileNotFoundError:
         return False
 
 
-# Where a conversion writes: a folder beside the final place, which holds the data to be and how far it is.
+# A conversion writes to a folder beside the final place, which holds the unfinished data and the progress.
 #
-# A dataset appears at its final place by one rename. What it replaces is put into the folder first, and goes with it; it goes back where
-# no dataset came.
+# A dataset appears at its final place by one rename. What it replaces is moved into the folder first and deleted with
+# it,
+# or moved back if the rename did not happen.
 # The folder holds `data`, `progress.json`, `lock`, and `replaced`. Without `progress.json` no conversion has begun there.
 
 Saved = dict[str, Any]
 
 PREFIX = ".converting-"
-"""What the folder's name begins with, before that of the final place."""
+"""Prefix of the folder's name, before the name of the final place."""
 
 FORMAT = 2
-"""Of saved progress."""
+"""The version of saved progress."""
 
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Reasons that say nothing about the path."""
@@ -201,9 +202,9 @@ class Place:
     """The place of one conversion; see `opened`.
 
     Attributes:
-      path: the final one.
-      folder: the one beside it.
-      work: where a sink writes.
+      path: the final place.
+      folder: beside the final place.
+      work: the folder that a sink writes to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -215,17 +216,17 @@ class Place:
 
     @property
     def result(self) -> Path:
-        """What becomes the final place: a file of its name in `work`, or `work`."""
+        """The result before it is published: a file of its final name in `work`, or `work`."""
         file = self.work / self.path.name
         return file if file.is_file() else self.work
 
     @property
     def is_begun(self) -> bool:
-        """Whether a conversion can go on from here."""
+        """Whether there is a conversion to continue."""
         return self._progress.exists()
 
     def saved(self) -> Saved | None:
-        """What was saved last; None at the beginning.
+        """The progress saved last; None at the beginning.
 
         Raises:
           ConfigError: it cannot be read, is damaged, or of another version.
@@ -246,17 +247,17 @@ class Place:
         return saved
 
     def save(self, progress: Saved) -> None:
-        """Puts it on disk, whole or not at all."""
+        """Puts the progress on disk atomically."""
         write_json(self._progress, {"format": FORMAT, "digest": _digest(progress), "saved": progress})
 
     def put_back(self) -> None:
-        """What was put aside gets its name again, where nothing has it."""
+        """Moves a replaced dataset back to its name, if the name is free."""
         if os.path.lexists(self._replaced) and not os.path.lexists(self.path):
             self._replaced.rename(self.path)
             sync(self.path.parent)
 
     def begin(self) -> None:
-        """An empty folder to write to, whatever there was."""
+        """Creates an empty folder to write to; removes an earlier one."""
         self._progress.unlink(missing_ok=True)
         self.put_back()
         _remove(self._replaced)
@@ -276,15 +277,15 @@ class Place:
         return self.result != self.work
 
     def is_published(self, is_file: bool) -> bool:
-        """Whether the result has left for its final place."""
+        """Whether the result is already at its final place."""
         return not self.holds(is_file) and os.path.lexists(self.path)
 
     def holds(self, is_file: bool) -> bool:
-        """Whether the result is there, and waits for its final name."""
+        """Whether the result is complete and not yet published."""
         return self._leaving(is_file).exists()
 
     def publish(self, is_file: bool) -> None:
-        """Gives the result its final name; what had it goes into the folder. Nothing is lost by a kill in between: call it again."""
+        """Renames the result to its final name; moves what it replaces into the folder. Repeatable after a kill."""
         result = self._leaving(is_file)
         if self.holds(is_file):
             if os.path.lexists(self.path):
@@ -299,12 +300,12 @@ class Place:
         return self.work / self.path.name if is_file else self.work
 
     def discard_work(self) -> None:
-        """Forgets a conversion whose result is at its place."""
+        """Removes the leftovers of a conversion whose result is published."""
         _remove(self._replaced)
         self._progress.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Removes the folder. While `progress.json` is there, the same conversion still knows that it has been done."""
+        """Removes the folder. As long as `progress.json` exists, the same conversion knows that it is done."""
         self.put_back()
         with suppress(OSError):
             _remove(self._replaced)
@@ -314,10 +315,10 @@ class Place:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Place]:
-    """The place, for this process alone; its folder is made.
+    """Creates and locks the place for this process.
 
     Raises:
-      ConfigError: another process writes there, or there can be no such folder.
+      ConfigError: another process writes there, or the folder cannot be created.
       WriteError: the disk is full, say, or its file system has no locks.
     """
     place = Place(path)
@@ -336,7 +337,7 @@ def opened(path: Path) -> Iterator[Place]:
 
 
 def _digest(progress: Saved) -> str:
-    """Of what it says, however it is written."""
+    """Digest of the content, independent of its formatting."""
     return hashlib.sha256(json.dumps(progress).encode()).hexdigest()
 
 
@@ -347,7 +348,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# What a conversion leaves alone: its source, and whatever is no dataset of the format that it writes.
+# What a conversion never overwrites: its source, and whatever is no dataset of its format.
 
 _GO_ON = "remove it first, or write somewhere else"
 
@@ -356,7 +357,7 @@ def checked_path(path: Path) -> Path:
     """A final place, absolute.
 
     Raises:
-      ConfigError: it ends in no name, as "." and ".." do.
+      ConfigError: it does not end in a name (such as "." and "..").
     """
     if path.name in ("", ".."):
         raise ConfigError(
@@ -366,14 +367,14 @@ def checked_path(path: Path) -> Path:
 
 
 def check_apart(path: Path, places: Sequence[Path]) -> None:
-    """Refuses a final place that is where the source is, around it, or inside of it.
+    """Refuses a final place that equals, contains, or is inside a folder or file of the source.
 
     Args:
       path: the final place.
       places: the folders and files of the source.
 
     Raises:
-      ConfigError: says what the place is.
+      ConfigError: it does; the message says how.
     """
     target = path.parent.resolve() / path.name
     for place in {one.resolve() for one in places}:
@@ -386,10 +387,10 @@ def check_apart(path: Path, places: Sequence[Path]) -> None:
 
 
 def check_free(destination: Destination, path: Path, overwrite: bool) -> None:
-    """Refuses a final place that has something that must stay.
+    """Refuses a final place with something that must not be replaced.
 
     Raises:
-      ConfigError: there is something, and it is not to be replaced, or is no dataset of that format.
+      ConfigError: the place exists, and `overwrite` is not set or it is no dataset of that format.
     """
     if not os.path.lexists(path):
         return
@@ -408,7 +409,7 @@ def check_free(destination: Destination, path: Path, overwrite: bool) -> None:
 
 
 def _not_ours(destination: Destination, path: Path) -> str:
-    """Why what is there is no dataset of the format; "" where it is one, or an empty folder."""
+    """Why the existing path is not a dataset of the format; "" if it is one, or an empty folder."""
     if not destination.marks:
         return "is a folder" if path.is_dir() else _unreadable(destination, path)
     if not path.is_dir():
@@ -424,7 +425,7 @@ def _not_ours(destination: Destination, path: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, ...]]:
-    """The parts of the paths of all files below a folder; links count as files."""
+    """The path parts of all files below a folder; links count as files."""
     for place, folders, files in os.walk(folder):
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         for name in sorted([*files, *links]):

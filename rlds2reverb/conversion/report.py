@@ -81,10 +81,10 @@ class ConvertReport:
         return {**asdict(self), "episodes_rejected": self.episodes_rejected}
 
 
-# What a conversion loses: told before, by the specs, and counted while episodes are written.
+# The losses of a conversion: predicted from the specs, and counted while episodes are written.
 
 ALL = "all"
-"""In place of codes: every loss."""
+"""Stands for the codes of all losses."""
 
 _MOST_TOLD = 8
 """Paths on one line."""
@@ -95,11 +95,11 @@ Key = tuple[str, str | None, str]
 
 @dataclass(frozen=True)
 class Lost:
-    """A loss, counted.
+    """A loss with its number of episodes.
 
     Attributes:
       code, text, path, rows: see `Loss`; the text is that of the first.
-      episodes: of how many it was told; None where it holds for all of them.
+      episodes: how many have it; None if it applies to all episodes.
     """
 
     code: str
@@ -118,9 +118,9 @@ class Losses:
     """The losses of one conversion.
 
     Attributes:
-      of_all: what the specs tell.
-      texts: the first text of each that was told of single episodes.
-      ranges: [start, stop) of the written episodes, by number, that have it; ascending.
+      of_all: losses that follow from the specs.
+      texts: the first text of each loss of single episodes.
+      ranges: [start, stop) of the numbers of the written episodes that have the loss; ascending.
     """
 
     of_all: tuple[Loss, ...] = ()
@@ -128,7 +128,7 @@ class Losses:
     ranges: dict[Key, list[list[int]]] = field(default_factory=dict)
 
     def add(self, number: int, losses: Iterable[Loss]) -> None:
-        """Takes in those of one written episode; numbers ascend."""
+        """Adds the losses of a written episode; numbers must ascend."""
         for loss in losses:
             key = (loss.code, loss.path, loss.rows)
             self.texts.setdefault(key, loss.text)
@@ -139,7 +139,7 @@ class Losses:
                 ranges.append([number, number + 1])
 
     def counted(self) -> tuple[Lost, ...]:
-        """All of them."""
+        """All losses, with their number of episodes."""
         found = [
             Lost(code, text, path, sum(stop - start for start, stop in self.ranges[code, path, rows]), rows)
             for (code, path, rows), text in self.texts.items()
@@ -147,7 +147,7 @@ class Losses:
         return (*(Lost(one.code, one.text, one.path, None, one.rows) for one in self.of_all), *found)
 
     def told(self, number: int) -> dict[str, str]:
-        """Of a written episode: path of a column, or "metadata/NAME" -> of which rows something was told."""
+        """Path of a column, or "metadata/NAME" -> affected rows, for the reported losses of a written episode."""
         told = [(one.path, one.rows) for one in self.of_all]
         told += [(path, rows) for (_, path, rows), ranges in self.ranges.items() if _is_in(number, ranges)]
         told = [(path, rows) for path, rows in told if rows != NO_ROWS]
@@ -155,7 +155,7 @@ class Losses:
         return {**only_last, **{path: rows for path, rows in told if path is not None and rows != LAST_ROW}}
 
     def as_state(self) -> list[Any]:
-        """Those of single episodes, for JSON."""
+        """The losses of single episodes, for JSON."""
         return [[*key, text, self.ranges[key]] for key, text in self.texts.items()]
 
     def restore(self, state: Sequence[Any]) -> None:
@@ -166,7 +166,7 @@ class Losses:
 
 
 def rows_told(told: Mapping[str, str], path: str) -> str | None:
-    """Of which rows of a column, or of a feature "metadata/NAME", something was told; None of none."""
+    """The rows of a column or of a feature "metadata/NAME" with a reported loss; None if there is no loss."""
     found = {rows for where, rows in told.items() if is_under(path, where)}
     return next((rows for rows in (ALL_ROWS, LAST_ROW) if rows in found), None)
 
@@ -177,12 +177,12 @@ def _is_in(number: int, ranges: Sequence[Sequence[int]]) -> bool:
 
 
 def refused(losses: Iterable[Loss], allowed: Sequence[str]) -> list[Loss]:
-    """Those whose codes are not among the allowed ones; "all" allows every one."""
+    """The losses whose codes are not allowed; "all" allows every loss."""
     return [] if ALL in allowed else [one for one in losses if one.code not in allowed]
 
 
 def lines(losses: Iterable[Loss | Lost]) -> list[str]:
-    """`CODE: PATHS: TEXT` for people; the same loss of several paths is told once."""
+    """Lines `CODE: PATHS: TEXT`; a loss of several paths makes one line."""
     paths: dict[tuple[str, str], list[str]] = {}
     for one in losses:
         counted = one.episodes if isinstance(one, Lost) else None

@@ -21,16 +21,16 @@ _MOST_TOLD = 5
 
 
 def verify(job: Job, path: Path, losses: Losses, tell: Callable[[int, Episode], object]) -> int:
-    """Compares; how many episodes are as they should be, which is all of them.
+    """Compares all episodes; returns their number.
 
     Args:
       job: what was converted.
       path: where the result is now.
-      losses: what need not be equal.
-      tell: called with the number of each episode that is compared, and the episode.
+      losses: reported differences, which are not compared.
+      tell: called with the number of each compared episode, and the episode.
 
     Raises:
-      ConversionError: an episode differs, is missing, or is one too many; says where.
+      ConversionError: an episode differs, is missing, or is surplus; the message says which.
       SourceError: one side cannot be read.
     """
     number = 0
@@ -48,7 +48,7 @@ def verify(job: Job, path: Path, losses: Losses, tell: Callable[[int, Episode], 
 
 
 def differences(wanted: Episode, found: Episode, told: Mapping[str, str]) -> list[str]:
-    """What differs, one text per column or feature; but for what was told (see `Losses.told`)."""
+    """The differences, one text per column or feature, without those already reported (see `Losses.told`)."""
     odd = []
     for path, column in wanted.columns.items():
         rows, other = rows_told(told, path), found.columns.get(path)

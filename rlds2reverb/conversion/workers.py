@@ -1,8 +1,9 @@
-"""A conversion by several workers: they read, judge and encode parts of the source; the driver writes, in the order of the episodes.
+"""A conversion with workers: they read, validate and encode parts of the source; the driver writes in order.
 
-All that depends on the episodes before is done by the driver: what others show of an episode, the policy of bad ones, numbers, the account.
-So the dataset, the report and what is on disk for the next run are those of one process, whoever did how much of the work. A part is as
-many episodes as take some megabytes, so that the memory of all parts on their way is bounded; a worker ends one early that would be larger.
+The driver does all that depends on previous episodes: comparisons between episodes, the policy of bad ones, and counts.
+||
+So the dataset, the report and the saved progress equal those of a single process, however the work was divided.
+A part has some megabytes of episodes, which bounds the memory of all parts in flight; a worker ends a larger one early.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from rlds2reverb.workers.driver import Job as WorkersJob
 _log = logging.getLogger(__name__)
 
 PART_BYTES = 16 << 20
-"""Of the columns of a part, about."""
+"""The approximate size of a part's columns."""
 
 _TELL_SECONDS = 0.25
 _FIRST_EPISODES, _FEW_EPISODES = 4, 16
-"""Of a part: while nobody knows how large episodes are, and at least where they are small."""
+"""Episodes of a part while their size is unknown; the least number of episodes if they are small."""
 
 
 @dataclass(frozen=True)
 class ConvertJob:
-    """What every worker gets.
+    """The argument of every worker.
 
     Attributes:
       opens: makes the job of the conversion, in the worker.
-      like: what the source is like for the one who drives.
+      like: the driver's description of the source; see `kind_of`.
     """
 
     opens: Callable[[], Job]
@@ -49,7 +50,7 @@ class ConvertJob:
         """Opens the source.
 
         Raises:
-          SourceError: it cannot be opened here, or is another one here.
+          SourceError: it cannot be opened in the worker, or differs from the driver's.
         """
         job = self.opens()
         if kind_of(job) != self.like:
@@ -61,17 +62,17 @@ class ConvertJob:
 
 
 def kind_of(job: Job) -> dict[str, Any]:
-    """What the source of a conversion is like, to be compared."""
+    """A description of a conversion's source, to compare the worker's with the driver's."""
     return {name: value for name, value in job.identity()["source"].items() if name != "name"}
 
 
 @dataclass(frozen=True)
 class PartTaken:
-    """What came of a part of the source.
+    """The result of reading a part of the source.
 
     Attributes:
       reads: its episodes, or the first of them.
-      stop: the number of the first episode that is left.
+      stop: the number of the first unread episode.
       bytes: of the columns of the episodes that were read.
       notices: of the source.
     """
@@ -89,7 +90,7 @@ class _Reading:
         self._job, self._preparer = job, job.ready.silent().preparer()
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
-        """Takes a part, or as much of it as is not too large."""
+        """Reads the episodes of a task; stops early once they take twice `PART_BYTES`."""
         reads: list[Read] = []
         size, stop, told_at, error = 0, task.stop, time.monotonic(), None
         try:
@@ -111,12 +112,12 @@ class Parts:
     """The parts of a source as an undertaking; see `driving.Undertaking`.
 
     Args:
-      start, stop: the episodes that are to be read.
-      workers: how many take parts at a time.
+      start, stop: the range of episodes to read.
+      workers: the number of concurrent workers.
 
     Attributes:
-      again_count: parts that were begun anew.
-      notices: what the workers' sources say.
+      again_count: the number of parts that were restarted.
+      notices: of the workers' sources.
     """
 
     def __init__(self, start: int, stop: int, workers: int) -> None:
@@ -130,7 +131,7 @@ class Parts:
         self.notices: dict[Notice, None] = {}
 
     def next_task(self, running: Collection[Task]) -> Task | None:
-        """What a part before has left, or the next part; none while too many wait for their turn."""
+        """The unread rest of a part, or the next part; None while too many finished parts wait for their turn."""
         if self._left:
             return self._left.popleft()
         if self._next >= self._stop or self._in_turn.held >= self._workers:
@@ -140,15 +141,15 @@ class Parts:
         return Task(self._number, start, self._next)
 
     def on_progress(self, task: Task, what: object) -> None:
-        """How far it is shows only once its turn comes."""
+        """No-op: progress is counted when the episodes are written."""
 
     def on_retry(self, task: Task, why: str) -> None:
-        """A part was begun anew; nothing of it was taken in."""
+        """Counts a restarted part; none of its episodes was received."""
         self.again_count += 1
         _log.warning("%s; another one has begun it anew", why)
 
     def on_done(self, task: Task, outcome: Outcome) -> bool:
-        """A part was read. Its error has its turn, too: the driver is told only of one that kept the worker from beginning."""
+        """Stores a result; False if the worker could not begin. Reading errors are raised at their episode's turn."""
         part: PartTaken | None = outcome.value
         if part is None:
             return False
@@ -164,7 +165,7 @@ class Parts:
         """The episodes whose turn it is.
 
         Raises:
-          Exception: what stopped a worker behind these.
+          Exception: the error that stopped a worker after these episodes.
         """
         while self._ready:
             outcome = self._ready.popleft()
@@ -185,11 +186,11 @@ class ByWorkers:
 
     Args:
       job: of the conversion, as this process has it.
-      opens: makes the same in a worker.
-      executor: makes what runs the tasks of a job.
+      opens: makes the same job in a worker.
+      executor: makes the executor of the tasks.
 
     Raises:
-      SourceError: only reading tells how many episodes there are.
+      SourceError: the number of episodes is unknown without reading them.
     """
 
     def __init__(self, job: Job, opens: Callable[[], Job], executor: Callable[[WorkersJob], Executor]) -> None:
@@ -200,12 +201,12 @@ class ByWorkers:
 
     @property
     def parts_again(self) -> int:
-        """Parts that were begun anew, for their workers were lost."""
+        """Parts of the source that were begun anew, for their workers were lost."""
         return self._parts.again_count
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What the workers' sources say of the dataset."""
+        """The notices of the workers' sources."""
         return tuple(self._parts.notices)
 
     def read(self, start: int) -> Generator[Read, None, None]:

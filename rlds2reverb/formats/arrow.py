@@ -101,7 +101,7 @@ def _check(size: int, stored: int) -> None:
 
 
 def _width(kind: Any) -> int:
-    """Bytes of a row of a type at least, rounded up."""
+    """Lower bound of the bytes per row of an Arrow type, rounded up to whole bytes."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):

@@ -200,7 +200,7 @@ def _layout(file: h5py.Group, options: _Options) -> _Layout:
 
 
 def _part(file: h5py.Group, chunk: int | None) -> h5py.Group:
-    """The group that has the rows: the file, or a part of it."""
+    """The group that holds the rows: the file itself, or one chunk of it."""
     parts = hdf5.found(file, _PARTS)
     known = sorted(filter(str.isdecimal, hdf5.names(parts)), key=int) if isinstance(parts, h5py.Group) else []
     if chunk is None:
@@ -223,7 +223,7 @@ def _column(group: h5py.Group, name: str, path: str) -> Rows:
 
 
 class _OneNumber:
-    """A column of shape (rows, 1), as D4RL may write rewards, as one of numbers."""
+    """A column of shape (rows, 1), as D4RL may store rewards, read as shape (rows,)."""
 
     def __init__(self, column: Rows) -> None:
         self._column = column
@@ -237,7 +237,7 @@ class _OneNumber:
 
 
 def _truths(column: hdf5.Column) -> Array:
-    """Flags of any dtype, of shape (rows,) or (rows, 1), as booleans."""
+    """Flags of any dtype and of shape (rows,) or (rows, 1), as booleans."""
     values = column.rows()
     if values.dtype.kind not in "biuf" or values.size != len(values):
         raise BrokenEpisode(
@@ -312,7 +312,7 @@ def _notices_of_ends(layout: _Layout, options: _Options, file_name: str) -> Iter
 
 
 def _notices_of_next(layout: _Layout, cuts: Cuts, group: h5py.Group) -> Iterator[Notice]:
-    """Whether next_observations are the next rows' observations, in the first rows of the file."""
+    """Checks on the first rows of the file whether next_observations equal the observations of the following rows."""
     compared = min(_COMPARED_ROWS, layout.rows)
     ends = np.zeros(layout.rows, bool)
     ends[cuts.stops - 1] = True

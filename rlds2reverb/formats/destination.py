@@ -1,7 +1,8 @@
-"""What a format that is written offers: a `Destination`, and the `Sink` that takes its episodes. `rlds2reverb.conversion` does the rest.
+"""The interface of a format that can be written: a `Destination`, and the `Sink` that receives its episodes.
 
-A dataset is written into a folder beside the final one, which gets its name when all is done. So nobody finds half a dataset. Now and
-then the sink tells a state, all before which is on disk; a conversion that is begun again goes on from there.
+A dataset is written into a folder beside the final one, and renamed when it is complete, so an incomplete dataset is
+never visible. ||
+From time to time `Sink.sync` puts everything on disk and returns a state; an interrupted conversion continues from it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ State = dict[str, Any]
 
 
 ALL_ROWS, LAST_ROW, NO_ROWS = "all", "last", "none"
-"""What a loss is of: see `Loss.rows`."""
+"""The rows that a loss affects: see `Loss.rows`."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,13 @@ class Loss:
     """Something that the format cannot hold.
 
     Attributes:
-      code: which kind; the same word in docs/convert.md.
-      text: what is lost or changed, and how to have it otherwise; one line.
+      code: the kind of loss, as in docs/convert.md.
+      text: what is lost or changed, and how to avoid it; one line.
       path: the step column, or a group of them ("observation"); a feature of the episode as "metadata/NAME"; None for the whole, of
         which every column is compared all the same.
-      rows: of which rows of the column: `ALL_ROWS`; `LAST_ROW` where all others come back as they are; `NO_ROWS` where all do, but mean
-        something else to the format's own system. Only what is told is not compared.
+      rows: the affected rows of the column: `ALL_ROWS`; `LAST_ROW` if the rest is unchanged; `NO_ROWS` if all values
+        are
+        unchanged but mean something else to the format's own system. Verification skips only the rows reported here.
     """
 
     code: str
@@ -46,12 +48,13 @@ class Loss:
 
 @dataclass(frozen=True)
 class Content:
-    """What is converted.
+    """The content to be converted.
 
     Attributes:
-      source: as people call it.
-      columns: path -> spec of a step's value: what was recorded. is_first and is_last are among them; is_terminal, reward and discount
-        need not be (`conventions.fill_absent`).
+      source: the source's name, for messages.
+      columns: path -> spec of a step's value, as recorded. is_first and is_last are required; is_terminal, reward and
+        discount
+        may be absent (`conventions.fill_absent`).
       metadata: path -> spec of an episode's feature.
     """
 
@@ -69,7 +72,7 @@ Raises:
 
 
 def unchanged(episode: Episode) -> Episode:
-    """The encoder of formats all of whose work depends on the episodes before."""
+    """The encoder of formats in which all work depends on the previous episodes."""
     return episode
 
 
@@ -77,92 +80,95 @@ class Sink(Protocol):
     """Takes episodes, in order. Used by one thread."""
 
     def write(self, encoded: Any) -> Sequence[Loss]:
-        """Takes what `Destination.encoder` made of an episode; what of this one is lost that `Destination.losses` could not know.
+        """Writes an encoded episode; returns its losses that `Destination.losses` could not know from the specs.
 
         Raises:
-          OSError: the disk.
+          OSError: the disk is full or fails.
         """
 
     def sync(self) -> State:
-        """Puts all that was taken on disk; what `Destination.sink` needs to go on behind it."""
+        """Puts all written episodes on disk; returns the state from which `Destination.sink` continues."""
 
     def finish(self) -> None:
-        """Completes the dataset, after the last episode and `sync`. It may be cut off, and is then called again on a sink with that state."""
+        """Completes the dataset after the last `sync`. If interrupted, it is called again on a sink with that state."""
 
     def close(self) -> None:
-        """Lets go of files, complete or not. May be called twice."""
+        """Closes the files, complete or not. May be called twice."""
 
 
 class Destination(Protocol):
-    """A dataset to be."""
+    """A dataset that is to be written."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name, for messages."""
 
     @property
     def path(self) -> Path:
-        """The folder or the file that there will be."""
+        """The final folder or file."""
 
     def source(self, path: Path) -> str:
-        """The name by which `open_source` reads what was written, while it is at `path`: the folder `work`, or the file in it."""
+        """The name by which `open_source` reads the result at `path`: the folder `work`, or the file in it."""
 
     @property
     def marks(self) -> Sequence[str]:
-        """Patterns of the files in a folder that is such a dataset, the first one of a file that each has; "**" is any folders, or none.
+        """File patterns of a dataset folder. Every dataset has a file of the first; "**" matches any folders.
 
-        Only a folder without other files is replaced. () where the dataset is a file.
+        Only a folder without other files is replaced. () if the dataset is a single file.
         """
 
     def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
-        """The image columns that are kept as the bytes of their files; the others come decoded.
+        """The image columns that are kept as the bytes of their files; all further image columns are decoded.
 
         Args:
           columns: path -> spec of every step column, with these images encoded.
-          images: path -> what the source's files are; the format is known where the first episode tells it.
+          images: path -> spec of the source's image files; their format is set if it is known from the first episode.
 
         Returns:
-          Path -> what the format's own system decodes the files to.
+          Path -> spec of what the format's own system decodes the files to.
         """
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        """What the format cannot hold of such a content, as far as the specs tell. Codes are keys of the module's `LOSSES`.
+        """The losses that follow from the specs of the content. Codes are keys of the module's `LOSSES`.
 
         Raises:
-          ConfigError: it can hold nothing of it; says why.
+          ConfigError: the format can hold no episode of it; the message says why.
         """
 
     @property
     def least_rows(self) -> int:
-        """Of how many rows an episode must be that the format can hold; 2 where it has steps with an action only.
+        """The least number of rows of an episode that the format can hold; 2 if every step needs an action.
 
-        The engine rejects shorter ones, under `single_step`, whatever is allowed; a sink sees none.
+        The conversion rejects shorter ones as `single_step`, whatever `allow` says; a sink never gets them.
         """
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
-        """is_first, is_last and is_terminal as reading gives them back: those that the format does not keep as they are, by path.
+        """Path -> values after reading back, of those flags (is_first, is_last, is_terminal) that are not kept.
 
-        Where they differ from the episode's, the engine tells the loss `flags`; unless the destination or the sink told one of that path.
+        If they differ from the episode's, the conversion reports the loss `flags`, unless a loss of that path is
+        already
+        reported by the destination or the sink.
         """
 
     def encoder(self, content: Content) -> Encode:
-        """What makes of a valid episode, with the columns of the content, what `Sink.write` takes.
+        """A function from a valid episode with the columns of the content to the argument of `Sink.write`.
 
-        It does all that does not depend on the episodes before, and may do so in another process: what it makes can be pickled.
-        `unchanged` where there is nothing of the kind.
+        It does all work that does not depend on previous episodes. It may run in another process, so its result can be
+        pickled.
+        `unchanged` if there is no such work.
         """
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
-        """Begins to write, or goes on.
+        """Begins or continues to write.
 
         Args:
           work: a folder that exists; it, or the file of the same name in it, becomes `path`.
-          content: what is to come.
-          state: what `Sink.sync` told last; None for the beginning. What was written after it is to be cut off.
+          content: the content of the whole conversion.
+          state: the result of the last `Sink.sync`; None at the beginning. The sink discards what was written after it.
         """
 
 
-# What was written and what reading gives, bit by bit.
+# Comparison of written and read columns, bit by bit.
 
 
 def are_equal(one: Array, other: Array | None) -> bool:
@@ -175,28 +181,28 @@ def are_equal(one: Array, other: Array | None) -> bool:
 
 
 def rows_that_differ(column: Array, given: Array) -> str | None:
-    """What `Loss.rows` says of a column [T, ...], in place of which reading gives another; None where they are equal."""
+    """The value of `Loss.rows` for a column [T, ...] that is read back as `given`; None if they are equal."""
     if are_equal(column, given):
         return None
     return LAST_ROW if are_equal(column[:-1], given[:-1]) else ALL_ROWS
 
 
-# Flags that a format makes of an episode's length and end, where an episode may have others.
+# Flags that a format derives from an episode's length and end; the episode's own flags may differ.
 
 LOSSES = {
     "flags": "is_first, is_last or is_terminal of rows where the format cannot say it: it makes them of the length and the end",
 }
-"""Code -> what a destination that makes flags cannot hold."""
+"""Code -> what a destination that derives flags cannot hold."""
 
 
 def made_flags(episode: Episode) -> dict[str, Array]:
-    """The first row is_first, the last one is_last, and is_terminal where it was; is_terminal only where the episode has it."""
+    """is_first on the first row, is_last on the last, and the last row's is_terminal if the episode has one."""
     terminal = episode.columns.get(IS_TERMINAL)
     return flags(len(episode), None if terminal is None else bool(terminal[-1]))
 
 
 def odd_flags(destination: Destination, episode: Episode) -> tuple[str, ...]:
-    """Paths of the flags that do not come back as they are written."""
+    """Paths of the flags that differ after reading back."""
     back: Mapping[str, Array] = destination.flags(episode)
     return tuple(
         path
@@ -206,7 +212,7 @@ def odd_flags(destination: Destination, episode: Episode) -> tuple[str, ...]:
 
 
 def lost_flags(odd: Sequence[str], told: Sequence[Loss]) -> Iterator[Loss]:
-    """The losses of such flags, but those told already."""
+    """The losses of such flags, without those already reported."""
     paths = [one.path for one in told if one.path is not None]
     for path in odd:
         if not any(is_under(path, one) for one in paths):

@@ -110,7 +110,7 @@ def _are_texts(values: Array) -> bool:
 
 
 def _spec_of_all(values: list[Any]) -> ArraySpec | None:
-    """The spec of a feature, None when not every episode has it, or not in one shape, or no dtype holds all of them."""
+    """The spec of a feature; None if an episode lacks it, shapes differ, or no dtype holds all values."""
     if any(value is None for value in values):
         return None
     are_texts = [np.asarray(value).dtype.kind in "OS" for value in values]

@@ -295,7 +295,7 @@ class Column:
             raise self._broken(f"cannot be read: chunks of {size:,} bytes; expected at most {_MOST_CHUNK_BYTES:,}")
 
     def _is_of_this_file(self) -> bool:
-        """Whether the parts of a virtual dataset are plain ones of the same file."""
+        """Whether all sources of a virtual dataset are plain datasets in the same file."""
         parts, root = h5py.Dataset(self._id, readonly=True).virtual_sources(), _file_of(self._place[0]).root
         ours = [found(root, one.dset_name) for one in parts if one.file_name == "."]
         plain = [one for one in ours if isinstance(one, h5py.Dataset) and not one.is_virtual and not one.external]
@@ -392,7 +392,7 @@ def _attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether values are numbers or texts. libhdf5 2.0 crashes over others where the file is damaged."""
+    """Whether values are numbers or texts. libhdf5 2.0 crashes on other types in a damaged file."""
     if isinstance(kind, h5py.h5t.TypeArrayID):
         return _is_plain(kind.get_super())
     plain = (h5py.h5t.TypeIntegerID, h5py.h5t.TypeFloatID, h5py.h5t.TypeStringID, h5py.h5t.TypeEnumID)
@@ -400,7 +400,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 class _Group(h5py.Group):  # type: ignore[misc]
-    """A group, with the file that it was found in."""
+    """A group, and the file in which it was found."""
 
     def __init__(self, identifier: Any, file: _File) -> None:
         super().__init__(identifier)
@@ -409,7 +409,7 @@ class _Group(h5py.Group):  # type: ignore[misc]
 
 @dataclass
 class _File:
-    """An open file, and the files that its links led to, which stay open as long."""
+    """An open file, and the files that its external links lead to; they stay open as long as it does."""
 
     path: Path
     name: bytes
@@ -437,7 +437,7 @@ def _open(path: Path, folder: Path, closing: ExitStack) -> _Group:
 
 
 def _object(group: h5py.Group, name: str) -> Any:
-    """A group, a dataset's id, or a link that was not followed; None for anything else."""
+    """The group, dataset id or unfollowed link of that name; None for any other object."""
     try:
         encoded = name.encode("utf-8", "surrogateescape")
         kind = _kind_of_link(group.id.links, encoded)
@@ -458,7 +458,7 @@ def _object(group: h5py.Group, name: str) -> Any:
 
 
 def _kind_of_link(links: Any, name: bytes) -> int | None:
-    """None where there is no link of the name."""
+    """The kind of the link; None if the group has no link of that name."""
     try:
         return int(links.get_info(name).type)
     except ERRORS:
@@ -508,12 +508,12 @@ class _Bytes(io.FileIO):
             raise OSError("not a regular file")
 
     def __repr__(self) -> str:
-        """h5py takes this for the file's name; ASCII."""
+        """h5py shows this as the file's name, so it must be ASCII."""
         return quote(str(self._path), safe="/\\:.,;=+-_~@#()[]{} !&'", errors="surrogateescape")
 
     @property
     def stamp(self) -> Stamp:
-        """Differs once the file is written anew."""
+        """Changes when the file is rewritten."""
         told = os.fstat(self.fileno())
         return told.st_size, told.st_mtime_ns
 
@@ -534,7 +534,7 @@ class _Bytes(io.FileIO):
         return len(view)
 
     def fill(self, values: Array, offset: int) -> None:
-        """Fills an array, C order, with the bytes from there on; raises `OSError` where the file ends before."""
+        """Fills a C-ordered array with the bytes from `offset`; raises `OSError` if the file ends too early."""
         if values.nbytes:
             self.seek(offset)
             self._fill(memoryview(byte_view(values)), offset)
@@ -570,7 +570,7 @@ def _decoded(name: str | bytes) -> str:
 
 @cache
 def _native(dtype: str) -> Any:
-    """What h5py writes values of numpy's dtype as."""
+    """The file datatype that h5py writes for a numpy dtype."""
     return h5py.h5t.py_create(np.dtype(dtype))
 
 

@@ -383,7 +383,7 @@ def _alike(one: ArraySpec, other: ArraySpec | None) -> bool:
 
 
 def _named_differences(first: Nest, other: Nest) -> list[str]:
-    """One line for each leaf; the first part is what is wanted."""
+    """One line for each leaf that differs; `first` is the expected spec."""
     return [line.replace("items have", "expected").replace("table has", "found") for line in differences(first, other)]
 
 

@@ -261,30 +261,27 @@ class _EpisodeFiles(Recordings):
 
     @property
     def count(self) -> int:
-        """How many files there are."""
         return len(self._paths)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """How ends are read, and what is no column."""
+        """Notices on how ends are read and on arrays that are not columns."""
         ending = () if self._last_step is None else (note("last_step", ENDINGS[self._last_step]),)
         features = self._features.left_out if "_features" in vars(self) else ()
         return (*ending, *_left_out_notices(self._left_out), *left_out_notices(features))
 
     def spec(self) -> Nest:
-        """That of the first file."""
+        """The spec of the first file."""
         return nested(self._first, self.name)
 
     def metadata_spec(self) -> Nest:
-        """Of the single values that all files have."""
+        """The specs of the single values that all files have."""
         return dict(self._features.spec)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """All single values of a file."""
         return self._features.of_each[number]
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The episodes of these numbers."""
         return each(self, numbers, lambda number: self._paths[number].stem, self._features.common)
 
     def one(self, number: int) -> Recording:
@@ -363,12 +360,12 @@ class _Keys:
 
     @property
     def is_of_rlds(self) -> bool:
-        """Whether rows are RLDS' own, with flags."""
+        """Whether rows are RLDS rows, with flags."""
         return IS_FIRST in self.columns or IS_LAST in self.columns
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Keys of steps that rows of RLDS have nothing for: other flags, and next observations."""
+        """Keys of steps that RLDS rows cannot hold: other flags, and next observations."""
         if not self.is_of_rlds:
             return ()
         following = [key for path, key in self.columns.items() if is_under(path, NEXT_OBSERVATION)]
@@ -376,7 +373,7 @@ class _Keys:
 
 
 def _is_other(key: str) -> bool:
-    """Whether an array of this name is neither a column nor says where episodes end."""
+    """Whether an array of this name is neither a column nor marks the ends of episodes."""
     return key not in _ENDINGS and key.partition("/")[0] not in _FIELDS
 
 
@@ -471,7 +468,7 @@ def _rlds_stops(members: Mapping[str, Member], keys: _Keys, rows: int) -> Array:
 
 
 def _stops(where: str, member: Member, rows: int) -> Array:
-    """`episode_ends` as numbers, checked."""
+    """`episode_ends` as numbers, validated."""
     stops = member.rows() if len(member.shape) == 1 else np.zeros(0)
     if (
         stops.dtype.kind not in "iu"
@@ -638,7 +635,7 @@ class Member:
         return values if values.dtype.kind in "biufc" else _texts(values)
 
     def _bytes(self, offset: int, size: int) -> memoryview:
-        """Reads some bytes, in parts, so that a file that ends early takes no memory for the rest."""
+        """Reads bytes in parts, so that a truncated file does not allocate memory for the missing rest."""
         if size > _MOST_BYTES:
             raise ValueError(f"{size:,} bytes to read at once; at most {_MOST_BYTES:,} are read")
         if self._file is None or self._file.closed:
@@ -711,7 +708,6 @@ def _infos(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 
 def _texts(values: Array) -> Array:
-    """Texts of any dtype as `bytes`."""
     flat = [one.encode() if isinstance(one, str) else one for one in values.ravel().tolist()]
     for one in flat:
         if not isinstance(one, bytes):

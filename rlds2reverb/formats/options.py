@@ -108,7 +108,7 @@ def path_and_options(
 
 
 def _meant_as_path(people: str) -> str:
-    """How to write the name of a path that is there, options and all; "" where none is."""
+    """How to write an existing path, options included; "" if no such path exists."""
     scheme, _, text = people.partition(":")
     is_there = os.path.lexists(text)
     return f'; for the path that is there write "{scheme}:{escaped(text)}"' if is_there else ""

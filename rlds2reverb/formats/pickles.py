@@ -97,7 +97,7 @@ class Inert:
 
 
 class _Refused(Exception):
-    """A pickle asks for something that is not allowed."""
+    """A pickle requests something that is not allowed."""
 
 
 class _Unpickler(pickle.Unpickler):

@@ -325,7 +325,7 @@ class Choice:
         return found
 
     def _check(self, name: str) -> None:
-        """That options go together."""
+        """Checks that the options can be combined."""
         if self.sample is not None and self.split is not None:
             raise SourceError(f"{name}: sample and split do not go together")
         if self.part is not None and self.split is None:
@@ -391,7 +391,7 @@ def _sliced(name: str, found: Sequence[int], wanted: slice) -> Sequence[int]:
 
 
 def _number(text: str) -> int | float | None:
-    """What a text says as a number, a whole one exactly; None when it is none."""
+    """A text as a number (a whole one stays exact); None if it is no number."""
     try:
         return int(text) if _WHOLE.fullmatch(text) else float(text)
     except ValueError:

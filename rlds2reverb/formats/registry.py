@@ -52,7 +52,7 @@ class Form:
 
 
 def _is_of(name: str, marks: tuple[str, ...]) -> bool:
-    """Whether a file or a folder has one of the marks; False for what is not there or cannot be looked at."""
+    """Whether a file or a folder has one of the marks; False if it is missing or cannot be read."""
     try:
         path = Path(name).expanduser()
         return (path.is_dir() and any(any(path.glob(mark)) for mark in marks)) or (
@@ -161,7 +161,7 @@ class Formats(Generic[Opened]):
             return one.opener(what)
 
     def _meant(self, name: str) -> str:
-        """The name that was meant, as far as its scheme tells; "" when that cannot be guessed."""
+        """The name that was probably meant, judged by its scheme; "" if there is no guess."""
         scheme, colon, rest = name.partition(":")
         if colon:
             near = get_close_matches(scheme.lower(), [one.scheme for one in self.known if one.forms], 1)

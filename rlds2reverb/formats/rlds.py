@@ -191,7 +191,7 @@ def array_spec(spec: Any, where: str) -> ArraySpec:
 
 
 def _steps_spec(element_spec: Any, name: str) -> tuple[Nest, bool]:
-    """The spec of a step, and whether the steps come batched already."""
+    """The spec of a step, and whether the dataset's steps are already batched."""
     if not isinstance(element_spec, Mapping) or STEPS not in element_spec:
         found = sorted(element_spec) if isinstance(element_spec, Mapping) else type(element_spec).__name__
         raise SourceError(f'{name}: not RLDS: an episode needs a feature "{STEPS}"; found {found}')

@@ -139,18 +139,17 @@ class _Demonstrations(Recordings):
 
     @property
     def count(self) -> int:
-        """How many demonstrations are chosen."""
         return len(self._demos)
 
     def length_of(self, number: int) -> int | None:
-        """Its samples, and the row that is added."""
+        """The number of samples, plus the row that is added."""
         samples = self.metadata_of(number).get("num_samples")
         if not isinstance(samples, (int, np.integer)) or isinstance(samples, bool):
             return None
         return int(samples) + (self._plan.last_step != MARK and self._plan.align != _AFTER)
 
     def spec(self) -> Nest:
-        """What the first demonstration has."""
+        """The spec of the first demonstration."""
         flag, number = ArraySpec((), np.dtype(bool)), ArraySpec((), np.dtype(np.float32))
         flags = ["is_first", "is_last"]
         made: dict[str, ArraySpec] = dict(self._plan.specs)
@@ -160,15 +159,14 @@ class _Demonstrations(Recordings):
         return nested({**made, **dict.fromkeys(flags, flag)}, self.name)
 
     def metadata_spec(self) -> Nest:
-        """What is said of all demonstrations."""
+        """The specs of the metadata of all demonstrations."""
         return dict(self._features.spec)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """What is said of a demonstration, without long texts."""
+        """Metadata of a demonstration, without long texts."""
         return self._short[number]
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The demonstrations of these numbers."""
         if not numbers:
             return
         with hdf5.opened(self._path, stamp=self._stamp) as file:
@@ -371,7 +369,7 @@ def _said_of(demo: h5py.Group, name: str) -> dict[str, Any]:
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts as `bytes`; empty attributes left out."""
+    """Texts as `bytes`; empty attributes are left out."""
     return {key: _as_bytes(value) for key, value in attributes.items() if value is not None}
 
 
@@ -387,7 +385,7 @@ def _as_bytes(value: Any) -> Any:
 
 
 def _language(problem_info: Any) -> bytes:
-    """LIBERO's task in words; b"" where it is not told."""
+    """LIBERO's task in words; b"" if it is not recorded."""
     try:
         said = json.loads(problem_info) if isinstance(problem_info, bytes) else None
     except (ValueError, RecursionError):
@@ -419,7 +417,7 @@ class _Plan:
 
 
 def _path(name: str) -> str:
-    """What a dataset becomes: `obs/image` is `observation/image`."""
+    """The column of a dataset: `obs/image` is `observation/image`."""
     first, slash, rest = name.partition("/")
     return f"{_COLUMNS.get(first, first)}{slash}{rest}"
 
@@ -511,7 +509,7 @@ def _state_shape(data: h5py.Group, demos: list[str]) -> tuple[int | None, ...] |
 def _metadata(
     data: h5py.Group, chosen: Sequence[str], known: Mapping[str, Any]
 ) -> tuple[Features, Sequence[Mapping[str, Any]]]:
-    """The features of the chosen demonstrations, without the values of long ones, and of each those that are short."""
+    """The features of the chosen demonstrations without long values, and the short features of each."""
     of_all = _without_long(known)
     said: dict[str, Mapping[str, Any]] = {}
     for name in chosen:
@@ -527,7 +525,7 @@ def _metadata(
 
 
 class _Long:
-    """Stands for what is too long to be kept, with its shape and dtype."""
+    """Replaces a value that is too long to keep; has its shape and dtype."""
 
     def __init__(self, value: Any) -> None:
         array = np.asarray(value)
@@ -548,7 +546,7 @@ def _is_short(value: Any) -> bool:
 
 
 def _notices(plan: _Plan, known: Mapping[str, Any], strangers: int) -> tuple[Notice, ...]:
-    """All notices on a file; `strangers` is how many names the mask has that are no demonstrations."""
+    """All notices on a file; `strangers` is the number of names in the mask that are no demonstrations."""
     told = [*_notices_of_alignment(plan), *_notices_of_libero(plan, known)]
     if plan.options.done_means == _NOTHING and _DONES in plan.specs:
         told.append(

@@ -1,6 +1,6 @@
-"""What every source offers: episodes by number, and what it tells of them. Slices of a source, and checks of its specs.
+"""The interface of every source: episodes by number, and their description; slices, and checks of specs.
 
-Functions here look at what a source says of itself; none reads more than its first episode.
+The functions here check a source's description; they read no more than its first episode.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rlds2reverb.errors import SourceError, SpecError
 from rlds2reverb.specs import ImageSpec, Nest, column_spec, flatten, nested
 
 ENDLESS = 1 << 62
-"""More than a dataset has episodes."""
+"""A number larger than any dataset's count of episodes."""
 
 
 IsKnown = Callable[[str], bool]
-"""Whether whoever reads a source knows the episode of a name already, and wants nothing made of it."""
+"""Whether the reader already knows the episode of this name, so that it need not be decoded."""
 
 ALL = "all"
 """In place of paths: every image column."""
@@ -31,11 +31,11 @@ ALL = "all"
 
 @dataclass
 class Tally:
-    """What a part of a mix has given.
+    """How much was read from one part of a mix.
 
     Attributes:
       name: the part's.
-      episodes, steps: so many, bad ones included; steps are rows.
+      episodes, steps: numbers read, bad episodes included; steps are rows.
     """
 
     name: str
@@ -46,11 +46,12 @@ class Tally:
 class Source:
     """A dataset as episodes. Iterating twice reads it twice, in the same order.
 
-    A format implements `spec`, and `read` or `__iter__`; it overrides what else it can tell. `open_source` makes a source of every object
-    that has `spec` and `__iter__`.
+    A format implements `spec`, and `read` or `__iter__`; it overrides what else it knows. `open_source` wraps every
+    object
+    that has `spec` and `__iter__` as a source.
 
     Attributes:
-      name: what people call it; for messages.
+      name: for messages.
     """
 
     name: str = "source"
@@ -66,15 +67,16 @@ class Source:
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
     ) -> Iterator[Episode | KnownEpisode]:
-        """Episodes by number. Those outside the range are jumped over where the format can do that, else read and dropped.
+        """Episodes by number. A format that can seek skips those outside the range; else they are read and dropped.
 
         Args:
-          start, stop: numbers, in the order of the source; `stop` is left out, None is the end.
-          is_known: asked with the name of each episode, once and in their order, perhaps from another thread. In place of one that is
-            known comes a `KnownEpisode`; a source that can name an episode before it decodes it does not decode that one.
+          start, stop: numbers in the order of the source; `stop` is exclusive, None is the end.
+          is_known: called once with the name of each episode, in order, perhaps on another thread. A known episode is
+            replaced
+            by a `KnownEpisode`; a source that can name an episode before decoding does not decode it.
 
         Raises:
-          SourceError: the data cannot be read; says at which episode.
+          SourceError: the data cannot be read; the message names the episode.
         """
         return unless_known(islice(iter(self), start, stop), is_known)
 
@@ -83,19 +85,19 @@ class Source:
         return self.episodes()
 
     def episodes(self, start: int = 0, stop: int | None = None) -> Iterator[Episode]:
-        """As `read`, where no episode is known."""
+        """As `read`, with no episode known."""
         return cast("Iterator[Episode]", self.read(start, stop))
 
     @property
     def episode_count(self) -> int | None:
-        """How many episodes it has; None where only reading tells."""
+        """The number of episodes; None if it is unknown without reading them."""
         return None
 
     def known_count(self) -> int:
-        """How many episodes it has, which workers share out.
+        """The number of episodes, which workers divide among themselves.
 
         Raises:
-          SourceError: only reading tells.
+          SourceError: the number is unknown without reading the episodes.
         """
         count = self.episode_count
         if count is None:
@@ -105,10 +107,10 @@ class Source:
         return count
 
     def episode_lengths(self) -> Sequence[int] | None:
-        """Rows of each episode, in the order in which they come; None where only reading tells.
+        """Rows of each episode, in order; None if they are unknown without reading the episodes.
 
         Raises:
-          SourceError: what tells of the episodes cannot be read.
+          SourceError: the description of the episodes cannot be read.
         """
         return None
 
@@ -116,7 +118,7 @@ class Source:
         """The spec of an episode's metadata: a nest of `ArraySpec`, or path -> `ArraySpec`; by default that of the first episode.
 
         Raises:
-          SourceError: as `spec`; or there is no episode to look at.
+          SourceError: as `spec`; or there is no episode.
         """
         first = next(iter(self), None)
         if first is None:
@@ -125,11 +127,11 @@ class Source:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What it knows by now of its data as a whole (files that lost records, say); more, perhaps, once it has been read."""
+        """Notices so far on the data as a whole, such as files that lost records; reading may add more."""
         return ()
 
     def images(self) -> Mapping[str, ImageSpec]:
-        """Path -> what it decodes to, of every step column whose JPEG or PNG files the source can hand out; {} when it has none.
+        """Path -> spec of the decoded image, for every step column whose JPEG or PNG files can be returned.
 
         Raises:
           SourceError: the dataset's description cannot be read.
@@ -137,7 +139,7 @@ class Source:
         return {}
 
     def encoded(self, paths: Collection[str]) -> Source:
-        """The same source with these of `images()` as columns of text, a file's bytes per image; episodes keep their names.
+        """The same source with these paths of `images()` as columns of the files' bytes; episodes keep their names.
 
         For formats to implement; call `with_encoded`, which checks the paths. Its spec has `ArraySpec.of_images` for them.
         """
@@ -147,10 +149,11 @@ class Source:
         """The source with some of its image columns as the files' own bytes.
 
         Args:
-          encoded: paths of image columns, or of nests of them; or "all". Without any, the source is as it was.
+          encoded: paths of image columns, or of nests of them; or "all". If empty, returns the source itself.
 
         Raises:
-          SourceError: the source cannot hand out the bytes of its files, or a path leads to no image column; says which there are.
+          SourceError: the source cannot return the bytes of its files, or a path is no image column; the message lists
+            them.
         """
         if not encoded:
             return self
@@ -173,18 +176,18 @@ class Source:
         return ()
 
     def recorded_path(self, path: str) -> str:
-        """What the dataset calls a step column that a transform may have renamed."""
+        """The dataset's own name of a step column that a transform may have renamed."""
         return path
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        """What each part of a mix has given, in its last reading; () for any other source."""
+        """How much the last reading took from each part of a mix; () for any other source."""
         return ()
 
     def shard(self, index: int, count: int) -> Source:
         """Every `count`-th episode, starting with number `index`.
 
-        A shard has the spec of the whole, also when no episode is left for it, and can be sharded again.
+        An empty shard, too, has the spec of the whole source. A shard can be sharded again.
 
         Raises:
           SourceError: not 0 <= index < count.
@@ -193,20 +196,20 @@ class Source:
         return self if count == 1 else Slice(self, range(index, ENDLESS, count), f"{self.name}[{index}/{count}]")
 
     def first(self, count: int | None) -> Source:
-        """At most so many episodes from the start; the source itself when the count is None."""
+        """The first `count` episodes; the source itself if `count` is None."""
         return self if count is None else Slice(self, range(count), f"{self.name}, first {count:,}")
 
     def slice(self, start: int, stop: int | None = None) -> Source:
-        """The episodes from number `start` to number `stop`, which is left out; to the end for None."""
+        """The episodes from number `start` to `stop` (exclusive); None is the end."""
         return Slice(self, range(start, ENDLESS if stop is None else stop))
 
 
 class Wrapper(Source):
-    """A source that is made of another one, and tells what that one tells.
+    """A source that wraps another one, and has its description.
 
     Args:
-      source: the other one.
-      name: for messages; that of the other one by default.
+      source: the wrapped one.
+      name: for messages; that of the wrapped one by default.
     """
 
     def __init__(self, source: Source, name: str = "") -> None:
@@ -250,7 +253,7 @@ class Slice(Wrapper):
 
     Args:
       source: any.
-      numbers: which, by their places in the order of the source.
+      numbers: of the episodes, in the order of the source.
       name: for messages; the source's by default.
     """
 
@@ -292,7 +295,7 @@ class Slice(Wrapper):
         return self if count == 1 else Slice(self._source, self._numbers[index::count], f"{self.name}[{index}/{count}]")
 
     def _of(self, whole: int) -> range:
-        """Those of the numbers that a source of so many episodes has."""
+        """The selected numbers below `whole`, the source's number of episodes."""
         numbers = self._numbers
         return range(numbers.start, min(numbers.stop, max(whole, numbers.start)), numbers.step)
 
@@ -335,17 +338,17 @@ def as_source(thing: Any) -> Source:
 def unless_known(
     episodes: Iterable[Episode | KnownEpisode], is_known: IsKnown | None
 ) -> Iterator[Episode | KnownEpisode]:
-    """The episodes, and a `KnownEpisode` in place of each that is known; for a source that makes them first."""
+    """Replaces each known episode by a `KnownEpisode`; for a source that names an episode only after decoding it."""
     if is_known is None:
         return iter(episodes)
     return (KnownEpisode(one.id) if is_known(one.id) else one for one in episodes)
 
 
 def columns_of(nest: Nest, name: str) -> dict[str, Any]:
-    """Leaf path -> leaf of what a dataset has or says of itself; see `specs.flatten`.
+    """Leaf path -> leaf of a dataset's spec or data; see `specs.flatten`.
 
     Raises:
-      SourceError: two leaves have the same path; `name` is what the message calls the dataset.
+      SourceError: two leaves have the same path; the message calls the dataset `name`.
     """
     try:
         return flatten(nest)
@@ -365,7 +368,7 @@ def checked_spec(source: Source) -> Nest:
 
 
 def check_steps(source: Source, spec: Nest) -> None:
-    """Refuses steps that cannot be RLDS'.
+    """Refuses steps that are not RLDS steps.
 
     Raises:
       SourceError: they lack is_first or is_last.
@@ -376,10 +379,11 @@ def check_steps(source: Source, spec: Nest) -> None:
 
 
 def metadata_spec_of(source: Source) -> Nest:
-    """The spec of what the dataset says of whole episodes, dicts within dicts.
+    """The spec of the episodes' metadata, as nested dicts.
 
     Raises:
-      SourceError: the source cannot tell, and has no episode to look at or cannot be read; or two features have the same path.
+      SourceError: the spec is unknown and there is no readable episode to derive it from; or two features have the same
+        path.
     """
     return nested(columns_of(source.metadata_spec(), source.name))
 
@@ -399,11 +403,12 @@ def spec_of(episode: Episode) -> Nest:
     return nested({path: column_spec(column) for path, column in episode.columns.items()})
 
 
-# Reads in a thread of its own, a little ahead of whoever uses what is read.
+# Prefetch: a thread of its own reads a little ahead of the consumer.
 #
-# Items come by the batch, for handing one over costs as much as reading a short episode. A batch is full with a megabyte, or
-# with as many items as it may have; the first has one item, so that the first comes at once, and each next one has room for
-# twice as many. One batch waits while another is in the making: of large items no more than two are read ahead.
+# Items are passed in batches, because passing one costs as much as reading a short episode. A batch is full with a
+# megabyte or with its limit of items. The first batch holds one item, so that it arrives at once; the limit doubles
+# with
+# each batch. One batch waits while the next is being filled, so at most two large items are read ahead.
 
 T = TypeVar("T")
 
@@ -437,21 +442,21 @@ def read_ahead(items: Generator[T, None, None], size_of: Callable[[T], int]) -> 
 
 @dataclass
 class _Batch(Generic[T]):
-    """Items on their way, and room for so many."""
+    """Items being collected, up to a limit."""
 
     items: list[T]
     room: int
     size: int = 0
 
     def add(self, item: T, size: int) -> bool:
-        """Takes an item; whether it is full then."""
+        """Adds an item; returns whether the batch is full."""
         self.items.append(item)
         self.size += size
         return len(self.items) >= self.room or self.size >= _FULL_BYTES
 
 
 class _Shelf(Generic[T]):
-    """Room for one thing, between the thread that makes it and the one that takes it."""
+    """A slot for one object, between the producing thread and the consumer."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -460,7 +465,7 @@ class _Shelf(Generic[T]):
         self._is_ended = self._is_closed = False
 
     def put(self, thing: T) -> bool:
-        """Waits for room; False when nobody takes anything any more."""
+        """Waits until the slot is empty; returns False if the consumer has closed it."""
         with self._changed:
             self._changed.wait_for(lambda: self._thing is None or self._is_closed)
             self._thing = thing
@@ -468,13 +473,13 @@ class _Shelf(Generic[T]):
             return not self._is_closed
 
     def end(self, error: BaseException | None) -> None:
-        """Nothing more comes, or this error after what was put."""
+        """Ends the stream, with an error if one is given; the consumer gets it after the last object."""
         with self._changed:
             self._error, self._is_ended = error, True
             self._changed.notify_all()
 
     def take(self) -> T | None:
-        """Waits for a thing; None at the end. Raises the error with which it ended."""
+        """Waits for an object; returns None at the end, or raises the producer's error."""
         with self._changed:
             self._changed.wait_for(lambda: self._thing is not None or self._is_ended)
             thing, self._thing = self._thing, None
@@ -484,14 +489,14 @@ class _Shelf(Generic[T]):
             return thing
 
     def close(self) -> None:
-        """Nothing is taken any more."""
+        """Tells the producer to stop."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
 
 def _read(items: Generator[T, None, None], size_of: Callable[[T], int], shelf: _Shelf[list[T]]) -> None:
-    """What the thread does."""
+    """The body of the producing thread."""
     batch: _Batch[T] = _Batch([], 1)
     failure: BaseException | None = None
     try:

@@ -330,7 +330,7 @@ def _mapping(name: str, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _sum(several: Sequence[Transform]) -> Transform:
-    """One transform that does what several say."""
+    """One transform that combines several."""
     actions = [one.action for one in several if one.action]
     if len(actions) > 1:
         raise ConfigError(f"transform: action: expected one, got {' and '.join(actions)}")
@@ -688,7 +688,7 @@ class Transformed(Wrapper):
 
     @property
     def _taken(self) -> dict[str, str]:
-        """Path here -> recorded path, of the columns that stay as they are."""
+        """New path -> recorded path, for the columns that stay unchanged."""
         return {path: one.recipe.path for path, one in self._made.items() if isinstance(one.recipe, Taken)}
 
     @cached_property

@@ -202,11 +202,11 @@ class StoredEpisodes(Recordings):
 
     @property
     def _least(self) -> int:
-        """The row that an episode's first item begins at: those before it are read by its other columns."""
+        """The row at which an episode's first item begins; only its other columns read earlier rows."""
         return -min(0, int(self._index.shifts.min()))
 
     def _gap(self, run: int) -> str:
-        """Why an episode is not whole, and how to go on; "" for a whole one."""
+        """Why an episode is incomplete, and how to continue; "" if it is complete."""
         firsts, stops = self._runs.firsts, self._runs.stops
         missing = [(self._least, int(firsts[run]))] if firsts[run] > self._least else []
         while not self._runs.is_last[run]:
@@ -321,7 +321,6 @@ class _Reading:
         )
 
     def one(self, number: int) -> Recording:
-        """One item."""
         item = self._items.item(number)
         metadata = {
             name: kind(getattr(item, name if name != "item_key" else "key")) for name, kind in _METADATA.items()

@@ -224,8 +224,6 @@ class Items:
 
 
 class _Data(NamedTuple):
-    """What `decode_chunk` reads."""
-
     chunk_key: int
     delta_encoded: bool
     data: bytes
@@ -467,7 +465,7 @@ def runs_of(index: Index) -> Runs:
 
 
 def _ends_so_far(episodes: Array, stops: Array) -> Array:
-    """[n]: the largest stop of an episode's items up to each; `episodes` rises."""
+    """[n]: the largest stop among an episode's items up to each one; `episodes` is in ascending order."""
     beyond = int(stops.max(initial=0)) + 1
     ends: Array = np.maximum.accumulate(stops + episodes * beyond) - episodes * beyond
     return ends
@@ -541,7 +539,7 @@ class _Windows:
 
 
 class _Indexing:
-    """An index in the making."""
+    """An index that is being built."""
 
     def __init__(self, name: str, chunks: Chunks) -> None:
         self._name, self._chunks, self._templates = name, chunks, Templates()
@@ -554,7 +552,6 @@ class _Indexing:
         self._unlike = ""
 
     def of(self, parts: Iterable[Sequence[Any]]) -> Index:
-        """The index of all parts."""
         for items in parts:
             self._take(items)
         if not self._parts:
@@ -653,7 +650,7 @@ class _Indexing:
         )
 
     def _compare(self, keys: Array, windows: _Windows) -> None:
-        """Whether these items read their columns as those before did."""
+        """Checks that these items read their columns as the earlier items did."""
         shifts = windows.starts - windows.starts[:, :1]
         if not self._parts:
             self._shifts, self._lengths = shifts[0], windows.lengths[0]

@@ -105,7 +105,7 @@ def _check(where: str, table: TableInfo, may_disturb: bool) -> None:
 
 
 def _most_samples(table: TableInfo) -> int:
-    """Samples after which an item that was not seen is taken for one that never comes."""
+    """The number of samples after which an item that was never seen is assumed unreachable."""
     size = table.current_size
     if table.max_times_sampled > 0:
         return size * table.max_times_sampled
@@ -114,12 +114,12 @@ def _most_samples(table: TableInfo) -> int:
 
 
 def _next(table: TableInfo, left: int) -> int:
-    """Samples of the next stream."""
+    """The number of samples to request in the next stream."""
     return max(1, min(left, _AT_ONCE, table.current_size))
 
 
 class _Taking:
-    """What was seen so far."""
+    """The chunks and items seen so far."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -168,7 +168,6 @@ class _Taking:
         return came
 
     def found(self) -> tuple[Chunks, Items]:
-        """Chunks and items."""
         self._items.close_writing()
         return self._chunks.built(), self._items
 
@@ -269,7 +268,7 @@ def snapshot_of(
 
 
 class _NotHereError(Exception):
-    """The server's checkpoint cannot be read from here; says why."""
+    """The server's checkpoint cannot be read on this machine; the message says why."""
 
 
 def _by_checkpoint(transport: Transport, people: str, table: TableInfo) -> Snapshot:

@@ -59,7 +59,6 @@ class _DictTrajectories:
         self._stops = self._cut(options)
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._stops)
 
     def leaves(self) -> dict[str, dict[str, ArraySpec]]:
@@ -72,7 +71,7 @@ class _DictTrajectories:
         }
 
     def look(self, number: int, findings: Findings) -> Array:
-        """Counts what is unusual about a trajectory; returns the steps, from 1, before which there is a gap."""
+        """Counts irregularities of a trajectory; returns the steps, from 1, that follow a gap."""
         rows = self._rows(number)
         gaps: Array = np.flatnonzero(self._gaps(rows)) + 1
         findings.steps += rows.stop - rows.start - 1
@@ -87,7 +86,7 @@ class _DictTrajectories:
         return gaps
 
     def _is_behind(self, row: int, other: int) -> bool:
-        """Whether the observation after a row is the observation of another row."""
+        """Whether the observation after a row equals the observation of another row."""
         pairs = self._pairs()
         alike = (not differing(after[row : row + 1], seen[other : other + 1]).any() for seen, after in pairs)
         return bool(pairs) and all(alike)
@@ -130,14 +129,14 @@ class _DictTrajectories:
         return aligned(columns, last, bool(self._dones[rows.stop - 1]) and options.done_means == TERMINAL)
 
     def values(self) -> dict[str, Values]:
-        """How the values of keys are read that are no arrays."""
+        """How to read the values of keys that hold no arrays."""
         return {key: _first(value) for key, value in self._arrays.items() if not isinstance(value, np.ndarray)}
 
     def _rows(self, number: int) -> slice:
         return slice(int(self._stops[number - 1]) if number else 0, int(self._stops[number]))
 
     def _cut(self, options: Options) -> Array:
-        """Where trajectories stop."""
+        """Where trajectories are cut."""
         is_stop = self._dones.copy()
         is_stop[-1:] = True
         if options.gaps == SPLIT and len(is_stop):
@@ -250,7 +249,7 @@ class ArrayRecordings(Recordings):
         return columns
 
     def _check(self, columns: Mapping[str, Array]) -> None:
-        """Compares an episode with the first one."""
+        """Compares the columns of an episode with those of the first one."""
         for path in {**self._specs, **columns}:
             column, wanted = columns.get(path), self._specs.get(path)
             found = None if column is None else ArraySpec(column.shape[1:], column.dtype)

@@ -215,7 +215,6 @@ def _space_of(spec: ArraySpec, is_action: bool) -> dict[str, Any] | None:
 
 
 def _inflated(space: Mapping[str, Any]) -> Named:
-    """The call that makes a space."""
     options: dict[str, Any] = {key: value for key, value in space.items() if key != "type"}
     if space["type"] == "Box":
         dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])

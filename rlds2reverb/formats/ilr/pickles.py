@@ -96,7 +96,7 @@ class _Template:
     size: int
 
     def payload(self, data: bytes) -> bytes | None:
-        """The array's bytes; None for another pickle."""
+        """The array's bytes; None if the pickle does not match the template."""
         at = len(self.start)
         if len(data) != self.size or not data.startswith(self.start) or not data.endswith(self.end):
             return None

@@ -120,7 +120,7 @@ def _is_pickle(path: Path, start: bytes) -> bool:
 
 
 def _files(path: Path) -> list[Path]:
-    """By name."""
+    """Files, sorted by name."""
     if path.is_dir():
         for endings in (SHARDS, _OTHERS):
             found = [one for one in path.iterdir() if one.name.endswith(endings) and not one.name.startswith(".")]
@@ -152,7 +152,7 @@ def _part(path: Path, layout: str | None, options: Options) -> ReadFile:
 
 
 def _told_by(found: Any, is_npz: bool) -> str:
-    """The layout of what a file holds."""
+    """The layout, determined from the contents of a file."""
     if isinstance(found, Mapping) and any(map(keys.is_observation, found)):
         return "procgen" if all(isinstance(value, list) for value in found.values()) else DICT
     if is_npz:
@@ -287,7 +287,7 @@ def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -
 
 
 def _named(where: str, key: str, value: Any) -> str:
-    """Checks that a value is the name of one folder."""
+    """Checks that a value is a valid name of a single folder."""
     if not isinstance(value, str) or not _NAME.fullmatch(value) or value.startswith("."):
         hint = "; name it there, or by the options benchmark and task" if value is None else ""
         raise SourceError(f"{where}: {key}: expected a name, found {value!r}{hint}")

@@ -42,14 +42,14 @@ class Start:
 
 
 class _Wanted:
-    """Counts episodes as they are read, and says which are among the requested numbers."""
+    """Counts episodes as they are read, and tells which of them are requested."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._number, self._left = 0, iter(numbers)
         self._next = next(self._left, None)
 
     def is_over(self) -> bool:
-        """Whether no requested episode is left."""
+        """Whether no requested episode remains."""
         return self._next is None
 
     def is_now(self) -> bool:
@@ -57,7 +57,6 @@ class _Wanted:
         return self._number == self._next
 
     def count(self) -> None:
-        """Counts an episode."""
         if self.is_now():
             self._next = next(self._left, None)
         self._number += 1
@@ -123,7 +122,7 @@ class ShardRecordings(Recordings):
                 return
 
     def _all(self, findings: Findings, wanted: _Wanted) -> Iterator[Recording | None]:
-        """Every episode; None for those not requested."""
+        """All episodes in order; None for those that are not requested."""
         for path in self._paths:
             for recording in self._of_shard(path, findings, wanted):
                 wanted.count()
@@ -309,7 +308,7 @@ class Cutting:
         return self._current
 
     def _rows(self, frame: Frame) -> tuple[dict[str, Row], list[tuple[str, str]]]:
-        """Key -> value, and the values that cannot be read."""
+        """Key -> value; and the keys whose values cannot be read."""
         rows: dict[str, Row] = {}
         faults: list[tuple[str, str]] = []
         for key, (data, kind, where) in frame.values.items():

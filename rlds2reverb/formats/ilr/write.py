@@ -195,7 +195,7 @@ class Member:
 
 
 def _key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
-    """The key of a column, and the path within its values; or the code of what keeps it from having one."""
+    """The key of a column, and the path within its values; or the code of the loss if it cannot have a key."""
     if spec.dtype.kind not in "biufcO" or None in spec.shape or (spec.dtype.kind == "O" and spec.shape):
         return "kinds"
     field_name, *rest = path.split("/")
@@ -213,7 +213,7 @@ def _key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
 
 
 def _members_of(columns: Mapping[str, ArraySpec]) -> dict[str, Member]:
-    """Key -> its members, of those columns that have one."""
+    """Key -> its members, for the columns that have a key."""
     found: dict[str, Member] = {}
     for path, spec in columns.items():
         placed = _key_of(path, spec)
@@ -317,7 +317,7 @@ class IlrSink:
         return Description(texts, observation, action)
 
     def _begin(self, episode: Episode) -> Description:
-        """Writes the description, from the first episode's metadata."""
+        """Writes the description, which holds the first episode's metadata."""
         found = {name: _text(episode.metadata[name]) for name in FEATURES if name in episode.metadata}
         texts = {**found, **self._choices.texts}
         self._state["told"], self._description = texts, self._described(texts)
@@ -386,6 +386,6 @@ def _text(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """A text as bytes; a number without numpy around it."""
+    """A text as bytes; a numpy scalar as a Python number."""
     plain = value.item() if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 else value
     return plain.encode() if isinstance(plain, str) else plain

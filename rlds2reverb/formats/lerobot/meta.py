@@ -217,7 +217,7 @@ class Episodes:
         return self._data_file(number), int(self.columns["first"][number]), length
 
     def _data_file(self, number: int) -> Path:
-        """The file; its path is made once for all episodes in a row that share it."""
+        """The file's object; consecutive episodes in the same file share one."""
         place = self._file(number, "data")
         key = tuple(place.values())
         path = self._last_file.get(key)
@@ -609,7 +609,6 @@ def _stats(values: Array, count: int) -> dict[str, Array]:
 
 
 def _merged_stats(many: Sequence[Stats]) -> dict[str, Array]:
-    """Merges the statistics of several episodes."""
     stacked = {name: np.stack([np.asarray(one[name]) for one in many]) for name in many[0]}
     counts = stacked["count"].reshape(-1)
     weights = (counts / counts.sum()).reshape(-1, *[1] * (stacked["mean"].ndim - 1))

@@ -199,7 +199,7 @@ def _places(repo: str) -> Iterator[Path]:
 
 
 def _home() -> Path:
-    """HF_LEROBOT_HOME, or the folder lerobot in Hugging Face's."""
+    """HF_LEROBOT_HOME; by default the folder `lerobot` in Hugging Face's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     hugging_face = os.environ.get("HF_HOME") or str(Path(cache) / "huggingface")
     return Path(os.environ.get("HF_LEROBOT_HOME") or str(Path(hugging_face) / "lerobot")).expanduser()
@@ -344,7 +344,7 @@ class Reader:
             raise BrokenEpisode("", str(error)) from error
 
     def _opened(self, path: Path, count: int) -> TableRows:
-        """The open file. In version 2 it holds the rows of this episode only."""
+        """The open file. In version 2.x it holds the rows of this episode only."""
         if self._rows is None or (self._rows.path is not path and self._rows.path != path):
             self.close()
             self._dataset.check(path)
@@ -356,7 +356,6 @@ class Reader:
         return self._rows
 
     def _names(self) -> list[str]:
-        """Columns that are read."""
         dataset = self._dataset
         features = dataset.info.features
         names = [name for name, one in dataset.steps.features.items() if one.kind != VIDEO]
@@ -485,7 +484,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of an image column, one a row."""
+    """An image column stored as one file per row."""
 
     feature: Feature
     files: list[bytes]
@@ -499,7 +498,7 @@ class _Files:
 
 
 def _counts(column: Array) -> bool:
-    """Whether each number is the one before plus one."""
+    """Whether every number is its predecessor plus one."""
     return column.dtype != bool and bool((column[1:] - column[:-1] == 1).all())
 
 

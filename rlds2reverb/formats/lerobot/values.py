@@ -224,7 +224,7 @@ class TableRows:
                 self._checked.add(group)
 
     def _batch_rows(self, groups: Sequence[int]) -> int:
-        """How many rows have about `_BATCH_BYTES`."""
+        """How many rows take about `_BATCH_BYTES`."""
         sizes = [(one.total_byte_size, one.num_rows) for one in map(self._file.metadata.row_group, groups[:8])]
         size, rows = (sum(each) for each in zip(*sizes)) if sizes else (0, 1)
         most = min(_MOST_BATCH_ROWS, _BATCH_BYTES // self._row_bytes)

@@ -119,7 +119,7 @@ class Clip:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Any, Any]]:
-        """Container and stream."""
+        """The open container and its video stream."""
         import av
 
         feature, path = self.feature, self.path
@@ -188,7 +188,6 @@ def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float,
 
 
 def _seek(container: Any, stream: Any, seconds: float) -> None:
-    """Seeks to the key frame before a time."""
     container.seek(round(float(seconds) / stream.time_base) - 1, backward=True, any_frame=False, stream=stream)
 
 

@@ -219,7 +219,7 @@ class Encoder:
         return _Encoded(rows, columns, stats, tasks, metadata, fps, tuple(losses))
 
     def _counted(self, steps: Mapping[str, Array], rows: int) -> dict[str, Array]:
-        """LeRobot's own columns that start again with every episode."""
+        """LeRobot's own columns that restart with every episode."""
         plan = self.plan
         fps = plan.choices.fps or FPS
         return {
@@ -259,7 +259,7 @@ def _last_row_losses(columns: Mapping[str, Array], plan: Plan, rows: int) -> Ite
 
 
 def _plain(value: Any) -> Any:
-    """A number or a text without numpy around it."""
+    """A numpy scalar as a Python number or text."""
     array = value if isinstance(value, (bytes, str)) else np.asarray(value)
     return array if isinstance(array, (bytes, str)) else array if array.dtype.kind in "biuf" else array.item()
 

@@ -110,7 +110,7 @@ def _told(path: Path) -> str:
 
 
 def _near(name: str, known: list[str]) -> list[str]:
-    """Ids like it: by their spelling, or of any version or namespace."""
+    """Similar ids: similar in spelling, or the same name in another version or namespace."""
     plain = {one.lower(): one for one in known}
     last = {one.lower().rsplit("/", 1)[-1]: one for one in known}
     found = [plain[one] for one in get_close_matches(name.lower(), plain, _MOST_NEAR)]
@@ -119,7 +119,7 @@ def _near(name: str, known: list[str]) -> list[str]:
 
 
 def _ids(root: Path) -> Iterator[str]:
-    """The ids of the datasets below a folder: folders with a folder `data`, into which nothing looks any further."""
+    """The ids of the datasets below a folder. A folder with a subfolder `data` is a dataset; it is not searched."""
     waiting = [(root, 0)]
     for _ in range(_MOST_FOLDERS):
         if not waiting:

@@ -224,7 +224,7 @@ class MinariRecordings(Recordings):
 
     @cached_property
     def _first(self) -> tuple[Mapping[str, ArraySpec], Mapping[str, ImageSpec]]:
-        """Specs and images of the first episode that can be read."""
+        """Specs and images of the first readable episode."""
         why = f"{self.name}: has no episodes, so what they hold is not known"
         with self._stored.opened() as episodes:
             for number in self._numbers[:_MOST_TRIED]:
@@ -406,7 +406,7 @@ def _as_objects(values: list[bytes]) -> Array:
 
 
 def _checked(column: Array, path: str) -> Array:
-    """The column, unless it holds objects that are no texts, or values that Reverb's protocol does not know."""
+    """The column; refuses objects other than texts, and dtypes that Reverb's protocol lacks."""
     if column.dtype.kind == "O" and not set(map(type, column.ravel())) <= {bytes}:
         raise BrokenEpisode(
             path, f"{path}: expected numbers or texts, found {sorted({type(one).__name__ for one in column.ravel()})}"
@@ -498,12 +498,12 @@ class _Tally:
         self._episodes: dict[tuple[str, str], set[int]] = {}
 
     def note(self, number: int, notes: Iterable[tuple[str, str]]) -> None:
-        """Takes in what was found of an episode: (code, path)."""
+        """Records what was found in an episode, as (code, path) pairs."""
         for key in notes:
             self._episodes.setdefault(key, set()).add(number)
 
     def notices(self, features: Collection[str]) -> tuple[Notice, ...]:
-        """What there is to say by now; `features` are those of the metadata that not every episode has."""
+        """The notices so far; `features` are the metadata features that some episodes lack."""
         return (*self._of_count(), *left_out_notices(features), *self._of_episodes())
 
     def _of_count(self) -> Iterable[Notice]:

@@ -125,19 +125,17 @@ def open_minari(text: str) -> _Destination:
 
 
 class _Destination:
-    """A folder that Minari loads."""
+    """A folder that Minari can load."""
 
     def __init__(self, name: str, path: Path, dataset_id: str, images: str, like: str | None) -> None:
         self.name, self.path, self._id = name, path, dataset_id
         self._images, self._like = images, like
 
     def source(self, path: Path) -> str:
-        """`minari:PATH`."""
         return f"minari:{escaped(path.absolute())}"
 
     @property
     def marks(self) -> Sequence[str]:
-        """The folder `data`."""
         return (
             "data/metadata.json",
             "data/*/metadata.json",
@@ -164,7 +162,7 @@ class _Destination:
         return held
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        """Columns and features that Minari has no place for."""
+        """Columns and features that Minari cannot store."""
         places, losses = self._places(content)
         if self._like is not None:
             self._check_like(places)
@@ -172,21 +170,18 @@ class _Destination:
 
     @property
     def least_rows(self) -> int:
-        """One: an observation without a step."""
+        """One: a lone observation, without a step."""
         return 1
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
-        """Made of the length, and of whether the last step is terminal."""
         terminal = episode.columns.get(IS_TERMINAL)
         rows = len(episode)
         return flags(rows, None if terminal is None else rows > 1 and bool(terminal[-1]))
 
     def encoder(self, content: Content) -> Encode:
-        """None: the sink takes episodes."""
         return unchanged
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
-        """Begins to write, or goes on."""
         places, _ = self._places(content)
         about = {} if self._like is None else self._liked()
         is_encoded = any(place.spec.image is not None for place in places)
@@ -252,7 +247,7 @@ class _Destination:
 
 
 def _is_kept(image: ImageSpec) -> bool:
-    """Whether files are JPEG of colour images that Minari takes for images."""
+    """Whether the files are JPEG images in a shape that Minari treats as an image."""
     height, width, channels = image.shape
     is_large = (height or 0) >= _IMAGE_SIDE and (width or 0) >= _IMAGE_SIDE
     return image.format == JPEG and image.dtype == np.uint8 and is_large and channels == 3
@@ -265,7 +260,7 @@ def _space(places: Sequence[_Place], name: str, texts: Mapping[str, Texts]) -> d
 
 
 def _id_of(folder: str) -> str:
-    """The folder's name, made an id."""
+    """A Minari id made of the folder's name."""
     plain = _NO_NAME.sub("-", folder).strip("-") or "dataset"
     return plain if re.search(r"-v\d+$", plain, re.ASCII) else f"{plain}-v0"
 
@@ -295,7 +290,7 @@ class _Sink:
                     extra.unlink()
 
     def write(self, episode: Episode) -> Sequence[Loss]:
-        """Takes an episode of at least one row."""
+        """Writes an episode of at least one row."""
         losses: list[Loss] = []
         name = f"episode_{self._episodes}".encode()
         group = h5py.Group(h5g.create(self._open().id, name, gcpl=_in_order(h5p.GROUP_CREATE)))
@@ -318,7 +313,7 @@ class _Sink:
         return losses
 
     def sync(self) -> State:
-        """Puts the episodes that are in memory on disk."""
+        """Writes the episodes in memory to disk."""
         self._end_part()
         return {
             "parts": self._parts,
@@ -328,7 +323,7 @@ class _Sink:
         }
 
     def finish(self) -> None:
-        """Makes one file of the parts, and says what is in it."""
+        """Merges the parts into one file, and writes the dataset's metadata."""
         if not self._is_done:
             self._end_part()
             with whole(self._data / MAIN_FILE) as unfinished:
@@ -340,7 +335,7 @@ class _Sink:
         remove_whole(self._folder)
 
     def close(self) -> None:
-        """Drops what is in memory."""
+        """Discards the episodes in memory."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -532,7 +527,7 @@ def _apart(places: Sequence[_Place]) -> list[_Place]:
 
 
 def _placed(path: str, spec: ArraySpec) -> tuple[str, _Place | None]:
-    """The code of the loss, "" for none; and the place, None for none."""
+    """The code of the loss, or ""; and the place, or None."""
     if not all(map(_is_name, path.split("/"))):
         return "name", None
     for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
@@ -554,7 +549,7 @@ def _placed(path: str, spec: ArraySpec) -> tuple[str, _Place | None]:
 
 
 def _of_metadata(content: Content) -> Iterator[Loss]:
-    """Features that an attribute cannot hold as they are."""
+    """Metadata features that an HDF5 attribute cannot hold unchanged."""
     for name, spec in content.metadata.items():
         if name in _OUR_FEATURES:
             if spec != ArraySpec((), np.dtype(np.int64)):
@@ -566,7 +561,7 @@ def _of_metadata(content: Content) -> Iterator[Loss]:
 
 
 def _why_no_attribute(spec: ArraySpec) -> str:
-    """Why an attribute does not give a feature back as it is; "" where it does."""
+    """Why an attribute does not return a feature unchanged; "" if it does."""
     if None in spec.shape:
         return f"{spec}, of another size in each episode"
     if spec.dtype.kind == "O":
@@ -575,17 +570,17 @@ def _why_no_attribute(spec: ArraySpec) -> str:
 
 
 def _is_name(part: str) -> bool:
-    """Whether HDF5 has groups and datasets of such names."""
+    """Whether HDF5 allows such names of groups and datasets."""
     return _is_attribute(part) and part not in (".", "..")
 
 
 def _is_attribute(name: str) -> bool:
-    """Whether HDF5 has attributes of such names."""
+    """Whether HDF5 allows such names of attributes."""
     return bool(name) and "\0" not in name
 
 
 def _encoded_texts(column: Array) -> tuple[Array, bool]:
-    """Texts as `str`, and whether one had to be changed: HDF5 ends them at a NUL, and Minari reads UTF-8."""
+    """Texts as `str`, and whether one had to be changed: HDF5 ends texts at a NUL, and Minari reads UTF-8."""
     flat = column.ravel().tolist()
     texts = [_text(value) for value in flat]
     made = np.empty(len(texts), object)

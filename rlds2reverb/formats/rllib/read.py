@@ -408,7 +408,6 @@ def _concatenated(name: str, parts: list[Array]) -> Array:
 
 
 def _alike(name: str, parts: list[Array]) -> list[Array]:
-    """The parts in one dtype: JSON writes some floats without a point, so whole numbers become floats if other parts are."""
     dtypes = {part.dtype for part in parts}
     if len(dtypes) == 1:
         return parts

@@ -168,7 +168,7 @@ class Reader(ABC):
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What changes when a file is rewritten; () if there is no file."""
+    """A value that changes when the file is rewritten; () if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -177,7 +177,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def _size_of(columns: Columns) -> int:
-    """Bytes of a record's columns, those of the objects around the values among them."""
+    """Bytes of a record's columns, the overhead of Python objects included."""
     return _OBJECT_BYTES + sum(_bytes(leaves) for leaves in columns.values())
 
 
@@ -289,7 +289,7 @@ class _Batch:
         )
 
     def leaves(self, name: str) -> Leaves | BrokenEpisode | None:
-        """A column, or why it cannot be read; None if it is missing."""
+        """A column, or the reason why it cannot be read; None if it is missing."""
         value = self.raw.get(self._names.of(name))
         if value is None:
             return None

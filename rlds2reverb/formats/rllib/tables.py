@@ -148,7 +148,6 @@ class _TableReader(Reader):
         self._parquet = _ParquetFiles(files)
 
     def close(self) -> None:
-        """Closes the files."""
         self._parquet.close()
 
 
@@ -254,7 +253,7 @@ class _RecordTables(Store):
 
 
 class _RecordReader(_TableReader):
-    """Columns of records, each a row."""
+    """Reads columns of records; each record is a row."""
 
     def _split(self, place: RecordPlace) -> tuple[tuple[int, ...], int]:
         row, part = divmod(place.part, _PARTS)
@@ -362,7 +361,7 @@ _DEEPEST = 20
 
 
 class _ParquetFiles:
-    """Files and their row groups. Those that were read last stay open."""
+    """Files and their row groups. The files read last stay open."""
 
     def __init__(self, files: list[DataFile]) -> None:
         self._files = files
@@ -405,7 +404,6 @@ class _ParquetFiles:
         return table
 
     def close(self) -> None:
-        """Closes them all."""
         self._groups.clear()
         self._open.clear()
 
@@ -631,7 +629,7 @@ def _episode_part(state: _State) -> PolicyRows:
 
 
 def _episode_columns(state: _State, settings: Settings, where: str, wanted: frozenset[str]) -> Columns:
-    """(0, name) -> the column [T, ...], or why it cannot be read."""
+    """(0, name) -> the column [T, ...], or the reason why it cannot be read."""
     made: Columns = {}
     converter, rows = Converter(where, settings.floats), _length(state)
     outputs = state.get("extra_model_outputs") or {}
@@ -683,7 +681,6 @@ def _after_lookback(buffer: Any) -> Any:
 
 
 def _cut(data: Any, start: int) -> Any:
-    """Columns without their first rows."""
     if isinstance(data, dict):
         return {key: _cut(part, start) for key, part in data.items()}
     return data[start:]

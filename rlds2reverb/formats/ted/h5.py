@@ -179,7 +179,7 @@ class H5Trajectories:
         return kept, stopped
 
     def _measured(self, file: h5py.File, group: str) -> tuple[int, int, bool]:
-        """Steps and observations of a group, and whether its last step has an end flag."""
+        """Number of steps and observations of a group, and whether its last step has an end flag."""
         keys = (self.rows_key, *list(self.observed)[:1])
         found = [hdf5.Column(file, f"{group}/{self.paths[key]}", key) for key in keys]
         length = len(found[0])
@@ -201,7 +201,7 @@ class H5Trajectories:
     def _without(
         self, is_incomplete: Callable[[_Segment], bool], notices_of: Callable[[int, bool], list[Notice]]
     ) -> list[Notice]:
-        """Drops incomplete trajectories if the options say so."""
+        """Drops incomplete trajectories if the options ask for it."""
         drop, count = self._options.drop_incomplete, sum(map(is_incomplete, self.segments))
         if drop:
             self.segments = [one for one in self.segments if not is_incomplete(one)]
@@ -230,8 +230,6 @@ class H5Trajectories:
 
 
 class _H5Rows:
-    """The rows of an open file."""
-
     def __init__(self, trajectories: H5Trajectories, file: h5py.File) -> None:
         self._of, self._file = trajectories, file
 
@@ -284,7 +282,7 @@ class _H5Rows:
 
 
 def _next(key: str) -> str:
-    """Rewards and end flags are those of the step after."""
+    """The key under `next` for rewards and end flags, which belong to the following step."""
     return NEXT + key if last_part(key) in DONES | {REWARD} else key
 
 

@@ -170,7 +170,7 @@ def places(path: Path) -> list[_BufferFiles]:
 
 
 def _members(storage: Path, writer: Path | None) -> list[_BufferFiles]:
-    """A storage, or those of an ensemble."""
+    """The storage, or the storages of an ensemble."""
     if any((storage / name).exists() for name in (META, _STORAGE_METADATA, _CHECKPOINT)):
         return [_BufferFiles(storage, writer)]
     numbers = sorted(int(below.name) for below in storage.iterdir() if below.name.isdigit() and below.is_dir())

@@ -251,7 +251,7 @@ def _ends_of(episode: Episode) -> dict[str, Array]:
 
 
 def _losses_of(episode: Episode, keys: list[Key]) -> Iterator[Loss]:
-    """What is lost of the last row of an episode, which is no step in TED."""
+    """What is lost of the last row of an episode, which is not a step in TED."""
     columns = episode.columns
     is_terminal = IS_TERMINAL in columns and bool(columns[IS_TERMINAL][-1:].any())
     for key in keys:
@@ -363,7 +363,6 @@ class _MemmapSink:
         return list(_losses_of(episode, self._keys))
 
     def sync(self) -> State:
-        """Puts all columns on disk."""
         self._spool.sync()
         return {"episodes": self._spool.episodes, "steps": self._spool.steps}
 
@@ -378,7 +377,6 @@ class _MemmapSink:
         _write_buffer(self._work, rows, self._batch_size)
 
     def close(self) -> None:
-        """Closes the files."""
         self._spool.close()
 
 
@@ -425,7 +423,6 @@ class _H5Sink:
         return list(_losses_of(episode, self._keys))
 
     def sync(self) -> State:
-        """Puts all columns on disk."""
         spool, lengths = self._opened
         spool.sync()
         lengths.sync()
@@ -451,7 +448,6 @@ class _H5Sink:
         remove_whole(self._work / _SPOOL)
 
     def close(self) -> None:
-        """Closes the files."""
         with ExitStack() as spools:
             for spool in (self._spool, self._lengths):
                 if spool is not None:
@@ -551,11 +547,11 @@ class _Growing:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row."""
+        """Bytes per row."""
         return int(np.prod(self.row, dtype=np.int64)) * self.dtype.itemsize
 
     def rows(self, episodes: int, steps: int) -> int:
-        """Of so many episodes with so many steps."""
+        """The number of rows of so many episodes with so many steps in all."""
         return steps + episodes if self.has_ends else steps
 
 

@@ -95,7 +95,7 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _parsed(text: str) -> list[Any]:
-    """What a text means as JSON; [] unless it is an object or a list."""
+    """A text parsed as JSON; [] unless it is an object or a list."""
     if not text.lstrip().startswith(("{", "[")):
         return []
     try:
@@ -155,7 +155,6 @@ def _read_config(request: Request) -> Any:
 
 
 def _split(request: Request) -> Any:
-    """The split as TFDS takes it."""
     even = request.even
     if even is None:
         return request.split
@@ -178,7 +177,7 @@ def _names_below(kind: Any) -> Iterator[str]:
 
 
 def _check_shapes(builder: Any, people: str) -> None:
-    """Refuses sizes of which TensorFlow 2.15 dies when it parses a record."""
+    """Refuses sizes at which TensorFlow 2.15 crashes when it parses a record."""
     with source_errors(f"{people}: features cannot be read"):
         stored = columns_of(builder.info.features.get_serialized_info(), people)
     for path, info in stored.items():

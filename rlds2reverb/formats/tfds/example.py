@@ -143,7 +143,7 @@ def varints(encoded: bytes, where: str) -> Array:
 
 
 def _packed_start(data: bytes) -> int | None:
-    """Where the numbers begin in a list that is packed in one piece; None when it is not."""
+    """The offset of the numbers in a list packed in one piece; None if it is not packed so."""
     if not data:
         return 0
     if data[0] != _PACKED:
@@ -158,7 +158,7 @@ def _packed_start(data: bytes) -> int | None:
 
 
 def _in_one_piece(feature: Any, lists: Any, kind: str, where: str) -> bytes:
-    """The bytes of a list in several pieces, which are as good as one; of a feature without lists, those of an empty one."""
+    """The bytes of a list that is stored in several pieces, joined; an empty list for a feature without one."""
     if not lists and not is_empty(feature):
         raise _another_kind(feature, kind, where)
     return b"".join(lists)
@@ -350,7 +350,7 @@ def _unpacked_alike(tensor: TensorFeature, values: Sequence[bytes], where: str) 
 
 
 def _unpacked(tensor: TensorFeature, value: bytes, most: int, where: str) -> bytes:
-    """An item's bytes; at most one more than `most` are decompressed."""
+    """An item's bytes; decompresses at most `most` + 1 bytes."""
     if tensor.encoding != ZLIB:
         return value
     try:
@@ -421,7 +421,7 @@ class Column:
 
     @cached_property
     def _empty_shape(self) -> tuple[int, ...]:
-        """Of an item of which nothing is known but the features."""
+        """The shape of an item when only the features are known."""
         return tuple(size or 0 for size in self.leaf.shape)
 
     def encoded(self) -> Column:

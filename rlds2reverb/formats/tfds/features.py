@@ -124,7 +124,7 @@ def parse_features(tree: Mapping[str, Any], where: str) -> Feature:
 
 
 class _Parser:
-    """Walks down a tree, and counts."""
+    """Walks a tree of features, and counts them."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -296,12 +296,12 @@ _LEAVES: Mapping[str, Callable[[_Parser, Any, str], Feature]] = {
 
 
 def _get(node: Mapping[str, Any], name: str) -> Any:
-    """A field of a message in JSON, by either of the two names that protobuf takes."""
+    """A field of a JSON message, by either of the two names that protobuf accepts."""
     if name in node:
         return node[name]
     return node.get("".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name))
 
 
 def _short(value: Any) -> str:
-    """At most a few hundred characters of a value."""
+    """A value shortened to at most a few hundred characters."""
     return shortened(value if isinstance(value, str) else json.dumps(value, default=repr))

@@ -138,8 +138,6 @@ def _split(where: str, value: Any, dataset: str, file_format: str) -> SplitInfo:
 
 
 class _Fields:
-    """The fields of one message."""
-
     def __init__(self, where: str, values: dict[str, Any], known: tuple[str, ...]) -> None:
         self._where = where
         by_name = {name: name for name in known} | {_in_camel_case(name): name for name in known}
@@ -156,7 +154,7 @@ class _Fields:
         return name in self._values
 
     def checked(self, name: str, parse: Callable[[Any], Value], default: Value) -> Value:
-        """A field's value; the default where it is absent."""
+        """A field's value; the default if the field is absent."""
         if name not in self._values:
             return default
         try:

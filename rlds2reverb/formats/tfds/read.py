@@ -65,7 +65,7 @@ def data_folders(environment: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def _added_to_tfds() -> list[str]:
-    """What a program that has loaded TFDS told it; TFDS is not loaded for it."""
+    """Folders that the running program added to TFDS; TFDS is not imported for this."""
     module = sys.modules.get(_WHERE_TFDS_KEEPS_THEM)
     return [os.fspath(folder) for folder in getattr(module, "_REGISTERED_DATA_DIRS", ())]
 
@@ -167,7 +167,7 @@ def _default_config(dataset: Path) -> str:
 
 
 def _versions(folder: Path) -> list[Version]:
-    """Versions that have a directory; incomplete ones are called otherwise."""
+    """Versions that have a folder; incomplete ones have other names."""
     try:
         return [
             tuple(map(int, found.groups()))
@@ -188,7 +188,7 @@ def _fits(version: Version, wanted: str) -> bool:
 
 
 def _what_there_is(name: DatasetName, folders: list[Path]) -> str:
-    """What keeps a dataset from being found: the beginning of a sentence."""
+    """Why a dataset is not found, as the beginning of a sentence."""
     datasets = [folder / name.name for folder in folders if (folder / name.name).is_dir()]
     if not datasets:
         return "there is no such dataset"

@@ -93,7 +93,7 @@ def _check_lengths(path: Path, file: BinaryIO, most: int | None) -> None:
 
 
 def _length(path: Path, file: BinaryIO, number: int, size: int) -> int:
-    """Reads a record's head; the file stands at its data then."""
+    """Reads the length in a record's head; the file position is at its data afterwards."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         raise _cut(path, number, size)
@@ -262,13 +262,13 @@ def _open_parquet(path: Path) -> Any:
 
 
 def _checks(reader: Any) -> dict[str, bool]:
-    """That checksums are verified, which pyarrow can from 15.0 on; TFDS writes none."""
+    """Options to verify checksums, which pyarrow supports from 15.0 on; TFDS writes none."""
     option = "page_checksum_verification"
     return {option: True} if option in inspect.signature(reader).parameters else {}
 
 
 def _rows(path: Path, file: Any, start: int, end: int) -> Iterator[bytes]:
-    """Row group by row group, so that a damaged one moves no row of the others."""
+    """Reads one row group at a time, so that a damaged one does not shift the rows of the rest."""
     first = 0
     for group in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(group).num_rows

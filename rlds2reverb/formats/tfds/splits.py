@@ -157,7 +157,7 @@ class Request:
 
 
 def _named(text: str) -> DatasetName | str:
-    """What is read: a name, or a directory. A folder that is there is one where its path is no name."""
+    """A name as written: a dataset's name or a folder. An existing folder counts only if it is written as a path."""
     is_directory = _DIRECTORY.match(text) or (not _NAME.fullmatch(text) and os.path.isdir(text))  # noqa: PTH112 - of no path too long, either
     return text if is_directory else DatasetName.parse(text)
 
@@ -431,7 +431,7 @@ def runs(lengths: Sequence[int], cycle: int = CYCLE, block: int = BLOCK) -> Iter
 
 
 def _turn(slot: Run | None, unopened: Iterator[int]) -> tuple[int | None, int]:
-    """The file of a slot's turn, None when none is left, and its first record."""
+    """The file at this slot's turn and its first record; None if no file is left."""
     return (next(unopened, None), 0) if slot is None else (slot.file, slot.first + slot.records)
 
 
@@ -588,7 +588,7 @@ def _between(order: Iterable[Run], start: int, stop: int) -> Iterator[Run]:
 
 
 def _files_among(folder: Path, names: Collection[str]) -> set[str]:
-    """Which of these names are files of a folder: one look for all of them, for where files are far away, each is a wait."""
+    """Which of these names are files in a folder; one listing for all, because remote look-ups are slow."""
     try:
         with os.scandir(folder) as entries:
             return {entry.name for entry in entries if entry.name in names and entry.is_file()}
