@@ -125,7 +125,7 @@ class Budgets:
         return _sum(self._new, self._new_items())
 
     def _new_items(self) -> int | None:
-        """Since the rooms are."""
+        """Items that the tables got since `_rooms` were made; None where that is not known."""
         if self._is_alone or self._is_back:
             return 0
         return _sum(*(room.new_items for room in self._rooms.values()))
@@ -144,6 +144,6 @@ class Budgets:
 
 
 def _sum(*counts: int | None) -> int | None:
-    """Of counts that are all known."""
+    """The sum of the counts; None if one of them is unknown."""
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None

@@ -683,16 +683,13 @@ class _Tasks:
         return replace(task, terms=self._terms(task, None))
 
     def on_progress(self, task: Task, progress: TaskProgress) -> None:
-        """A worker says how far it is with a task."""
         self._merged.on_progress(task, progress)
 
     def on_retry(self, task: Task, why: str) -> None:
-        """A task was begun anew."""
         self._merged.on_retry(task)
         _log.warning("%s; another one has begun it anew", why)
 
     def on_done(self, task: Task, outcome: Outcome) -> bool:
-        """A task has ended."""
         is_exceeded = isinstance(outcome.error, BudgetExceeded)
         report = None if outcome.value is None else outcome.value.report
         if task.terms.budgets is None:
@@ -724,7 +721,6 @@ class _Tasks:
             self.report_progress()
 
     def report_progress(self) -> None:
-        """Reports how far all tasks are."""
         self._plan.options.on_progress(self._merged.progress(time.monotonic() - self._began))
 
     def _terms(self, task: Task, places: Mapping[str, Mapping[str, int]] | None) -> Terms:

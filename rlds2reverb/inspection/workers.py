@@ -82,7 +82,6 @@ class _Reading:
         self._whole = InspectionBuilder(self._ready, wanted.watch)
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
-        """Reads a part."""
         ready, preparer, told_at = self._ready, self._ready.preparer(), time.monotonic()
         part = self._whole.new_part()
         try:
@@ -116,11 +115,9 @@ class _Together:
         self._order = InOrder[EpisodeRecord]()
 
     def next_task(self, running: Collection[Task]) -> Task | None:
-        """The next part."""
         return self._left.popleft() if self._left else None
 
     def on_progress(self, task: Task, what: tuple[int, int]) -> None:
-        """A worker said how many episodes and steps it has read."""
         self._told[task.number] = what
 
     def on_retry(self, task: Task, why: str) -> None:
@@ -128,7 +125,6 @@ class _Together:
         self._told.pop(task.number, None)
 
     def on_done(self, task: Task, outcome: Outcome) -> bool:
-        """A part was read."""
         self._told.pop(task.number, None)
         if outcome.error is None:
             read: PartStatistics = outcome.value
@@ -144,7 +140,6 @@ class _Together:
             self._tell()
 
     def finish(self) -> None:
-        """All is read."""
         self._tell()
         self._judge()
 

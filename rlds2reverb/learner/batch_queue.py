@@ -208,7 +208,7 @@ class BatchQueue:
         return flat
 
     def _left(self, quiet_seconds: float, failures: list[Rlds2ReverbError]) -> Iterator[FlatBatch]:
-        """All that comes, and then what is in no batch yet, in a short batch if need be; an error in between waits at the end."""
+        """Yields the batches that still come, then the rest as a short batch; appends errors to `failures`."""
         try:
             yield from self._until_quiet(quiet_seconds)
         except (TransportError, WireError) as error:
@@ -218,7 +218,7 @@ class BatchQueue:
             yield flat
 
     def _until_quiet(self, quiet_seconds: float) -> Iterator[FlatBatch]:
-        """Batches, until nothing comes any more, or nothing came for so long."""
+        """Yields batches until all samples have come, or none came for `quiet_seconds`."""
         while not self._is_closed:
             if (flat := self._popped()) is not None:
                 yield flat
@@ -234,7 +234,7 @@ class BatchQueue:
             return self._window.get() if self._window.ready and not self._is_closed else None
 
     def _ends(self) -> bool:
-        """Whether this is the end that is due after the rest."""
+        """Whether iteration ends now: once after the rest, always when closed."""
         with self._changed:
             ends, self._ends_now = self._ends_now or self._is_closed, False
             return ends
@@ -287,7 +287,7 @@ class BatchQueue:
         return self._window.is_spent and all(user.awaits_nothing for user in self._users)
 
     def _is_more(self) -> bool:
-        """After a wait: whether there is a batch. At the end of all samples the rest is one, and streams end after it."""
+        """Whether a batch can follow. After the last sample it makes batches of the rest; without one, streams end."""
         with self._changed:
             if self._is_closed:
                 return False

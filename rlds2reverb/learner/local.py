@@ -369,7 +369,6 @@ class _Epoch:
         }
 
     def close(self) -> None:
-        """Closes what it reads."""
         self._blocks.close()
 
     def _read(self, first: int, silent_until: int) -> Generator[_Block, None, None]:

@@ -538,7 +538,6 @@ class _Column:
         return value_for(self.path, value, self.spec)
 
     def grow(self, room: int) -> None:
-        """Makes room."""
         grown = np.empty((room, *_sizes(self.spec)), self.spec.dtype.type)
         grown[: len(self.array)] = self.array
         self.array = grown

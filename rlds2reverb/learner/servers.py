@@ -295,13 +295,13 @@ class ServerPool:
         return named
 
     def _ask_missing(self) -> None:
-        """Asks those that are missing, and were not asked yet; waits for none."""
+        """Requests ServerInfo of each missing server without a pending request; does not wait."""
         with self._lock:
             for number in self._missing - self._asked.keys():
                 self._asked[number] = self.transports[number].ask_server_info()
 
     def _back(self, until: float) -> dict[int, ServerInfo]:
-        """What missing servers tell by then; later answers are looked at the next time."""
+        """Number -> ServerInfo of missing servers that answered before `until`; the next call reads later answers."""
         while not self._have_all_answered and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _LOOK_SECONDS))
         with self._lock:

@@ -82,7 +82,6 @@ class _Canvas:
 
     @staticmethod
     def blank(height: int, width: int) -> _Canvas:
-        """An empty one."""
         return _Canvas(Image.new("RGB", (width, height), PAPER))
 
     def pixels(self) -> Picture:
@@ -90,7 +89,6 @@ class _Canvas:
         return np.asarray(self.image)
 
     def paste(self, picture: Picture, top: int, left: int) -> None:
-        """Puts a picture on it."""
         self.image.paste(Image.fromarray(picture), (left, top))
 
     def write(self, text: str, top: int, left: int, width: int, colour: Colour = _INK) -> int:
@@ -100,7 +98,6 @@ class _Canvas:
         return _length(shown)
 
     def fill(self, box: Box, colour: Colour) -> None:
-        """Fills a box."""
         self._draw.rectangle(box.corners, colour)
 
     def panel(self, panel: Panel, place: Box) -> None:

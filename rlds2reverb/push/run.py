@@ -148,7 +148,7 @@ class Push:
         return self.shards[self._address_of[self._placement.of(episode_id)]]
 
     def _there(self) -> Iterator[Shard]:
-        """The shards whose servers are there by now."""
+        """The shards whose servers are not missing."""
         return (shard for shard in self.shards.values() if not shard.missing)
 
     def _continue_without(self, address: str, error: Rlds2ReverbError) -> None:
@@ -156,7 +156,7 @@ class Push:
         LOG.warning("server %s is missing, and others go on: %s", address, error)
 
     def _wind_up(self, error: BaseException) -> None:
-        """Lets all shards wait for what they have sent. An error of one server leaves the others' streams whole."""
+        """Winds up all shards within LINGER_SECONDS; only the failed server's shard gets its transport error."""
         until = time.monotonic() + LINGER_SECONDS
         for shard in self._there():
             is_others = isinstance(error, TransportError) and shard.address != self._lost.last_failed

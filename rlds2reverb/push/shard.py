@@ -470,7 +470,7 @@ class Shard:
         return np.array(self._taken, np.uint64).reshape(-1, 3 + len(self._options.tables))
 
     def _unrecorded(self, episode_id: str) -> list[int]:
-        """Numbers of the outputs whose ledgers do not have the episode. For the others its items are counted: they take up the tables, too."""
+        """Numbers of the outputs whose ledgers lack the episode; where a ledger has it, its items are counted."""
         missing = []
         for number in range(len(self._outputs)):
             items = self._recorded_items(number, episode_id)
@@ -502,7 +502,7 @@ class Shard:
         self._count_taken(episode_id, None, items)
 
     def _count_sending(self, episode: Episode, pieces: int, made: Sequence[tuple[int, OutputCut]]) -> None:
-        """The episode goes out in so many pieces. Without any there is nothing to wait for: it counts as stored."""
+        """Records that the episode is sent in `pieces` pieces; an episode without pieces counts as stored."""
         rows = [(number, cut.items_in_all_tables) for number, cut in made] if self._ledgers else []
         if pieces:
             self._on_their_way[episode.id] = _OnItsWay(len(episode), pieces, rows)
@@ -514,7 +514,7 @@ class Shard:
         self._pushed_steps += steps
 
     def _count_taken(self, name: str, steps: int | None, items_by_table: Mapping[str, int]) -> None:
-        """Of a task: an episode is stored, or on its way; `steps` is None for one that a ledger has."""
+        """For a task, records an episode that is stored or in flight; `steps` is None if a ledger has it."""
         if self._context is not None:
             items = (items_by_table.get(table, 0) for table in self._options.tables)
             self._taken.extend((number_of(name), steps is None, steps or 0, *items))

@@ -188,7 +188,7 @@ class GrpcTransport:
         return grpc.secure_channel(self.address, credentials, _CHANNEL_OPTIONS)
 
     def _ask_server_info(self, seconds: float, waits: bool) -> bytes:
-        """The answer; `waits` for a connection: gRPC tries until the deadline, and does not say why there is none."""
+        """The answer. With `waits`, gRPC tries to connect until the deadline, and does not say why it failed."""
         try:
             return HedgedCall(self._connections, partial(self._start_server_info, waits), seconds).answer()
         except ValueError as error:
@@ -202,7 +202,7 @@ class GrpcTransport:
         return begin(lambda: call.future(request, timeout=seconds, metadata=self.metadata, wait_for_ready=waits))
 
     def _no_answer(self, error: grpc.RpcError) -> TransportError:
-        """What it means that ServerInfo failed; looks what is there when no connection came about."""
+        """The error for a failed ServerInfo; without a connection it asks again, and probes the address."""
         if error.code().name in NO_ANSWER:
             try:
                 self._ask_server_info(_ASK_AGAIN_SECONDS, waits=False)

@@ -667,8 +667,6 @@ class Request:
 
 @dataclass
 class _Draft:
-    """A request in the making."""
-
     leading: list[bytes] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
     earlier_chunks: tuple[bytes, ...] = ()

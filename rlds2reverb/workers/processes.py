@@ -83,17 +83,17 @@ class _Worker:
             raise
 
     def send(self, kind: str, what: Any) -> None:
-        """Sends it something, and does not wait until it is sent; nothing when it has ended."""
+        """Queues a message for the worker, and does not wait; a worker that has ended does not receive it."""
         self._unsent.put(packed((kind, what)))
 
     def kill(self) -> None:
-        """Kills it, and what it has started."""
+        """Kills the worker and the processes that it has started."""
         with self._killing:
             if self._process.returncode is None:  # else its number may be that of another process
                 _kill_session(self._process)
 
     def join(self, seconds: float) -> None:
-        """Waits for the end of a worker that was killed, not longer than this."""
+        """Waits at most `seconds` until a killed worker has ended."""
         self._hearing.join(max(0.0, seconds))
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class _Worker:
 
     @property
     def end(self) -> str:
-        """What has ended it."""
+        """How the worker ended, in words."""
         code = self._process.returncode
         if self._unreadable:
             return f"was ended, for what it sent cannot be read here: {self._unreadable}"
@@ -112,7 +112,7 @@ class _Worker:
         return f"killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
 
     def _await_end(self) -> None:
-        """Waits for the process, and ends what it has started, before its number can be that of another one."""
+        """Waits for the process, then kills its session; with `waitid`, before its id can be reused."""
         try:
             if _waitid is None:
                 self._process.wait()
@@ -127,7 +127,7 @@ class _Worker:
             self._theirs.close()
 
     def _hear(self) -> None:
-        """Whatever ends this, the worker ends with it, and that is its last answer."""
+        """Reads answers until an error or the end of the connection; then kills the worker, and answers None."""
         try:
             while True:
                 self._answers.put((self, self._frames.read()))
@@ -142,7 +142,7 @@ class _Worker:
             self._frames.close()
 
     def _tell(self) -> None:
-        """Whatever goes wrong here, the worker ends with it: it may have got a part of something."""
+        """Sends queued messages. An error kills the worker: it may have received a part of a message."""
         try:
             while (data := self._unsent.get()) is not None:
                 self._frames.send(data)

@@ -33,8 +33,6 @@ _killpg, _KILL = getattr(os, "killpg", None), getattr(signal, "SIGKILL", None)  
 
 
 class _Child:
-    """Runs tasks, one after the other."""
-
     def __init__(self, frames: Frames, driver: int) -> None:
         self._frames, self._driver, self._pid = frames, driver, os.getpid()
         self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
