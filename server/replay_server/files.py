@@ -189,8 +189,8 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 # Reverb's checkpoints are TFRecords in one zlib stream. A record is its length (8 bytes, little-endian), a checksum of
-# that (4), the data, and a checksum of it (4). The stream ends in a checksum of everything, which zlib verifies, so those
-# of the records are not checked when reading.
+# that (4), the data, and a checksum of it (4). The stream ends in a checksum of everything, which zlib verifies, so the
+# checksums of the records are not checked when reading.
 # Source: record_writer.cc of TensorFlow 2.15; observed in dm-reverb 0.14.
 
 _BLOCK_BYTES = 1 << 20
@@ -278,7 +278,7 @@ _KINDS = {
 
 
 def cannot_read(path: Path, error: OSError) -> CheckpointError:
-    """The error to raise for an OSError: `CheckpointUnreadable`, or `CheckpointError` for a missing or irregular file."""
+    """The error to raise for an OSError: `CheckpointUnreadable`, or `CheckpointError` (missing, not regular)."""
     kind = CheckpointError if error.errno in _NOT_WHAT_WAS_WRITTEN else CheckpointUnreadable
     return kind(f"{path}: cannot be read ({error.strerror or error})")
 
