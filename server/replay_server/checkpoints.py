@@ -374,10 +374,10 @@ class Shared(Generic[Result]):
                 raise
 
 
-# A checkpoint is assumed to need as many bytes as the newest one: Reverb writes every item and chunk anew each time, and
-# the older checkpoints are removed only when the new one is finished, so a disk holds one more than `checkpoints.keep`.
-# Where that does not fit, the estimate is scaled by the number of items now. A table that has grown needs more than the
-# estimate; then Reverb's write fails, and the incomplete entry is removed.
+# A checkpoint is assumed to need as many bytes as the newest one: Reverb writes every item and chunk anew each time,
+# and the older checkpoints are removed only when the new one is finished, so a disk holds one more than
+# `checkpoints.keep`. Where that does not fit, the estimate is scaled by the number of items now. A table that has
+# grown needs more than the estimate; then Reverb's write fails, and the incomplete entry is removed.
 
 
 @dataclass(frozen=True)

@@ -330,9 +330,9 @@ def _override(plain: Any, keys: list[str], value: str, where: str) -> None:
 # The format of table signatures in YAML, for `from_plain` and `to_plain`.
 #
 # A leaf is text, `float32[2, 17]` (`?` for a free size, `string` for text), or a mapping with `dtype`, `shape` and, for
-# bounded specs, `minimum` and `maximum`. One leaf may have the `view` that the table is for. Mappings and lists are nests;
-# a tuple is `{"!tuple": [...]}`, a namedtuple `{"!namedtuple": NAME, "fields": [...]}` with one mapping per field, in the
-# order of the table's columns.
+# bounded specs, `minimum` and `maximum`. One leaf may have the `view` that the table is for. Mappings and lists are
+# nests; a tuple is `{"!tuple": [...]}`, a namedtuple `{"!namedtuple": NAME, "fields": [...]}` with one mapping per
+# field, in the order of the table's columns.
 
 _LEAF = re.compile(r"(?P<dtype>[a-z0-9]+)\[(?P<shape>[0-9?, ]*)\]")
 _NAMED_TUPLE = "!namedtuple"
