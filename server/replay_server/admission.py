@@ -1,13 +1,13 @@
-"""Which HTTP requests are taken: by a name that is ours, from no foreign page, and with the token where there is one.
+"""Which HTTP requests are accepted: checks of the Host header, the Origin header and the token.
 
 **Host.** A page of any site can have its own name resolve to 127.0.0.1 (DNS rebinding), and then reads this server as its own
 origin; only the Host header still has the foreign name. So a request must name the server by `localhost`, by the name that it
 listens on, or by one of `http.allowed_hosts`. An address (127.0.0.1, 10.0.0.7, [::1]) is always taken: rebinding needs a name, and
-probes of an orchestrator ask by address. A request of HTTP/1.0 without a Host is taken as well: every browser sends one.
+probes of an orchestrator use it. An HTTP/1.0 request without a Host is accepted as well: every browser sends one.
 
-**Origin.** A browser says which page asks. One of another origin may ask for nothing that changes anything.
+**Origin.** A browser names the page that sends a request. From another origin, no request may change anything.
 
-**Token.** Optional; then whatever changes something wants it.
+**Token.** Optional. Where one is configured, every request that changes something needs it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _ORIGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^\s/
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request is not taken: an HTTP status, and a sentence for whoever asked."""
+    """Why a request is refused: an HTTP status, and a sentence for the client."""
 
     status: int
     error: str
 
 
 def names_of(listening: str, allowed: Iterable[str]) -> frozenset[str]:
-    """The host names that are ours.
+    """The host names by which this server may be requested.
 
     Args:
       listening: `http.host`; an address allows no name, least of all 0.0.0.0.
@@ -51,7 +51,7 @@ def names_of(listening: str, allowed: Iterable[str]) -> frozenset[str]:
 
 
 def refuse_host(host: str | None, protocol: str, ours: frozenset[str]) -> Refusal | None:
-    """None when the Host header names this server.
+    """The refusal of a Host header that does not name this server; None when it does.
 
     Args:
       host: the header, or None without one.
@@ -73,7 +73,7 @@ def refuse_host(host: str | None, protocol: str, ours: frozenset[str]) -> Refusa
 
 
 def refuse_origin(origin: str | None, host: str | None) -> Refusal | None:
-    """None when no page asks, or one of this server.
+    """The refusal of a request from a page of another origin; None without an Origin header, or for this server's own.
 
     Args:
       origin: the header, or None without one.
@@ -92,7 +92,7 @@ def refuse_origin(origin: str | None, host: str | None) -> Refusal | None:
 
 
 def refuse_token(authorization: str | None, token: str | None) -> Refusal | None:
-    """None when no token is wanted, or the header has it. Takes as long for a token that is nearly right as for any other.
+    """The refusal of a request without the configured token, compared in constant time; None when it is accepted.
 
     Args:
       authorization: the header, or None without one.
@@ -142,5 +142,5 @@ def _is_address(text: str) -> bool:
 
 
 def _plain(name: str | None) -> str:
-    """As names are compared: case does not matter, nor does the dot at the end of a full one."""
+    """The name in lower case and without a final dot, for comparison."""
     return (name or "").lower().removesuffix(".")

@@ -39,7 +39,7 @@ Found = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Facts:
-    """What the conditions need, of one moment."""
+    """What the conditions are computed from, at one moment."""
 
     state: ServerState
     now: float
@@ -50,7 +50,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Alert:
-    """One of the file.
+    """One alert of `alerts.yml`.
 
     Attributes:
       name, severity, for_seconds: as there.
@@ -125,7 +125,7 @@ def _memory(facts: Facts) -> Found:
 
 
 def _set_aside(facts: Facts) -> Found:
-    """Tables of which a start has left items out, then what is not known by table."""
+    """One finding per table of which a start has left items out, then one for what no table is known of."""
     by_table: dict[str, list[LeftOut]] = {}
     for one in facts.state.left_out():
         by_table.setdefault(one.table, []).append(one)
@@ -155,7 +155,7 @@ ALERTS = (
 
 
 def facts_of(state: ServerState) -> Facts:
-    """As they are now."""
+    """The facts of this moment."""
     return Facts(state, time.time(), state.monitor.history(), resident_bytes(), memory_limit().bytes)
 
 
@@ -177,15 +177,15 @@ class AlertWatch:
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
 
     def start(self) -> None:
-        """Looks every `LOOK_SECONDS` by itself."""
+        """Starts a thread that evaluates the conditions every `LOOK_SECONDS`."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Looks no more by itself."""
+        """Stops the thread."""
         self._stopped.set()
 
     def look(self) -> None:
-        """Looks once, from any thread. Of two at once, the one that began later counts."""
+        """Evaluates the conditions once, from any thread. Of two concurrent calls, the one that began later counts."""
         with self._changing:
             self._begun += 1
             number = self._begun

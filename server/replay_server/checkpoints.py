@@ -34,7 +34,7 @@ _DELETED = "NOT_FOUND"
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """What is known of the checkpoints; replaced as a whole when it changes.
+    """The state of the checkpoints; replaced as a whole when it changes.
 
     Attributes:
       last: the newest checkpoint, restored or written.
@@ -55,7 +55,7 @@ class CheckpointState:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one: when it ended, what it took, the checkpoint or why there is none."""
+    """The outcome of one attempt: when it ended, how long it took, and the checkpoint or why there is none."""
 
     ended: float
     seconds: float
@@ -107,7 +107,7 @@ class CheckpointWriter:
             self._prune()
 
     def write(self, reason: str) -> Checkpoint:
-        """Writes one and waits for it; a second caller waits for the first, then writes its own.
+        """Writes a checkpoint and waits for it; a second caller waits for the first, then writes its own.
 
         Args:
           reason: for the log and the status. "shutdown" is tried however full the disk is: nothing comes after it.
@@ -127,7 +127,7 @@ class CheckpointWriter:
                 self.state = replace(self.state, writing_since=None)
 
     def stop(self) -> None:
-        """From now on only the last one is written: "shutdown". Those who wait for their turn are refused, too."""
+        """Refuses every further checkpoint but that of reason "shutdown", also to callers that wait for their turn."""
         self._is_stopping = True
 
     def keep_clients(self) -> Checkpoint | None:
@@ -152,11 +152,11 @@ class CheckpointWriter:
         last = self.state.last
         try:
             return last if last is not None and stands_at(last.folder) else None
-        except CheckpointError:  # nobody can tell
+        except CheckpointError:  # it cannot be determined
             return last
 
     def space(self) -> Space | None:
-        """Room on the disk, and what the newest checkpoint takes; None when the disk does not answer."""
+        """Free space on the disk and the size of the newest checkpoint; None when the disk does not answer."""
         try:
             return space_for(self._store.folder, self.state.last)
         except OSError:
@@ -172,7 +172,7 @@ class CheckpointWriter:
             self._log.warning("cannot tidy up", path=str(self._store.reverb), error=str(error))
 
     def failed(self, reason: str, error: Exception) -> CheckpointError:
-        """Counts and logs a failure; what to raise for it."""
+        """Counts and logs a failure; returns the error to raise."""
         failed = error if isinstance(error, CheckpointError) else CheckpointError(f"checkpoint: {error}")
         self.state = replace(self.state, failures=self.state.failures + 1, last_error=str(failed))
         self._log.error("checkpoint failed", reason=reason, error=str(failed), failures=self.state.failures)
@@ -185,7 +185,6 @@ class CheckpointWriter:
             self._log.warning("unfinished checkpoint removed", name=name, meaning="Reverb could not finish it")
 
     def _recorded(self, event: str, reason: str, work: Callable[[], Checkpoint]) -> Checkpoint:
-        """Does the work. The state and the log say what came of it."""
         try:
             checkpoint = work()
         except (Rlds2ReverbError, OSError) as error:
@@ -238,7 +237,7 @@ class CheckpointWriter:
             )
 
     def _have_written(self) -> Path:
-        """Asks Reverb to write one. When that is gone already, any finished one that was begun after the request will do."""
+        """Requests a checkpoint. If Reverb has deleted it already, takes any finished one begun after the request."""
         for _ in range(_ATTEMPTS):
             self._make_folders()
             with self.working.holding(self._store.guard) as before, self._log_progress(before):
@@ -258,7 +257,7 @@ class CheckpointWriter:
         )
 
     def _log_progress(self, before: Collection[str]) -> AbstractContextManager[None]:
-        """Tells how much Reverb has written that was not there before; of about how much, when there is one to compare it with."""
+        """Logs how many bytes Reverb has written, and the expected total if there is an older checkpoint."""
         folder = self._store.reverb
         about = 0 if self.state.last is None else self.state.last.bytes
 
@@ -268,7 +267,7 @@ class CheckpointWriter:
         return log_progress(self._log, "writing a checkpoint", lambda: share(written(), about))
 
     def _asked(self) -> tuple[str, TransportError | None]:
-        """Name of the entry that Reverb wrote, or "" and why not."""
+        """Name of the entry that Reverb wrote, or "" and the reason."""
         try:
             return Path(self._request()).name, None
         except TransportError as error:
@@ -291,7 +290,7 @@ class CheckpointWriter:
         return checkpoint
 
     def _rotate(self, last: Checkpoint | None, checkpoint: Checkpoint, reason: str) -> None:
-        """Removes what a new checkpoint replaces. The new one stays, even when the others cannot be removed."""
+        """Removes the checkpoints that a new one replaces. The new one is kept even when they cannot be removed."""
         lasting = self._lasting
         gives_way = [] if last is None or last == lasting else [last.folder]
         age = None if lasting is None else checkpoint.manifest.created - lasting.manifest.created
@@ -321,11 +320,11 @@ class Schedule:
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
 
     def start(self) -> None:
-        """Starts the clock."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """No further one is begun; one being written goes on."""
+        """Begins no further checkpoint; one that is being written continues."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -340,7 +339,7 @@ Result = TypeVar("Result")
 
 
 class Shared(Generic[Result]):
-    """Runs one call at a time, from any thread; everyone who asks while one runs gets the result of the next.
+    """Runs one call at a time, from any thread; all callers that arrive while one runs share the result of the next.
 
     Nobody gets the result of a call that had begun before the question: what a checkpoint holds is what was confirmed before it
     was asked for. So of any number of questions at most one is answered by a call now, and all others by the one after it.
@@ -353,7 +352,7 @@ class Shared(Generic[Result]):
     def __init__(self, call: Callable[[], Result], turn: AbstractContextManager[object]) -> None:
         self._call, self._turn = call, turn
         self._lock = threading.Lock()
-        self._next: Future[Result] | None = None  # of a call that has not begun; who finds none leads it
+        self._next: Future[Result] | None = None  # of a call that has not begun; a caller that finds none runs it
 
     def __call__(self) -> Result:
         """The result of a call that begins from now on; raises what that raises."""
@@ -371,16 +370,14 @@ class Shared(Generic[Result]):
             try:
                 answer.set_result(self._call())
             except BaseException as error:
-                answer.set_exception(error)  # for those who follow
+                answer.set_exception(error)  # for the callers that share it
                 raise
 
 
-# Whether the disk has room for the next checkpoint, before Reverb is asked for it.
-#
-# What is needed is what the newest checkpoint takes: Reverb writes every item and chunk anew each time, however little has
-# changed, and the older checkpoints go only when the new one is finished: a disk holds one more than `checkpoints.keep`. Where that does not fit, the items are counted:
-# tables that hold fewer by now need that much less, as far as items are of one size. A table that has grown since needs more;
-# Reverb finds that out, and what it leaves half done is removed.
+# A checkpoint is assumed to need as many bytes as the newest one: Reverb writes every item and chunk anew each time,
+# and the older checkpoints are removed only when the new one is finished, so a disk holds one more than
+# `checkpoints.keep`. Where that does not fit, the estimate is scaled by the number of items now. A table that has
+# grown needs more than the estimate; then Reverb's write fails, and the incomplete entry is removed.
 
 
 @dataclass(frozen=True)
@@ -392,7 +389,7 @@ class Space:
 
 
 def space_for(folder: Path, newest: Checkpoint | None) -> Space:
-    """Asks the file system.
+    """The free space of a folder's file system.
 
     Raises:
       OSError: the folder is gone, or its disk does not answer.
@@ -432,7 +429,7 @@ def check_space(
 
 
 def _ways_on(folder: Path, keep: int) -> str:
-    """How to make room: first what mostly fills the disk."""
+    """Advice on how to free space; the most frequent cause comes first."""
     ways = []
     with suppress(CheckpointError):
         if len(kept := numbered(folder / CHECKPOINTS)) > 1:

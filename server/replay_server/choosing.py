@@ -1,4 +1,4 @@
-"""Which checkpoint a start may load, and whether it may go on when some cannot be loaded. Only looks, moves nothing.
+"""Which checkpoint a start may load, and whether it may continue when some cannot be loaded. Only reads, moves nothing.
 
 | newest first | the start |
 | --- | --- |
@@ -28,7 +28,7 @@ from replay_server.store import CHECKPOINTS, LEFT_OUT_NAME, SET_ASIDE, Checkpoin
 
 @dataclass(frozen=True)
 class Unloaded:
-    """A checkpoint that exists and was not loaded: where it is, why, and whether it could be read at all."""
+    """A checkpoint that exists and was not loaded: its path, the reason, and whether it could be read at all."""
 
     path: Path
     reason: str
@@ -37,7 +37,7 @@ class Unloaded:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the checkpoints of a folder are.
+    """The checkpoints of a folder.
 
     Attributes:
       folder: that holds them.
@@ -58,7 +58,7 @@ class Survey:
         return max((as_of(path) or math.inf for path in paths), default=0)
 
     def refusal(self, missing: str = "") -> str:
-        """Why a start should not go on from these by itself; "" when it may.
+        """Why a start must not continue from these without `start_empty`; "" when it may.
 
         Args:
           missing: what is missing, see the function of this name; no reason to refuse where there is an older checkpoint.
@@ -98,7 +98,7 @@ def survey(folder: Path) -> Survey:
 
 
 def missing(folder: Path, newest: Written | None) -> str:
-    """What to say where the newest checkpoint that the history knows is in the folder no more, nor set aside; "" where it is.
+    """The message when the newest checkpoint of the history is neither in the folder nor set aside; "" when it is.
 
     A copy of what a start has left out does not count: it was made of a checkpoint that stayed.
 
@@ -122,7 +122,7 @@ def missing(folder: Path, newest: Written | None) -> str:
 
 
 def how_to_go_on(refusal: str) -> str:
-    """What to say of a start that was refused because of its own checkpoints."""
+    """Advice for a start that was refused because of its own checkpoints."""
     return (
         f"{refusal}. No checkpoint was moved. Make it readable (owner, mount, disk), or put a good copy there, and start again; "
         "or start without it: --start-empty (checkpoints.start_empty: true)"
@@ -130,7 +130,7 @@ def how_to_go_on(refusal: str) -> str:
 
 
 def why_left_unread(folder: Path, error: Exception) -> str:
-    """What to say when what Reverb had finished in a checkpoint folder cannot be read, and may be newer than all else."""
+    """The message when a checkpoint in Reverb's own folder cannot be read and may be newer than all others."""
     return f"{folder}: what Reverb had finished before the server was killed cannot be read: {error}"
 
 

@@ -32,7 +32,7 @@ _RETRY_SECONDS = 60.0
 
 
 class ClientCheckpoints:
-    """Looks in a thread of its own, until `stop`.
+    """Keeps clients' checkpoints in a thread of its own, until `stop`.
 
     Args:
       writer: keeps them, and writes one where Reverb has deleted what it confirmed; failures are logged there.
@@ -48,11 +48,11 @@ class ClientCheckpoints:
         self._next = self._paused_until = 0.0
 
     def start(self) -> None:
-        """Looks every `LOOK_SECONDS`."""
+        """Starts the thread, which looks every `LOOK_SECONDS`."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stops the thread."""
         self._stopped.set()
 
     def look(self) -> None:
@@ -76,13 +76,13 @@ class ClientCheckpoints:
             self._act()
 
     def _owe(self, name: str) -> None:
-        """An entry is gone, and Reverb may have confirmed it; the oldest debt says since when."""
+        """Notes that an entry is gone that Reverb may have confirmed; the time of the oldest such entry is kept."""
         if not self._is_owed():
             self._owed_since = self._clock()
         self._owed = max(self._owed, name)
 
     def _is_owed(self) -> bool:
-        """Whether no checkpoint is as new as what is gone."""
+        """Whether no kept checkpoint is as new as an entry that is gone."""
         return self._owed > self._writer.working.last_adopted
 
     def _act(self) -> None:

@@ -1,4 +1,4 @@
-"""What `python -m replay_server` and `rlds2reverb serve` do."""
+"""The command `python -m replay_server`, which is `rlds2reverb serve` too."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
 
 
 def _service() -> Callable[[ServerConfig, Sequence[TableConfig]], int]:
-    """What serves.
+    """The function that runs the service.
 
     Raises:
       ConfigError: a library is missing; says which, and how to get it.
@@ -95,7 +95,7 @@ def other_folder(path: Path, config: ServerConfig) -> str:
         if numbered(folder / CHECKPOINTS) or not numbered(other / CHECKPOINTS):
             return ""
     except CheckpointError:
-        return ""  # a start says what is wrong with its folder; the other one is not its business
+        return ""  # the start itself reports what is wrong with its folder
     return (
         f"{folder} holds no checkpoint, and {other} does: a relative checkpoints.folder is taken from the config's folder, not from "
         f"where the server is started. If that one is meant, move it, or set checkpoints.folder to it"
@@ -113,7 +113,7 @@ def _check(config: ServerConfig, tables: Sequence[TableConfig], elsewhere: str) 
 
 
 def _with_file(error: Exception, path: Path) -> str:
-    """What an error says, with the config's file before each line of it."""
+    """The error's message with the config's path before each line."""
     lines = str(error).splitlines()
     return "\n".join(line if line.startswith(str(path)) else f"{path}: {line}" for line in lines)
 
@@ -125,7 +125,7 @@ def _refuse(text: str, code: int) -> int:
 
 
 def _talk(text: str) -> None:
-    """A line on standard error, which begins with the command that was typed: `rlds2reverb` or `python -m replay_server`."""
+    """Prints a line on stderr that begins with the command as typed: `rlds2reverb` or `python -m replay_server`."""
     context = click.get_current_context(silent=True)
     name = "replay_server" if context is None else context.find_root().info_name
     click.echo(f"{name}: {text}", err=True)

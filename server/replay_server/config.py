@@ -206,7 +206,7 @@ def load(path: Path, overrides: Iterable[str] = (), environment: Mapping[str, st
 
 
 def _anchor(plain: Any, place: Path) -> None:
-    """Takes relative paths from a folder, in place; what is no path is refused later."""
+    """Makes relative paths absolute from a folder, in place; values that are no paths are refused later."""
     for name, key in _PATHS:
         section = plain.get(name) if isinstance(plain, dict) else None
         if isinstance(section, dict) and isinstance(value := section.get(key), str) and value:
@@ -231,7 +231,7 @@ def decode(plain: Any, where: str) -> ServerConfig:
 
 
 def _known_fields(refusal: str) -> str:
-    """What there is where a refusal names an unknown field of the config, of a table or of a section; else ""."""
+    """The known fields, where an error names an unknown field of the config, of a table or of a section; else ""."""
     found = _UNKNOWN_FIELD.search(refusal)
     if found is None:
         return ""
@@ -282,7 +282,7 @@ def _exponent(section: TableSection, path: str) -> float:
 
 
 def _refuse_own_choice(section: TableSection, path: str) -> None:
-    """Refuses a queue or stack whose config chooses what these have of their own: it expects something else."""
+    """Refuses a queue or stack whose config sets an option that the limiter fixes."""
     plain = TableSection(name=section.name)
     for key in fields(Shape):
         if getattr(section, key.name) != getattr(plain, key.name):
@@ -327,12 +327,12 @@ def _override(plain: Any, keys: list[str], value: str, where: str) -> None:
             holder = holder[index]
 
 
-# Table signatures in YAML.
+# The format of table signatures in YAML, for `from_plain` and `to_plain`.
 #
 # A leaf is text, `float32[2, 17]` (`?` for a free size, `string` for text), or a mapping with `dtype`, `shape` and, for
-# bounded specs, `minimum` and `maximum`. One leaf may have the `view` that the table is for. Mappings and lists are nests; a tuple is `{"!tuple": [...]}`, a namedtuple
-# `{"!namedtuple": NAME, "fields": [...]}` with one mapping per field, in the order of the table's columns.
-# `to_plain` writes what `from_plain` reads.
+# bounded specs, `minimum` and `maximum`. One leaf may have the `view` that the table is for. Mappings and lists are
+# nests; a tuple is `{"!tuple": [...]}`, a namedtuple `{"!namedtuple": NAME, "fields": [...]}` with one mapping per
+# field, in the order of the table's columns.
 
 _LEAF = re.compile(r"(?P<dtype>[a-z0-9]+)\[(?P<shape>[0-9?, ]*)\]")
 _NAMED_TUPLE = "!namedtuple"
@@ -377,7 +377,7 @@ def to_plain(nest: Nest) -> Any:
 
 
 def _plain_child(key: str, child: Nest) -> Any:
-    """A column named "dtype" is written as a mapping: as text it would make a leaf of the mapping around it."""
+    """Writes a column named "dtype" as a mapping: as text it would turn the mapping around it into a leaf."""
     return _leaf_mapping(child) if key == "dtype" and isinstance(child, ArraySpec) else to_plain(child)
 
 
@@ -420,7 +420,7 @@ def _leaf_from_mapping(leaf: Mapping[str, Any], path: str) -> ArraySpec:
 
 
 def _view(text: object, path: str) -> str:
-    """The view that the items are of, as a push says it: `sequence:length=4` stands for its other options, too. One's own view has its label."""
+    """The view's name as pushes write it (its default options left out); an unknown text is a user's own label."""
     if not isinstance(text, str) or not text:
         raise ConfigError(f'{path}: expected a view\'s name such as "two_step" or "sequence:length=8", got {text!r}')
     try:
@@ -534,7 +534,7 @@ def _signature_of(wanted: FromDataset) -> Nest:
 
 
 def check(tables: Sequence[TableConfig]) -> None:
-    """Refuses tables that are dead ends.
+    """Refuses tables that can never be filled or sampled.
 
     Raises:
       ConfigError: one line per table and reason, with its path.
@@ -549,6 +549,6 @@ def check(tables: Sequence[TableConfig]) -> None:
 
 
 def dead_ends(table: TableConfig) -> Iterator[DeadEnd]:
-    """Everything that keeps the table from ever being filled or sampled."""
+    """The reasons why the table can never be filled or sampled."""
     for key, reason in table.rate_limiter.dead_ends(table.max_size, table.max_times_sampled):
         yield DeadEnd(f"rate_limiter.{key}", reason)

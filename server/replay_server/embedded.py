@@ -75,7 +75,7 @@ class EmbeddedServer:
           ServerUnreachable: the process ended, or did not answer in time; its error output is in the message.
         """
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-        with tempfile.TemporaryFile() as errors:  # not a pipe: nobody reads it while the server runs
+        with tempfile.TemporaryFile() as errors:  # not a pipe: it is not read while the server runs
             process = self._process = subprocess.Popen(
                 [sys.executable, "-c", "from replay_server.embedded import serve; serve()"],
                 stdin=subprocess.PIPE,
@@ -109,12 +109,12 @@ class EmbeddedServer:
     def _send_request(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None  # we asked for a pipe
         payload = pickle.dumps(self._request)
-        with contextlib.suppress(BrokenPipeError):  # it has ended already; so has its output
+        with contextlib.suppress(BrokenPipeError):  # it has ended already, and its output is closed
             process.stdin.write(len(payload).to_bytes(8, "little") + payload)
             process.stdin.flush()
 
     def _read_port(self, process: subprocess.Popen[bytes]) -> int | None:
-        """The port that the process tells; None when it ended, or told none in time."""
+        """The port that the process has printed; None when it ended, or printed none in time."""
         assert process.stdout is not None  # we asked for a pipe
         end = time.monotonic() + START_SECONDS
         with selectors.DefaultSelector() as selector:
@@ -137,16 +137,13 @@ def serve() -> None:
 
     import reverb
 
-    with tempfile.TemporaryDirectory() as unused:  # Reverb makes a folder for checkpoints in any case, and leaves it
+    with tempfile.TemporaryDirectory() as unused:  # Reverb always creates a checkpoint folder, and does not remove it
         checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(checkpoint_dir or unused)
         server = reverb.Server([reverb_table(table) for table in tables], port=port, checkpointer=checkpointer)
     sys.stdout.write(f"port {server.port}\n")
     sys.stdout.flush()
     sys.stdin.buffer.read()
     os._exit(0)  # Reverb's own shutdown waits for open streams
-
-
-# Ports of this host.
 
 
 def check_port_is_free(port: int, name: str = "port") -> None:

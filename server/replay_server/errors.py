@@ -1,4 +1,4 @@
-"""What can be wrong with checkpoints; all are the server's own, and none is a bug.
+"""Errors of checkpoints. None of them means a bug.
 
 ```
 CheckpointError            cannot be written, verified or restored; what was written is broken or missing

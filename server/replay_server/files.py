@@ -122,7 +122,7 @@ def entry_of(path: Path) -> FileEntry:
 
 
 class _Hashing:
-    """Size and hash of a file while somebody reads it."""
+    """Computes size and hash of a file while it is read."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._digest, self.size = path, xxhash.xxh3_128(), 0
@@ -159,7 +159,7 @@ def verified_entry(path: Path) -> FileEntry:
 
 
 def _read_to_its_end(path: Path, compressed: Iterator[bytes]) -> None:
-    """Looks at the checksum there."""
+    """Reads the stream to its end, so that zlib verifies the checksum."""
     with _named(path):
         for _ in inflate(compressed):
             pass
@@ -167,7 +167,7 @@ def _read_to_its_end(path: Path, compressed: Iterator[bytes]) -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Says of a damaged stream which file of a checkpoint it is."""
+    """Adds the checkpoint's file name to the error of a damaged stream."""
     try:
         yield
     except RecordError as error:
@@ -180,7 +180,7 @@ def _sync_file(path: Path) -> None:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """A new file in place of whatever has this name; on the disk when it returns."""
+    """Writes a file, replaces any of this name, and syncs it to the disk."""
     path.unlink(missing_ok=True)  # a pipe of this name would never open
     with path.open("xb") as file:
         file.write(data)
@@ -188,10 +188,9 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-# TFRecords in one zlib stream, as Reverb's checkpoints have them. Bytes only: no files, no checkpoints.
-#
-# A record is its length (8 bytes, little-endian), a checksum of that (4), the data, and a checksum of it (4). The stream
-# ends in a checksum of everything, which zlib verifies, so those of the records are not looked at when reading.
+# Reverb's checkpoints are TFRecords in one zlib stream. A record is its length (8 bytes, little-endian), a checksum of
+# that (4), the data, and a checksum of it (4). The stream ends in a checksum of everything, which zlib verifies, so the
+# checksums of the records are not checked when reading.
 # Source: record_writer.cc of TensorFlow 2.15; observed in dm-reverb 0.14.
 
 _BLOCK_BYTES = 1 << 20
@@ -206,7 +205,7 @@ class RecordError(Rlds2ReverbError):
 
 
 def inflate(compressed: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes of a compressed stream, in blocks; an empty one is none.
+    """The bytes of a compressed stream, in blocks; none for an empty stream.
 
     Raises:
       RecordError: the stream is damaged, or ends in the middle.
@@ -261,10 +260,10 @@ def write_records(path: Path, records: Iterable[bytes]) -> None:
             writer.write(record)
 
 
-# Reading what stands in a checkpoint folder: regular files only, never waiting for anybody.
+# Only regular files of a checkpoint folder are read, so that no read blocks on a pipe.
 #
-# What cannot be read says nothing about its content: a disk that fails, a mount that is gone, a permission. That is told
-# apart from what is broken: it can be read, or is not there at all, and is not what was written.
+# A file that cannot be read (disk failure, lost mount, permission) is distinguished from a broken one, which is missing
+# or differs from what was written: nothing is known of the former's content.
 
 _NOT_WHAT_WAS_WRITTEN = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV}
 """Something is missing, or of another kind. Every other error, a new one too, leaves open what the content is."""
@@ -279,7 +278,7 @@ _KINDS = {
 
 
 def cannot_read(path: Path, error: OSError) -> CheckpointError:
-    """The error to raise for one of the system's: `CheckpointUnreadable`, or that something is missing or no file."""
+    """The error to raise for an OSError: `CheckpointUnreadable`, or `CheckpointError` (missing, not regular)."""
     kind = CheckpointError if error.errno in _NOT_WHAT_WAS_WRITTEN else CheckpointUnreadable
     return kind(f"{path}: cannot be read ({error.strerror or error})")
 
@@ -344,7 +343,7 @@ def read_small(path: Path, most_bytes: int) -> bytes:
 
 
 def listed(folder: Path) -> list[Path]:
-    """What a folder holds; nothing when it is missing.
+    """The entries of a folder; none when it is missing.
 
     Raises:
       CheckpointUnreadable: it cannot be listed.
@@ -359,7 +358,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def stands_at(path: Path) -> bool:
-    """Whether anything has this name, also a link that leads nowhere.
+    """Whether a directory entry of this name exists, a dangling link included.
 
     Raises:
       CheckpointUnreadable: its folder cannot be looked into.

@@ -36,7 +36,7 @@ _LEFT_OUT: frozenset[Change] = frozenset(("not_in_config", "other_signature"))
 
 @dataclass(frozen=True)
 class TableFit:
-    """What became of one table.
+    """How one table was fitted.
 
     Attributes:
       name: of the table.
@@ -57,7 +57,7 @@ class TableFit:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a checkpoint and a config make together: the configs to start with, and what became of each table."""
+    """A checkpoint fitted to a config: the configs to start with, and how each table was fitted."""
 
     configs: tuple[TableConfig, ...]
     tables: tuple[TableFit, ...]
@@ -65,7 +65,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a start makes of a checkpoint's tables; nothing is written yet.
+    """How a start would fit a checkpoint's tables; nothing is written yet.
 
     Attributes:
       source: the checkpoint's folder.
@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def fit(self) -> Fit:
-        """The start, if it is not refused."""
+        """The result, if the start is not refused."""
         new = (TableFit(one.name, 0, changes=("new",)) for one in self.configs if one.name not in self.records)
         return Fit(tuple(self.started.get(one.name, one) for one in self.configs), (*self.fits.values(), *new))
 
@@ -107,12 +107,12 @@ class Plan:
         return {name: self.started[name].max_times_sampled for name in lowered}
 
     def trimmed(self) -> list[TableConfig]:
-        """Those from which items must go."""
+        """Tables from which items must be removed."""
         return [config for name, config in self.started.items() if "trimmed" in self.fits[name].changes]
 
 
 def plan_fit(source: Path, configs: Sequence[TableConfig]) -> Plan:
-    """What a start with `configs` makes of the checkpoint `source`. Reads the tables' descriptions, and needs no Reverb.
+    """Plans a start with `configs` from the checkpoint `source`. Reads the tables' descriptions, and needs no Reverb.
 
     Raises:
       CheckpointError: unreadable.
@@ -203,7 +203,7 @@ def _signature_differences(record: Any, config: TableConfig) -> list[str]:
         stored: Nest = decode_signature(record.signature)
     except WireError as error:
         return [f"the signature of its items cannot be read: {error}"]
-    return differences(stored, config.signature)  # a size that the config leaves free is any
+    return differences(stored, config.signature)  # a size that the config leaves free matches any
 
 
 def _rewritten(before: Any, config: TableConfig, fit: TableFit) -> bytes:
@@ -234,7 +234,7 @@ def _bounds(record: Any) -> Bounds:
 
 
 def _choose_trimmed(items: Path, configs: Sequence[TableConfig]) -> set[tuple[str, int]]:
-    """(table, key) of the items that must go, as each table's remover would choose them."""
+    """(table, key) of the items to remove, as each table's remover would choose them."""
     found: dict[str, Entries] = {config.name: [] for config in configs}
     for item in map(_parse_item, read_records(items) if configs else ()):
         if item.table in found:
@@ -271,7 +271,7 @@ def _items_left(
 
 
 def _table_records(checkpoint: Path) -> Iterator[Any]:
-    """What describes the tables.
+    """The records that describe the tables.
 
     Raises:
       CheckpointError: unreadable, or not what Reverb writes there.
