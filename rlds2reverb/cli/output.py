@@ -215,7 +215,7 @@ def _outliving(stream: TextIO | Any, is_talk: bool) -> Any:
 def print_json(value: Any) -> None:
     """One JSON document on stdout, when the command has ended; infinities and NaN, which JSON lacks, become null.
 
-    An error that comes later is told in it: see `answers.Answer`.
+    An error that comes later is told in it: see `Answer`.
     """
     context = click.get_current_context(silent=True)
     answer = None if context is None else context.find_object(Answer)

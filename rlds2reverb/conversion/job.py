@@ -92,7 +92,7 @@ class Read:
     Attributes:
       id, recorded_id, title: see `episodes.Episode`.
       steps: as recorded.
-      problems, mended: results of validating it on its own; see `validation.policy.Examined`.
+      problems, mended: results of validating it on its own; see `prepare.policy.Examined`.
       ending: how it ends; None if that is of no use for other episodes.
       too_short: why it is too short for the format.
       written: the encoded episode; None if it is rejected in any case.

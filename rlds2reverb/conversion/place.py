@@ -180,8 +180,7 @@ def _is_still(before: os.stat_result, path: Path) -> bool:
 # A conversion writes to a folder beside the final place, which holds the unfinished data and the progress.
 #
 # A dataset appears at its final place by one rename. What it replaces is moved into the folder first and deleted with
-# it,
-# or moved back if the rename did not happen.
+# it, or moved back if the rename did not happen.
 # The folder holds `data`, `progress.json`, `lock`, and `replaced`. Without `progress.json` no conversion has begun there.
 
 Saved = dict[str, Any]

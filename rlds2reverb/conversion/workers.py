@@ -1,7 +1,6 @@
 """A conversion with workers: they read, validate and encode parts of the source; the driver writes in order.
 
 The driver does all that depends on previous episodes: comparisons between episodes, the policy of bad ones, and counts.
-||
 So the dataset, the report and the saved progress equal those of a single process, however the work was divided.
 A part has some megabytes of episodes, which bounds the memory of all parts in flight; a worker ends a larger one early.
 """

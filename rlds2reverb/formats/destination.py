@@ -1,7 +1,7 @@
 """The interface of a format that can be written: a `Destination`, and the `Sink` that receives its episodes.
 
 A dataset is written into a folder beside the final one, and renamed when it is complete, so an incomplete dataset is
-never visible. ||
+never visible.
 From time to time `Sink.sync` puts everything on disk and returns a state; an interrupted conversion continues from it.
 """
 
@@ -36,8 +36,7 @@ class Loss:
       path: the step column, or a group of them ("observation"); a feature of the episode as "metadata/NAME"; None for the whole, of
         which every column is compared all the same.
       rows: the affected rows of the column: `ALL_ROWS`; `LAST_ROW` if the rest is unchanged; `NO_ROWS` if all values
-        are
-        unchanged but mean something else to the format's own system. Verification skips only the rows reported here.
+        are unchanged but mean something else to the format's own system. Verification skips only the rows reported here.
     """
 
     code: str
@@ -53,8 +52,7 @@ class Content:
     Attributes:
       source: the source's name, for messages.
       columns: path -> spec of a step's value, as recorded. is_first and is_last are required; is_terminal, reward and
-        discount
-        may be absent (`conventions.fill_absent`).
+        discount may be absent (`conventions.fill_absent`).
       metadata: path -> spec of an episode's feature.
     """
 
@@ -146,8 +144,7 @@ class Destination(Protocol):
         """Path -> values after reading back, of those flags (is_first, is_last, is_terminal) that are not kept.
 
         If they differ from the episode's, the conversion reports the loss `flags`, unless a loss of that path is
-        already
-        reported by the destination or the sink.
+        already reported by the destination or the sink.
         """
 
     def encoder(self, content: Content) -> Encode:

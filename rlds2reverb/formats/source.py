@@ -47,8 +47,7 @@ class Source:
     """A dataset as episodes. Iterating twice reads it twice, in the same order.
 
     A format implements `spec`, and `read` or `__iter__`; it overrides what else it knows. `open_source` wraps every
-    object
-    that has `spec` and `__iter__` as a source.
+    object that has `spec` and `__iter__` as a source.
 
     Attributes:
       name: for messages.
@@ -72,8 +71,7 @@ class Source:
         Args:
           start, stop: numbers in the order of the source; `stop` is exclusive, None is the end.
           is_known: called once with the name of each episode, in order, perhaps on another thread. A known episode is
-            replaced
-            by a `KnownEpisode`; a source that can name an episode before decoding does not decode it.
+            replaced by a `KnownEpisode`; a source that can name an episode before decoding does not decode it.
 
         Raises:
           SourceError: the data cannot be read; the message names the episode.
@@ -407,8 +405,7 @@ def spec_of(episode: Episode) -> Nest:
 #
 # Items are passed in batches, because passing one costs as much as reading a short episode. A batch is full with a
 # megabyte or with its limit of items. The first batch holds one item, so that it arrives at once; the limit doubles
-# with
-# each batch. One batch waits while the next is being filled, so at most two large items are read ahead.
+# with each batch. One batch waits while the next is being filled, so at most two large items are read ahead.
 
 T = TypeVar("T")
 

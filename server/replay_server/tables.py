@@ -301,10 +301,10 @@ class TableConfig:
       name: the table's name.
       signature: nest of `ArraySpec` (`table_signature(view.signature(step_spec), view)`), or None for a table that takes anything.
       max_size: items; more inserted are removed by `remover`.
-      sampler, remover: each one of `selectors.SELECTORS`; a queue or stack has its own.
+      sampler, remover: each one of `SELECTORS`; a queue or stack has its own.
       priority_exponent: of "prioritized" selectors.
       max_times_sampled: samples of one item before it is removed; 0 for no limit, 1 in a queue or stack.
-      rate_limiter: see `limiters`.
+      rate_limiter: one of the limiters above, a queue or a stack.
     """
 
     name: str

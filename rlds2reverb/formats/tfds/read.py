@@ -222,7 +222,7 @@ def _listed(names: list[str]) -> str:
 # slice and a later, larger version of the dataset give the same episode the same name. Messages have TFDS's own example id.
 #
 # A dataset may come from anywhere: none of its code is imported. A feature that cannot be read here goes through TFDS, where
-# that is installed (`tfds_by_tensorflow`).
+# that is installed (`by_tensorflow`).
 
 _MOST_COUNTED_BYTES = 16 << 20
 """Of files that are read once more to count the steps of their episodes; some hundredths of a second."""
