@@ -38,7 +38,7 @@ def names(scheme: str, begun: str) -> Iterator[str]:
 
     Args:
       scheme: of a source.
-      begun: what stands behind the colon so far.
+      begun: the text after the colon so far.
     """
     is_path = begun.startswith(("/", ".", "~"))
     if scheme == "bundled":

@@ -91,7 +91,7 @@ class _Options:
 
 
 def open_d4rl(text: str) -> Source:
-    """Opens what stands behind "d4rl:".
+    """Opens the dataset named after "d4rl:".
 
     Raises:
       SourceError: no such file, it is damaged or none of D4RL's, or an option makes no sense.

@@ -462,7 +462,7 @@ OPTIONS: dict[str, Parse] = {
 
 
 def open_mix(text: str) -> MixedSource:
-    """Opens what stands behind "mix:".
+    """Opens the sources named after "mix:".
 
     Raises:
       SourceError: a part is named twice or cannot be opened, or an option makes no sense.

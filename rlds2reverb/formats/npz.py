@@ -158,7 +158,7 @@ class _Options:
 
 
 def open_npz(text: str) -> Source:
-    """Opens what stands behind "npz:".
+    """Opens the dataset named after "npz:".
 
     Raises:
       SourceError: nothing is there, it is damaged or has no steps, or an option makes no sense.

@@ -431,7 +431,7 @@ CHOICES: dict[str, Parse] = {
 """The options, and how each is read."""
 
 
-# What stands behind a format's name, `PATH[?OPTIONS]`, taken apart; the same for all formats with numbered episodes.
+# Parses the text after a format's name, `PATH[?OPTIONS]`; the same for all formats with numbered episodes.
 
 
 @dataclass(frozen=True)
@@ -478,7 +478,7 @@ def asked(scheme: str, text: str, known: Mapping[str, Parse]) -> Asked:
 
     Args:
       scheme: the format's name.
-      text: what stands behind its ":".
+      text: the text after its ":".
       known: the format's own options, and how each is read; `CHOICES` are added.
 
     Raises:

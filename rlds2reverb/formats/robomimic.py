@@ -90,7 +90,7 @@ class _Options:
 
 
 def open_robomimic(text: str) -> Source:
-    """Opens what stands behind "robomimic:".
+    """Opens the dataset named after "robomimic:".
 
     Raises:
       SourceError: no such file, it is damaged or none of robomimic's, or an option makes no sense.

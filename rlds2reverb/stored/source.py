@@ -46,7 +46,7 @@ OPTIONS: dict[str, Parse] = {
 
 
 def open_reverb(text: str) -> Source:
-    """Opens what stands behind "reverb:".
+    """Opens the dataset named after "reverb:".
 
     Raises:
       SourceError: nothing can be read there, there is no such table, its items make no episodes, or an option makes no sense.

@@ -2,7 +2,7 @@
 
 | option | values | meaning |
 | --- | --- | --- |
-| `last_step` | `repeat`, `mark` | what stands behind the last action; see `formats.rows` |
+| `last_step` | `repeat`, `mark` | what follows the last action; see `formats.rows` |
 | `done_means` | `terminal`, `timeout`, `nothing` | what `next.done` says of an episode's end |
 | `task` | `column`, `metadata`, `skip` | where the text of a row's task goes |
 | `videos` | `decode`, `skip` | whether videos become columns |

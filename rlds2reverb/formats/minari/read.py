@@ -98,7 +98,7 @@ class Options:
 
 
 def folder_of(text: str) -> Path:
-    """The folder `data` of what stands behind "minari:".
+    """The folder `data` of the dataset named after "minari:".
 
     Raises:
       SourceError: there is none.
@@ -107,7 +107,7 @@ def folder_of(text: str) -> Path:
 
 
 def open_minari(text: str) -> Source:
-    """Opens what stands behind "minari:".
+    """Opens the dataset named after "minari:".
 
     Raises:
       SourceError: no such dataset, it is damaged or none of Minari's, or an option makes no sense.

@@ -105,7 +105,7 @@ _OPTIONS: dict[str, Parse] = {
 
 
 def open_minari(text: str) -> _Destination:
-    """The destination of what stands behind "minari:".
+    """The destination named after "minari:".
 
     Raises:
       ConfigError: it names nothing, or an option makes no sense.

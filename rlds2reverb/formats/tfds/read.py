@@ -398,7 +398,7 @@ def _image(leaf: ArraySpec) -> ImageSpec:
 
 
 def directory_of(text: str) -> Path:
-    """The version directory of what stands behind "tfds:".
+    """The version directory of the dataset named after "tfds:".
 
     Raises:
       SourceError: there is none.

@@ -130,7 +130,7 @@ class Request:
 
     @staticmethod
     def parse(text: str, people: str = "") -> Request:
-        """From what stands behind "tfds:".
+        """Parses the text after "tfds:".
 
         Args:
           text: "NAME[/CONFIG][:VERSION][@SPLIT][?OPTIONS]" or "/path[@SPLIT][?OPTIONS]".

@@ -208,7 +208,7 @@ class Target:
 
     @staticmethod
     def parse(text: str) -> Target:
-        """From what stands behind "tfds:".
+        """Parses the text after "tfds:".
 
         Raises:
           ConfigError: it names no dataset, or an option makes no sense.
@@ -257,7 +257,7 @@ _STEPS = "steps"
 
 
 def open_tfds(text: str) -> TfdsDestination:
-    """The destination of what stands behind "tfds:".
+    """The destination named after "tfds:".
 
     Raises:
       ConfigError: it names no dataset, an option makes no sense, or a library is missing.
