@@ -1,0 +1,209 @@
+"""Datasets in object storage, as paths: `gs://BUCKET/...`, `s3://BUCKET/...`, `hf://datasets/ORG/NAME[@REVISION]/...`.
+
+A reader gets its path from `path_of` and uses it as any `pathlib.Path`. Libraries that open files themselves get `for_library`, those that
+need a name on this machine's disk `local_copy`. How buckets are asked: `rlds2reverb.formats.objects`, which is imported for the first path
+in a bucket.
+
+What is missing raises `FileNotFoundError`, as on a disk. Anything else raises `StorageError`, which no reader takes for damage: a network
+that fails must not make an episode broken.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
+
+from rlds2reverb.errors import SourceError, StorageError
+from rlds2reverb.formats.options import URL
+
+if TYPE_CHECKING:
+    from rlds2reverb.formats.objects import Bucket
+
+SCHEMES = ("gs", "s3", "hf")
+
+
+def path_of(text: str) -> Path:
+    """The path that a text names, in a bucket or on this machine, where "~" is the home folder.
+
+    Raises:
+      SourceError: the scheme is unknown, the bucket has no name, or there is no user of that name.
+    """
+    found = URL.match(text)
+    if found is None:
+        try:
+            return Path(text).expanduser()
+        except RuntimeError as error:
+            raise SourceError(f"{text}: {error}") from error
+    if found[1] not in SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        raise SourceError(f"{text}: unknown scheme; expected {known}, or a path on this machine")
+    path = BucketPath(text)
+    if len(path.parts) < (4 if found[1] == "hf" else 2) or (found[1] == "hf" and path.parts[1] != "datasets"):
+        expected = "hf://datasets/ORG/NAME" if found[1] == "hf" else f"{found[1]}://BUCKET/FOLDER"
+        raise SourceError(f"{text}: expected {expected}")
+    return path
+
+
+def for_library(path: Path) -> Path | IO[bytes]:
+    """What a library opens that takes a path or a file: the path itself on this machine, else an open file."""
+    return path.open("rb") if isinstance(path, BucketPath) else path
+
+
+def local_copy(path: Path) -> Path:
+    """The path itself; of an object a copy in a temporary folder, which goes when the process ends.
+
+    Raises:
+      OSError: there is none, or no room for it.
+      StorageError: it cannot be read.
+    """
+    return path.copied() if isinstance(path, BucketPath) else path
+
+
+class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has on this system
+    """A path in a bucket: "s3://bucket/key". It has no links; ".." is taken out before an object is asked for.
+
+    Looking and opening raise `StorageError` where the bucket does not answer, or refuses.
+    """
+
+    def __str__(self) -> str:
+        parts = self.parts
+        return f"{parts[0]}//{'/'.join(parts[1:])}" if self.is_absolute() else "/".join(parts)
+
+    def is_absolute(self) -> bool:
+        return bool(self.parts) and self.parts[0].removesuffix(":") in SCHEMES
+
+    def absolute(self) -> BucketPath:
+        return self
+
+    def expanduser(self) -> BucketPath:
+        return self
+
+    def resolve(self, strict: bool = False) -> BucketPath:
+        if ".." not in self.parts:
+            return self
+        return type(self)(self.parts[0], *posixpath.normpath("/" + "/".join(self.parts[1:])).split("/"))
+
+    def stat(self, **_: Any) -> os.stat_result:
+        bucket, key = self._place()
+        found = bucket.entry(key)
+        if found is None and not bucket.is_folder(key):
+            raise FileNotFoundError(errno.ENOENT, "No such object", str(self))
+        return _FOLDER_STAT if found is None else found.stat()
+
+    lstat = stat
+
+    def exists(self, **_: Any) -> bool:
+        return self.is_file() or self.is_dir()
+
+    def is_file(self, **_: Any) -> bool:
+        bucket, key = self._place()
+        return bucket.entry(key) is not None
+
+    def is_dir(self, **_: Any) -> bool:
+        bucket, key = self._place()
+        return bucket.is_folder(key)
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def iterdir(self) -> Iterator[BucketPath]:
+        bucket, key = self._place()
+        names = bucket.names(key)
+        if not names and not bucket.is_folder(key):
+            raise FileNotFoundError(errno.ENOENT, "No such folder", str(self))
+        return (self / name for name in names)
+
+    def glob(self, pattern: str, **_: Any) -> Iterator[BucketPath]:
+        return self._matching(tuple(part for part in pattern.split("/") if part not in ("", ".")))
+
+    def rglob(self, pattern: str, **_: Any) -> Iterator[BucketPath]:
+        return self.glob(f"**/{pattern}")
+
+    def open_without_threads(self) -> IO[bytes]:
+        """A file without a buffer that asks in the thread that reads.
+
+        For reads within a lock that another thread may want: with h5py's lock held, a collection of garbage in a thread that fetches would
+        wait for that lock, and the reader for it.
+        """
+        raw: Any = self.open("rb", 0)
+        raw.has_threads = False
+        return cast("IO[bytes]", raw)
+
+    def open(self, mode: str = "r", buffering: int = -1, *texts: Any, **text: Any) -> IO[Any]:
+        if set(mode) - set("rbt"):
+            raise StorageError(f"{self}: cannot be written: only files on this machine are; write there, and copy it")
+        bucket, key = self._place()
+        found = bucket.entry(key)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "No such object", str(self))
+        raw: Any = bucket.opened(key, found)
+        if not buffering:
+            return cast("IO[Any]", raw)
+        buffered: Any = io.BufferedReader(raw, _BUFFER_BYTES if buffering < 0 else buffering)
+        return cast("IO[Any]", buffered if "b" in mode else io.TextIOWrapper(buffered, *texts, **text))
+
+    def copied(self) -> Path:
+        """See `local_copy`."""
+        bucket, key = self._place()
+        found = bucket.entry(key)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "No such object", str(self))
+        return bucket.copy(key, found)
+
+    def read_bytes(self) -> bytes:
+        with self.open("rb", 0) as file:
+            return bytes(file.read())
+
+    def read_text(self, *texts: Any, **text: Any) -> str:
+        with self.open("r", -1, *texts, **text) as file:
+            return str(file.read())
+
+    def _refused(self, *_: Any, **__: Any) -> NoReturn:
+        raise StorageError(f"{self}: buckets are only read; write on this machine, and copy it")
+
+    mkdir = unlink = rename = replace = touch = _refused
+    write_bytes = _refused
+
+    def _place(self) -> tuple[Bucket, str]:
+        """The bucket, and the key in it; "" for the bucket itself."""
+        from rlds2reverb.formats.objects import bucket_of
+
+        parts = self.resolve().parts
+        if not self.is_absolute() or len(parts) < 2:
+            raise FileNotFoundError(errno.ENOENT, "Not in a bucket", str(self))
+        if parts[0] == "hf:":
+            return bucket_of("hf", "/".join(parts[1:4])), "/".join(parts[4:])
+        return bucket_of(parts[0][:-1], parts[1]), "/".join(parts[2:])
+
+    def _matching(self, pattern: tuple[str, ...]) -> Iterator[BucketPath]:
+        if not pattern:
+            yield self
+        elif pattern[0] == "**":
+            yield from self._matching(pattern[1:])
+            for below in self._listed():
+                if below.is_dir():
+                    yield from below._matching(pattern)
+        elif not _WILD.search(pattern[0]):
+            if (below := self / pattern[0]).exists():
+                yield from below._matching(pattern[1:])
+        else:
+            for below in self._listed():
+                if fnmatchcase(below.name, pattern[0]) and (len(pattern) == 1 or below.is_dir()):
+                    yield from below._matching(pattern[1:])
+
+    def _listed(self) -> list[BucketPath]:
+        bucket, key = self._place()
+        return [self / name for name in bucket.names(key)]
+
+
+_WILD = re.compile(r"[*?\[]")
+_BUFFER_BYTES = 1 << 18
+_FOLDER_STAT = os.stat_result((stat.S_IFDIR | 0o555, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_mtime_ns": 0})

@@ -1,0 +1,37 @@
+"""Every format reads from a bucket what it reads from this machine's disk, under the same names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.options import escaped
+from tests.buckets import Faults, Storage
+from tests.contract.test_damaged import WRITTEN
+from tests.contract.test_sources import contents
+
+SERVERS = ("reverb",)
+"""Formats that read from a running server, or from its own disk."""
+
+NAMES = [name for name in WRITTEN if name.split(",")[0] not in SERVERS]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bucket_gives_what_the_disk_gives(
+    name: str, scheme: str, storage: Storage, cloud: Faults, tmp_path: Path
+) -> None:
+    folder = tmp_path / "written"
+    folder.mkdir()
+    source = WRITTEN[name](folder)
+    before = contents(open_source(source))
+    storage.create("datasets")
+    prefix = f"{scheme}/{tmp_path.name}"
+    storage.upload(folder, "datasets", prefix)
+    there = open_source(source.replace(escaped(folder), f"{scheme}://datasets/{prefix}"))
+    assert contents(there) == before
+    assert contents(there) == before, "the second time"
+    assert there.name.startswith(f"{source.partition(':')[0]}:{scheme}://")
+    assert any(one.range for one in cloud.requests)
