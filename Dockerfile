@@ -10,7 +10,7 @@ FROM ${BASE_IMAGE} AS build
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends ca-certificates python3 python3-pip python3-venv \
+ && apt-get install --yes --no-install-recommends ca-certificates gcc libc6-dev python3 python3-pip python3-venv \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 
 # The tools of this stage. The folder of the final environment has no pip: the one here fills it.
@@ -27,10 +27,10 @@ RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --require
  && /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl \
  && rm -r /wheels /opt/replay/lib/python3.11/site-packages/tensorflow/include
 
-COPY pyproject.toml README.md LICENSE /src/
+COPY pyproject.toml hatch_build.py README.md LICENSE /src/
 COPY rlds2reverb /src/rlds2reverb
 COPY server/replay_server /src/server/replay_server
-RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels /src \
+RUN RLDS2REVERB_COMPILE=require /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels /src \
  && /build/bin/pip --python /opt/replay/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl
 
 
@@ -101,15 +101,19 @@ CMD ["python", "/opt/learners/bc_tf_agents.py", "--server", "replay:8000"]
 FROM ${PUSHER_BASE_IMAGE} AS build-pusher
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 COPY requirements/build.txt requirements/pusher.txt /src/requirements/
-RUN python3 -m venv /build \
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends gcc libc6-dev \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
+ && python3 -m venv /build \
  && /build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r /src/requirements/build.txt \
  && python3 -m venv --without-pip /opt/pusher \
  && /build/bin/pip --python /opt/pusher/bin/python install --no-cache-dir --no-deps --require-hashes --only-binary :all: \
       -r /src/requirements/pusher.txt
-COPY pyproject.toml README.md LICENSE /src/
+COPY pyproject.toml hatch_build.py README.md LICENSE /src/
 COPY rlds2reverb /src/rlds2reverb
 COPY server/replay_server /src/server/replay_server
-RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels /src \
+RUN RLDS2REVERB_COMPILE=require /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels /src \
  && /build/bin/pip --python /opt/pusher/bin/python install --no-cache-dir --no-index --no-deps /wheels/*.whl
 
 

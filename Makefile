@@ -19,10 +19,11 @@ PEERS_VENV := .venv-peers
 LEARNERS_VENV := .venv-learners
 DOCS_VENV := .venv-docs
 RUN := $(VENV)/bin/
+COMPILED := hatch_build.py rlds2reverb/wire/sample/native.c
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
 # A worker that a test has ended is not replaced: pytest-xdist 3.8 would wait for ever for the rest of its file.
-PYTEST := pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 --ignore tests/peers --ignore tests/learners --ignore tests/systems --ignore tests/packaging --ignore tests/site
+PYTEST := pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 --ignore tests/systems --ignore tests/packaging/wheels --ignore tests/packaging/site --ignore tests/packaging/walkthroughs
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -35,25 +36,25 @@ setup-oldest: $(OLDEST_VENV)/.ready ## Make .venv-oldest: the oldest Python and 
 
 setup-peers: $(PEERS_VENV)/.ready ## Make .venv-peers: TorchRL, RLlib, Acme (2.5 GB)
 
-$(VENV)/.ready: requirements/full.txt pyproject.toml scripts/make-venv
+$(VENV)/.ready: requirements/full.txt pyproject.toml $(COMPILED) scripts/make-venv
 	scripts/make-venv $(VENV) "$(PYTHON)" requirements/full.txt
 
-$(CORE_VENV)/.ready: requirements/core.txt pyproject.toml scripts/make-venv
+$(CORE_VENV)/.ready: requirements/core.txt pyproject.toml $(COMPILED) scripts/make-venv
 	scripts/make-venv $(CORE_VENV) "$(CORE_PYTHON)" requirements/core.txt
 
-$(OLDEST_VENV)/.ready: requirements/oldest.txt pyproject.toml scripts/make-venv
+$(OLDEST_VENV)/.ready: requirements/oldest.txt pyproject.toml $(COMPILED) scripts/make-venv
 	scripts/make-venv $(OLDEST_VENV) "$(OLDEST_PYTHON)" requirements/oldest.txt
 
-$(SHAPE_VENV)/.ready: requirements/shape.txt pyproject.toml scripts/make-venv
+$(SHAPE_VENV)/.ready: requirements/shape.txt pyproject.toml $(COMPILED) scripts/make-venv
 	scripts/make-venv $(SHAPE_VENV) "$(PEERS_PYTHON)" requirements/shape.txt
 
-$(DOCS_VENV)/.ready: requirements/docs.txt pyproject.toml scripts/make-venv
+$(DOCS_VENV)/.ready: requirements/docs.txt pyproject.toml $(COMPILED) scripts/make-venv
 	scripts/make-venv $(DOCS_VENV) "$(CORE_PYTHON)" requirements/docs.txt
 
-$(LEARNERS_VENV)/.ready: requirements/learners.txt pyproject.toml scripts/make-venv scripts/peers-env
+$(LEARNERS_VENV)/.ready: requirements/learners.txt pyproject.toml $(COMPILED) scripts/make-venv scripts/peers-env
 	scripts/make-venv $(LEARNERS_VENV) "$(PEERS_PYTHON)" requirements/learners.txt
 
-$(PEERS_VENV)/.ready: requirements/peers.txt pyproject.toml requirements/peers.exclude scripts/make-venv scripts/peers-env
+$(PEERS_VENV)/.ready: requirements/peers.txt pyproject.toml $(COMPILED) requirements/peers.exclude scripts/make-venv scripts/peers-env
 	scripts/make-venv $(PEERS_VENV) "$(PEERS_PYTHON)" requirements/peers.txt
 
 setup-learners: $(LEARNERS_VENV)/.ready ## Make .venv-learners: PyTorch, TorchRL, JAX, RLlib; no TensorFlow (2 GB)
@@ -69,7 +70,10 @@ test-core: setup-core ## The core's tests, without TensorFlow, on the newest Pyt
 	$(CORE_VENV)/bin/$(PYTEST) -m "not full" $(ARGS)
 
 test-servers: setup ## What needs TensorFlow or a real Reverb server: TF-Agents, conformance, faults
-	$(QUIET) $(RUN)$(PYTEST) -m full --ignore tests/chaos $(ARGS)
+	$(QUIET) $(RUN)$(PYTEST) -m full --ignore tests/faults/chaos $(ARGS)
+
+test-walkthroughs: setup ## The tutorials from top to bottom, the learners of examples/, and the script that takes the pictures
+	$(QUIET) $(RUN)pytest -q -n $(WORKERS) tests/packaging/walkthroughs $(ARGS)
 
 test-oldest: setup-oldest ## The core's tests on the oldest Python and the oldest dependencies that we allow
 	$(OLDEST_VENV)/bin/$(PYTEST) -m "not full" $(ARGS)
@@ -78,25 +82,25 @@ test-deep: ## Everything at full size, drawn at random; SEED=N draws again, PART
 	scripts/test-deep $(PARTS)
 
 test-chaos: setup ## Random kills, cuts, full disks, damaged files, ten minutes of soak (25 minutes; CHAOS_SIZE=0.1: a tenth; CHAOS_SEED: draw again)
-	$(QUIET) CHAOS_SIZE=$${CHAOS_SIZE:-1} $(RUN)pytest -rP tests/chaos $(ARGS)
+	$(QUIET) CHAOS_SIZE=$${CHAOS_SIZE:-1} $(RUN)pytest -rP tests/faults/chaos $(ARGS)
 
 test-peers: setup-peers ## Our views beside TorchRL, RLlib and Acme themselves
-	$(QUIET) $(PEERS_VENV)/bin/pytest -q tests/peers $(ARGS)
+	$(QUIET) $(PEERS_VENV)/bin/pytest -q tests/systems/peers $(ARGS)
 
 test-learners: setup setup-learners ## The learner's client with PyTorch, TorchRL, JAX and RLlib themselves, and the examples
-	$(QUIET) RLDS2REVERB_SERVER_PYTHON=$(VENV)/bin/python $(LEARNERS_VENV)/bin/pytest -q tests/learners $(ARGS)
+	$(QUIET) RLDS2REVERB_SERVER_PYTHON=$(CURDIR)/$(VENV)/bin/python $(LEARNERS_VENV)/bin/pytest -q tests/systems/learners $(ARGS)
 
 test-systems: setup-learners ## What we read and write, beside Minari, TorchRL, RLlib and webdataset themselves
-	$(LEARNERS_VENV)/bin/pytest -q tests/systems $(ARGS)
+	$(LEARNERS_VENV)/bin/pytest -q tests/systems/storage $(ARGS)
 
 test-packages: setup ## Wheel and sdist: what is in them, and they in empty environments on every Python (PACKAGES=dist: those there)
-	$(QUIET) $(RUN)pytest -q tests/packaging $(ARGS)
+	$(QUIET) $(RUN)pytest -q tests/packaging/wheels $(ARGS)
 
 test-containers: ## Build the image, run the compose services for real; needs root, installs Docker when missing (7 minutes)
 	scripts/containers
 
 test-site: setup-docs ## The docs' site in Chromium, wide and narrow: every page, the search, nothing asked of other machines
-	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/pytest -q tests/site $(ARGS)
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/pytest -q tests/packaging/site $(ARGS)
 
 lint: $(SHAPE_VENV)/.ready ## ruff, mypy strict, imports, unused code, changelog fragments; no TensorFlow
 	$(SHAPE_VENV)/bin/ruff check .
@@ -108,7 +112,7 @@ lint: $(SHAPE_VENV)/.ready ## ruff, mypy strict, imports, unused code, changelog
 
 shape: lint ## What a minute can tell: lint, and whether public names, generated docs, links and declared dependencies are up to date
 	$(SHAPE_VENV)/bin/python scripts/public_names.py
-	$(SHAPE_VENV)/bin/pytest -q -n $(WORKERS) -m "not full" tests/test_docs.py tests/test_docs_commands.py tests/test_project.py tests/test_style.py
+	$(SHAPE_VENV)/bin/pytest -q -n $(WORKERS) -m "not full" $(addprefix tests/packaging/project/test_,docs.py docs_commands.py project.py site.py style.py)
 
 format: $(SHAPE_VENV)/.ready ## Rewrite the code in the agreed format
 	$(SHAPE_VENV)/bin/ruff check --fix .
@@ -132,7 +136,7 @@ bench: setup ## The full benchmarks behind docs/benchmarks.md (about 25 minutes)
 bench-short: setup ## Short benchmarks; fails when a ratio collapses
 	$(QUIET) $(RUN)python -m benchmarks all --short
 
-bench-scale: setup ## What docs/capacity.md has: costs of workers, growth of servers, the cost model and its plans (ARGS=--short: a minute or two)
+bench-scale: setup ## What docs/capacity.md has: costs of workers, growth of servers, plans (ARGS=--short: a minute or two)
 	$(QUIET) $(RUN)python -m benchmarks scale scale_curves $(ARGS)
 
 docs: setup ## Regenerate the generated parts of docs/, and what the notebook shows
@@ -153,4 +157,4 @@ lock: setup ## Pin everything anew
 clean: ## Remove what the targets made
 	rm -rf .benchmarks site $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) $(DOCS_VENV) $(SHAPE_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site test-packages lint shape format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-walkthroughs test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site test-packages lint shape format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean

@@ -36,6 +36,7 @@ NAMES = (
     "installed",
     "startup",
     "reading",
+    "buckets",
     "formats",
     "page",
     "chunk_length",

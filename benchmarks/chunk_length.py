@@ -13,7 +13,7 @@ from benchmarks.memory import growth_per_item
 from benchmarks.servers import BenchServer
 from rlds2reverb import Episode
 from rlds2reverb.episode import Array
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from rlds2reverb.wire.insert import choose_chunk_length
 
 FULL = Size(items=100_000, reference_items=0, repeats=3)

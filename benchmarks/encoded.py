@@ -20,7 +20,7 @@ from rlds2reverb.formats.transform import transform_of, transformed
 from rlds2reverb.images import decode_columns
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import table_signature
 
 FULL = Size(items=20_000, reference_items=2_000, repeats=3)

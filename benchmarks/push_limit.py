@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,12 @@ from benchmarks import data, datasets, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from benchmarks.servers import BenchServer
 from rlds2reverb import Episode
-from rlds2reverb.episode import Array
+from rlds2reverb.episode import Array, Occurrences, copy_name
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.identity import Occurrences, copy_name
 from rlds2reverb.push.sender import Sender, Writer
 from rlds2reverb.specs import Nest, flatten
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from rlds2reverb.wire.insert import Part, Request
 
 FULL = Size(items=200_000, reference_items=200_000, repeats=5)
@@ -43,10 +43,11 @@ def run(size: Size) -> Iterator[Result]:
         dataset = datasets.long_episodes(size.items + data.STEPS)
         yield _case("tfds", server, lambda n: f"tfds:{dataset}@train[:{n}]", size)
         yield _naming("1,000 rows", server, columns, size)
-        short = [
-            {path: column[:50] for path, column in one.items()} | {"is_last": np.arange(50) == 49} for one in columns
-        ]
-        yield _naming("50 rows", server, short, replace(size, items=size.items // 5, reference_items=size.items // 5))
+        yield _naming(
+            "50 rows", server, _cut(columns, 50), replace(size, items=size.items // 5, reference_items=size.items // 5)
+        )
+        yield _short(50, server, columns, size, Goal(0.5))
+        yield _short(200, server, columns, size, Goal(0.8))
 
 
 def _case(name: str, server: BenchServer, opener: Opener, size: Size) -> Result:
@@ -71,6 +72,26 @@ def _naming(name: str, server: BenchServer, columns: list[dict[str, Array]], siz
     ]
     runs = alternate(sides, size.repeats)
     return comparison(f"push_limit/naming, {name}", runs, "by content", "ids given", "items/s", Goal(0.95))
+
+
+def _cut(columns: list[dict[str, Array]], rows: int) -> list[dict[str, Array]]:
+    """The same episodes, ended after so many rows."""
+    is_last = np.arange(rows) == rows - 1
+    return [{path: column[:rows] for path, column in one.items()} | {"is_last": is_last} for one in columns]
+
+
+def _short(rows: int, server: BenchServer, columns: list[dict[str, Array]], size: Size, goal: Goal) -> Result:
+    """Short episodes and long ones with about as many items."""
+    sides = [
+        Side(f"{length:,} rows", partial(_push_list, server, _cut(columns, length)), data.episodes_for(items, length))
+        for length, items in ((rows, size.items // 2), (data.STEPS, size.items))
+    ]
+    runs = alternate(sides, size.repeats)
+    return comparison(f"push_limit/{rows} rows", runs, f"{rows} rows", f"{data.STEPS:,} rows", "items/s", goal)
+
+
+def _push_list(server: BenchServer, columns: list[dict[str, Array]], episodes: int) -> Run:
+    return writers.push(server, data.episodes(columns, episodes))
 
 
 class _Read:

@@ -12,8 +12,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest
 from rlds2reverb.views.base import View
-from rlds2reverb.views.sequence import SequenceView, two_step
-from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views.trajectory import SequenceView, table_signature, two_step
 from rlds2reverb.wire.insert import choose_chunk_length
 
 ACTIONS = 2

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Result
-from benchmarks.cost_model import Check, Fit, Point, checks_of
 from benchmarks.tables import comparisons, figures, filled, machine
 
 PAGE = Path(__file__).parent.parent / "docs" / "capacity.md"
 
-CURVE, MODEL, COST, PLAN, WORKERS = "scale_curve/", "scale_model/", "scale_cost/", "scale_plan/", "scale/"
+CURVE, COST, PLAN, WORKERS = "scale_curve/", "scale_cost/", "scale_plan/", "scale/"
 """How the names of results begin that are in one table."""
+
+_LARGE = 500_000
+"""Items of a table that always has its line."""
 
 _STEPS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
@@ -42,15 +43,10 @@ _PLAN = {
     "saving_bytes": "on top in checkpoints, bytes",
     "steps_per_server": "steps that one server holds",
     "push_core_hours": "pushers, core hours",
-    "insert_core_hours": "servers during the push, core hours",
     "push_hours": "push, hours",
-    "bound": "bound by",
-    "sent_bytes": "sent, bytes",
     "checkpoint_bytes": "a checkpoint of all, bytes",
     "checkpoint_hours": "a checkpoint of a server, hours",
     "restore_hours": "a restore of a server, hours",
-    "steps_per_second": "steps per second that a server takes, one core",
-    "samples_per_second": "samples per second that it serves, one core",
 }
 """Field of `Plan` -> head of its line."""
 
@@ -60,8 +56,6 @@ def sections(results: Sequence[Result]) -> dict[str, str]:
     tables = {
         "workers": [*comparisons(_of(results, WORKERS)), "", *figures(_of(results, WORKERS))],
         "curves": _curves(_of(results, CURVE)),
-        "model": _model(_of(results, MODEL)),
-        "checks": _checks(results),
         "costs": _costs(_of(results, COST)),
         "plans": _plans(_of(results, PLAN)),
         "machine": [machine(results)],
@@ -89,74 +83,46 @@ def _curves(results: Sequence[Result]) -> Iterator[str]:
             "step, item",
             "servers",
             "items",
-            "memory, MB",
             "bytes an item",
             "checkpoint, s",
             "memory on top, MB",
             "checkpoint, MB",
             "restore, s",
-            "restored, MB",
             "pushed, items/s",
             "sampled, items/s",
         ]
     )
-    for one in sorted((one["parameters"] for one in results), key=_place):
+    for one in _telling(sorted((one["parameters"] for one in results), key=_place)):
         yield _row(
             [
                 one["content"],
                 one["servers"],
                 f"{one['items']:,}",
-                f"{one['memory_bytes'] / 1e6:,.0f}",
                 f"{one['memory_bytes'] / one['items']:,.0f}",
                 f"{one['checkpoint_seconds']:.1f}",
                 f"{one['saving_bytes'] / 1e6:,.0f}",
                 f"{one['checkpoint_bytes'] / 1e6:,.1f}",
                 f"{one['restore_seconds']:.1f}",
-                f"{one['restored_bytes'] / 1e6:,.0f}",
                 f"{one['items'] / one['push_seconds']:,.0f}",
                 f"{one['samples'] / one['sample_seconds']:,.0f}",
             ]
         )
 
 
+def _telling(points: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Without small tables where there is a larger one of their kind: in small ones, a process' own memory hides what items take."""
+    largest: dict[tuple[str, int], int] = {}
+    for one in points:
+        kind = one["content"], one["servers"]
+        largest[kind] = max(largest.get(kind, 0), one["items"])
+    for one in points:
+        if one["items"] >= min(_LARGE, largest[one["content"], one["servers"]]):
+            yield one
+
+
 def _place(point: Mapping[str, Any]) -> tuple[int, float, int, int]:
     """Vectors first, narrow to wide; few servers first."""
     return point["chunk_steps"] == 1, point["step_bytes"], point["servers"], point["items"]
-
-
-def _model(results: Sequence[Result]) -> Iterator[str]:
-    yield from _head(["what", "costs", "off at most"], 2)
-    for one in results:
-        name = one["benchmark"].removeprefix(MODEL)
-        parts = [f"{_told(name, cost)} per {term}" for term, cost in one["parameters"]["coefficients"].items()]
-        yield _row([_words(name), ", ".join(parts), f"{one['value'] - 1:.0%}"])
-
-
-def _checks(results: Sequence[Result]) -> Iterator[str]:
-    """A line per quantity, a column per point."""
-    model = {
-        one["benchmark"].removeprefix(MODEL): Fit(one["parameters"]["coefficients"], one["value"])
-        for one in _of(results, MODEL)
-    }
-    names = [field.name for field in fields(Point)]
-    found: dict[str, list[str]] = {quantity: [] for quantity in model}
-    heads = []
-    for one in _of(results, CURVE):
-        if one["parameters"]["is_checked"]:
-            point = Point(**{name: one["parameters"][name] for name in names})
-            counted = "1 server" if point.servers == 1 else f"{point.servers} servers"
-            heads.append(f"{point.content}, {point.items:,} items, {counted}")
-            told = {check.quantity: _compared(check) for check in checks_of(model, point)}
-            for quantity, cells in found.items():
-                cells.append(told.get(quantity, ""))
-    yield from _head(["predicted : measured, ratio", *heads])
-    for quantity, cells in found.items():
-        yield _row([_words(quantity), *cells])
-
-
-def _compared(check: Check) -> str:
-    predicted, measured = (_told(check.quantity, value) for value in (check.predicted, check.measured))
-    return f"{predicted} : {measured}, **{check.ratio:.2f}**"
 
 
 def _costs(results: Sequence[Result]) -> Iterator[str]:
@@ -170,20 +136,6 @@ def _plans(results: Sequence[Result]) -> Iterator[str]:
     yield from _head(["", *(one["benchmark"].removeprefix(PLAN) for one in results)])
     for name, head in _PLAN.items():
         yield _row([head, *(_short(one["parameters"][name]) for one in results)])
-
-
-def _words(quantity: str) -> str:
-    return quantity.replace("_", " ")
-
-
-def _told(quantity: str, value: float) -> str:
-    """A value of a quantity with its unit: seconds in a unit that suits them, or bytes."""
-    if quantity.endswith("bytes"):
-        return f"{_short(value)}B" if value >= 1e3 else f"{value:.3g} B"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
 
 
 def _short(value: object) -> str:

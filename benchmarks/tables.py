@@ -1,4 +1,7 @@
-"""`python -m benchmarks.tables FILE`: the JSON lines of a run, as the tables of docs/benchmarks.md, written into it."""
+"""`python -m benchmarks.tables FILE`: the JSON lines of a run, written into the tables of docs/benchmarks.md.
+
+Rows of what the run did not measure stay.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,19 @@ from benchmarks.common import Result, measured
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 _CHUNKS = "chunk_length/"
+_HEAD = 2  # lines of a table before its rows
 
 SCALE = "scale"
 """Benchmarks whose names begin so are on a page of their own, see `scale_tables`."""
 
 
 def sections(results: Sequence[Result]) -> dict[str, str]:
-    """Marker in the page -> the table that belongs there."""
+    """Marker in the page -> the table that belongs there. Results without a goal are only in the JSON lines."""
     results = [one for one in results if not one["benchmark"].startswith(SCALE)]
+    judged = [one for one in results if one["goal"] is not None]
     return {
-        "comparisons": "\n".join(comparisons(results)),
-        "figures": "\n".join(figures(results)),
+        "comparisons": "\n".join(comparisons(judged)),
+        "figures": "\n".join(figures(judged)),
         "chunks": "\n".join(_chunks(results)),
         "machine": machine(results),
     }
@@ -35,7 +40,7 @@ def _with_text(text: str, found: re.Match[str]) -> str:
 
 
 def filled(page: str, tables: Mapping[str, str]) -> str:
-    """The page with every table between its markers `<!-- NAME -->` and `<!-- /NAME -->` replaced."""
+    """The page with every text between its markers `<!-- NAME -->` and `<!-- /NAME -->` replaced."""
     for name, table in tables.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         page, count = pattern.subn(partial(_with_text, table), page)
@@ -46,27 +51,23 @@ def filled(page: str, tables: Mapping[str, str]) -> str:
 
 def comparisons(results: Sequence[Result]) -> Iterator[str]:
     """The lines of the table of those results that are comparisons."""
-    yield "| benchmark | a | b | a, per s | b, per s | a / b | goal | processor µs, a : b | things, a : b |"
-    yield "| --- | --- | --- | ---: | ---: | ---: | --- | --- | --- |"
+    yield "| benchmark | a | b | a, per s | b, per s | a / b | goal |"
+    yield "| --- | --- | --- | ---: | ---: | ---: | --- |"
     for one in results:
         if "ratio" in one:
             yield (
                 f"| `{one['benchmark']}` | {one['a']} | {one['b']} | {one['rate_a']:,.0f} | {one['rate_b']:,.0f} "
-                f"| **{one['ratio']:.3g}** ({_spread(one)}) | {_goal(one)} | {one['processor_us_a']:.3g} : "
-                f"{one['processor_us_b']:.3g} | {one['items_a']:,} : {one['items_b']:,} {one['unit'].split('/')[0]} |"
+                f"| **{one['ratio']:.3g}** ({_spread(one)}) | {_goal(one)} |"
             )
 
 
 def figures(results: Sequence[Result]) -> Iterator[str]:
     """The lines of the table of those that are figures."""
-    yield "| benchmark | figure | goal | besides |"
-    yield "| --- | ---: | --- | --- |"
+    yield "| benchmark | figure | goal |"
+    yield "| --- | ---: | --- |"
     for one in results:
         if "ratio" not in one and not one["benchmark"].startswith(_CHUNKS):
-            besides = ", ".join(
-                f"{name.replace('_', ' ')} {_plain(value)}" for name, value in one["parameters"].items()
-            )
-            yield f"| `{one['benchmark']}` | **{one['value']:.3g}** {one['unit']} | {_goal(one)} | {besides} |"
+            yield f"| `{one['benchmark']}` | **{one['value']:.3g}** {one['unit']} | {_goal(one)} |"
 
 
 def _chunks(results: Sequence[Result]) -> Iterator[str]:
@@ -90,7 +91,10 @@ def machine(results: Sequence[Result]) -> str:
     versions = ", ".join(f"{name} {where[name]}" for name in ("dm-reverb", "tensorflow", "tf-agents", "grpcio"))
     text = f"{where['cores']} cores of a shared virtual machine, Python {where['python']}, {versions}."
     if shares:
-        text += f" Other programs used {min(shares):.0%} to {max(shares):.0%} of the machine during a benchmark."
+        text += (
+            f" In the last run, of {len(results)} figures, other programs used {min(shares):.0%} to {max(shares):.0%} of the machine "
+            "during a benchmark."
+        )
     return text
 
 
@@ -104,12 +108,22 @@ def _goal(one: Result) -> str:
     return f"{'≤' if one['goal_is'] == 'at most' else '≥'} {one['goal']:g}: {'met' if one['met'] else 'missed'}"
 
 
-def _plain(value: object) -> str:
-    return f"{value:,}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value).lower()
+def merged(page: str, tables: Mapping[str, str]) -> dict[str, str]:
+    """The tables with the page's rows of what the run did not measure: by their first cell, but chunks, which are measured together."""
+    whole = dict(tables)
+    for name in tables.keys() - {"machine"}:
+        found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", page, re.DOTALL)
+        old, new = found[1].splitlines() if found else [], tables[name].splitlines()
+        if name == "chunks":
+            whole[name] = "\n".join(new if len(new) > _HEAD else old)
+        else:
+            whole[name] = "\n".join({line.split("|")[1]: line for line in [*old, *new]}.values())
+    return whole
 
 
 if __name__ == "__main__":
     lines = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
-    PAGE.write_text(filled(PAGE.read_text(), sections(lines)))
+    page = PAGE.read_text()
+    PAGE.write_text(filled(page, merged(page, sections(lines))))
     for line in lines:
         print(f"{line['benchmark']}: {measured(line):g}", file=sys.stderr)

@@ -12,9 +12,9 @@ from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, figure, timed
 from benchmarks.servers import BenchServer
 from rlds2reverb.episode import Array
+from rlds2reverb.views import view_of
 from rlds2reverb.views.base import View
 from rlds2reverb.views.frame_stack import FrameStack
-from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.requirements import Requirements
 
 FULL = Size(items=100_000, reference_items=100_000, repeats=5)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlds2reverb.client import Client as Client
     from rlds2reverb.client import Target as Target
-    from rlds2reverb.connecting import connect as connect
+    from rlds2reverb.client import connect as connect
     from rlds2reverb.conversion.convert import ConvertOptions as ConvertOptions
     from rlds2reverb.conversion.convert import convert as convert
     from rlds2reverb.conversion.report import ConvertReport as ConvertReport
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.recording import WriteOptions as WriteOptions
     from rlds2reverb.learner.sampler import Sampler as Sampler
     from rlds2reverb.learner.writer import EpisodeWriter as EpisodeWriter
-    from rlds2reverb.prepare.checks import find_problems as find_problems
     from rlds2reverb.prepare.options import Progress as Progress
     from rlds2reverb.prepare.problems import Problem as Problem
+    from rlds2reverb.prepare.problems import find_problems as find_problems
     from rlds2reverb.push.options import PushOptions as PushOptions
     from rlds2reverb.push.plan import PushPlan as PushPlan
     from rlds2reverb.push.report import PushReport as PushReport
@@ -78,11 +78,11 @@ _HOMES = {
     "Transform": "formats.transform",
     "ViewSpec": "learner.options",
     "WriteOptions": "learner.recording",
-    "connect": "connecting",
+    "connect": "client",
     "convert": "conversion.convert",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
-    "find_problems": "prepare.checks",
+    "find_problems": "prepare.problems",
     "inspect": "inspection.inspection",
     "load": "formats",
     "local": "learner.local",

@@ -1,14 +1,16 @@
-"""A client of a Reverb server, or of several together: what it is asked for, in Python."""
+"""The way in for Python: `connect` to one Reverb server or many, then `push`, `sample`, or `writer`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 
-from rlds2reverb.errors import ConfigError, ServerUnreachable
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable
 from rlds2reverb.fleet.push import distributed
 from rlds2reverb.learner.batch import Batch, only_sample
 from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions, options_of
@@ -16,21 +18,119 @@ from rlds2reverb.learner.recording import WriteOptions
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.servers import ASK_SECONDS, ServerPool
 from rlds2reverb.learner.writer import EpisodeWriter
-from rlds2reverb.prepare.cutting import Output, outputs_of
+from rlds2reverb.prepare.preparation import Output, outputs_of
 from rlds2reverb.push.options import PushOptions, with_options
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push, RunnablePush
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import Nest
-from rlds2reverb.transport.base import Transport
-from rlds2reverb.views.registry import ViewLike
+from rlds2reverb.transport.base import Transport, named_address
+from rlds2reverb.transport.grpc import GrpcTransport
+from rlds2reverb.transport.retry import Deadlines, retry_until
+from rlds2reverb.views import ViewLike
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
+
+
+def connect(
+    address: str | list[str] | tuple[str, ...],
+    credentials: Any = None,
+    metadata: Sequence[tuple[str, str]] = (),
+    timeout_seconds: float = Deadlines.call,
+    wait_seconds: float = 0.0,
+    allow_missing: bool = False,
+) -> Client:
+    """Connects to a Reverb server, or to many, and asks for the tables, so that a wrong address fails here.
+
+    gRPC does not survive a fork: in a process forked from one that has connected, this call and every call of a client made
+    before the fork raise an error. Start workers with `multiprocessing.get_context("spawn")`, or fork before the first
+    connection and connect in each child.
+
+    Args:
+      address: "host:port"; or a list of them, for one client that fills and samples the tables of all servers together. In a list,
+        "name=host:port" gives a server a name; a push decides by names which server gets an episode. By default a server's
+        name is its address.
+      credentials: `Certificates`, or `grpc.ssl_channel_credentials(...)`, for TLS (client certificates included); None for plain text.
+      metadata: (name, value) pairs sent with every call.
+      timeout_seconds: deadline of this and every other short call.
+      wait_seconds: how long to wait for a server that is starting: refused connections and unknown names are retried.
+      allow_missing: continue without servers of the list that cannot be reached, while at least one can.
+
+    Raises:
+      ConfigError: an address is not "host:port", a list names a server twice, or `allow_missing` with one address.
+      ServerUnreachable: nothing listens there, the name is not found, what listens is no Reverb server, or no answer comes within
+        the deadline. The message says which.
+      TransportError: the server refuses to answer, or this process was forked from one that had connected.
+      WireError: an answer that is not Reverb's.
+    """
+    if isinstance(address, str):
+        if allow_missing:
+            raise ConfigError("connect: allow_missing is for several servers; give their addresses as a list")
+        named = [(address, address)]
+    elif isinstance(address, list | tuple) and all(isinstance(one, str) for one in address):
+        named = [named_address(one, "connect:") for one in address]
+    else:
+        raise ConfigError(f'connect: expected an address such as "localhost:8000", or a list of them, got {address!r}')
+    addresses = [one for _, one in named]
+    deadlines = Deadlines(backoff_most=1.0)  # no long pause once a server has started
+
+    def transport_to(one: str) -> GrpcTransport:
+        return GrpcTransport(one, credentials, metadata, timeout_seconds)
+
+    def reach(one: str) -> GrpcTransport | Rlds2ReverbError:
+        def attempt() -> GrpcTransport:  # each over a transport of its own: gRPC pauses before it connects again
+            transport = transport_to(one)
+            try:
+                transport.server_info(at_once=True)
+            except BaseException:
+                transport.close()
+                raise
+            return transport
+
+        try:
+            return retry_until(wait_seconds, deadlines, attempt)
+        except Rlds2ReverbError as error:
+            return _with_advice(error, wait_seconds)
+
+    if len(addresses) > 1:
+        with ThreadPoolExecutor(len(addresses), "rlds2reverb-connect") as threads:
+            found = list(threads.map(reach, addresses))
+    else:
+        found = list(map(reach, addresses))  # in this thread, where Ctrl-C ends the wait
+    transports: list[GrpcTransport] = []
+    missing: dict[int, ServerUnreachable] = {}
+    with ExitStack() as stack:
+        for one in found:
+            if isinstance(one, GrpcTransport):
+                stack.callback(one.close)
+        for number, one in enumerate(found):
+            if isinstance(one, GrpcTransport):
+                transports.append(one)
+            elif isinstance(one, ServerUnreachable) and allow_missing:
+                transports.append(transport_to(addresses[number]))
+                missing[number] = one
+            else:
+                raise one
+        client = Client(transports, allow_missing, missing=missing, names=[name for name, _ in named])
+        stack.pop_all()  # the client closes them
+    return client
+
+
+def _with_advice(error: Rlds2ReverbError, wait_seconds: float) -> Rlds2ReverbError:
+    """Says of a server that may only be starting how long was waited, or how to wait."""
+    if not isinstance(error, ServerUnreachable) or not error.retryable:
+        return error
+    advice = "One that is just starting is waited for with --wait SECONDS (wait_seconds=)"
+    if wait_seconds:
+        advice = f"Waited {wait_seconds:g} s for it (--wait, wait_seconds=)"
+    advised = ServerUnreachable(f"{error}{'' if str(error).endswith('?') else '.'} {advice}")
+    advised.__cause__ = error.__cause__
+    return advised
 
 
 @dataclass(frozen=True)
 class Target:
-    """Tables of a server and how to cut episodes for them; `push_rlds_to_reverb` takes it in place of an observer.
+    """Tables of one server and the view that fills them; `push_rlds_to_reverb` takes it in place of an observer.
 
     Attributes:
       client: an open client of one server.
@@ -43,7 +143,7 @@ class Target:
     allow_other_views: bool = False
 
     def get_table_signature(self) -> Nest | None:
-        """The signature of the first table, as TF-Agents' observers tell it; None without one.
+        """The signature of the first table; None without one. A method of TF-Agents' observers.
 
         Raises:
           ConfigError: the server has no such table.
@@ -52,18 +152,18 @@ class Target:
 
 
 class Client:
-    """Open connections to a Reverb server, or to several. Made by `connect`. Close it, or use it as a context manager.
+    """Open connections to a Reverb server, or to many. Made by `connect`. Close it, or use it as a context manager.
 
     Args:
-      transports: the way to the server; or the ways to several, whose order gives them their numbers in `info.source`.
-      allow_missing: continue without servers that cannot be reached, as long as one can; the log `rlds2reverb.learner` is told.
-      ask_seconds: how often the sizes of tables are asked for while they are sampled from several servers.
-      missing: number -> why, of servers that were found missing just now.
-      names: what a push calls the servers, in their order; their addresses by default. See `push`.
+      transports: one, or one for each server; their order gives the servers their numbers in `info.source`.
+      allow_missing: continue without servers that cannot be reached, while at least one can; the log `rlds2reverb.learner` names them.
+      ask_seconds: how often the sizes of tables are asked for while they are sampled from more than one server.
+      missing: number -> error, of servers that could not be reached just now.
+      names: names of the servers for `push`, in their order; their addresses by default.
 
     Raises:
-      ConfigError: no server, or one that is named twice.
-      ServerUnreachable: one is missing that may not be, or all are.
+      ConfigError: no server, or two with one name.
+      ServerUnreachable: a server is missing without `allow_missing`, or all are.
     """
 
     def __init__(
@@ -74,8 +174,8 @@ class Client:
         missing: Mapping[int, ServerUnreachable] | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        ways = transports if isinstance(transports, Sequence) else [transports]
-        self._servers = ServerPool(ways, allow_missing, ask_seconds, missing)
+        given = transports if isinstance(transports, Sequence) else [transports]
+        self._servers = ServerPool(given, allow_missing, ask_seconds, missing)
         self._names = dict(zip(self.addresses, self.addresses if names is None else names, strict=True))
         if len(set(self._names.values())) < len(self._names):
             raise ConfigError(f"connect: two servers have one name in {', '.join(self._names.values())}")
@@ -92,37 +192,37 @@ class Client:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Of the servers, in the order of their numbers."""
+        """Addresses of the servers, in the order of their numbers."""
         return self._servers.addresses
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Addresses of servers that could not be reached when they were last asked."""
+        """Addresses of servers that did not answer when they were last asked."""
         return self._servers.missing
 
     @property
     def transport(self) -> Transport:
-        """The way to the server.
+        """The transport to the only server.
 
         Raises:
-          ConfigError: there are several.
+          ConfigError: the client has more than one server.
         """
         return self._only("transport", "ask it")
 
     def servers(self) -> dict[str, ServerInfo]:
-        """Address -> what the server tells, of those that can be reached.
+        """Address -> tables of the server, for every server that can be reached.
 
         Raises:
-          ServerUnreachable: no answer within the deadline; with `allow_missing`, of none.
+          ServerUnreachable: a server does not answer within the deadline; with `allow_missing`, no server does.
         """
         return {self.addresses[number]: info for number, info in self._servers.infos().items()}
 
     def server_info(self) -> ServerInfo:
-        """All tables with sizes, signatures and rate limiters; of several servers, sizes and counts add up.
+        """All tables with sizes, signatures and rate limiters; sizes and counts of a table add up over the servers.
 
         Raises:
           ServerUnreachable: as for `servers`.
-          SpecMismatch, ConfigError: a table has not the same signature and sampler on all servers that have it.
+          SpecMismatch, ConfigError: a table's signature or sampler differs between servers.
         """
         return self._servers.server_info()
 
@@ -136,26 +236,26 @@ class Client:
         """A target for `push_rlds_to_reverb`; arguments as for `push`.
 
         Raises:
-          ConfigError: there are several servers; says how to go on.
+          ConfigError: the client has more than one server.
         """
         self._only("target", "push a shard of the source to each (`source.shard(i, n)`)")
         (output,) = outputs_of((table,) if isinstance(table, str) else tuple(table), view)
         return Target(self, output, allow_other_views)
 
     def sample(self, table: str, batch_size: int = SampleOptions.batch_size, **options: Any) -> Sampler:
-        """Samples a table: `for data, info in client.sample("replay", 256)`; of several servers, every item of all is as likely as in one table.
+        """Samples a table: `for data, info in client.sample("replay", 256)`. With many servers, items are as likely as if one table held them all.
 
         Args:
-          table: its name; of several servers, those that have none of it give nothing.
+          table: its name; a server without the table gives nothing.
           batch_size: samples per batch.
-          options: the other fields of `SampleOptions`, by name; for several servers without epochs and weights="table_min".
+          options: the other fields of `SampleOptions`, by name; with more than one server, neither epochs nor weights="table_min".
 
         Returns:
           An iterator of `Batch`; close it, or use it as a context manager.
 
         Raises:
           ConfigError: no server has such a table, or an option makes no sense.
-          SpecMismatch: the table has not the same signature on all servers that have it.
+          SpecMismatch: the table's signature differs between servers.
           ServerUnreachable: as for `servers`.
         """
         return Sampler(self._servers, table, options_of(SampleOptions, "Client.sample", batch_size, **options))
@@ -164,7 +264,8 @@ class Client:
         """One sample of a table, without the axis of a batch.
 
         Raises:
-          Stalled: none came within `timeout_seconds`; the others as `sample` does.
+          Stalled: no sample came within `timeout_seconds`.
+          Rlds2ReverbError: as `sample` does.
         """
         sampler = self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds)
         return only_sample(sampler, sampler.structure)
@@ -182,16 +283,18 @@ class Client:
           A writer for one thread; close it, or use it as a context manager.
 
         Raises:
-          ConfigError, ViewError: there are several servers, the server has no such table, or what is asked for makes no sense; others as `sample` does.
+          ConfigError: the client has more than one server, the server has no such table, or an option makes no sense.
+          ViewError: a view makes no sense.
+          SpecMismatch, ServerUnreachable: as `sample` does.
         """
         transport = self._only("writer", "give every actor one of them")
         chosen = options_of(WriteOptions, "Client.writer", table, view, **options)
         return EpisodeWriter(transport, self.server_info(), chosen)
 
     def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Gives items other priorities; keys that the table does not have (any more) are passed over.
+        """Sets priorities of items; keys that the table does not have (any more) are skipped.
 
-        Of several servers, each item is changed on the one that it was sampled from last; keys that nobody remembers go to all.
+        With many servers, an item is changed on the server that it was last sampled from; unknown keys are sent to all servers.
 
         Args:
           table: its name.
@@ -199,51 +302,52 @@ class Client:
           priorities: [n], finite; at least 0 where the table samples or removes by them (`prioritized`). Or one for all.
 
         Raises:
-          ConfigError: shapes or values that make no sense, or no server has such a table; nothing was changed.
-          ServerUnreachable: no answer within the deadline; some may be changed.
-          TransportError: a server refuses a priority, as tables that sample by them do with negative ones.
+          ConfigError: wrong shapes or values, or no server has such a table; nothing was changed.
+          ServerUnreachable: no answer within the deadline; some priorities may be changed.
+          TransportError: a server refuses a priority, such as a negative one for a table that samples by priority.
         """
         self._servers.update_priorities(table, keys, priorities)
 
     def delete(self, table: str, keys: npt.ArrayLike) -> None:
-        """Takes items out of a table; keys that it does not have are passed over. Raises as `update_priorities` does."""
+        """Deletes items of a table; keys that it does not have are skipped. Raises as `update_priorities` does."""
         self._servers.delete(table, keys)
 
     def reset(self, table: str) -> None:
-        """Empties a table on all servers; rate limiters count anew.
+        """Empties a table on all servers; its rate limiters start from zero.
 
         Raises:
           ConfigError: no server has such a table.
-          ServerUnreachable: no answer within the deadline; of several servers, some may be empty.
+          ServerUnreachable: a server does not answer within the deadline; the table may be empty on the other servers.
         """
         self._servers.reset(table)
 
     def checkpoint(self, seconds: float = 600.0) -> dict[str, str]:
-        """Makes all servers write a checkpoint at the same time; inserts, samples and updates wait meanwhile.
+        """Has all servers write a checkpoint at the same time; inserts, samples and updates wait meanwhile.
 
         Args:
-          seconds: how long each may take.
+          seconds: deadline for each server.
 
         Returns:
-          Address -> the folder on the server's machine.
+          Address -> folder of the checkpoint on the server's machine.
 
         Raises:
           ServerUnreachable: no answer within the deadline; the other servers have written theirs.
-          TransportError: a server has no checkpointer, or could not write.
+          TransportError: a server has no checkpointer, or cannot write.
         """
         paths = self._servers.each(lambda one: one.checkpoint(seconds))
         return {self.addresses[number]: path for number, path in paths.items()}
 
     @with_options(PushOptions)
     def plan(self, source: Any, options: PushOptions) -> PushPlan:
-        """Tells what `push` with the same arguments would do. Makes all its checks before the first byte, and sends nothing.
+        """Makes all checks that `push` makes before the first episode, and sends nothing.
 
         Args:
           source: as for `push`; no episode of it is read.
           options: as for `push`.
 
         Returns:
-          What goes where: each table's signature and room, the fields that are filled in, the columns that no item holds.
+          What `push` with the same arguments would do: each table's signature and free places, the step fields that are filled in, the
+          columns that no item holds.
 
         Raises:
           Rlds2ReverbError: as `push` does before it reads the first episode.
@@ -254,45 +358,44 @@ class Client:
     def push(self, source: Any, options: PushOptions) -> PushReport:
         """Stores a dataset's items in one or more tables, each item exactly once.
 
-        The same push run again adds nothing: item keys are a function of the data, and Reverb assigns when a
-        key exists. What is stored before an error stays stored, and the error's `report` says what that is.
+        The same push run again adds nothing: an item's key is a function of the data, and Reverb overwrites the item of that
+        key. Items stored before an error stay, and the error's `report` counts them.
 
-        Of several servers, every episode goes to one, by rendezvous hashing of its name and the servers' names: with another server, about
-        1/n of the episodes belong elsewhere. A server's name is its address as `connect` was told it, or NAME of NAME=HOST:PORT. Where a
-        ledger says which server has an episode, that one keeps it. With `allow_missing`, episodes of a server that is missing are left out,
-        and counted; the same push, run again when it is back, stores them. Without it the push stops, and says what is stored where.
+        With many servers, each episode goes to one of them, by rendezvous hashing of its name and the servers' names (`connect`): when
+        one is added as the n-th, it gets about 1/n of the episodes. A server that has an episode by the ledger keeps it. With
+        `allow_missing`, episodes of a missing server are left out and counted; the same push, run again when the server is back, stores
+        them. Without it the push stops, and the report says what is stored where.
 
         Args:
           source: a name ("tfds:NAME", "bundled:cartpole"), an RLDS `tf.data.Dataset`, a list of `Episode`, or a source.
-          options: each field of `PushOptions` as an argument of its own: table, view, and the others by name.
+          options: each field of `PushOptions` as an argument of its own: table, view, and the rest by name.
 
         Returns:
-          The account of the push; `episodes_read` is pushed + rejected. Of several servers, `servers` has that of each.
+          The report of the push; with many servers, its `servers` has the report of each.
 
         Raises:
-          SourceError, ViewError, ConfigError: what was asked for makes no sense; nothing is stored.
-          SpecMismatch: a table's signature is not that of the items, leaf by leaf, or says that the table is for another view; nothing
-            is stored.
-          CapacityError: the items may evict others, or somebody else's items evict some meanwhile; never with `allow_eviction`.
+          SourceError, ViewError, ConfigError: the source, a view or an option cannot be used; nothing is stored.
+          SpecMismatch: a table's signature differs from that of the items, or names another view; nothing is stored.
+          CapacityError: the items may evict others, or another client's items evict some meanwhile; never with `allow_eviction`.
           InvalidEpisode: a bad episode and on_invalid="raise"; nothing of it is stored.
           LedgerError: the ledger cannot be used.
-          WriteError: the quarantine file cannot be written: the disk is full, say.
+          WriteError: the quarantine file cannot be written, as on a full disk.
           WireError: a column's dtype cannot be stored, or the server does not speak Reverb's protocol.
           TransportError: a server cannot be reached, was restarted, or confirms nothing.
-          WorkersLost: with workers, those of one task were killed or lost again and again.
+          WorkersLost: the workers of one task were killed or lost again and again.
         """
         return self.pusher(self.planned(source, options)).run()
 
     def planned(self, source: Any, options: PushOptions, asked_for: Any = None) -> PushPlan:
-        """`plan` of options in one piece; `asked_for` is what workers open, the source by default."""
+        """`plan` with the options as one object; workers open `asked_for`, by default the source."""
         allow_missing = self._servers.allow_missing
         return plan_push(source, options, self.servers, self._names, allow_missing, asked_for=asked_for)
 
     def pusher(self, plan: PushPlan) -> RunnablePush:
-        """A push that was planned just before, to be run; tells its account meanwhile.
+        """The push of a plan made just before: `run` it; its `report` may be called meanwhile.
 
         Raises:
-          ConfigError: a plan for others than these servers; or workers cannot be told how to reach a server, or the library Ray is missing.
+          ConfigError: the plan is for other servers, workers have no address of a server, or the library Ray is missing.
         """
         if plan.names != self._names:
             raise ConfigError("pusher: expected what `plan` of these servers gave")
@@ -302,15 +405,10 @@ class Client:
         return Push(transports, plan)
 
     def _only(self, method: str, way_out: str) -> Transport:
-        """The way to the only server.
-
-        Raises:
-          ConfigError: there are several.
-        """
-        first, *others = self._servers.transports
-        if others:
+        first, *more = self._servers.transports
+        if more:
             raise ConfigError(
-                f"{method}: a client of several servers does not say which of them gets an episode; connect to one of "
+                f"{method}: expected a client of one server, this one has {len(self.addresses)}; connect to one of "
                 f"{', '.join(self.addresses)}, and {way_out}"
             )
         return first

@@ -1,9 +1,19 @@
-"""The one data model: an episode is a set of columns with a leading time axis.
+"""The one data model: an episode is a set of columns with a leading time axis; and the names of episodes.
 
 Row convention (RLDS alignment, stated here once): row t holds (o_t, a_t, r_t, d_t), where reward r_t
 and discount d_t are what action a_t earned when taken at observation o_t. The last row holds the final
 observation; its action, reward and discount carry no meaning. An episode of T transitions has T+1 rows.
 Source: https://github.com/google-research/rlds, "Dataset format".
+
+An episode is named by its stored content, so that the same episode has the same name everywhere: `content:` and 32 hex digits of a digest,
+of the record's bytes where a file has records (TFDS), of the stored rows and of the bytes of images and videos where it has these
+(LeRobot, JPEG of Minari), of the columns otherwise. Neither a dataset's name, version, size or place nor an episode's number is part of
+it. So a dataset that grows, other shards, slices, parts, other workers and a copied folder give the names that were there before.
+
+Two equal episodes have one name. Whoever stores episodes counts them (`Occurrences`): the first keeps the name, the second of the
+same content becomes `content:...#2`. Which of them is the second does not matter: they are stored alike. So where items hold
+metadata, those are a part of what is counted (`push.keys`). An id that a caller gave an `Episode` is its name as it is; two episodes
+of one such id are refused.
 """
 
 from __future__ import annotations
@@ -18,9 +28,166 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from rlds2reverb.display import as_html
-from rlds2reverb.identity import content_name, is_content
 from rlds2reverb.specs import ArraySpec, column_spec
+from rlds2reverb.text import as_html
+
+CONTENT = "content:"
+
+Names = npt.NDArray[np.uint64]
+"""[n] numbers of names, see `number_of`."""
+
+NO_NAMES: Names = np.zeros(0, np.uint64)
+
+_MERGED_AT = 1 << 16
+"""Names that are kept in a Python set before they join the sorted array; at 10^7 episodes the array is merged 150 times."""
+
+
+def content_name(digest: str) -> str:
+    """The name of an episode whose stored content has this digest, in hex digits."""
+    return f"{CONTENT}{digest}"
+
+
+def is_content(name: str) -> bool:
+    """Whether a name is that of a content, so that equal episodes share it."""
+    return name.startswith(CONTENT)
+
+
+def copy_name(name: str, number: int) -> str:
+    """The name of the `number`-th episode of a content, counted from 1."""
+    return name if number == 1 else f"{name}#{number}"
+
+
+def is_copy(name: str) -> bool:
+    """Whether a name is that of the second or a later episode of its content."""
+    return is_content(name) and "#" in name
+
+
+def number_of(name: str) -> int:
+    """64 bits for a name: even for contents, odd for ids that callers gave.
+
+    Among 10^7 names two share their number with a probability of 5 in 10^6.
+    """
+    return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass")) & ~1 | (not is_content(name))
+
+
+class Occurrences:
+    """Counts occurrences of names, in 8 bytes a name.
+
+    Attributes:
+      copies: names that had come before.
+    """
+
+    def __init__(self) -> None:
+        self.copies = 0
+        self._sorted = NO_NAMES
+        self._recent: set[int] = set()
+        self._counts: dict[int, int] = {}  # of names that came more than once
+
+    def count(self, name: str) -> int:
+        """Adds a name; returns 1 for the first time, 2 for the second, and so on."""
+        return self.add(number_of(name))
+
+    def add(self, number: int) -> int:
+        """As `count`, by the number of a name."""
+        seen = self.seen(number) + 1
+        if seen > 1:
+            self.copies += 1
+            self._counts[number] = seen
+            return seen
+        self._recent.add(number)
+        if len(self._recent) >= _MERGED_AT:
+            recent = np.fromiter(self._recent, np.uint64)
+            self._sorted = np.sort(np.concatenate([self._sorted, recent]), kind="stable")
+            self._recent = set()
+        return seen
+
+    def seen(self, number: int) -> int:
+        """Occurrences of a name so far, by its number."""
+        if (count := self._counts.get(number)) is not None or number in self._recent:
+            return count or 1
+        at = int(np.searchsorted(self._sorted, np.uint64(number)))
+        return int(at < len(self._sorted) and int(self._sorted[at]) == number)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownEpisodes:
+    """Names with a number each, such as those of a ledger with their items; frozen, in 16 bytes a name, recognised by 95 bits."""
+
+    numbers: Names = field(default_factory=lambda: NO_NAMES)
+    values: Names = field(default_factory=lambda: NO_NAMES)
+
+    @staticmethod
+    def of(rows: Iterable[tuple[str, int]]) -> KnownEpisodes:
+        """From names and numbers below 2^32; a name that comes twice has one of its numbers."""
+        flat = np.fromiter(
+            (part for name, value in rows for part in (number_of(name), _check(name) << 32 | value)), np.uint64
+        )
+        pairs = flat.reshape(-1, 2)
+        order = np.argsort(pairs[:, 0], kind="stable")
+        return KnownEpisodes(pairs[order, 0], pairs[order, 1])
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def get(self, name: str) -> int | None:
+        """A name's number; None for a name that is not there."""
+        number = number_of(name)
+        at = int(np.searchsorted(self.numbers, np.uint64(number)))
+        while at < len(self.numbers) and int(self.numbers[at]) == number:
+            value = int(self.values[at])
+            if value >> 32 == _check(name):
+                return value & 0xFFFFFFFF
+            at += 1
+        return None
+
+
+class Copies:
+    """Decides which episodes are stored once more, when parts of a dataset are read apart and each counts for itself.
+
+    Where a content has a copies in one part and b in another, the names of its first max(a, b) copies are stored. The rest are set aside,
+    part by part as they end, and numbered when all have ended.
+    """
+
+    def __init__(self) -> None:
+        self._stored = Occurrences()
+        self._aside: dict[int, list[tuple[int, int]]] = {}
+
+    def take(self, part: int, contents: Iterable[tuple[int, int]]) -> list[bool]:
+        """Adds a part: (place of an episode in it, number of its content), ascending; returns whether each is set aside."""
+        found: list[bool] = []
+        local: dict[int, int] = {}
+        aside = self._aside.setdefault(part, [])
+        for place, content in contents:
+            local[content] = local.get(content, 0) + 1
+            found.append(local[content] <= self._stored.seen(content) and not content % 2)
+            if found[-1]:
+                aside.append((place, content))
+            else:
+                self._stored.add(content)
+        return found
+
+    def numbered(self) -> dict[int, dict[int, int]]:
+        """Part -> place of an episode that was set aside -> the number of the copy as which it is stored."""
+        return {
+            part: {place: self._stored.add(content) for place, content in aside}
+            for part, aside in sorted(self._aside.items())
+            if aside
+        }
+
+
+def _check(name: str) -> int:
+    """32 bits of a name that do not depend on `number_of`."""
+    return xxhash.xxh32_intdigest(name.encode("utf-8", "surrogatepass"))
+
+
+def repeated_ids(names: Names) -> Any:
+    """Numbers of the given ids that come more than once."""
+    found, counts = np.unique(names[names % 2 == 1], return_counts=True)
+    return found[counts > 1]
+
 
 Array = npt.NDArray[Any]
 
@@ -49,9 +216,9 @@ class Episode:
       columns: path -> array [T, ...]. Nested features have '/'-joined paths (`observation/image`).
         The arrays are made read-only; text columns have dtype object and hold `bytes`.
       metadata: episode-level features by path, each a numpy array or scalar.
-      id: names the episode wherever it is met (`identity`): a digest of what is stored of it, or what the caller gave.
+      id: the episode's name: a digest of its stored content, or the id that the caller gave.
       where: where it was read, for messages: the dataset, and the file and record or the number there; "" where it came from no file.
-      faults: what could not be made of it on the way in: (path of a recorded column, why). Validation refuses an episode that has any.
+      faults: columns that could not be read: (path of a recorded column, why). Validation refuses an episode that has any.
 
     Columns of unequal length are not refused here: validation reports them, so that a quarantine
     report can name them.
@@ -111,28 +278,33 @@ class Episode:
     def with_only_columns(self, columns: Mapping[str, Array]) -> Episode:
         """A copy with these columns and no other. The metadata stay, and an id that was given; a name by content is that of the new columns.
 
-        `dataclasses.replace(episode, columns=...)` keeps the name, for columns that follow from those that it has.
+        `dataclasses.replace(episode, columns=...)` keeps the name, for columns that follow from the old ones.
         """
         return replace(self, columns=columns, id="" if is_content(self.id) else self.id)
 
 
 def columns_under(columns: Mapping[str, Array], name: str) -> dict[str, Array]:
-    """The column `name`, or all below it; their order is settled by the table's signature."""
-    return {path: column for path, column in columns.items() if is_under(path, name)}
+    """The column `name`, or all below it."""
+    return {path: columns[path] for path in _paths_under(tuple(columns), name)}
+
+
+@lru_cache(4096)
+def _paths_under(paths: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple(path for path in paths if is_under(path, name))
 
 
 def columns_below(columns: Mapping[str, Array], name: str) -> dict[str, Array]:
-    """The column `name`, or all below it, by what their paths have behind `name/`; "" for the column itself."""
+    """As `columns_under`, by the part of their paths behind `name/`; "" for the column itself."""
     return {path[len(name) + 1 :]: column for path, column in columns.items() if is_under(path, name)}
 
 
 def is_under(path: str, name: str) -> bool:
-    """Whether a path is `name`, or one of the nest below it."""
+    """Whether a path is `name`, or below it."""
     return path == name or path.startswith(f"{name}/")
 
 
 def place_of(array: Array, among: list[Array]) -> int:
-    """Where this very array, not an equal one, stands in the list; it is appended when it is new."""
+    """The index of this very array, not of an equal one, in the list; a new one is appended."""
     for place, one in enumerate(among):
         if one is array:
             return place
@@ -142,13 +314,9 @@ def place_of(array: Array, among: list[Array]) -> int:
 
 @dataclass(frozen=True)
 class KnownEpisode:
-    """Stands for an episode that a source was not asked to make anything of, because whoever reads it knows its name.
+    """Stands for an episode that was not read, because the reader of the source knows its name."""
 
-    Attributes:
-      id: see `Episode`.
-    """
-
-    id: str
+    id: str  # see `Episode`
 
 
 def content_digest(columns: Mapping[str, Array]) -> str:
@@ -157,18 +325,21 @@ def content_digest(columns: Mapping[str, Array]) -> str:
 
 
 def content_hash(columns: Mapping[str, Array]) -> xxhash.xxh3_128:
-    """What `content_digest` is made of, to be gone on with.
-
-    Raises:
-      TypeError: a column holds objects that are neither bytes nor str.
-    """
+    """The unfinished hash of `content_digest`."""
     digest = xxhash.xxh3_128()
     for path in sorted(columns):
         column = columns[path]
         digest.update(_header(path, column.dtype, column.shape))
         if column.dtype == object:
             for value in column.ravel():
-                text = _text_bytes(path, value)
+                if isinstance(value, str):
+                    text = value.encode("utf-8", "surrogatepass")
+                elif isinstance(value, bytes):
+                    text = value
+                else:
+                    raise TypeError(
+                        f'column "{path}": expected text (bytes or str) in a column of objects, got {type(value).__name__}'
+                    )
                 digest.update(len(text).to_bytes(8, "little"))
                 digest.update(text)
         else:
@@ -178,7 +349,7 @@ def content_hash(columns: Mapping[str, Array]) -> xxhash.xxh3_128:
 
 @lru_cache(4096)
 def _header(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What stands before the values of a column. To write a dtype takes longer than to hash a short column."""
+    """Precedes the values of a column. To write a dtype takes longer than to hash a short column."""
     return f"{path}|{dtype}|{shape}|".encode("utf-8", "surrogatepass")
 
 
@@ -199,14 +370,6 @@ def _as_name(value: Any) -> str | None:
     return (text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}...") or None
 
 
-def _text_bytes(path: str, value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    raise TypeError(f'column "{path}": expected text (bytes or str) in a column of objects, got {type(value).__name__}')
-
-
 def _read_only(path: str, column: Array) -> Array:
     if not isinstance(column, np.ndarray):
         raise TypeError(f'column "{path}": expected a numpy array [T, ...], got {type(column).__name__}')
@@ -218,28 +381,26 @@ def _read_only(path: str, column: Array) -> Array:
 
 
 def column_bytes(column: Array) -> int:
-    """Bytes of all values; of text, those of the text."""
+    """Bytes of all values; for text, those of the text."""
     if column.dtype == object:
         return sum(len(text) for text in column.ravel() if isinstance(text, (bytes, str)))
     return column.nbytes
 
 
-# What a dataset says of a whole episode (its name, its task, its language), as columns of the steps: the value in every row.
-#
-# Paths of such columns begin with `metadata/`, as in `metadata/language_instruction`. A repeated value takes no memory here. What it
-# costs on the server depends on its dtype: docs/views/extras.md.
+# Metadata of a whole episode (its name, its task, its language) as columns of the steps: the value in every row, under a path such as
+# `metadata/language_instruction`. A repeated value takes no memory here. Its cost on the server depends on its dtype: docs/views/extras.md.
 
 METADATA = "metadata"
 """The field of a step under which metadata stands."""
 
 
 def metadata_path(name: str) -> str:
-    """The column of a feature of the episode: `metadata/` and its path."""
+    """The column of a feature of the episode."""
     return f"{METADATA}/{name}"
 
 
 def metadata_specs(episode: Episode) -> dict[str, ArraySpec]:
-    """Path of a feature (without `metadata/`) -> its spec, of every feature that a column can hold."""
+    """Path of a feature (without `metadata/`) -> its spec, for every feature that a column can hold."""
     values = {name: _as_array(value) for name, value in episode.metadata.items()}
     return {name: column_spec(value[None]) for name, value in values.items() if value is not None}
 
@@ -251,7 +412,11 @@ def metadata_columns(episode: Episode, names: Collection[str]) -> dict[str, Arra
     """
     rows = len(episode.columns.get(IS_FIRST, ())) or len(episode)
     values = {name: _as_array(episode.metadata[name]) for name in names if name in episode.metadata}
-    return {metadata_path(name): _repeated(value, rows) for name, value in values.items() if value is not None}
+    return {
+        metadata_path(name): np.broadcast_to(value, (rows, *value.shape))
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def metadata_values(episode: Episode, names: Collection[str]) -> dict[str, Any]:
@@ -265,10 +430,6 @@ def with_metadata(episode: Episode, columns: Mapping[str, ArraySpec]) -> Episode
     if not columns:
         return episode
     return replace(episode, columns={**episode.columns, **metadata_columns(episode, columns)})
-
-
-def _repeated(value: Array, rows: int) -> Array:
-    return np.broadcast_to(value, (rows, *value.shape))
 
 
 def _as_array(value: Any) -> Array | None:
@@ -300,18 +461,15 @@ def _text(values: list[Any], shape: tuple[int, ...]) -> Array | None:
     return flat.reshape(shape)
 
 
-# What is said of a dataset as a whole, not of one episode: by a source, which knows its files, or by validation, which saw many episodes.
-
-
 @dataclass(frozen=True)
 class Notice:
-    """One thing about a dataset that whoever uses it should know; nothing that keeps an episode from being read.
+    """A finding about a dataset as a whole, by a source, which knows its files, or by validation, which saw many episodes.
 
-    A note tells how the data are read: which convention was taken, what an option did. It finds no fault with them. Any other remark is
+    A note tells how the data are read: the convention that was chosen, the effect of an option. It finds no fault. Any other notice is
     advice: a fault of the data or of their producer, which `strict` refuses and `allow` tolerates.
 
     Attributes:
-      code: what kind of thing. That of advice is a key of `validation.CODES`; that of a note is none.
+      code: its kind. That of advice is a key of `problems.CODES`; that of a note is not.
       text: what was found, where, and how to go on; one line.
       count: of what the text speaks of: records, say, or values.
       path: the step column, or "" for the dataset.
@@ -330,19 +488,18 @@ class Notice:
 
     @property
     def line(self) -> str:
-        """For people: `note CODE: ...` or `advice CODE: ...`."""
+        """`note CODE: ...` or `advice CODE: ...`."""
         return f"{'note' if self.is_note else 'advice'} {self}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return asdict(self)
 
 
 def note(code: str, text: str, count: int = 1, path: str = "") -> Notice:
-    """A remark on how the data are read."""
+    """A notice of how the data are read."""
     return Notice(code, text, count, path, is_note=True)
 
 
 def faults(notices: Iterable[Notice], allow: Collection[str] = ()) -> list[Notice]:
     """Those that are no notes, and whose codes are not allowed."""
-    return [remark for remark in notices if not remark.is_note and remark.code not in allow]
+    return [notice for notice in notices if not notice.is_note and notice.code not in allow]

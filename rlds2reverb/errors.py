@@ -5,11 +5,12 @@ The tree says whose fault it is and whether trying again can help::
     Rlds2ReverbError
     ├── ConfigError          an argument or option makes no sense (the caller's fault)
     ├── SourceError          a dataset cannot be opened or read
+    ├── StorageError         a bucket does not answer, refuses, or has another object than before; no fault of an episode
     ├── InvalidEpisode       an episode breaks the rules of validation; carries its problems
     ├── ViewError            a view cannot cut this episode or this spec
     ├── SpecError            a spec or a signature has two columns of one name
     ├── SpecMismatch         the table's signature is not that of the items; also a ValueError
-    ├── DecodeError          a sample's encoded image is no image, or not of the size that its table tells
+    ├── DecodeError          a sample's encoded image is no image, or not of the size in its table
     ├── CapacityError        the table has no room for the push
     ├── ConversionError      what a conversion wrote is not what it read, or would lose something that must not be lost
     ├── LedgerError          the ledger file cannot be read or written, is not ours, or of another version
@@ -52,14 +53,13 @@ def keep_report(error: BaseException, report: PushReport | ConvertReport) -> Non
 
 
 def reason_of(error: BaseException) -> str:
-    """What stopped it, on one line."""
     if not isinstance(error, Exception):
         return "interrupted"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def report_of(error: BaseException) -> PushReport | None:
-    """The account of the push that the error stopped, or None when it stopped none."""
+    """The account of the push that the error stopped; None when it stopped none."""
     return getattr(error, "report", None)
 
 
@@ -71,13 +71,17 @@ class SourceError(Rlds2ReverbError):
     """A dataset cannot be opened or read, or is not in RLDS form."""
 
 
+class StorageError(Rlds2ReverbError):
+    """A bucket or a hub does not answer or refuses, or an object has changed since it was opened. Never stands for a damaged episode."""
+
+
 class InvalidEpisode(Rlds2ReverbError):
     """An episode breaks the rules and the policy is to raise.
 
     Attributes:
       episode_id: the episode's id.
       problems: every problem found in it, in the order of the checks.
-      title: as the message names it: the id, and the dataset's own beside it where there is one.
+      title: its name in the message: the id, and the dataset's own beside it where there is one.
     """
 
     def __init__(self, episode_id: str, problems: Sequence[Problem], title: str = "") -> None:
@@ -97,7 +101,7 @@ class InvalidEpisode(Rlds2ReverbError):
 
 
 def _tolerated(problems: Sequence[Problem]) -> str:
-    """How to go on with such an episode. Advice is a fault only strictly, so all of its codes are named."""
+    """How to tolerate these problems. Advice is a fault only with `strict`, so all of its codes are named."""
     codes = sorted({problem.code for problem in problems})
     if not codes or not all(problem.is_advice for problem in problems):
         return "a code with allow=(code,) (--allow CODE)"
@@ -140,11 +144,11 @@ class SpecMismatch(Rlds2ReverbError, ValueError):
 
 
 class DecodeError(Rlds2ReverbError):
-    """An encoded image in a sample cannot be decoded: damaged, no image, or of another size than its table tells."""
+    """An encoded image in a sample cannot be decoded: damaged, no image, or of another size than in its table."""
 
 
 class CapacityError(Rlds2ReverbError):
-    """The push would evict items that it did not store itself: it does not fit into the table, or not beside what is there."""
+    """The push would evict items that it did not store itself: it does not fit into the table, or not beside the items there."""
 
 
 class ConversionError(Rlds2ReverbError):
@@ -172,7 +176,7 @@ class WriteError(Rlds2ReverbError, OSError):
 
 
 class WorkersLost(Rlds2ReverbError):
-    """The processes that worked at one part of a source were killed, or their machines were lost, as often as it is tried."""
+    """The processes that worked on one part of a source were killed, or their machines were lost, at every attempt."""
 
 
 class WireError(Rlds2ReverbError):
@@ -192,14 +196,14 @@ class TransportError(Rlds2ReverbError):
 
 
 class ServerUnreachable(TransportError):
-    """No server answered within the deadline, or none can: what listens there is something else."""
+    """No server answered within the deadline, or none can: something else listens there."""
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message, retryable=retryable)
 
 
 class ServerRestarted(TransportError):
-    """Another server process answers than the one the push began with."""
+    """The server process is another than the one with which the push began."""
 
 
 class Stalled(TransportError):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 PYTHONS = ((3, 10), (3, 11))
@@ -16,6 +17,7 @@ PYTHONS = ((3, 10), (3, 11))
 ON_ANY_PYTHON = frozenset(
     {
         "array-record",
+        "cloud",
         "formats",
         "hdf5",
         "images",
@@ -41,9 +43,11 @@ class Lazily:
     where: str
 
     def __call__(self, *arguments: Any) -> Any:
-        """Imports the module, and calls the function."""
+        return self.function()(*arguments)
+
+    def function(self) -> Any:
         module, _, name = self.where.partition(":")
-        return getattr(importlib.import_module(module), name)(*arguments)
+        return getattr(importlib.import_module(module), name)
 
 
 def how_to_install(*extras: str) -> str:
@@ -64,7 +68,6 @@ def how_to_install(*extras: str) -> str:
 
 
 def _array_record_exists() -> bool:
-    """Whether this platform is one that the library `array_record` is built for."""
     return sys.platform == "linux" or (sys.platform == "darwin" and platform.machine() == "arm64")
 
 
@@ -75,14 +78,21 @@ def needing(purpose: str, extra: str, error: type[Exception]) -> Iterator[None]:
     Args:
       purpose: what the library is for: "reading RLDS".
       extra: of this package.
-      error: the kind of error to raise.
     """
     try:
         yield
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] == "rlds2reverb":
             raise
-        told = error(f"{purpose} needs {missing.name}; {how_to_install(extra)}")
-        if isinstance(told, ImportError):
-            told.name = missing.name  # so that whoever imports this in turn can say so, with an extra of its own
-        raise told from missing
+        raised = error(f"{purpose} needs {missing.name}; {how_to_install(extra)}")
+        if isinstance(raised, ImportError):
+            raised.name = missing.name  # so that whoever imports this in turn can say so, with an extra of its own
+        raise raised from missing
+
+
+def require(names: Iterable[str], purpose: str, extra: str, error: type[Exception]) -> None:
+    """Raises as `needing` where one of these modules cannot be imported. Imports none of them."""
+    with needing(purpose, extra, error):
+        for name in names:
+            if find_spec(name) is None:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)

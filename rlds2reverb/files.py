@@ -1,4 +1,4 @@
-"""Files that a run reads or writes: checked before anything else is done, read within bounds, written whole or not at all."""
+"""Files of a run: checked first, read within bounds, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlds2reverb.text import shortened
 
 
 def check_regular(path: Path) -> os.stat_result:
-    """What the system says of a regular file. A pipe or a device is not opened: that may wait for ever, or never end.
+    """The `stat` of a regular file. A pipe or a device is not opened: that may wait for ever, or never end.
 
     Raises:
       SourceError: it is something else, such as a pipe, a device, a socket or a folder.
@@ -29,22 +29,22 @@ def check_regular(path: Path) -> os.stat_result:
 
 
 def can_be_written(path: Path) -> bool:
-    """Whether a file can be written, or could be made in its folder. Makes no file."""
+    """Whether a file can be written, or created in its folder. Creates none."""
     place = path if path.exists() else path.parent
     return not path.is_dir() and place.exists() and os.access(place, os.W_OK)
 
 
 def can_be_replaced(path: Path) -> bool:
-    """Whether a file can be put there, in place of a file or of nothing: no device and no pipe gives way. Makes no file."""
+    """Whether a file can be put there, in place of a file or of nothing, but of no device and no pipe. Creates none."""
     return can_be_written(path) and (not path.exists() or path.is_file())
 
 
 @contextmanager
 def writing(name: object, way_out: str) -> Iterator[None]:
-    """Makes an error of ours of what the system says when a file cannot be written.
+    """Turns the system's error into ours when a file cannot be written.
 
     Args:
-      name: of the file, as the message calls it.
+      name: of the file, in the message.
       way_out: what is lost, and how to go on.
 
     Raises:
@@ -59,7 +59,7 @@ def writing(name: object, way_out: str) -> Iterator[None]:
 
 
 def write_error(name: object, error: OSError, way_out: str) -> WriteError:
-    """What is said of a file that cannot be written; see `writing`."""
+    """The error for a file that cannot be written; see `writing`."""
     reason = " ".join(str(error).split()) if error.errno is None else os.strerror(error.errno)
     return WriteError(f"{name}: cannot be written: {reason}; {way_out}", error.errno)
 
@@ -78,29 +78,22 @@ def append_whole(path: Path, text: str, name: object, way_out: str) -> None:
             while written < len(data):
                 written += file.write(data[written:])
         except OSError:
-            # Only where nobody else has appended meanwhile.
+            # Only if no other process has appended meanwhile.
             if stat.S_ISREG(found.st_mode) and os.fstat(file.fileno()).st_size == found.st_size + written:
                 with suppress(OSError):
                     file.truncate(found.st_size)
             raise
 
 
-# Small JSON files that anybody may have written: bounded, and nothing but an object.
-
 MOST_BYTES = 16 << 20
-"""Most bytes of a file, unless a format says otherwise. Those of large robot datasets have some hundred kilobytes."""
+"""Most bytes of a JSON file, unless a format says otherwise. Those of large robot datasets have some hundred kilobytes."""
 
 
 def read_object(path: Path, expected: str, most: int = MOST_BYTES) -> dict[str, Any]:
     """Reads a file that holds one JSON object.
 
     Args:
-      path: the file.
-      expected: what was expected where it is missing; the end of a sentence.
-      most: bytes that it may have.
-
-    Raises:
-      SourceError: it is missing, no regular file, larger than `most`, not JSON, or no object.
+      expected: what was expected if it is missing; the end of a sentence.
     """
     try:
         found = path.stat()
@@ -117,11 +110,6 @@ def read_object(path: Path, expected: str, most: int = MOST_BYTES) -> dict[str, 
 
 
 def parsed_object(path: Path, data: bytes) -> dict[str, Any]:
-    """The JSON object that the bytes of a file are.
-
-    Raises:
-      SourceError: they are not JSON, or no object.
-    """
     try:
         found = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
@@ -131,12 +119,9 @@ def parsed_object(path: Path, data: bytes) -> dict[str, Any]:
     return found
 
 
-# Files that have their names only when all of them is on disk.
-
-
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write a file; it gets the name `path` afterwards, and what had that name is replaced.
+    """Yields the path to write a file to; then it gets the name `path`, once it is on disk, and replaces a file of that name.
 
     After an error, or a kill, the unfinished file stays; the next one is written over it.
     """
@@ -149,10 +134,10 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_or_none(path: Path) -> Iterator[Path]:
-    """As `whole`, where several processes may write to one name at once: of two, the later one's file stays.
+    """As `whole`, where several processes may write to one name at once: the last one's file stays.
 
-    Each has an unfinished file of its own. After an error nothing is left of it, after a kill it stays. A link stays, and what it
-    leads to is replaced.
+    Each has an unfinished file of its own. After an error it is removed, after a kill it stays. A link stays, and its target is
+    replaced.
     """
     unfinished, target = unfinished_file(path), Path(os.path.realpath(path))
     try:
@@ -165,13 +150,12 @@ def whole_or_none(path: Path) -> Iterator[Path]:
 
 
 def unfinished_file(path: Path) -> Path:
-    """Where `whole_or_none` of this process writes."""
+    """The unfinished file of `whole_or_none` in this process."""
     target = Path(os.path.realpath(path))
     return target.with_name(f".{target.name}.{os.getpid()}.unfinished")
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file, whole or not at all."""
     with whole(path) as unfinished:
         unfinished.write_bytes(data)
 
@@ -182,7 +166,7 @@ def write_json(path: Path, value: Mapping[str, Any], **style: Any) -> None:
 
 
 def remove_whole(folder: Path) -> None:
-    """Removes a folder: after a kill all of it is there, or nothing under its name. Call it again for what is left under another."""
+    """Removes a folder: after a kill all of it is there, or nothing under its name; called again, it removes the rest."""
     leaving = folder.with_name(f"{folder.name}-done")
     if leaving.exists():
         shutil.rmtree(leaving)
@@ -205,13 +189,11 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-# Files that grow while a dataset is written, and are cut where a state says.
-
 _BUFFER_BYTES = 1 << 20
 
 
 def at_end(path: Path, size: int) -> Any:
-    """A file to append to, cut to its first `size` bytes; a new one where there is none and `size` is 0.
+    """A file to append to, cut to its first `size` bytes, as a saved state says; a new one where there is none and `size` is 0.
 
     Raises:
       OSError: it has fewer bytes, or the disk.
@@ -232,7 +214,7 @@ def put(file: Any) -> None:
 
 
 def lost(path: Path, size: int) -> OSError:
-    """What is said of a file that has lost what was on disk."""
+    """The error for a file that has lost bytes which were on disk."""
     return OSError(
         f"{path}: has fewer than the {size:,} bytes that were on disk; begin anew with restart=True (--restart)"
     )

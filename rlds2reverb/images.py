@@ -1,8 +1,8 @@
 """Images: what a column holds (`kind`), JPEG and PNG files decoded (`decode_images`, `decode_columns`), resized, and written as PNG.
 
-Tables that were filled with `encoded` hold the bytes of JPEG and PNG files. Here they become what `push` of a TFDS dataset would
-have stored without it, to the bit; with `exact`, what one of a LeRobot or a Minari dataset would have. Rows that a view puts before or after an episode, and that are zero, hold empty text: they
-become images of zeros.
+Tables that were filled with `encoded` hold the bytes of JPEG and PNG files. Decoded here, they are what `push` of a TFDS dataset would
+have stored without it, to the bit; with `exact`, what one of a LeRobot or a Minari dataset would have. Rows of zeros that a view puts
+before or after an episode hold empty text: they become images of zeros.
 
 For `tf.data` see `rlds2reverb.tf_agents.image_decoder`. Needs the extra `images`.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,7 +44,7 @@ def kind(spec: ArraySpec) -> str:
     ('plane', '')
 
     Args:
-      spec: of one row, without the time axis. A size that is free may be any.
+      spec: of one row, without the time axis. A free size fits any.
 
     Returns:
       `FILE`, `LAST`, `FIRST`, `PLANE` or "". Images have 1, 3 or 4 channels, and sides of at least 8 pixels, of any numbers or of bool.
@@ -78,33 +78,56 @@ def decode_images(
     column: str = "images",
     *,
     exact: bool = False,
+    size: SizeLike | None = None,
 ) -> Array:
-    """A batch of encoded images, decoded.
+    """Decodes a batch of encoded images.
 
     Args:
       batch: [...] bytes objects (or fixed-width bytes), of any number of axes: [B], [B, T], ...; b"" stands for zeros.
       image: what they decode to: the leaf of the table's signature, its `image`, or a shape (height, width, channels) of
         uint8 pixels. Where a size is free, the images of a batch must have one and the same.
-      threads: how many decode; by default as many as there are cores.
-      column: what errors call the column.
+      threads: number of threads; by default as many as there are cores.
+      column: the column's name in errors.
       exact: JPEG by the accurate DCT, as Pillow does, and so LeRobot and Minari; else by the fast one, as TensorFlow and TFDS do. Values
         differ by a few of 255 levels.
+      size: of the images returned, as (height, width) or "HEIGHTxWIDTH:METHOD"; None for that of the files. JPEG files are decoded at
+        the smallest scale of libjpeg that is no smaller, then resized as a push with `resize` does it (`resized`): faster, and values
+        differ by a few of 255 levels from those of the whole image resized.
 
     Returns:
       [..., height, width, channels] of the image's dtype.
 
     Raises:
       DecodeError: a value is no such file, is damaged, or has another size; names the column and the index. Or the libraries
-        that decode are missing.
+        that decode are missing, or there is a `size` for images of floats.
+      ConfigError: a size that makes no sense.
     """
-    spec = _image_spec(image)
+    spec, size = _image_spec(image), None if size is None else Size.of(size)
+    if size is not None and spec.dtype.kind == "f":
+        raise DecodeError(f'column "{column}": images of {spec.dtype} are not resized here; leave out the size')
     files = np.asarray(batch)
     if files.size and files.dtype.kind not in "OS":
         raise DecodeError(f'column "{column}": expected encoded images (bytes), got {files.dtype}{list(files.shape)}')
-    _check_threads(threads)
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise DecodeError(f"threads {threads!r}: expected a whole number of at least 1")
     flat = files.ravel()  # [n]
-    there = np.flatnonzero([_is_there(file, column, number, files.shape) for number, file in enumerate(flat)])
-    decoded = _decoded(spec, flat, there, files.shape, column, threads, exact)
+    for number, file in enumerate(flat):
+        if not isinstance(file, bytes):
+            where = _where(column, number, files.shape)
+            raise DecodeError(f"{where}: expected the bytes of an image file, got {type(file).__name__}")
+    there = np.flatnonzero([bool(file) for file in flat])
+    feature, found = ImageSpec(spec.shape, spec.dtype), flat[there].tolist()
+    if not found and len(flat) and None in (spec.shape if size is None else spec.shape[2:]):
+        raise DecodeError(f'column "{column}": images of {spec}, and none in the batch that shows its size')
+    try:
+        decoded = decode_files(feature, found, f'column "{column}"', threads, exact=exact, size=size)
+    except SourceError as error:
+        for number, file in zip(there.tolist(), found):  # which of them is it?
+            try:
+                decode_files(feature, [file], _where(column, number, files.shape), 1, size=size)
+            except SourceError as one:
+                raise DecodeError(str(one).replace(", image 0", "", 1)) from one
+        raise DecodeError(str(error)) from error
     if len(there) < len(flat):
         whole = np.zeros((len(flat), *decoded.shape[1:]), decoded.dtype)
         whole[there] = decoded
@@ -112,31 +135,38 @@ def decode_images(
     return decoded.reshape(*files.shape, *decoded.shape[1:])
 
 
-def decode_columns(batch: Nest, signature: Nest, threads: int | None = None, *, exact: bool = False) -> Nest:
-    """A batch with all of its encoded images decoded; everything else as it is.
+def decode_columns(
+    batch: Nest,
+    signature: Nest,
+    threads: int | None = None,
+    *,
+    exact: bool = False,
+    size: SizeLike | None = None,
+) -> Nest:
+    """Decodes all encoded images of a batch; everything else stays as it is.
 
     Args:
       batch: a nest of arrays of the signature's structure, with any number of leading axes; from Reverb's client
         (`tf.nest.pack_sequence_as`), from `reverb.TrajectoryDataset`, or a list in the signature's order.
       signature: the table's, as `client.server_info().tables[...].signature` has it, or as `reverb.Client` does.
-      threads, exact: as for `decode_images`.
+      threads, exact, size: as for `decode_images`.
 
     Raises:
-      DecodeError: as `decode_images`; or the batch is not of that structure.
+      DecodeError, ConfigError: as `decode_images`; or the batch is not of that structure.
     """
     leaves = flatten(signature)
+
+    def decoded(path: str, column: Any) -> Any:
+        leaf = leaves[path]  # an `ArraySpec`, or a `tf.TensorSpec`
+        image = leaf.image if isinstance(leaf, ArraySpec) else ImageSpec.of_name(leaf.name or "")
+        return column if image is None else decode_images(column, image, threads, path, exact=exact, size=size)
+
     if isinstance(batch, (list, tuple)) and not hasattr(batch, "_fields") and len(batch) == len(leaves):
-        return [_column(path, leaf, column, threads, exact) for (path, leaf), column in zip(leaves.items(), batch)]
+        return [decoded(path, column) for path, column in zip(leaves, batch)]
     found = list(flatten(batch))
     if found != list(leaves):
         raise DecodeError(f"batch: expected the columns {list(leaves)}, got {found}")
-    return map_with_path(lambda path, column: _column(path, leaves[path], column, threads, exact), batch)
-
-
-def _column(path: str, leaf: Any, column: Any, threads: int | None, exact: bool) -> Any:
-    """The column, decoded if its leaf (of ours, or a `tf.TensorSpec`) says so."""
-    image = leaf.image if isinstance(leaf, ArraySpec) else ImageSpec.of_name(leaf.name or "")
-    return column if image is None else decode_images(column, image, threads, path, exact=exact)
+    return map_with_path(decoded, batch)
 
 
 def _image_spec(image: ImageSpec | ArraySpec | Sequence[int]) -> ImageSpec:
@@ -153,47 +183,9 @@ def _image_spec(image: ImageSpec | ArraySpec | Sequence[int]) -> ImageSpec:
         raise DecodeError(f"image {image!r}: expected an image spec, or (height, width, channels)") from error
 
 
-def _is_there(file: Any, column: str, number: int, shape: tuple[int, ...]) -> bool:
-    """Whether there is a file at all; a row of zeros has none."""
-    if not isinstance(file, bytes):
-        where = _where(column, number, shape)
-        raise DecodeError(f"{where}: expected the bytes of an image file, got {type(file).__name__}")
-    return bool(file)
-
-
-def _decoded(
-    spec: ImageSpec, flat: Array, there: Array, shape: tuple[int, ...], column: str, threads: int | None, exact: bool
-) -> Array:
-    """[len(there), height, width, channels]."""
-    if not len(there):
-        if None in spec.shape and len(flat):
-            raise DecodeError(f'column "{column}": images of {spec}, and none in the batch that tells its size')
-        return np.zeros((0, *(size or 0 for size in spec.shape)), spec.dtype)
-    feature, files = ImageSpec(spec.shape, spec.dtype), flat[there].tolist()
-    try:
-        return decode_files(feature, files, f'column "{column}"', threads, exact=exact)
-    except SourceError as error:
-        _name_index(feature, dict(zip(there.tolist(), files)), shape, column)
-        raise DecodeError(str(error)) from error
-
-
-def _name_index(feature: ImageSpec, files: Mapping[int, bytes], shape: tuple[int, ...], column: str) -> None:
-    """Decodes one by one what could not be decoded at once, and raises for the first one that is to blame."""
-    for number, file in files.items():
-        try:
-            decode_files(feature, [file], _where(column, number, shape), 1)
-        except SourceError as error:
-            raise DecodeError(str(error).replace(", image 0", "", 1)) from error
-
-
 def _where(column: str, number: int, shape: tuple[int, ...]) -> str:
     index = ", ".join(map(str, np.unravel_index(number, shape))) if shape else ""
     return f'column "{column}", index [{index}]'
-
-
-def _check_threads(threads: int | None) -> None:
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise DecodeError(f"threads {threads!r}: expected a whole number of at least 1")
 
 
 # The size of an image from the first bytes of its JPEG or PNG file; nothing is decoded.
@@ -212,15 +204,13 @@ _END = frozenset((0xD9, 0xDA))
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Height and width that a file's header tells; None when it is neither JPEG nor PNG, or has no whole header."""
-    if data.startswith(JPEG_START):
-        return _jpeg_size(data)
+    """Height and width from the header of a JPEG or PNG file; None for anything else, and without a whole header."""
     if data.startswith(PNG_START):
-        return _png_size(data)
-    return None
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+        if len(data) < 33 or data[12:16] != b"IHDR":
+            return None
+        return int.from_bytes(data[20:24], "big"), int.from_bytes(data[16:20], "big")
+    if not data.startswith(JPEG_START):
+        return None
     at = 2
     while at + 9 <= len(data):
         if data[at] != 0xFF:
@@ -239,13 +229,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _png_size(data: bytes) -> tuple[int, int] | None:
-    if len(data) < 33 or data[12:16] != b"IHDR":
-        return None
-    return int.from_bytes(data[20:24], "big"), int.from_bytes(data[16:20], "big")
-
-
-# PNG and JPEG files -> arrays, to the bit as TensorFlow decodes them, in threads.
+# PNG and JPEG files -> arrays, to the bit as TensorFlow decodes them.
 #
 # | file | read as |
 # | --- | --- |
@@ -261,7 +245,7 @@ def _png_size(data: bytes) -> tuple[int, int] | None:
 
 
 class NotReadHere(SourceError):
-    """Something that only the format's own system can read; the message names it. The dataset itself may be good."""
+    """Only the format's own system can read this; the dataset itself may be good."""
 
 
 _OTHERS = {b"GIF8": "GIF", b"BM": "BMP", b"RIFF": "WebP"}
@@ -272,54 +256,72 @@ _BITS_AT, _COLOURS_AT = 24, 25
 _HEADER_BYTES = 26
 _PALETTE = 3
 _PNG_CHANNELS = {0: 1, 2: 3, 6: 4}
-"""A PNG's kind of colours -> how many channels TensorFlow makes of it."""
+"""A PNG's kind of colours -> channels that TensorFlow makes of it."""
 
 _MOST_TIMES = 1 << 15
-"""An image has at most so many times the bytes of its file: zlib's 1,032, times 24 where a bit is a palette's colour."""
+"""Most bytes of an image per byte of its file: zlib's 1,032, times 24 where a bit is a palette's colour."""
 _SMALL_BYTES = 1 << 24
-"""An image of that size may have a file of any length."""
+"""Smaller images may have a file of any length."""
 _WORTH_A_THREAD = 1 << 16
-"""Bytes of files in all, below which threads cost more than they give."""
+"""Bytes of all files below which threads cost more than they save."""
 _MOST_THREADS = 16
 _PARTS_PER_THREAD = 4
 
 
 def decode_files(
-    image: ImageSpec, files: Sequence[bytes], where: str, threads: int | None = None, *, exact: bool = False
+    image: ImageSpec,
+    files: Sequence[bytes],
+    where: str,
+    threads: int | None = None,
+    *,
+    exact: bool = False,
+    size: Size | None = None,
 ) -> Array:
-    """[n, height, width, channels] of n files, all of one size.
+    """[n, height, width, channels] of n files, all of one size; or of any sizes, with a `size`.
 
     Args:
       image: the feature.
       files: PNG or JPEG, in any mixture.
-      where: what messages call them.
-      threads: how many decode, at most; by default as many as there are cores.
+      where: their name in messages.
+      threads: most threads; by default as many as there are cores.
       exact: JPEG by the accurate DCT, as Pillow does and not TensorFlow; values differ by a few levels.
+      size: of the images returned; None for that of the files. Not for images of floats.
 
     Raises:
-      SourceError: a file that is damaged, of another format or of another size than the feature and the others; or the
+      SourceError: a file is damaged, has another format, or another size than the feature or the first file; or the
         libraries are missing. Says which file.
     """
     if not files:
-        return np.zeros((0, *(size or 0 for size in image.shape)), image.dtype)
+        height, width, channels = image.shape if size is None else (size.height, size.width, image.shape[2])
+        return np.zeros((0, height or 0, width or 0, channels or 0), image.dtype)
     with needing("decoding images", "images", SourceError):
-        out = _room(image, files, where)
-        _in_threads(files, out, where, threads, exact)
+        out = _allocated(image, files, where, size)
+        most = min(_MOST_THREADS, threads or os.cpu_count() or 1, len(files))
+        if most == 1 or sum(map(len, files)) < _WORTH_A_THREAD:
+            _decode_part(files, out, where, exact, size, range(len(files)))
+        else:
+            length = -(-len(files) // (most * _PARTS_PER_THREAD))
+            parts = [range(start, min(start + length, len(files))) for start in range(0, len(files), length)]
+            with ThreadPoolExecutor(most) as pool:
+                same = map(repeat, (files, out, where, exact, size))
+                for _ in pool.map(_decode_part, *same, parts):
+                    pass
     return out.view("<f4") if image.dtype.kind == "f" else out
 
 
-def _room(image: ImageSpec, files: Sequence[bytes], where: str) -> Array:
-    """An array for all images; as a float32 image's bytes."""
+def _allocated(image: ImageSpec, files: Sequence[bytes], where: str, wanted: Size | None) -> Array:
+    """An empty array for all images; for the bytes of float32 images."""
     sizes = [_size(file, f"{where}, image {number}") for number, file in enumerate(files)]
     for number, size in enumerate(sizes):
-        if any(wanted not in (None, found) for wanted, found in zip(image.shape, size)):
+        if any(side not in (None, found) for side, found in zip(image.shape, size)):
             raise SourceError(f"{where}, image {number}: has the size {size}; expected {image.shape[:2]}")
-        if size != sizes[0]:
+        if wanted is None and size != sizes[0]:
             raise SourceError(
                 f"{where}: images of different sizes, {sizes[0]} and {size}; all of an episode must have one"
             )
     channels = 4 if image.dtype.kind == "f" else image.shape[2] or _channels(files[0], where)
-    shape = (len(files), *sizes[0], channels)
+    height, width = sizes[0] if wanted is None else (wanted.height, wanted.width)
+    shape = (len(files), height, width, channels)
     try:
         return np.empty(shape, np.uint8 if image.dtype.kind == "f" else image.dtype)
     except MemoryError as error:
@@ -327,7 +329,6 @@ def _room(image: ImageSpec, files: Sequence[bytes], where: str) -> Array:
 
 
 def _size(file: bytes, where: str) -> tuple[int, int]:
-    """Height and width, as the file's header has them."""
     if file.startswith(PNG_START):
         width, height = _SIZE.unpack_from(file, _SIZE_AT) if len(file) >= _HEADER_BYTES else (0, 0)
     elif file.startswith(JPEG_START):
@@ -337,17 +338,12 @@ def _size(file: bytes, where: str) -> tuple[int, int]:
                 f"{where}: a JPEG of the colours {colours} is not read here; convert the dataset's to RGB"
             )
     else:
-        raise NotReadHere(f"{where}: {_name(file)}; only PNG and JPEG are read here")
+        known = [f"a {name} file" for start, name in _OTHERS.items() if file.startswith(start)]
+        known += [f"no image file: it begins with {file[:8]!r}" if file else "an empty file, which is no image"]
+        raise NotReadHere(f"{where}: {known[0]}; only PNG and JPEG are read here")
     if not height or not width or height * width * 3 > max(_SMALL_BYTES, _MOST_TIMES * len(file)):
         raise SourceError(f"{where}: claims {height} × {width} pixels in {len(file):,} bytes; the file is damaged")
     return height, width
-
-
-def _name(file: bytes) -> str:
-    if not file:
-        return "an empty file, which is no image"
-    known = [f"a {name} file" for start, name in _OTHERS.items() if file.startswith(start)]
-    return known[0] if known else f"no image file: it begins with {file[:8]!r}"
 
 
 def _jpeg_header(file: bytes, where: str) -> tuple[int, int, str]:
@@ -361,7 +357,7 @@ def _jpeg_header(file: bytes, where: str) -> tuple[int, int, str]:
 
 
 def _channels(file: bytes, where: str) -> int:
-    """Those of the file, where the feature leaves them free."""
+    """Channels of the file, where the feature leaves them free."""
     if file.startswith(JPEG_START):
         return 1 if _jpeg_header(file, where)[2] == "Gray" else 3
     if file[_COLOURS_AT] == _PALETTE:
@@ -373,46 +369,52 @@ def _channels(file: bytes, where: str) -> int:
     return _PNG_CHANNELS[file[_COLOURS_AT]]
 
 
-def _in_threads(files: Sequence[bytes], out: Array, where: str, asked: int | None, exact: bool) -> None:
-    """Decodes each file into its row."""
-    threads = min(_MOST_THREADS, asked or os.cpu_count() or 1, len(files))
-    if threads == 1 or sum(map(len, files)) < _WORTH_A_THREAD:
-        _decode_part(files, out, where, exact, range(len(files)))
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        parts = _parts(len(files), threads)
-        for _ in pool.map(_decode_part, repeat(files), repeat(out), repeat(where), repeat(exact), parts):
-            pass
-
-
-def _parts(count: int, threads: int) -> Iterator[range]:
-    length = -(-count // (threads * _PARTS_PER_THREAD))
-    for start in range(0, count, length):
-        yield range(start, min(start + length, count))
-
-
-def _decode_part(files: Sequence[bytes], out: Array, where: str, exact: bool, numbers: range) -> None:
+def _decode_part(
+    files: Sequence[bytes], out: Array, where: str, exact: bool, size: Size | None, numbers: range
+) -> None:
     for number in numbers:
-        if files[number].startswith(PNG_START):
-            _decode_png(files[number], out[number], f"{where}, image {number}")
+        file, into, place = files[number], out[number], f"{where}, image {number}"
+        is_png = file.startswith(PNG_START)
+        if size is None and is_png:
+            _decode_png(file, into, place)
+        elif size is None:
+            _decode_jpeg(file, into, place, exact)
+        elif is_png:
+            whole = np.empty((*_size(file, place), out.shape[3]), out.dtype)
+            _decode_png(file, whole, place)
+            into[...] = resized(whole[None], size)[0]
         else:
-            _decode_jpeg(files[number], out[number], f"{where}, image {number}", exact)
+            _decode_small_jpeg(file, into, place, exact, size)
 
 
 def _decode_jpeg(file: bytes, out: Array, where: str, exact: bool) -> None:
-    import simplejpeg
-
-    channels = out.shape[2]
-    if channels not in (1, 3):
-        raise SourceError(f"{where}: a JPEG has 1 or 3 channels; expected {channels}")
     room = out if out.dtype == np.uint8 else np.empty(out.shape, np.uint8)
-    try:
-        colours = "GRAY" if channels == 1 else "RGB"
-        simplejpeg.decode_jpeg(file, colours, fastdct=not exact, fastupsample=False, buffer=room)
-    except ValueError as error:
-        raise _damaged(where, error) from error
+    _jpeg(file, where, out.shape[2], exact, buffer=room)
     if room is not out:
         np.multiply(room, 256, out=out, dtype=out.dtype)
+
+
+def _decode_small_jpeg(file: bytes, out: Array, where: str, exact: bool, size: Size) -> None:
+    """By the scale of the decoder first: 1/8, 2/8, ... of the file's size, the smallest that is large enough."""
+    found = _jpeg(file, where, out.shape[2], exact, min_height=size.height, min_width=size.width)
+    whole = found.reshape(*found.shape[:2], -1)
+    if whole.shape != out.shape:
+        whole = resized(whole[None], size)[0]
+    np.multiply(whole, 1 if out.dtype == np.uint8 else 256, out=out, dtype=out.dtype)
+
+
+def _jpeg(file: bytes, where: str, channels: int, exact: bool, **options: Any) -> Array:
+    """[H, W, channels] uint8; options are those of simplejpeg."""
+    import simplejpeg
+
+    if channels not in (1, 3):
+        raise SourceError(f"{where}: a JPEG has 1 or 3 channels; expected {channels}")
+    try:
+        colours = "GRAY" if channels == 1 else "RGB"
+        decoded: Array = simplejpeg.decode_jpeg(file, colours, fastdct=not exact, fastupsample=False, **options)
+    except ValueError as error:
+        raise _damaged(where, error) from error
+    return decoded
 
 
 def _decode_png(file: bytes, out: Array, where: str) -> None:
@@ -447,7 +449,7 @@ def _as_3d(found: Array) -> Array:
 
 
 def _damaged(where: str, error: Exception) -> NotReadHere:
-    """TFDS may read it: TensorFlow takes some files that libjpeg warns of."""
+    """TFDS may read it: TensorFlow accepts some files that libjpeg warns of."""
     return NotReadHere(f"{where}: cannot be decoded: {error}")
 
 
@@ -468,31 +470,22 @@ AREA, LANCZOS3 = "area", "lanczos3"
 METHODS = (AREA, LANCZOS3)
 
 MOST_PIXELS = 8192
-"""The longest side of an image that is made; more is a slip of the pen."""
+"""The longest side of a resized image; more is a slip of the pen."""
 
 _WRITTEN = re.compile(r"([0-9]{1,6})x([0-9]{1,6})(?::(\w+))?")
 _RADIUS = np.float32(3)
 _NEAR_ZERO = np.float32(1e-3)
-"""Where TensorFlow takes sin(x) / x as 1."""
+"""Below this, TensorFlow uses 1 for sin(x) / x."""
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Size:
-    """What an image becomes.
-
-    Attributes:
-      height, width: in pixels.
-      method: one of `METHODS`.
-
-    Raises:
-      ConfigError: a side below 1 or above `MOST_PIXELS`, or another method.
-    """
-
+    # in pixels
     height: int
     width: int
-    method: str = AREA
+    method: str = AREA  # one of `METHODS`
 
     def __post_init__(self) -> None:
         if not (1 <= self.height <= MOST_PIXELS and 1 <= self.width <= MOST_PIXELS):
@@ -504,31 +497,37 @@ class Size:
         return f"{self.height}x{self.width}:{self.method}"
 
     @classmethod
-    def parse(cls, text: object) -> Size:
-        """From "HEIGHTxWIDTH" or "HEIGHTxWIDTH:METHOD".
+    def of(cls, value: SizeLike) -> Size:
+        """From a size, (height, width), or its text."""
+        if isinstance(value, Size):
+            return value
+        if isinstance(value, str):
+            return cls.parse(value)
+        sides: list[Any] = list(value) if isinstance(value, Sequence) else []
+        if len(sides) != 2 or not all(isinstance(side, int) and not isinstance(side, bool) for side in sides):
+            raise ConfigError(f'size {value!r}: expected (height, width), or text such as "128x128"')
+        height, width = sides
+        return cls(height, width)
 
-        Raises:
-          ConfigError: it is not of that form.
-        """
+    @classmethod
+    def parse(cls, text: object) -> Size:
+        """From "HEIGHTxWIDTH" or "HEIGHTxWIDTH:METHOD"."""
         found = _WRITTEN.fullmatch(text.replace(" ", "")) if isinstance(text, str) else None
         if found is None:
             raise ConfigError(f"{text!r}: expected HEIGHTxWIDTH or HEIGHTxWIDTH:METHOD, such as 256x256:lanczos3")
         return cls(int(found[1]), int(found[2]), found[3] or AREA)
 
 
+SizeLike = Size | str | Sequence[int]
+
+
 @dataclass(frozen=True, eq=False)
 class _Taps:
-    """How one axis is made: output i is the sum over k of weights[i, k] * input[places[i, k]].
+    """How one axis is made: output i is the sum over k of weights[i, k] * input[places[i, k]]."""
 
-    Attributes:
-      places: [out, k] indices into the input; where the weight is 0, any valid one.
-      weights: [out, k].
-      scale: what remains to be divided by.
-    """
-
-    places: npt.NDArray[np.int64]
-    weights: Floats
-    scale: np.float32
+    places: npt.NDArray[np.int64]  # [out, k] indices into the input; where the weight is 0, any valid one
+    weights: Floats  # [out, k]
+    scale: np.float32  # what remains to be divided by
 
 
 def resized(images: Array, size: Size) -> Array:
@@ -542,17 +541,12 @@ def resized(images: Array, size: Size) -> Array:
     taps = _TAPS[size.method]
     rows, columns = taps(height, size.height), taps(width, size.width)
     put = _ORDERS[size.method]
-    with np.errstate(invalid="ignore", over="ignore"):  # of pixels that are not finite; validation tells them
+    limits = None if dtype.kind == "f" else np.iinfo(dtype)
+    with np.errstate(invalid="ignore", over="ignore"):  # of pixels that are not finite, which validation reports
         for step in range(steps):
-            made[step] = _as(put(images[step].astype(np.float32), rows, columns), dtype)
+            image = put(images[step].astype(np.float32), rows, columns)
+            made[step] = image if limits is None else np.clip(np.rint(image), limits.min, limits.max)
     return made
-
-
-def _as(image: Floats, dtype: np.dtype[Any]) -> Array:
-    if dtype.kind == "f":
-        return image
-    limits = np.iinfo(dtype)
-    return np.clip(np.rint(image), limits.min, limits.max).astype(dtype)
 
 
 def _columns_then_rows(image: Floats, rows: _Taps, columns: _Taps) -> Floats:
@@ -582,7 +576,7 @@ def _along_rows(image: Floats, taps: _Taps) -> Floats:
 
 @lru_cache(maxsize=64)
 def _area_taps(before: int, after: int) -> _Taps:
-    """Output pixel i covers input [i * scale, (i + 1) * scale]; all in float32, as TensorFlow reckons."""
+    """Output pixel i covers input [i * scale, (i + 1) * scale]; all in float32, as TensorFlow computes it."""
     one, scale = np.float32(1), np.float32(before) / np.float32(after)
     numbers = np.arange(after, dtype=np.float32)
     low, high = (numbers * scale)[:, None], ((numbers + one) * scale)[:, None]
@@ -635,27 +629,25 @@ _ORDERS: dict[str, Callable[[Floats, _Taps, _Taps], Floats]] = {
 }
 
 
-# Arrays of pixels -> PNG files, in threads; nothing of them is lost.
-
 _PNG_LEVEL = 3
 """Of zlib: twice as fast as the usual 6, for a few percent of the size."""
 
 
 def check_png_library(instead: str) -> None:
-    """Refuses to begin without what makes PNG files.
+    """Checks before anything is written that PNG files can be made.
 
     Args:
       instead: the option that writes images as numbers.
 
     Raises:
-      ConfigError: it is not installed.
+      ConfigError: the library is not installed.
     """
     with needing(f"writing images as PNG files (or {instead}, as numbers)", "images", ConfigError):
         import imagecodecs  # noqa: F401
 
 
 def png_files(pixels: Array) -> list[bytes]:
-    """[n, height, width, channels] of uint8 or uint16 -> n files."""
+    """[n, height, width, channels] of uint8 or uint16 -> n PNG files, losslessly, made in threads."""
     return list(_threads().map(_png_file, np.ascontiguousarray(pixels)))
 
 

@@ -1,8 +1,12 @@
 """Specs: shapes and dtypes of nested data without TensorFlow, and what an encoded image decodes to.
 
-A column of encoded images is a column of text: the bytes of JPEG or PNG files. What tells it from text is the name of its
-spec, which every signature carries: through Reverb's protocol, a checkpoint, a server's config, and TensorFlow. It uses
-characters that TensorFlow takes in a name; `_` stands for a size that is free.
+A *nest* is a dict, a list, a tuple or a namedtuple of nests, with `ArraySpec` leaves. Leaves are ordered
+as TensorFlow and Reverb order them: dict keys sorted, namedtuple fields in their order. A leaf is
+named by its '/'-joined path.
+
+A column of encoded images is a column of text: the bytes of JPEG or PNG files. The name of its spec distinguishes it from text, and
+every signature carries it: through Reverb's protocol, a checkpoint, a server's config, and TensorFlow. It uses
+characters that TensorFlow takes in a name; `_` stands for a free size.
 
 >>> import numpy as np
 >>> spec = ImageSpec((480, None, 3), np.dtype(np.uint8), "jpeg")
@@ -18,9 +22,10 @@ import hashlib
 import math
 import re
 from collections import namedtuple
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -51,9 +56,6 @@ class ImageSpec:
       format: one of `FORMATS`, or "" where files may be of either.
       is_accurate: whether the system that a dataset's format belongs to decodes JPEG by libjpeg's accurate DCT, as Pillow does, and not by
         the fast one, as TensorFlow does; values differ by a few of 255 levels. No part of the name, nor of what is equal.
-
-    Raises:
-      ValueError: not three sizes, or another dtype or format.
     """
 
     shape: tuple[int | None, int | None, int | None]
@@ -75,13 +77,12 @@ class ImageSpec:
 
     @property
     def name(self) -> str:
-        """The name of the spec of a column of such images."""
         sizes = "x".join(_FREE if size is None else str(size) for size in self.shape)
         return f"encoded_image.{self.format or _ANY}.{self.dtype.name}.{sizes}"
 
     @staticmethod
     def of_name(name: str) -> ImageSpec | None:
-        """The image spec that a spec's name tells; None for any other name."""
+        """The image spec with this name; None for any other name."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None
@@ -90,21 +91,15 @@ class ImageSpec:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of an image once it is decoded; None where a size is free."""
+        """Bytes of a decoded image; None where a size is free."""
         sizes = [size for size in self.shape if size is not None]
         return math.prod(sizes) * self.dtype.itemsize if len(sizes) == len(self.shape) else None
 
     def fits(self, wanted: ImageSpec) -> bool:
-        """Whether such images are of the wanted kind: where that leaves a size or the format free, any is."""
+        """Whether such images are of the wanted kind, where a free size or format fits any."""
         sizes = all(size is None or one == size for one, size in zip(self.shape, wanted.shape))
         return sizes and self.dtype == wanted.dtype and wanted.format in ("", self.format)
 
-
-# Shapes and dtypes of nested data, without TensorFlow.
-#
-# A *nest* is a dict, a list, a tuple or a namedtuple of nests, with `ArraySpec` leaves. Leaves are ordered
-# as TensorFlow and Reverb order them: dict keys sorted, namedtuple fields in their order. A leaf is
-# named by its '/'-joined path.
 
 _LONGEST_VIEW = 400
 """Characters of a view's name in a signature."""
@@ -144,7 +139,7 @@ class ArraySpec:
 
     @staticmethod
     def of_images(image: ImageSpec, shape: tuple[int | None, ...] = ()) -> ArraySpec:
-        """The spec of encoded images: one, or as many as `shape` says."""
+        """The spec of encoded images: one, or an array of `shape`."""
         return ArraySpec(shape, np.dtype(object), image.name)
 
     def with_leading(self, size: int | None) -> ArraySpec:
@@ -153,16 +148,12 @@ class ArraySpec:
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The dtype's name as people and configs write it: object is "string"."""
+    """The dtype's name in messages and configs: object is "string"."""
     return "string" if dtype.kind == "O" else dtype.name
 
 
 def flatten(nest: Nest, path: str = "") -> dict[str, Any]:
-    """Leaf path -> leaf, in the order of TensorFlow's nest.
-
-    Raises:
-      SpecError: two leaves have the same path (a dict key holds a '/').
-    """
+    """Leaf path -> leaf, in the order of TensorFlow's nest."""
     leaves: dict[str, Any] = {}
     for leaf_path, leaf in _walk(nest, path):
         if leaf_path in leaves:
@@ -178,7 +169,7 @@ def column_spec(column: npt.NDArray[Any]) -> ArraySpec:
 
 
 def spec_texts(nest: Nest) -> dict[str, str]:
-    """Leaf path -> the leaf as people read it, such as `float32[2, 4]`."""
+    """Leaf path -> the leaf as text, such as `float32[2, 4]`."""
     return {path: str(leaf) for path, leaf in flatten(nest).items()}
 
 
@@ -201,12 +192,12 @@ def map_with_path(function: Callable[[str, Any], Any], nest: Nest, path: str = "
     """The same nest with `function(path, leaf)` in place of every leaf."""
     if not _is_container(nest):
         return function(path, nest)
-    mapped = [map_with_path(function, child, _join(path, key)) for key, child in _children(nest)]
+    mapped: dict[str, Nest] = {}
+    for key, child in _children(nest):
+        mapped[key] = map_with_path(function, child, _join(path, key))
     if isinstance(nest, Mapping):
-        return dict(zip((key for key, _ in _children(nest)), mapped))
-    if hasattr(nest, "_fields"):
-        return type(nest)(*mapped)
-    return type(nest)(mapped)
+        return mapped
+    return type(nest)(*mapped.values()) if hasattr(nest, "_fields") else type(nest)(mapped.values())
 
 
 def only(nest: Nest, paths: Collection[str], path: str = "") -> Nest:
@@ -222,26 +213,22 @@ def only(nest: Nest, paths: Collection[str], path: str = "") -> Nest:
 def with_view(signature: Nest, view: str) -> Nest:
     """The signature of a table for the items of one view.
 
-    One leaf says it: the first that has axes, else the first without a name of its own. A signature of named scalars only cannot say it.
+    One leaf carries it: the first that has axes, else the first without a name of its own. A signature of named scalars only cannot.
 
     Args:
       signature: the table's.
-      view: what people call the view (`views.sequence.name_of`); a very long one is cut, and ends in a digest of all of it.
+      view: what people call the view (`views.trajectory.name_of`); a very long one is cut, and ends in a digest of all of it.
     """
     text = view.encode(errors="backslashreplace").decode()
     if len(text) > _LONGEST_VIEW:
         text = f"{text[:_LONGEST_VIEW]}...{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
-    leaves = list(flatten(signature).items())
-    with_axes, unnamed = (
-        [path for path, leaf in leaves if leaf.shape],
-        [path for path, leaf in leaves if not leaf.name],
-    )
-    says = [*with_axes, *unnamed][:1]
-    return map_with_path(lambda path, leaf: replace(leaf, view=text if path in says else ""), signature)
+    leaves = flatten(signature).items()
+    able = [path for path, leaf in leaves if leaf.shape] + [path for path, leaf in leaves if not leaf.name]
+    return map_with_path(lambda path, leaf: replace(leaf, view=text if path in able[:1] else ""), signature)
 
 
 def view_in(signature: Nest | None) -> str:
-    """The view whose items a table with this signature is for; "" when the signature does not say, or there is none."""
+    """The view whose items a table with this signature is for; "" when the signature does not say, or is None."""
     leaves = () if signature is None else (leaf for _, leaf in _walk(signature, ""))
     return next((leaf.view for leaf in leaves if leaf.view), "")
 
@@ -264,7 +251,7 @@ def differences(expected: Nest, found: Nest) -> list[str]:
     Sizes that the table leaves free (None) fit any size. The order and the names of the leaves
     are compared, for the wire carries them; the kinds of containers are not. A leaf of plain text takes encoded images, one
     of encoded images takes those of its kind only. Where both say which view they are for, it must be the same, whatever the leaves
-    are; the first line then names both views, and others the leaves that they make differently.
+    are; the first line then names both views, and the next ones the leaves that they make differently.
 
     Raises:
       SpecError: two leaves of `expected` have the same path. Two of `found` are a difference.
@@ -302,13 +289,10 @@ def _is_container(nest: Nest) -> bool:
     return isinstance(nest, (Mapping, list, tuple))
 
 
-def _children(nest: Nest) -> Iterator[tuple[str, Nest]]:
+def _children(nest: Nest) -> Iterable[tuple[str, Nest]]:
     if isinstance(nest, Mapping):
-        yield from ((key, nest[key]) for key in sorted(nest))
-    elif hasattr(nest, "_fields"):
-        yield from zip(nest._fields, nest)
-    else:
-        yield from ((str(index), child) for index, child in enumerate(nest))
+        return sorted(nest.items(), key=itemgetter(0))
+    return zip(getattr(nest, "_fields", map(str, range(len(nest)))), nest)
 
 
 def _walk(nest: Nest, path: str) -> Iterator[tuple[str, Any]]:
@@ -323,18 +307,12 @@ def _join(path: str, key: str) -> str:
     return f"{path}/{key}" if path else str(key)
 
 
-# Columns by path as a nest: what `Recordings.spec` gives, and the specs of what stands in an episode's metadata.
-
-
 def nested(leaves: Mapping[str, Any], name: str = "") -> Nest:
-    """The way back from `specs.flatten`: '/'-joined paths become nested dicts.
+    """The inverse of `flatten`: '/'-joined paths become nested dicts.
 
     Args:
       leaves: path -> leaf.
-      name: what messages call the dataset; "" for a message without.
-
-    Raises:
-      SourceError: a leaf has the name of a group of leaves.
+      name: the dataset's name in messages; "" for a message without.
     """
     where = f"{name}: " if name else ""
     nest: dict[str, Nest] = {}

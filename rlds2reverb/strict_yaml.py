@@ -1,9 +1,9 @@
-"""YAML text -> plain values, by one reader for every file and option of ours: strict, and bounded before anything is built.
+"""YAML text -> plain values, by one strict reader for every file and option, bounded before anything is built.
 
-YAML 1.1 without its surprises. What only looks like a number is text: `-3:0` (-180 to base 60 otherwise), `010` (8), and
-`2026-01-01` (a date). A key that stands twice, an alias within itself and any tag of a type that configs have no use for
-are refused. Text that would take long to read is refused after its first `MOST_NODES` values: every alias counts as all that
-it stands for, so a few lines cannot grow into gigabytes.
+YAML 1.1 without its surprises. Text that only resembles a number stays text: `-3:0` (-180 to base 60 otherwise), `010` (8), and
+`2026-01-01` (a date). Duplicate keys, an alias within itself and any tag of a type that configs do not use
+are refused. Text that would take long to read is refused after its first `MOST_NODES` values: every alias counts as its whole
+content, so a few lines cannot grow into gigabytes.
 
 A message never quotes a line of the text, which may hold a secret.
 """
@@ -42,18 +42,14 @@ _BOOL = re.compile(r"(yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|O
 
 
 def read(path: Path, how_to_go_on: str = "") -> Any:
-    """The value in a YAML file; None when it has none.
+    """The value in a YAML file; None when it is empty.
 
     Args:
-      path: of the file.
       how_to_go_on: ends the message when it cannot be read, such as "; name a config with --config".
-
-    Raises:
-      ConfigError: cannot be read, or see `parse`; begins with the path.
     """
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)  # what is longer is refused, however long it is
+            data = file.read(MOST_BYTES + 1)  # one byte more, to refuse longer files
         text = data.decode("utf-8") if len(data) <= MOST_BYTES else data.decode("utf-8", "replace")
     except (OSError, ValueError) as error:  # a NUL in the path, or no UTF-8
         reason = getattr(error, "strerror", None) or error
@@ -62,14 +58,10 @@ def read(path: Path, how_to_go_on: str = "") -> Any:
 
 
 def parse(text: str, where: str = "") -> Any:
-    """The value of a text; None when it has none.
+    """The value of a text; None when it is empty.
 
     Args:
-      text: one document.
       where: begins the message, such as "server.yaml: ".
-
-    Raises:
-      ConfigError: not YAML, refused as the module says, or too large; says the line.
     """
     if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
         raise ConfigError(f"{where}not YAML: longer than {MOST_BYTES:,} bytes, the most that a config may have")
@@ -84,7 +76,7 @@ def parse(text: str, where: str = "") -> Any:
 
 
 def _words(error: yaml.MarkedYAMLError) -> str:
-    """What is wrong and on which line, without quoting it."""
+    """The error and its line, without quoting it."""
     words = ", ".join(part for part in (error.context, error.problem) if part)
     mark = error.problem_mark or error.context_mark
     place = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
@@ -133,7 +125,7 @@ class _Loader(yaml.SafeLoader):
             raise _refusal(f"more than {most:,} {what}", at)
 
     def flatten_mapping(self, node: MappingNode) -> None:
-        """Resolves `<<`; looks for doubled keys before, as merged ones may stand beside the mapping's own."""
+        """Resolves `<<`; refuses duplicate keys before, as merged ones may stand beside the mapping's own."""
         if node not in self._without_doubles:
             self._without_doubles.add(node)
             self._refuse_doubles(node)
@@ -151,14 +143,13 @@ class _Loader(yaml.SafeLoader):
             seen.add((key, is_merge))
 
     def bool_of(self, node: ScalarNode) -> bool:
-        """True or false, in any of YAML's words."""
         word = str(self.construct_scalar(node)).lower()
         if word not in self.bool_values:
             raise _refusal("expected true or false", node)
         return bool(self.bool_values[word])
 
     def int_of(self, node: ScalarNode) -> int:
-        """A whole number, to base 10, 16 or 2."""
+        """To base 10, 16 or 2."""
         text = self._digits(node)
         try:
             return int(text, 0)
@@ -166,7 +157,6 @@ class _Loader(yaml.SafeLoader):
             raise _refusal("expected a whole number", node) from error
 
     def float_of(self, node: ScalarNode) -> float:
-        """A number, `.inf` or `.nan`."""
         text = self._digits(node).lower()
         try:
             return float(text.replace(".inf", "inf").replace(".nan", "nan"))

@@ -1,15 +1,21 @@
-"""Numbers, names and words as people read them: one way to count, to write a number, to make text visible and to cut it short."""
+"""Numbers, names and words for people: how to count, write a number, make text visible and shorten it."""
 
 from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
 
 
 def counted(count: int, noun: str) -> str:
     """A count and what it counts.
 
-    >>> counted(1, "episode"), counted(0, "step"), counted(1234, "item")
-    ('1 episode', '0 steps', '1,234 items')
+    >>> counted(1, "episode"), counted(0, "key"), counted(1234, "trajectory")
+    ('1 episode', '0 keys', '1,234 trajectories')
     """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    if count != 1:
+        noun = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
+    return f"{count:,} {noun}"
 
 
 _MOST_CHARACTERS = 300
@@ -25,14 +31,14 @@ def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """What an error says, on one line, shortened; its kind where it says nothing."""
+    """The error's message on one line, shortened; its kind where it has none."""
     return shortened(" ".join(str(error).split()) or type(error).__name__)
 
 
 def visible(text: str | bytes) -> str:
-    r"""The text with an escape in place of every character that is not seen: none of it moves a cursor, or turns the reading direction.
+    r"""The text with an escape in place of every invisible character: none of them moves a cursor, or turns the reading direction.
 
-    Bytes are read as UTF-8; those that are none are written out, too.
+    Bytes are read as UTF-8; invalid ones are escaped, too.
 
     >>> print(visible("a\x1b[2J\u202eb\n"), visible(b"\xff"))
     a\x1b[2J\u202eb\n \xff
@@ -44,7 +50,7 @@ def visible(text: str | bytes) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number for people; "-" for none.
+    """A number for people; "-" for None.
 
     >>> number(1234), number(0.56784), number(0.56784, 2), number(None)
     ('1,234', '0.5678', '0.57', '-')
@@ -55,7 +61,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def rate(per_second: float) -> str:
-    """How many per second: two digits at least, however slow it is.
+    """A number per second, with two digits at least.
 
     >>> [rate(value) for value in (0.0, 0.00123, 0.046, 0.463, 3.0, 99.94, 99.96, 1234.5)]
     ['0', '0.0012', '0.046', '0.46', '3.00', '99.9', '100', '1,234']
@@ -64,3 +70,9 @@ def rate(per_second: float) -> str:
         return f"{per_second:.2g}"
     digits = 2 if per_second < 9.995 else 1 if per_second < 99.95 else 0
     return f"{per_second:,.{digits}f}"
+
+
+def as_html(thing: Any) -> str:
+    """The `_repr_html_` of our classes: small, and where something cannot be shown it says why. `look.notebook` is loaded on demand."""
+    made: str = importlib.import_module("rlds2reverb.look.notebook").shown(thing)
+    return made

@@ -15,7 +15,7 @@ import numpy as np
 from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Episode
 from rlds2reverb.look import drawing
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # for the suite
 

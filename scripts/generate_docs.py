@@ -7,13 +7,13 @@ runbook as a page of the service.
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
+import itertools
 import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +25,29 @@ from replay_server.status import TableStatus
 
 from rlds2reverb import cli
 from rlds2reverb.cli.documents import DOCUMENTS, schema_of
-from rlds2reverb.conversion import job, report
+from rlds2reverb.conversion import job
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
 from rlds2reverb.prepare.options import CHOICES, HELP
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.push.options import option_fields
 
 DOCS = Path(__file__).parent.parent / "docs"
-_WIDTH = 100
 
 
-def codes_table() -> str:
-    """Every problem code: meaning, advice, repairable."""
-    rows = ["| code | meaning | advice | `repair` mends it |", "| --- | --- | --- | --- |"]
-    advice = {(False, False): "", (True, False): "yes", (True, True): "notice"}
-    for name, code in CODES.items():
-        rows.append(
-            f"| `{name}` | {code.meaning} | {advice[code.is_advice, code.is_of_dataset]} | {'yes' if code.is_repairable else ''} |"
+def codes_list() -> str:
+    """Every problem code and its meaning in one clause: those that reject an episode, advice about one, and notices of a dataset."""
+    kinds = {"Problems": (False, False), "Advice": (True, False), "Advice about the dataset as a whole": (True, True)}
+    parts = []
+    for title, kind in kinds.items():
+        parts.append(f"### {title}")
+        parts.append(
+            "\n".join(
+                f"- `{name}`: {re.split(': |; |, as |, say', code.meaning)[0]}{' (`repair` mends it)' if code.is_repairable else ''}"
+                for name, code in CODES.items()
+                if (code.is_advice, code.is_of_dataset) == kind
+            )
         )
-    return "\n".join(rows)
+    return "\n\n".join(parts)
 
 
 def options_table() -> str:
@@ -62,49 +66,91 @@ def destinations_table() -> str:
     return DESTINATIONS.table("writes")
 
 
-def losses_table() -> str:
-    """What each destination cannot hold; first what none is given."""
-    modules = {one.scheme: importlib.import_module(f"rlds2reverb.formats.{one.scheme}").LOSSES for one in DESTINATIONS}
-    return report.table({"any": job.LOSSES, **modules})
+def losses_list() -> str:
+    """The codes of what each destination cannot hold; first what none can. A conversion prints what they mean."""
+    formats = {f"{one.scheme}:": one.losses.function() for one in DESTINATIONS if one.losses is not None}
+    parts = []
+    for title, losses in {"any destination:": job.LOSSES, **formats}.items():
+        parts.append(f"- {title} {', '.join(f'`{code}`' for code in losses)}")
+    return "\n".join(parts)
 
 
 def cli_reference() -> str:
-    """The exit codes, and the help of every command."""
+    """Every command with its help and its own options; then, once, what several commands take. `options_table` has those of a push."""
     exit_codes = (cli.__doc__ or "").partition("\n\n")[2].strip()
-    commands = (_help(_command(name), f"rlds2reverb {name}") for name in cli.COMMANDS)
-    return "\n\n".join(["## Exit codes", exit_codes, _help(cli.cli, "rlds2reverb"), *commands])
+    commands = {f"rlds2reverb {name}": _command(name) for name in cli.COMMANDS}
+    options = {
+        path: [one for one in command.params if isinstance(one, click.Option)] for path, command in commands.items()
+    }
+    uses = Counter(_text(one) for group in options.values() for one in group)
+    shared = {_text(one): one for group in options.values() for one in group if uses[_text(one)] > 1}
+    groups: dict[str, list[str]] = {title: [] for title in _SHARED}
+    for text, one in shared.items():
+        title = next(title for title, names in _SHARED.items() if one.name in names or not names)
+        groups[title].append(text)
+    index = "\n".join(f"- [`{name}`](#rlds2reverb-{name}): {about}" for name, about in cli.COMMANDS.items())
+    parts = [
+        f"## Commands\n\n{index}\n\n`rlds2reverb --debug COMMAND` shows tracebacks; `--version` prints the version.",
+        f"## Exit codes\n\n{exit_codes}",
+    ]
+    for path, command in commands.items():
+        texts = [_text(one) for one in options[path]]
+        own = "\n".join(text for text in texts if text not in shared)
+        taken = {title: [shared[text].opts[-1] for text in group if text in texts] for title, group in groups.items()}
+        also = " ".join(
+            f"[{title}](#{_slug(title)}): {_listed(taken[title], len(group))}."
+            for title, group in groups.items()
+            if taken[title]
+        )
+        parts += filter(None, [f"## {path}", f"`{path} {_arguments(command)}`", _prose(command), own, also])
+    for title, group in groups.items():
+        if title != _OF_A_PUSH:
+            parts += [f"## {title}", "\n".join(group)]
+    return "\n\n".join(parts)
 
 
 def json_reference() -> str:
-    """Every document that a command prints with --json: its members, one row each. Objects of several documents stand at the end, once."""
+    """Every document that a command prints with --json, its members in a list. Objects of several documents stand at the end, once."""
     schemas = {name: schema_of(name) for name in sorted(DOCUMENTS)}
+    parts = {name: one for schema in schemas.values() for name, one in schema["$defs"].items() if name != _FAILED}
     uses = Counter(name for schema in schemas.values() for name in schema["$defs"])
-    shared = {name: one for schema in schemas.values() for name, one in schema["$defs"].items() if uses[name] > 1}
-    parts = []
+    for name, (one, other) in _COMMON.items():
+        theirs = parts[other]["properties"]
+        common = {member: value for member, value in parts[one]["properties"].items() if theirs.get(member) == value}
+        about = f"What {one} and {other} have in common."
+        parts[name] = {"description": about, "properties": common, "required": list(common)}
+    texts = {name: _definition(name, one, parts) for name, one in parts.items()}
+    pages = []
     for command, schema in schemas.items():
-        forms = "; or ".join(_kind(one) for one in schema["anyOf"])
-        title = f"## rlds2reverb {command}\n\n{schema['description']} The document is {forms}."
-        own = {name: one for name, one in schema["$defs"].items() if uses[name] == 1}
-        parts.append(_definitions(title, own))
-    return "\n\n".join([*parts, _definitions("## Shared parts", dict(sorted(shared.items())))])
+        forms = [one for one in schema["anyOf"] if _referred(one) != _FAILED]
+        kinds = " or ".join(map(_kind, forms))
+        pages.append(f"## rlds2reverb {command}\n\n{schema['description'].rstrip('.')}: {kinds}.")
+        own = [name for name in schema["$defs"] if name in texts and uses[name] == 1]
+        root = _referred(forms[0])
+        if len(forms) == 1 and root in own:  # the line above says what it is
+            texts[root] = _definition(root, {**parts[root], "description": ""}, parts)
+        pages += [texts[name] for name in own]
+    shared = [texts[name] for name in sorted(texts) if uses[name] != 1]
+    return "\n\n".join([*pages, "## Shared objects", *shared])
 
 
 def config_reference() -> str:
-    """Every part of a server's config: its keys, one row each, as the classes have them that the file is decoded to."""
+    """Every section of a server's config: its keys in a list, as the classes have them that the file is decoded to."""
     parts = msgspec.json.schema(ServerConfig)["$defs"]
     whole = parts["ServerConfig"]["properties"]
-    titles = dict.fromkeys(parts, "The file")
-    titles |= {_referred(one.get("items", one)): key for key, one in whole.items()}
+    del parts["ServerConfig"]  # the page names its sections
+    titles = {_referred(one.get("items", one)): key for key, one in whole.items()}
     titles |= {name: one["properties"]["kind"]["enum"][0] for name, one in parts.items() if "kind" in one["properties"]}
     return "\n\n".join(_config_part(titles[name], one, titles) for name, one in parts.items())
 
 
 def metrics_table() -> str:
     """Every metric of a server, beside those of its process."""
-    rows = ["| metric | kind | labels | value |", "| --- | --- | --- | --- |"]
+    rows = ["| metric | value |", "| --- | --- |"]
     for metric in METRICS:
         name = metric.name + ("_total" if metric.kind == "counter" else "")
-        rows.append(f"| `{name}` | {metric.kind} | {', '.join(f'`{one}`' for one in metric.labels)} | {metric.help} |")
+        labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
+        rows.append(f"| `{name}{labels}` | {metric.help} |")
     return "\n".join(rows)
 
 
@@ -114,8 +160,8 @@ def table_status_reference() -> str:
     for one in parts.values():
         one["description"], meanings = _docstring(one["description"])
         for key, member in one["properties"].items():
-            member.setdefault("description", meanings.get(key, ""))
-    return _definitions("", parts).strip()
+            member.setdefault("description", _in_files(meanings.get(key, "")))
+    return "\n\n".join(_definition(name, one, parts) for name, one in parts.items())
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -132,13 +178,21 @@ def _referred(schema: Mapping[str, Any]) -> str:
 def _config_part(title: str, one: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     """One class: what it is, and its keys."""
     about, meanings = _docstring(one["description"])
-    meanings = {key: re.sub(r"\bNone\b", "null", words) for key, words in meanings.items()}
-    rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+    rows = []
     for key, schema in one["properties"].items():
-        is_section = bool(_referred(schema))
-        default = "" if is_section else f"`{json.dumps(schema['default'])}`" if "default" in schema else "needed"
-        rows.append(f"| `{key}` | {_config_value(schema, titles)} | {default} | {meanings.get(key, '')} |")
-    return "\n\n".join([f"## {title}", about, "\n".join(rows)])
+        if key == "kind":
+            about = f"`kind: {title}`. {about}"
+            continue
+        default = f"; default `{json.dumps(schema['default'])}`" if "default" in schema else "; required"
+        facts = _config_value(schema, titles) + ("" if _referred(schema) else default)
+        meaning = _in_files(meanings.get(key, ""))
+        rows.append(f"- `{key}`: {facts}. {meaning[:1].upper()}{meaning[1:]}".rstrip(". ") + ".")
+    return _linked("\n\n".join([f"## {title}", about, "\n".join(rows)]), "../")
+
+
+def _in_files(meaning: str) -> str:
+    """As a docstring says it, in the words of YAML and JSON."""
+    return re.sub(r"\bNone\b", "null", meaning)
 
 
 def _config_value(schema: Mapping[str, Any], titles: Mapping[str, str]) -> str:
@@ -160,24 +214,51 @@ _ANY = 1e9
 """A bound from here on is that of a dtype or a clock, not one that a reader would meet."""
 
 
-def _definitions(title: str, definitions: Mapping[str, Any]) -> str:
-    return "\n\n".join([title, *(_definition(name, one) for name, one in definitions.items())])
+def _definition(name: str, one: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> str:
+    """An object: what it is, and its members; those of another object that it has all of are named by that."""
+    members = dict(one["properties"])
+    whole = []
+    for other, part in parts.items():
+        theirs = part["properties"]
+        if other != name and len(theirs) >= _WORTH_A_LINK and theirs.items() <= members.items():
+            whole.append(f"[{other}](#{_slug(other)})")
+            members = {member: value for member, value in members.items() if member not in theirs}
+    has = f"It has the members of {' and of '.join(whole)}{', and' if members else ''}" if whole else ""
+    rows = []
+    for _, group in itertools.groupby(members.items(), lambda item: _meaning(item[1]) or _kind(item[1])):
+        kinds: dict[str, list[str]] = {}
+        meaning = ""
+        for member, value in group:
+            meaning = _meaning(value)
+            kinds.setdefault(_kind(value), []).append(f"`{member}`{'' if member in one.get('required', ()) else '?'}")
+        if kinds.keys() <= _NUMBERS:
+            rows.append(f"- {', '.join(itertools.chain(*kinds.values()))}: {meaning}".rstrip(".: ") + ".")
+            continue
+        typed = "; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items())
+        typed, meaning = _with_key(typed, meaning)
+        rows.append(f"- {typed}. {meaning}".rstrip(". ") + ".")
+    about = f"{one.get('description', '')} {has}".strip().rstrip(".")
+    head = about and about + (":" if rows else ".")
+    return "\n\n".join(filter(None, [f"### {name}", head, "\n".join(rows)]))
 
 
-def _definition(name: str, one: Mapping[str, Any]) -> str:
-    head = f"**{name}**: {one.get('description', '')}".rstrip(": ")
-    rows = ["| member | type | meaning |", "| --- | --- | --- |"]
-    for member, value in one["properties"].items():
-        absent = "" if member in one.get("required", ()) else ", may be absent"
-        rows.append(f"| `{member}` | {_kind(value)}{absent} | {value.get('description', '')} |")
-    table = "\n".join(rows)
-    return f"{head}\n\n{table}"
+def _with_key(typed: str, meaning: str) -> tuple[str, str]:
+    """`name -> integer` and "Code -> episodes" as `code -> integer` and "Episodes": what the names of an object are is said once."""
+    key, arrow, value = meaning.partition(" -> ")
+    if arrow and not re.search("[,:]", key) and typed.count(": name -> ") == 1:
+        return typed.replace(": name -> ", f": {key[:1].lower()}{key[1:]} -> "), f"{value[:1].upper()}{value[1:]}"
+    return typed, meaning
+
+
+def _meaning(member: Mapping[str, Any]) -> str:
+    text = str(member.get("description", ""))
+    return text[:1].upper() + text[1:]
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
     """The type of a value in words."""
-    if "$ref" in schema:
-        return f"*{schema['$ref'].rpartition('/')[2]}*"
+    if name := _referred(schema):
+        return f"[{name}](#{_slug(name)})"
     if "anyOf" in schema:
         return " or ".join(
             sorted(map(_kind, schema["anyOf"]), key="null".__eq__)
@@ -192,20 +273,81 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return str(kind)
 
 
+def _slug(heading: str) -> str:
+    return heading.lower().replace(" ", "-")
+
+
 def _command(name: str) -> click.Command:
     command = cli.cli.get_command(click.Context(cli.cli), name)
     assert command is not None  # the table names only commands that exist
     return command
 
 
-def _help(command: click.Command, path: str) -> str:
-    context = click.Context(command, info_name=path, max_content_width=_WIDTH, terminal_width=_WIDTH)
-    context.help_option_names = ["-h", "--help"]
-    return f"## {path}\n\n```\n{command.get_help(context).strip()}\n```"
+def _listed(names: Sequence[str], of: int) -> str:
+    return "all" if len(names) == of else ", ".join(f"`{name}`" for name in names)
+
+
+def _arguments(command: click.Command) -> str:
+    """What follows its name."""
+    return " ".join(command.collect_usage_pieces(click.Context(command, **command.context_settings)))
+
+
+def _prose(command: click.Command) -> str:
+    """Its help, with links to pages; lines that click is not to wrap are a block."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    texts = [f"```\n{one[2:]}\n```" if one.startswith("\b\n") else " ".join(one.split()) for one in paragraphs]
+    return _linked("\n\n".join(texts))
+
+
+def _linked(text: str, folder: str = "") -> str:
+    """With the pages that it names as links, from a page from where `folder` leads to docs/."""
+    return re.sub(r"docs/([\w/]+\.md)", rf"[\1]({folder}\1)", text)
+
+
+def _text(option: click.Option) -> str:
+    """An option as a line of a list."""
+    kind = option.type
+    value = option.metavar or kind.name.upper()
+    facts = []
+    if isinstance(kind, click.Choice):
+        value = "|".join(kind.choices)
+    if isinstance(kind, click.IntRange):
+        value = "N"
+        facts.append(f"from {kind.min}" if kind.max is None or kind.max > _ANY else f"from {kind.min} to {kind.max:,}")
+    facts += ["required"] if option.required else []
+    default = f"{option.default:g}" if isinstance(option.default, float) else option.default
+    facts += [f"default {default}"] if option.show_default else []
+    facts += [f"or `{option.envvar}` of the environment"] if option.show_envvar else []
+    spelled = ", ".join(option.opts) + ("" if option.is_flag else f" {value}")
+    in_brackets = f" ({'; '.join(facts)})" if facts else ""
+    return f"- `{spelled}`: {_linked(option.help or '').rstrip('.')}{in_brackets}."
+
+
+_OF_A_PUSH = "Options of a push"
+_SHARED: dict[str, frozenset[str | None]] = {
+    _OF_A_PUSH: frozenset(field.name for field in option_fields()),
+    "Options of the connection": frozenset(
+        ["server", "allow_missing", "tls_ca", "tls_cert", "tls_key", "header", "timeout", "wait"]
+    ),
+    "General options": frozenset(),
+}
+"""Heading -> names of the options below it; the last heading has the rest."""
+
+_FAILED = "Failed"
+"""What every document may be instead: the page says it once."""
+
+_COMMON = {"Inspected": ("OneTable", "Inspection")}
+"""An object that no document has as such -> the two that have its members."""
+
+_NUMBERS = {"integer", "number"}
+"""Types that are not named: the pages say so."""
+
+_WORTH_A_LINK = 3
+"""Members of an object that are named by it where another object has them all."""
 
 
 SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
-    "codes": ("validation.md", codes_table),
+    "codes": ("validation.md", codes_list),
     "options": ("cli.md", options_table),
     "cli": ("cli.md", cli_reference),
     "json": ("json.md", json_reference),
@@ -213,7 +355,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "metrics": ("reference/metrics.md", metrics_table),
     "table-status": ("reference/metrics.md", table_status_reference),
     "destinations": ("convert.md", destinations_table),
-    "losses": ("convert.md", losses_table),
+    "losses": ("convert.md", losses_list),
     "sources": ("datasets.md", SOURCES.table),
 }
 """Section -> page and what writes it."""

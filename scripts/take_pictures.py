@@ -32,10 +32,10 @@ from replay_server.service import ReplayService
 
 import rlds2reverb
 from rlds2reverb.cli.top.app import TopApp
-from rlds2reverb.cli.top.watching import Counts, Known, Moment, Watch
+from rlds2reverb.cli.top.watching import Known, Moment, Watch
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.specs import ArraySpec
-from rlds2reverb.transport.http import CheckpointPart, LastCheckpoint, ServerPart, Status
+from rlds2reverb.transport.http import CheckpointPart, NewestCheckpoint, ServerPart, Status
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
 
 ROOT = Path(__file__).parent.parent
@@ -411,7 +411,7 @@ def top() -> str:
                 seconds,
                 1,
                 {
-                    one.name: Counts(
+                    one.name: (
                         one.rate_limiter.inserts - int((4 - seconds) * inserts),
                         one.rate_limiter.samples - int((4 - seconds) * samples),
                     )
@@ -432,11 +432,11 @@ def top() -> str:
             status_at=now,
         )
 
-    def status(memory_bytes: int, last: LastCheckpoint | None, writing_since: float | None) -> Status:
+    def status(memory_bytes: int, last: NewestCheckpoint | None, writing_since: float | None) -> Status:
         server = ServerPart("ready", "", now, now - 71 * _HOUR, memory_bytes)
         return Status(server, CheckpointPart(last, writing_since, 0, "", ""), [])
 
-    first = status(_MEMORY, LastCheckpoint(_NEWEST, now - 125, _SPACE.needed_bytes), None)
+    first = status(_MEMORY, NewestCheckpoint(_NEWEST, now - 125, _SPACE.needed_bytes), None)
     second = status(2_180_000_000, None, now - 4)
     servers = [
         known("replay-a", first, (offline, 0, 2751), (online, 24, 96)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib.util
 import os
 import signal
@@ -19,6 +20,7 @@ from tests.profiles import DEEP, SEED, SIZE, drawn
 
 if TYPE_CHECKING:  # the core has no TensorFlow
     from rlds2reverb import Client
+    from tests.buckets import Faults, Storage
     from tests.unit.server.forks import Embedded, Forks
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -37,10 +39,19 @@ settings.register_profile("gate", settings.get_profile("any"), derandomize=True,
 settings.register_profile("deep", settings.get_profile("any"), max_examples=drawn(100, 300))
 settings.load_profile("deep" if DEEP else "gate")
 
-FULL = ("chaos", "conformance", "examples", "faults", "packaging", "security", "unit/server", "unit/tf_agents")
+FULL = (
+    "conformance",
+    "faults",
+    "packaging/examples",
+    "packaging/security",
+    "packaging/walkthroughs",
+    "packaging/wheels",
+    "unit/server",
+    "unit/tf_agents",
+)
 """Folders whose tests need the full environment. Elsewhere such a test has the marker itself."""
 
-SYSTEMS = "systems"
+SYSTEMS = "systems/storage"
 """The folder of tests that run where the system that they are about is installed."""
 
 collect_ignore_glob = ["data/make_*.py"]  # scripts, each for the system whose files it makes
@@ -175,3 +186,32 @@ def client(server: Embedded) -> Iterator[Client]:
         other.reset(table)
     with rlds2reverb.connect(server.address) as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def storage() -> Iterator[Storage]:
+    """An object storage on this machine, of `s3://` and `gs://`; `cloud` leads the names there."""
+    from tests import buckets
+
+    with buckets.storage() as found:
+        yield found
+
+
+@pytest.fixture
+def cloud(storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Faults]:
+    """The storage behind a proxy that may disturb it; with its credentials in the environment."""
+    from rlds2reverb.formats.objects import forget
+    from tests import buckets
+
+    with buckets.proxy(storage.url) as faults:
+        for name, value in buckets.environment(faults.url, tmp_path).items():
+            if value is None:
+                monkeypatch.delenv(name, raising=False)
+            else:
+                monkeypatch.setenv(name, value)
+        forget()
+        # A collection in the proxy's thread would wait for h5py's lock, which a reader holds that waits for the proxy.
+        gc.disable()
+        yield faults
+        gc.enable()
+        forget()

@@ -15,7 +15,7 @@ import pytest
 from rlds2reverb import open_source
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import table_signature
 
 ROOT = Path(__file__).parent.parent

@@ -32,9 +32,10 @@ _reservations: list[socket.socket] = []
 def free_port() -> int:
     """A free port that no other test process takes, and that the system gives to no outgoing connection.
 
-    The system hands out ports from 32768 on to whoever connects, so a free one of those may be taken a moment later.
+    The system hands out ports from 32768 on to whoever connects, so a free one of those may be taken a moment later. Ray gives its
+    workers those from 10002 to 19999.
     """
-    for port in random.SystemRandom().sample(range(10_000, 32_768), 1_000):
+    for port in random.SystemRandom().sample(range(20_000, 32_768), 1_000):
         reservation = socket.socket(socket.AF_UNIX)
         try:
             reservation.bind(f"\0rlds2reverb-test-port-{port}")
@@ -45,7 +46,7 @@ def free_port() -> int:
             continue
         _reservations.append(reservation)
         return port
-    raise RuntimeError("no free port between 10000 and 32768")
+    raise RuntimeError("no free port between 20000 and 32768")
 
 
 def answers(port: int) -> bool:

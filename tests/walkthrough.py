@@ -6,7 +6,7 @@
 | `text` | what the block before has printed, line by line; a line `...` stands for any lines |
 | `python`, `yaml` | written to the file that its first line names |
 
-Environments are not made: the lines of INSTALLS are left out, and tests/test_tutorials.py reads them. The page's ports 8000 and
+Environments are not made: the lines of INSTALLS are left out, and tests/packaging/project/test_tutorials.py reads them. The page's ports 8000 and
 8080 are free ones. Measured numbers (MEASURED) may differ.
 """
 

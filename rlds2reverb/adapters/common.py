@@ -1,4 +1,4 @@
-"""What adapters have in common: the client of a server, items cut into pieces, and an iterator that is never waited for for long."""
+"""What adapters share: the client of a server, items cut into pieces, and an iterator with bounded waits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from rlds2reverb.client import Client
-from rlds2reverb.connecting import connect
+from rlds2reverb.client import Client, connect
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import Batch, BatchInfo
@@ -21,8 +20,8 @@ Server: TypeAlias = str | list[str] | tuple[str, ...] | Callable[[], Client] | C
 
 | server | client |
 | --- | --- |
-| "host:port", or several of them in a list or a tuple | a new one, as `rlds2reverb.connect` makes it |
-| a function without arguments | the one that it returns, which is closed after use |
+| "host:port", or a list or tuple of addresses | a new one, as `rlds2reverb.connect` makes it |
+| a function without arguments | its result, which is closed after use |
 | a client | itself; it stays open |
 """
 
@@ -36,8 +35,6 @@ def opened(server: Server) -> AbstractContextManager[Client]:
     """
     if isinstance(server, Client):
         return nullcontext(server)
-    if isinstance(server, str):
-        return connect(server)
     if not callable(server):
         return connect(server)
     made = server()
@@ -47,11 +44,7 @@ def opened(server: Server) -> AbstractContextManager[Client]:
 
 
 def check_pickles(server: Server) -> None:
-    """For what workers get pickled.
-
-    Raises:
-      ConfigError: it is a client, which no other process can use.
-    """
+    """Raises ConfigError for an open client, which workers in other processes cannot use."""
     if isinstance(server, Client):
         raise ConfigError(
             'server: an open client cannot be pickled for workers; give "host:port", a list of them, or a function that connects '
@@ -60,26 +53,26 @@ def check_pickles(server: Server) -> None:
 
 
 INFO_DTYPES = (np.uint64, np.float64, np.int64, np.float64, np.int32)
-"""Of key, probability, table_size, priority and times_sampled: the fields of `BatchInfo` that every sample has."""
+"""Dtypes of key, probability, table_size, priority and times_sampled: the fields of `BatchInfo` that every sample has."""
 
 Arrays = tuple[Array, ...]
 """One array per tensor of an element."""
 
 
 def infos_of(info: BatchInfo) -> Arrays:
-    """What every sample has; as `INFO_DTYPES`."""
+    """The fields of `INFO_DTYPES`."""
     return info.key, info.probability, info.table_size, info.priority, info.times_sampled
 
 
 class Cutter:
-    """Makes elements of batches: cuts items into pieces, and puts these together.
+    """Makes elements of batches: cuts items into pieces, and joins pieces.
 
     Args:
       table: its name, for errors.
       size: pieces per element.
       length: steps of every item; None where they differ.
-      num_steps: steps of a piece; None for whole items. What is left at the end of an item is dropped.
-      is_shuffled: pieces of one item do not stand together.
+      num_steps: steps of a piece; None for whole items. The remainder at the end of an item is dropped.
+      is_shuffled: pieces of one item are not neighbours; their order is a function of the samples.
     """
 
     def __init__(self, table: str, size: int, length: int | None, num_steps: int | None, is_shuffled: bool) -> None:
@@ -87,20 +80,23 @@ class Cutter:
         self._is_shuffled = is_shuffled and num_steps is not None and num_steps != length
 
     def single(self, batches: Iterator[Batch]) -> Iterator[Arrays]:
-        """One piece after the other."""
+        """Yields single pieces."""
         for pieces in self._pieces(batches):
             for number in range(len(pieces[0])):
                 yield tuple(array[number] for array in pieces)
 
     def batched(self, batches: Iterator[Batch]) -> Iterator[Arrays]:
-        """Full batches of pieces; those of the last items that fill none are dropped."""
+        """Yields full batches of pieces; an incomplete last one is dropped."""
         held: list[Arrays] = []
         count = 0
         for pieces in self._pieces(batches):
             held.append(pieces)
             count += len(pieces[0])
             if count >= self._size:
-                whole = self._shuffled(self._joined(held))
+                whole = self._joined(held)
+                if self._is_shuffled:
+                    order = np.random.default_rng(int(whole[-len(INFO_DTYPES)][0, 0])).permutation(count)
+                    whole = tuple(array[order] for array in whole)
                 for start in range(0, count - self._size + 1, self._size):
                     yield tuple(array[start : start + self._size] for array in whole)
                 count %= self._size
@@ -144,36 +140,25 @@ class Cutter:
             )
         return tuple(np.concatenate(arrays) for arrays in zip(*(pieces for pieces in held if len(pieces[0]))))
 
-    def _shuffled(self, pieces: Arrays) -> Arrays:
-        """Pieces of one item do not stand together. The order is a function of the samples."""
-        if not self._is_shuffled:
-            return pieces
-        order = np.random.default_rng(int(pieces[-len(INFO_DTYPES)][0, 0])).permutation(len(pieces[0]))
-        return tuple(array[order] for array in pieces)
-
 
 T = TypeVar("T")
 
 
 def polled(values: Iterator[T], seconds: float) -> Generator[T | None, None, None]:
-    """The values, read one ahead by a thread, and None whenever none came for so long.
+    """Yields the values, read one ahead by a thread, and None whenever none came for `seconds`.
 
-    Closed, it does not wait for the thread, which ends with the next value. Whoever closes it ends a wait for that.
-
-    Args:
-      values: used by the thread only.
-      seconds: how long one step of this generator waits at most.
+    Closing it does not wait for the thread, which ends with the next value. The caller must end a wait for that value.
 
     Raises:
-      Exception: what `values` raises, after the values before it.
+      Exception: from `values`, after the values before it.
     """
-    table: queue.Queue[tuple[T | None, Exception | None]] = queue.Queue(1)
+    ready: queue.Queue[tuple[T | None, Exception | None]] = queue.Queue(1)
     is_left = threading.Event()
-    threading.Thread(target=_read, args=(values, table, is_left), name="rlds2reverb-polled", daemon=True).start()
+    threading.Thread(target=_read, args=(values, ready, is_left), name="rlds2reverb-polled", daemon=True).start()
     try:
         while True:
             try:
-                value, error = table.get(timeout=seconds)
+                value, error = ready.get(timeout=seconds)
             except queue.Empty:
                 yield None
                 continue
@@ -184,19 +169,18 @@ def polled(values: Iterator[T], seconds: float) -> Generator[T | None, None, Non
             yield value
     finally:
         is_left.set()
-        if not table.empty():  # nobody else takes
-            table.get()  # the thread may wait for room
+        if not ready.empty():
+            ready.get()  # the thread may wait in `put`
 
 
-def _read(values: Iterator[T], table: queue.Queue[Any], is_left: threading.Event) -> None:
-    """What the thread does."""
+def _read(values: Iterator[T], ready: queue.Queue[Any], is_left: threading.Event) -> None:
     end: tuple[T | None, Exception | None] = (None, None)
     try:
         for value in values:
-            table.put((value, None))
+            ready.put((value, None))
             if is_left.is_set():
                 return
-    except Exception as error:  # raised in the thread of whoever wants the values
+    except Exception as error:  # raised in the consumer's thread
         end = (None, error)
     if not is_left.is_set():
-        table.put(end)
+        ready.put(end)

@@ -1,16 +1,16 @@
-"""RLlib: a table's batches as its SampleBatch, MultiAgentBatch and SingleAgentEpisode, priorities back, and an input for workers.
+"""RLlib: a table's batches as its SampleBatch, MultiAgentBatch and SingleAgentEpisode, updates of priorities, and an input for workers.
 
-What an item is tells how it becomes rows. It is known by its columns:
+The view of the items decides about the rows. It is recognised by the columns:
 
 | items of the view | rows |
 | --- | --- |
-| requirements, fragments | theirs: the names are RLlib's; rows of a fragment stand one after the other |
-| transition | one |
-| n_step | one, with the number of its steps as n_step; terminated where its discount is 0, never truncated |
-| two_step, sequence, episode and whatever else holds trajectories | one per pair of steps; pairs that begin with an episode's last step or with padding are left out |
+| requirements, fragments | their own, whose names are RLlib's; rows of a fragment are consecutive |
+| transition | one per item |
+| n_step | one per item, with the number of its steps as n_step; terminated where its discount is 0, never truncated |
+| two_step, sequence, episode and all other views of trajectories | one per pair of steps; pairs that begin with an episode's last step or with padding are left out |
 
 Every SampleBatch has obs, actions, rewards, terminateds, truncateds, weights and n_step, and new_obs unless the items have none.
-Values and dtypes are those of the table; n_step is int64, weights float32: `info.weight` where it was asked for, else ones.
+Values and dtypes are those of the table; n_step is int64, weights float32: `info.weight` where the sampler computes it, else ones.
 
 Runs with Ray 2.12 (Policy, old API stack) and 2.60 (Learner, new one).
 """
@@ -46,10 +46,10 @@ def sample_batch(batch: Batch, n_step: int = 1) -> SampleBatch:
 
     Args:
       batch: of `client.sample`.
-      n_step: steps between obs and new_obs, where the items do not tell; DQN and SAC discount by it.
+      n_step: steps between obs and new_obs, where the items have no such column; DQN and SAC discount by it.
 
     Raises:
-      ConfigError: the items have none of the structures above, or hold no row.
+      ConfigError: the items are of no view in the module's table, or hold no row.
     """
     columns, items = rows_of(batch)
     weight = batch.info.weight
@@ -62,7 +62,7 @@ def multi_agent_batch(batch: Batch, n_step: int = 1, module: str = DEFAULT_POLIC
     """Rows for `Learner.update(batch=...)`, which turns numpy into tensors only in such a batch.
 
     Args:
-      batch, n_step: as for `sample_batch`, which also tells what is raised.
+      batch, n_step: as for `sample_batch`, which also documents the errors.
       module: the RLModule (or policy) that learns from it.
     """
     rows = sample_batch(batch, n_step)
@@ -72,13 +72,13 @@ def multi_agent_batch(batch: Batch, n_step: int = 1, module: str = DEFAULT_POLIC
 def update_priorities(
     client: Client, table: str, batch: Batch, td_errors: npt.ArrayLike, epsilon: float = 1e-6
 ) -> None:
-    """Gives the items of a batch the priorities that their rows' errors call for: the largest |error| of an item, plus epsilon.
+    """Sets the priorities of a batch's items to the largest |error| of an item's rows, plus epsilon.
 
     An item without rows keeps its priority.
 
     Args:
-      client, table: where the batch came from.
-      batch: of `client.sample`; the one that `sample_batch` took.
+      client, table: that the batch was sampled from.
+      batch: of `client.sample`; the argument of `sample_batch`.
       td_errors: [N] or [N, 1], one for each row, as a Learner's results or a policy's `td_error` have them.
       epsilon: so that no item is never drawn again.
 
@@ -97,9 +97,9 @@ def update_priorities(
 
 
 def episodes(batch: Batch) -> list[SingleAgentEpisode]:
-    """Episodes for `Learner.update(episodes=...)`, from items of trajectories: the view `episode`, or any other of several steps.
+    """Episodes for `Learner.update(episodes=...)`, from items of trajectories: the view `episode`, or any view of several steps.
 
-    An episode ends with its last step, or with its item; then it is truncated. It has T + 1 observations for T actions.
+    An episode ends with its last step, or, truncated, with its item. It has T + 1 observations for T actions.
     Episodes of one step, which have no action, and padding are left out.
 
     Args:
@@ -119,10 +119,10 @@ def episodes(batch: Batch) -> list[SingleAgentEpisode]:
 class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is not installed
     """The `input_` of old-stack algorithms: `config.offline_data(input_=lambda context: TableInput("localhost:8000", "replay"))`.
 
-    It connects when the first batch is asked for, and holds no connection before that: workers may get it pickled.
+    It connects at the first batch, and holds no connection before that, so it can be pickled for workers.
 
     Args:
-      server: "host:port", a list of several, a function without arguments that connects, or an open client, which cannot be pickled;
+      server: "host:port", a list of addresses, a function without arguments that connects, or an open client, which cannot be pickled;
         see `adapters.common.Server`.
       table: its name.
       batch_size: items per batch.
@@ -149,10 +149,10 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
         return {**vars(self), "_open": None}
 
     def next(self) -> SampleBatch:
-        """The next batch, for ever; a reader whose samples are limited begins again.
+        """Returns the next batch, without an end; a reader of limited samples begins again.
 
         Raises:
-          Stalled: it began, and ended without a batch.
+          Stalled: it began again, and ended without a batch.
           Rlds2ReverbError: as sampling does.
         """
         batch = None if self._open is None else self._open[1].next_batch()
@@ -166,12 +166,12 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
             batch = sampler.next_batch()
         if batch is None:
             raise Stalled(
-                f'table "{self._asked["table"]}": it gave no sample before the end that was asked for; fill it, or wait longer'
+                f'table "{self._asked["table"]}": it gave no sample before the end that the options set; fill it, or wait longer'
             )
         return sample_batch(batch, self._n_step)
 
     def close(self) -> None:
-        """Ends its streams and its connection; `next` opens others."""
+        """Ends its streams and its connection; `next` opens new ones."""
         if self._open is not None:
             used, _ = self._open
             self._open = None
@@ -179,7 +179,7 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
 
 
 def _episodes_of(data: Any, mask: Array | None) -> Iterator[SingleAgentEpisode]:
-    """Of one item [T, ...]; mask [T], the steps that are its own."""
+    """The episodes in one item [T, ...]; mask [T], the item's own steps."""
     is_pair = pairs_in(data, mask)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], is_pair, [False]]).astype(np.int8)))
     for start, stop in edges.reshape(-1, 2).tolist():  # actions [start, stop), and the observation after them
@@ -203,15 +203,11 @@ OBS, NEXT_OBS, ACTIONS = "obs", "new_obs", "actions"
 REWARDS, TERMINATEDS, TRUNCATEDS = _PER_ROW = "rewards", "terminateds", "truncateds"
 
 Rows = tuple[dict[str, Any], Array]
-"""Column -> values [N, ...], and [N] the number of the item that each row is of."""
+"""Column -> values [N, ...], and [N] the number of each row's item."""
 
 
 def rows_of(batch: Batch) -> Rows:
-    """Of items of any view that RLlib can learn from.
-
-    Raises:
-      ConfigError: of another one.
-    """
+    """The rows of items; raises ConfigError for a view that RLlib cannot learn from."""
     data = batch.data
     if getattr(data, "_fields", ()) == FIELDS:
         return _of_trajectories(batch)
@@ -223,13 +219,12 @@ def rows_of(batch: Batch) -> Rows:
     if {"observation", "action", "next_observation", "reward", "discount"} <= names:
         return _of_n_steps(data, batch.size)
     raise ConfigError(
-        "RLlib needs items of the views requirements, fragments, transition, n_step, or of one that makes trajectories; "
+        "RLlib needs items of the views requirements, fragments, transition, n_step, or of a view of trajectories; "
         f"got {_described(data)}"
     )
 
 
 def _described(data: Nest) -> str:
-    """What stands there instead, for an error."""
     return f"the columns {', '.join(flatten(data))}" if isinstance(data, (dict, tuple)) else "a list without names"
 
 
@@ -270,7 +265,7 @@ def _of_rllib(batch: Batch) -> Rows:
 
 
 def _rows_joined(nest: Nest, lengths: Iterable[int]) -> Nest:
-    """Of [B, L, ...], or of B arrays [L, ...]: [N, ...], of each item as many rows as it has; what follows them is padding."""
+    """[B, L, ...], or B arrays [L, ...] -> [N, ...], the first `length` rows of each item; the rest is padding."""
     if isinstance(nest, dict):
         return {name: _rows_joined(child, lengths) for name, child in nest.items()}
     return np.concatenate([rows[:length] for rows, length in zip(nest, lengths)])
@@ -288,11 +283,7 @@ def _of_trajectories(batch: Batch) -> Rows:
 def pairs_in(data: Any, mask: Array | None) -> Array:
     """[..., T - 1] whether a step of trajectories [..., T] is followed by another one of its episode.
 
-    Only an episode's last step, and padding of a view, are followed by a first one.
-
-    Args:
-      data: trajectories.
-      mask: [..., T] as `BatchInfo.mask`: the steps that are the item's, which come before its padding; None where there is none.
+    Only an episode's last step, and padding of a view, are followed by a first one. `mask` is [..., T], as of `BatchInfo`.
     """
     is_pair: Array = (data.step_type[..., :-1] != LAST) & (data.next_step_type[..., :-1] != FIRST)
     if mask is not None:
@@ -326,7 +317,7 @@ def _pairs(data: Any, mask: Array | None = None) -> tuple[dict[str, Any], Array]
 
 
 def item_of(nest: Nest, which: Any) -> Nest:
-    """Of a batch's nest, whose leaves are arrays or lists of arrays: one item, or with a slice of one, a batch of it."""
+    """One item of a batch's nest, whose leaves are arrays or lists of arrays; for a slice of one, a batch of it."""
     if isinstance(nest, dict):
         return {name: item_of(child, which) for name, child in nest.items()}
     if isinstance(nest, tuple):
@@ -336,6 +327,5 @@ def item_of(nest: Nest, which: Any) -> Nest:
 
 
 def _joined(nests: Sequence[Nest]) -> Nest:
-    """Nests of rows -> one nest of all rows."""
     columns = [flatten(nest) for nest in nests]
     return map_with_path(lambda path, _: np.concatenate([one[path] for one in columns]), nests[0])

@@ -1,15 +1,15 @@
-"""Batches in the layout of TorchRL's environments (TED), as arrays: what is now at the root, what came of it under "next".
+"""Batches in the layout of TorchRL's environments (TED), as arrays: the step at the root, its result under "next".
 
 | items of the view | a transition is | ends |
 | --- | --- | --- |
 | `transition` | an item | its own flags |
 | `two_step`, `sequence`, `episode`: TF-Agents' trajectories | two rows that follow one another | the later row is LAST; terminal where the discount of either row is 0 |
-| `slices`: steps as recorded, with is_last and is_terminal | two rows that follow one another | the later row is the last one; terminal where it says so |
+| `slices`: steps as recorded, with is_last and is_terminal | two rows that follow one another | the later row is the last one; terminal where is_terminal is set |
 
 The sources write a discount of 0 into different rows: RLDS and TF-Agents' drivers into the one that led to the end, TF-Agents'
 `rlds_to_reverb` into the last one.
 
-Nothing starts from an episode's last row, nor from a row that was padded: `Transitions.valid` says what does. All other columns of
+No transition starts from an episode's last row, nor from a padded row: see `Transitions.valid`. All other columns of
 the items stay at the root, under their own names, with the value of the earlier row.
 
 Source: TED of TorchRL 0.5; observed with TorchRL 0.14.
@@ -37,9 +37,9 @@ class Transitions(NamedTuple):
     """The transitions of S items, L each.
 
     Attributes:
-      columns: observation, action, done, terminated, truncated, next, and others; leaves [S, L, ...], reward and flags [S, L, 1].
-      valid: [S, L] bool, those that are transitions.
-      is_single: each item is one transition by itself; L is 1.
+      columns: observation, action, done, terminated, truncated, next, and further ones; leaves [S, L, ...], reward and flags [S, L, 1].
+      valid: [S, L] bool, false where a place holds no transition.
+      is_single: each item is one transition; L is 1.
     """
 
     columns: dict[str, Nest]
@@ -51,7 +51,7 @@ def transitions_of(batch: Batch) -> Transitions:
     """The transitions of a batch's items.
 
     Raises:
-      ConfigError: the items are of no kind that the table above has, or differ in their rows.
+      ConfigError: the items are of no kind in the module's table, or differ in their rows.
     """
     fields = _named(batch.data)
     if NEXT in fields:
@@ -67,12 +67,12 @@ def transitions_of(batch: Batch) -> Transitions:
         return _of_rows(others, last, terminal[:, 1:], batch.info.mask)
     raise ConfigError(
         f"TED: items have the columns {', '.join(flatten(batch.data))}; expected those of the view transition, of trajectories "
-        "(two_step, sequence, episode) or of slices: observation, action, reward, and what tells where an episode ends"
+        "(two_step, sequence, episode) or of slices: observation, action, reward, and flags of the ends of episodes"
     )
 
 
 def ends_marked(made: Transitions) -> Transitions:
-    """The last transition of each item is truncated and done, as `SliceSampler` has it; what is terminated stays so."""
+    """Marks the last transition of each item as truncated and done, as `SliceSampler` does; terminated ones stay terminated."""
     numbers = np.arange(made.valid.shape[1])
     last = np.where(made.valid, numbers, -1).max(axis=1, initial=-1)[:, None] == numbers  # [S, L]
     following = dict(made.columns[NEXT])
@@ -82,7 +82,7 @@ def ends_marked(made: Transitions) -> Transitions:
 
 
 def flattened(made: Transitions, leaf: Array) -> Array:
-    """[S, L, ...] -> [N, ...]: the valid ones, one item after the other."""
+    """[S, L, ...] -> [N, ...]: the valid transitions, one item after the other."""
     joined: Array = leaf.reshape(-1, *leaf.shape[2:])
     if not made.valid.all():
         joined = joined[made.valid.ravel()]
@@ -106,10 +106,10 @@ def _of_rows(fields: Mapping[str, Nest], last: Array, terminal: Array, mask: Arr
     """Transitions of rows.
 
     Args:
-      fields: [S, R, ...], R rows an item.
-      last: [S, R], the row is its episode's last one.
-      terminal: [S, R - 1], if the later row is the last one, it is a terminal one.
-      mask: [S, R], the rows that are the item's; None for all.
+      fields: [S, R, ...], R rows per item.
+      last: [S, R], true for an episode's last row.
+      terminal: [S, R - 1], whether the later row, if it is the last one, is terminal.
+      mask: [S, R], the item's own rows; None for all.
     """
     for path, leaf in flatten(dict(fields)).items():
         if np.shape(leaf)[:2] != last.shape:

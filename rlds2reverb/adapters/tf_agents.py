@@ -1,7 +1,7 @@
 """Samples as TF-Agents' replay buffers give them: `as_dataset` of (Trajectory, `reverb.SampleInfo`).
 
 Elements are those of `tf_agents.replay_buffers.reverb_replay_buffer.ReverbReplayBuffer` (0.19): the same nests, dtypes and static
-shapes, each sample's info repeated for each of its steps. So an agent, a dataset's `map`, and a training loop take either.
+shapes, each sample's info repeated for each of its steps. So agents, a dataset's `map`, and training loops accept both.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from rlds2reverb.adapters.common import INFO_DTYPES, Cutter, Server, opened
@@ -19,7 +18,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.push.tables import table_of
-from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
+from rlds2reverb.specs import Nest, flatten, map_leaves
 
 with needing("the adapter for TF-Agents", "tf-agents", ModuleNotFoundError):
     import reverb
@@ -28,7 +27,7 @@ with needing("the adapter for TF-Agents", "tf-agents", ModuleNotFoundError):
     from tf_agents.replay_buffers import reverb_replay_buffer
     from tf_agents.trajectories import trajectory
 
-    from rlds2reverb.adapters.tf_data import Source, made_dataset
+    from rlds2reverb.adapters.tf_data import Source, array_spec, made_dataset
 
 _DETERMINISTIC = ("fifo", "lifo", "max_heap", "min_heap")
 
@@ -41,17 +40,17 @@ def as_trajectory_dataset(
     sequence_length: int | None = None,
     **options: Any,
 ) -> tf.data.Dataset:
-    """What `ReverbReplayBuffer(...).as_dataset(sample_batch_size, num_steps)` gives, sampled by our client.
+    """The dataset of `ReverbReplayBuffer(...).as_dataset(sample_batch_size, num_steps)`, sampled by our client.
 
     Args:
-      server: a client, which must stay open; or "host:port", a list of several, or a function that connects: then every iterator
+      server: a client, which must stay open; or "host:port", a list of addresses, or a function that connects: then every iterator
         has a connection of its own.
       table: its name.
       sample_batch_size: items, or pieces of `num_steps`, per element; None for single ones without the axis of a batch.
-      num_steps: items are split into pieces of so many steps; what is left at their ends is dropped.
+      num_steps: steps of the pieces that items are split into; the remainder at the end of an item is dropped.
       sequence_length: steps of every item, where the table's signature leaves them free. It makes shapes static.
-      options: `data_spec`, for a table without signature, and the fields of `SampleOptions` but `batch_size`, `ragged` and `spec`.
-        Encoded images stay encoded unless `decode=True`. With `slices` and `view`, an item is what they cut out; `weights` are
+      options: `data_spec`, for a table without signature, and the fields of `SampleOptions` except `batch_size`, `ragged` and `spec`.
+        Encoded images stay encoded unless `decode=True`. `slices` and `view` cut items out of samples; `weights` are
         refused, for `reverb.SampleInfo` has no field for them.
 
     Raises:
@@ -85,16 +84,25 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
             if name in options:
                 raise ConfigError(f"{name}: as_dataset decides on it; leave it out")
         asked = SampleOptions(**{"decode": False, **options})
-        _check_infos(asked)
-        rows = sequence_length if asked.cut is None else None  # the length is that of what is cut out
-        outer = None if data_spec is None else map_leaves(lambda leaf: _with_rows(leaf, rows), data_spec)
+        if asked.weights is not None:
+            raise ConfigError(
+                "weights: reverb.SampleInfo has no field for them; adapters.tf_data gives them as info.weight, "
+                "and info.probability and info.table_size are here to compute them from"
+            )
+        if asked.slices is not None and not asked.slices.strict:
+            raise ConfigError(
+                "slices: strict=False fills short episodes up, and reverb.SampleInfo has no field for the mask of these rows; "
+                "leave strict out, or use adapters.tf_data"
+            )
+        rows = sequence_length if asked.cut is None else None  # the length is that of the cut items
+        outer = None if data_spec is None else map_leaves(lambda leaf: array_spec(leaf).with_leading(rows), data_spec)
         self._source = Source.of(server, table, replace(asked, spec=outer))
         self._row_spec = _row_spec(self._source, data_spec if asked.cut is None else None)
         self._sequence_length = _length(self._source, sequence_length)
         super().__init__(self._row_spec, self._source.table.max_size, stateful_dataset=True)
 
     def update_priorities(self, keys: Any, priorities: Any) -> None:
-        """Gives items other priorities; also inside a `tf.function`.
+        """Changes priorities; also inside a `tf.function`.
 
         Args:
           keys: uint64 [B], or [B, T] as `info.key` has them.
@@ -107,7 +115,6 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
             client.update_priorities(self._source.table.name, keys[:, 0] if keys.ndim == 2 else keys, priorities)
 
     def add_batch(self, *_: Any, **__: Any) -> None:
-        """Not by a buffer: `client.push` and TF-Agents' observers fill tables."""
         raise NotImplementedError("SampledReplayBuffer only reads; fill the table with client.push or an observer")
 
     get_next = gather_all = add_batch
@@ -139,7 +146,7 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
         table = self._source.table
         if table.sampler not in _DETERMINISTIC or table.remover not in _DETERMINISTIC:
             raise ValueError(
-                f'table "{table.name}": single_deterministic_pass needs a sampler and a remover that leave nothing to chance '
+                f'table "{table.name}": single_deterministic_pass needs a sampler and a remover without chance '
                 f"({', '.join(_DETERMINISTIC)}); these are {table.sampler} and {table.remover}"
             )
         options = replace(self._source.options, streams=1, prefetch=1)
@@ -148,19 +155,24 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
     def _dataset(
         self, options: SampleOptions, size: int | None, num_steps: int | None, preprocess: Any, is_shuffled: bool
     ) -> tf.data.Dataset:
-        _check_num_steps(num_steps, self._sequence_length)
+        length = self._sequence_length
+        if num_steps and length and length % num_steps:  # as ReverbReplayBuffer
+            raise ValueError(
+                f"num_steps {num_steps}: expected a divisor of the steps of an item, which are {length}; "
+                "others would drop the ends of items"
+            )
         source = replace(self._source, options=replace(options, batch_size=size or 1, drop_last=False))
         if preprocess is not None:
             return self._preprocessed(source, size, num_steps, preprocess, is_shuffled)
-        steps = self._sequence_length if num_steps is None else num_steps
-        cutter = Cutter(source.table.name, source.options.batch_size, self._sequence_length, num_steps, is_shuffled)
+        steps = length if num_steps is None else num_steps
+        cutter = Cutter(source.table.name, source.options.batch_size, length, num_steps, is_shuffled)
         specs = self._specs((steps,) if size is None else (size, steps))
         return made_dataset(source, cutter.single if size is None else cutter.batched, specs, self._packed)
 
     def _preprocessed(
         self, source: Source, size: int | None, num_steps: int | None, preprocess: Any, is_shuffled: bool
     ) -> tf.data.Dataset:
-        """Each item goes through a function of TensorFlow's before it is cut, so TensorFlow cuts."""
+        """TensorFlow cuts the items, after `preprocess`, which is a function of tensors."""
         cutter = Cutter(source.table.name, 1, self._sequence_length, None, False)
         items = made_dataset(source, cutter.single, self._specs((self._sequence_length,)), self._packed)
         items = items.map(tf.autograph.experimental.do_not_convert(lambda data, info: (preprocess(data), info)))
@@ -189,14 +201,18 @@ def replay_buffer(
       server: an open client, or "host:port".
       table: its name.
       sequence_length: steps of every item, where the table's signature leaves them free; None for items of any length.
-      data_spec: for a table without signature; by default what the signature says.
+      data_spec: for a table without signature; by default from the signature.
       options: further arguments of `ReverbReplayBuffer`.
 
     Raises:
       ConfigError: the server has no such table, or its signature is not known.
       ServerUnreachable: no answer within the deadline.
     """
-    outer = None if data_spec is None else map_leaves(lambda leaf: _with_rows(leaf, sequence_length), data_spec)
+    outer = (
+        None
+        if data_spec is None
+        else map_leaves(lambda leaf: array_spec(leaf).with_leading(sequence_length), data_spec)
+    )
     source = Source.of(server, table, SampleOptions(spec=outer, decode=False))
     address = server.transport.address if isinstance(server, Client) else server
     length = _length(source, sequence_length)
@@ -204,7 +220,7 @@ def replay_buffer(
 
 
 class _BufferOfOneServer(reverb_replay_buffer.ReverbReplayBuffer):  # type: ignore[misc]
-    """TF-Agents' buffer, with a client for priorities that no buffer over another server shares.
+    """TF-Agents' buffer, with a client for priorities of its own server.
 
     TF-Agents names that client "rb_tf_client" in every buffer, and TensorFlow keeps one resource per name: in a process with buffers over two
     servers all priorities go to the first one, and updates wait for ever once that is gone (tf-agents 0.19, reverb_replay_buffer.py).
@@ -215,14 +231,8 @@ class _BufferOfOneServer(reverb_replay_buffer.ReverbReplayBuffer):  # type: igno
         self._tf_client = reverb.TFClient(server_address, f"rlds2reverb_{server_address}")
 
 
-def _with_rows(leaf: Any, rows: int | None) -> ArraySpec:
-    """The leaf of a data spec as a table's signature has it."""
-    dtype = leaf.dtype.as_numpy_dtype if isinstance(leaf.dtype, tf.DType) else leaf.dtype
-    return ArraySpec((rows, *leaf.shape), np.dtype(dtype), getattr(leaf, "name", "") or "")
-
-
 def _row_spec(source: Source, data_spec: Nest) -> Nest:
-    """TF-Agents' `data_spec`: a step, as the dataset's elements are nested."""
+    """TF-Agents' `data_spec`: a step, nested as the dataset's elements."""
     if data_spec is not None:
         return data_spec
     for path, leaf in flatten(source.structure).items():
@@ -238,7 +248,7 @@ def _row_spec(source: Source, data_spec: Nest) -> Nest:
 
 
 def _length(source: Source, sequence_length: int | None) -> int | None:
-    """The steps of an item: those that are given, or those of the signature where it has one number of them."""
+    """The steps of an item, as given, or as of the signature where all its leaves have one number of rows."""
     found: set[int | None] = {leaf.shape[0] for leaf in flatten(source.structure).values()}
     if sequence_length is None and len(found) == 1:
         return found.pop()
@@ -248,26 +258,3 @@ def _length(source: Source, sequence_length: int | None) -> int | None:
             f"{', '.join(map(str, found))} steps"
         )
     return sequence_length
-
-
-def _check_infos(options: SampleOptions) -> None:
-    """Refuses what `reverb.SampleInfo` has no field for."""
-    if options.weights is not None:
-        raise ConfigError(
-            "weights: reverb.SampleInfo has no field for them; adapters.tf_data gives them as info.weight, "
-            "and info.probability and info.table_size are here to compute them from"
-        )
-    if options.slices is not None and not options.slices.strict:
-        raise ConfigError(
-            "slices: strict=False fills short episodes up, and reverb.SampleInfo has no field for the mask that tells it; "
-            "leave strict out, or use adapters.tf_data"
-        )
-
-
-def _check_num_steps(num_steps: int | None, length: int | None) -> None:
-    """Raises ValueError where ReverbReplayBuffer does."""
-    if num_steps and length and length % num_steps:
-        raise ValueError(
-            f"num_steps {num_steps}: expected a divisor of the steps of an item, which are {length}; "
-            "others would drop the ends of items"
-        )

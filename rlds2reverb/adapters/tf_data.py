@@ -1,8 +1,8 @@
 """Samples as a `tf.data.Dataset`.
 
-Batches come through `from_generator`: measured, no other way into tf.data is cheaper for each tensor. TensorFlow cannot end a
-call into Python that waits, so a dataset of a table that gives nothing would hang where its iterator is deleted. The
-generator therefore never waits long: it yields zeros for "nothing yet", which a filter takes out.
+Batches come through `from_generator`: measured, no other way into tf.data is cheaper for each tensor. TensorFlow cannot interrupt a
+call into Python, so a dataset of a table without samples would hang where its iterator is deleted. The
+generator therefore bounds its waits: it yields zeros for "nothing yet", which a filter removes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rlds2reverb.adapters.common import INFO_DTYPES, Arrays, Server, infos_of, o
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
+from rlds2reverb.images import Size
 from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of
 from rlds2reverb.learner.options import LIST, PAD, SampleOptions, SliceSpec
 from rlds2reverb.learner.packing import Packing
@@ -40,22 +41,22 @@ def as_dataset(
 ) -> tf.data.Dataset:
     """A table's samples as a dataset: every iterator of it samples on streams of its own, and closes them when it is deleted.
 
-    Elements are (data, `BatchInfo`) of tensors. Data has the structure of the sampled items, with tuples for lists, which
-    tf.data does not know: that of the table's signature, or of what `slices` and `view` cut. Shapes and dtypes are those of it;
-    sizes that it leaves free are None. The batch axis is known where all batches are full: for ever, or with `drop_last`.
-    `info.weight` is there with `weights`, `info.start` with `slices` and `view`; never `info.masks`.
+    Elements are (data, `BatchInfo`) of tensors. Data has the structure of the sampled items, with tuples in place of lists, which
+    tf.data does not have: that of the table's signature, or of the items that `slices` and `view` cut. Shapes and dtypes follow
+    from it; free sizes are None. The batch axis is known where all batches are full: without an end, or with `drop_last`.
+    `info.weight` is present with `weights`, `info.start` with `slices` and `view`; `info.masks` never is.
 
-    What stops sampling stops the iterator: a `tf.errors.OpError` that has our error's sentence in its message.
+    An error of sampling ends the iterator with a `tf.errors.OpError` that has our error's text in its message.
 
     Args:
-      server: a client, which must stay open; or "host:port", a list of several, or a function that connects: then every iterator
+      server: a client, which must stay open; or "host:port", a list of addresses, or a function that connects: then every iterator
         has a connection of its own.
       table: its name.
       batch_size: samples per batch.
-      rows: what all items have, where the signature leaves that free; makes the shapes static.
-      options: the other fields of `SampleOptions`, by name. `ragged` is "pad" unless given: `info.mask` is there where the signature
-        leaves numbers of rows free, and with `slices`; "list" makes such columns a `tf.RaggedTensor`. `spec`, for a table without signature, has leaves
-        with shape and dtype.
+      rows: of all items, where the signature leaves their number free; makes the shapes static.
+      options: the other fields of `SampleOptions`, by name. `ragged` is "pad" by default: `info.mask` is present where the signature
+        leaves numbers of rows free, and with `slices`; "list" makes such columns a `tf.RaggedTensor`. `spec`, for a table without
+        signature, has leaves with shape and dtype.
 
     Raises:
       ConfigError: the server has no such table, the table has no signature and `spec` is not given, or an option makes no sense.
@@ -71,14 +72,7 @@ def as_dataset(
 
 @dataclass(frozen=True)
 class Source:
-    """What a dataset samples.
-
-    Attributes:
-      server: see `adapters.common.Server`.
-      table: as the server tells of it.
-      structure: nest of what the items of a batch hold. Tuples where the signature has lists.
-      options: how.
-    """
+    """The table and options of a dataset; `structure` is the nest of the items' specs, with tuples in place of lists."""
 
     server: Server
     table: TableInfo
@@ -91,34 +85,38 @@ class Source:
         with opened(server) as client:
             info = table_of(client.server_info(), table)
         if options.spec is not None:
-            options = replace(options, spec=map_leaves(_array_spec, options.spec))
+            options = replace(options, spec=map_leaves(array_spec, options.spec))
         structure = Packing(info, options).structure
         if structure is None:
             raise ConfigError(
-                f'table "{table}": it has no signature, so nobody knows what tensors its items are; '
-                "give spec=, a nest of what has shape and dtype"
+                f'table "{table}": it has no signature, so the dtypes and shapes of its items are not known; '
+                "give spec=, a nest of leaves with shape and dtype"
             )
         return Source(server, info, without_lists(structure), options)
 
     @property
     def leaves(self) -> dict[str, ArraySpec]:
-        """Path -> what the tensors of it are, images decoded where that is asked for."""
-        return {path: self._decoded(leaf) for path, leaf in flatten(self.structure).items()}
+        """Path -> spec of a tensor, of decoded images with the option `decode`."""
+
+        def decoded(spec: ArraySpec) -> ArraySpec:
+            decode = self.options.decode
+            if spec.image is None or decode is False:
+                return spec
+            height, width, channels = spec.image.shape
+            if isinstance(decode, Size):
+                height, width = decode.height, decode.width
+            return ArraySpec((*spec.shape, height, width, channels), spec.image.dtype)
+
+        return {path: decoded(leaf) for path, leaf in flatten(self.structure).items()}
 
     def flat(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The batches, with a list of columns for data."""
+        """The batches, with a list of columns as data."""
         paths = map_with_path(lambda path, _: path, self.structure)
         for data, info in batches:
             yield Batch(columns_of(data, paths), info)
 
-    def _decoded(self, spec: ArraySpec) -> ArraySpec:
-        if spec.image is None or not self.options.decode:
-            return spec
-        return ArraySpec((*spec.shape, *spec.image.shape), spec.image.dtype)
-
 
 def without_lists(nest: Nest) -> Nest:
-    """The nest with tuples in place of lists."""
     if isinstance(nest, Mapping):
         return {key: without_lists(child) for key, child in nest.items()}
     if hasattr(nest, "_fields"):
@@ -132,15 +130,17 @@ def made_dataset(
     specs: Sequence[tf.TensorSpec],
     packed: Callable[..., Any],
 ) -> tf.data.Dataset:
-    """A dataset.
+    """A dataset whose iterators each sample anew.
 
     Args:
-      source: what is sampled, anew by every iterator.
-      arrays: batches of columns -> what each element is made of.
-      specs: of the tensors that these become.
-      packed: makes an element of the tensors: (data, what has `times_sampled`).
+      arrays: batches of columns -> the arrays of each element.
+      specs: of the tensors of these arrays.
+      packed: tensors -> element: (data, an info with `times_sampled`).
     """
-    nothing = tuple(_nothing(spec) for spec in specs)
+    nothing = tuple(
+        np.full([size or 0 for size in spec.shape], b"" if spec.dtype == tf.string else 0, spec.dtype.as_numpy_dtype)
+        for spec in specs
+    )
 
     def elements() -> Iterator[Arrays]:
         with opened(source.server) as client, client.sample(source.table.name, **vars(source.options)) as sampler:
@@ -151,8 +151,8 @@ def made_dataset(
     polls = tf.data.Dataset.from_generator(elements, output_signature=tuple(specs))
     # TensorFlow would make an ordinary map parallel, and read as many batches ahead as there are cores.
     packs = polls.map(tf.autograph.experimental.do_not_convert(packed), num_parallel_calls=1)
-    # A filter never asks whether it is still wanted; a prefetch is told, and then ends the filter above it. Without it, whoever ends
-    # a thread that reads this (`.prefetch(m).take(n)`, a parallel map) would wait for that thread as long as the table is empty.
+    # A filter is not cancelled; a prefetch is, and then ends the filter behind it. Without it, ending a thread that reads this
+    # (`.prefetch(m).take(n)`, a parallel map) would wait for that thread as long as the table is empty.
     return packs.prefetch(1).filter(_is_there)
 
 
@@ -161,32 +161,27 @@ def _is_there(_: Any, info: Any) -> tf.Tensor:
     return tf.reduce_any(info.times_sampled > 0)  # of a sample, it counts the sample itself
 
 
-def _nothing(spec: tf.TensorSpec) -> Array:
-    """What fits the spec."""
-    shape = [size or 0 for size in spec.shape]
-    return np.full(shape, b"", object) if spec.dtype == tf.string else np.zeros(shape, spec.dtype.as_numpy_dtype)
-
-
-def _array_spec(leaf: Any) -> ArraySpec:
-    """A leaf of a `spec`, ours or TensorFlow's."""
+def array_spec(leaf: Any) -> ArraySpec:
     if isinstance(leaf, ArraySpec):
         return leaf
-    return ArraySpec(
-        tuple(leaf.shape), np.dtype(leaf.dtype.as_numpy_dtype if isinstance(leaf.dtype, tf.DType) else leaf.dtype)
-    )
+    dtype = leaf.dtype.as_numpy_dtype if isinstance(leaf.dtype, tf.DType) else leaf.dtype
+    return ArraySpec(tuple(leaf.shape), np.dtype(dtype), getattr(leaf, "name", "") or "")
 
 
 def is_full(options: SampleOptions) -> bool:
-    """Whether every batch has as many samples as was asked for."""
+    """Whether every batch has `batch_size` samples."""
     return options.drop_last or options.samples is options.epochs is options.end_after_seconds is None
 
 
 class _Layout:
-    """How a batch becomes tensors, and these an element. Free columns are those whose number of rows the signature leaves free."""
+    """Batch -> arrays, and tensors -> element. Free columns are those whose number of rows the signature leaves free."""
 
     def __init__(self, source: Source, rows: int | None) -> None:
         self._source, self._rows = source, rows
-        self._leaves = {path: self._sized(leaf) for path, leaf in source.leaves.items()}
+        self._leaves = {
+            path: leaf if rows is None or leaf.shape[:1] != (None,) else replace(leaf, shape=(rows, *leaf.shape[1:]))
+            for path, leaf in source.leaves.items()
+        }
         self._free = [leaf.shape[:1] == (None,) for leaf in self._leaves.values()]
         self._is_padded = source.options.ragged == PAD
         self._is_cut, self._is_weighted = source.options.cut is not None, source.options.weights is not None
@@ -195,7 +190,7 @@ class _Layout:
         self._batch = source.options.batch_size if is_full(source.options) else None
 
     def specs(self) -> list[tf.TensorSpec]:
-        """Of the columns (values and numbers of rows for ragged ones), of the infos, of the mask."""
+        """Specs of the columns (values and numbers of rows of ragged ones), of the infos, and of the mask."""
         specs = []
         for leaf, is_free in zip(self._leaves.values(), self._free):
             first = (None,) if is_free and not self._is_padded else (self._batch, *leaf.shape[:1])
@@ -207,7 +202,7 @@ class _Layout:
         return [*specs, tf.TensorSpec((self._batch, None), tf.bool)] if self._has_mask else specs
 
     def arrays(self, batches: Iterator[Batch]) -> Iterator[Arrays]:
-        """As `specs` tells them."""
+        """The arrays of each batch, as of `specs`."""
         for data, info in batches:
             self._check_rows(data)
             columns = [array for column, is_free in zip(data, self._free) for array in self._arrays(column, is_free)]
@@ -218,22 +213,17 @@ class _Layout:
     def packed(self, *tensors: tf.Tensor) -> tuple[Nest, BatchInfo]:
         """Tensors -> element."""
         left = iter(tensors)
-        columns = [self._tensor(left, is_free) for is_free in self._free]
-        return tf.nest.pack_sequence_as(self._source.structure, columns), self._info(list(left))
-
-    def _info(self, tensors: list[tf.Tensor]) -> BatchInfo:
-        left = iter(tensors)
+        columns = [
+            tf.RaggedTensor.from_row_lengths(next(left), next(left), validate=False)
+            if is_free and not self._is_padded
+            else next(left)
+            for is_free in self._free
+        ]
         fields = dict(zip(BatchInfo._fields, (next(left) for _ in INFO_DTYPES)))
         for name, is_there in (("weight", self._is_weighted), ("start", self._is_cut), ("mask", self._has_mask)):
             if is_there:
                 fields[name] = next(left)
-        return BatchInfo(**fields)
-
-    def _tensor(self, left: Iterator[tf.Tensor], is_free: bool) -> tf.Tensor | tf.RaggedTensor:
-        values = next(left)
-        if not is_free or self._is_padded:
-            return values
-        return tf.RaggedTensor.from_row_lengths(values, next(left), validate=False)
+        return tf.nest.pack_sequence_as(self._source.structure, columns), BatchInfo(**fields)
 
     def _arrays(self, column: Any, is_free: bool) -> list[Array]:
         if not is_free or self._is_padded:
@@ -245,10 +235,6 @@ class _Layout:
             return info.mask
         most = max(column.shape[1] for column, is_free in zip(data, self._free) if is_free)
         return np.ones((len(info.key), most), bool)
-
-    def _sized(self, leaf: ArraySpec) -> ArraySpec:
-        is_free = self._rows is not None and leaf.shape[:1] == (None,)
-        return replace(leaf, shape=(self._rows, *leaf.shape[1:])) if is_free else leaf
 
     def _check_rows(self, data: Sequence[Any]) -> None:
         for (path, leaf), column in zip(self._leaves.items(), data):

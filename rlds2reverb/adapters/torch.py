@@ -1,20 +1,20 @@
 """PyTorch: a table's batches as tensors, made in this process or by the workers of a DataLoader.
 
-What becomes of a column:
+Columns:
 
 | numpy | tensor |
 | --- | --- |
 | bool, int8 to int64, uint8, float16/32/64, complex | the same dtype, over the same memory |
 | uint16, uint32, uint64 | torch.uint16, uint32, uint64, over the same memory; PyTorch has few operations for them |
 | bfloat16 | torch.bfloat16, over the same memory |
-| text, encoded images | stays a numpy array of `bytes` |
-| info.key, uint64 | int64 of the same bits, on the host: `update_priorities` and `delete` of a client take it |
+| text, encoded images | a numpy array of `bytes` |
+| info.key, uint64 | int64 of the same bits, on the host, for `update_priorities` and `delete` of a client |
 | a list of arrays (`ragged="list"`) | a list of tensors |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -44,24 +44,25 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
     """Samples of a table as ready batches of tensors, for `DataLoader(dataset, batch_size=None, num_workers=n)`.
 
     It holds no connection, so it pickles: each worker connects for itself when it begins to iterate, and closes its streams when
-    it ends or is dropped; a persistent worker whose epoch ended early, when the next one begins. Every worker samples by itself. From a table that draws at random the workers' samples are independent; a
-    table that hands items out once (fifo, max_times_sampled=1) shares them out, in no fixed order between workers.
+    it ends or is dropped; a persistent worker whose epoch ended early, when the next one begins. Every worker samples by itself. From
+    a table that draws at random the workers' samples are independent; a table that hands items out once (fifo, max_times_sampled=1)
+    divides them between the workers, in no fixed order.
 
     gRPC does not survive a fork. Where this process has connected to a server, give the loader
     `multiprocessing_context="forkserver"` or "spawn"; the workers of a fork raise an error that says so.
 
     Args:
-      server: "host:port", a list of several, a function without arguments that connects, or an open client, see `adapters.common.Server`.
-        Workers that are not forked get it pickled: a function must be `functools.partial(...)` or of a module, and a client is
-        for no workers.
+      server: "host:port", a list of addresses, a function without arguments that connects, or an open client, see
+        `adapters.common.Server`. Workers that are not forked get it pickled: a function must be `functools.partial(...)` or of a
+        module, and a client cannot be pickled.
       table: its name.
       batch_size: samples per batch.
-      options: the other fields of `SampleOptions`, by name. `samples` is shared out over the workers, to the sample; each may end
-        with a short batch.
+      options: the other fields of `SampleOptions`, by name. `samples` are divided between the workers; each may end with a short
+        batch.
 
     Raises:
-      ConfigError: an option makes no sense; in the workers: `epochs` for several of them. The server is asked when iterating begins, which raises as `connect` and
-        `Client.sample` do.
+      ConfigError: an option makes no sense; in the workers: `epochs` with several workers. The server is asked when iterating begins,
+        which raises as `connect` and `Client.sample` do.
       TransportError (when iterating): this worker was forked from a process that had connected.
     """
 
@@ -77,24 +78,26 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
         self.server, self.table, self.batch_size, self.options = server, table, batch_size, options
 
     def __iter__(self) -> Iterator[TensorBatch]:
-        """Batches of the worker that it runs in, see `tensors`; a new connection each time."""
+        """Batches of this worker, see `tensors`; a new connection each time."""
         worker = get_worker_info()
         options = {**self.options}
         if worker is not None:
-            self._check_epochs(worker.num_workers)
-            _check_not_forked()
-            options["samples"] = _share(options.get("samples"), worker.id, worker.num_workers)
+            workers, samples = worker.num_workers, options.get("samples")
+            if workers > 1 and options.get("epochs") is not None:
+                raise ConfigError(
+                    f'table "{self.table}": epochs, with {workers} workers: each would wait for all samples of an epoch; take one worker, '
+                    "or samples=, which is shared out"
+                )
+            try:
+                check_not_forked()
+            except TransportError as error:
+                raise TransportError(f'{error}. Of a DataLoader: multiprocessing_context="forkserver"') from error
+            if samples is not None:
+                options["samples"] = samples // workers + (worker.id < samples % workers)
         if options.get("samples") == 0:  # more workers than samples
             return
         with opened(self.server) as client, client.sample(self.table, self.batch_size, **options) as sampler:
             yield from batches(sampler)
-
-    def _check_epochs(self, workers: int) -> None:
-        if workers > 1 and self.options.get("epochs") is not None:
-            raise ConfigError(
-                f'table "{self.table}": epochs, with {workers} workers: each would wait for all samples of an epoch; take one worker, '
-                "or samples=, which is shared out"
-            )
 
     def __getstate__(self) -> dict[str, Any]:
         """For workers. Raises ConfigError where the server is an open client."""
@@ -109,11 +112,11 @@ def batches(sampled: Iterable[Batch], device: Any = None) -> Iterator[TensorBatc
 
 
 def tensors(batch: Batch, device: Any = None) -> TensorBatch:
-    """A batch whose arrays are tensors; nothing is copied on the host but arrays that cannot be written to.
+    """A batch of tensors; on the host, only arrays that cannot be written to are copied.
 
     Args:
       batch: of a sampler.
-      device: where they go; None for where they are. To CUDA devices they are copied through pinned memory, asynchronously.
+      device: of the tensors; None for the host. To CUDA devices they are copied through pinned memory, asynchronously.
         `info.key` stays on the host.
 
     Returns:
@@ -121,13 +124,17 @@ def tensors(batch: Batch, device: Any = None) -> TensorBatch:
     """
     to = None if device is None else torch.device(device)
     key, *others = batch.info
-    fields: list[Any] = [_known(values, to) for values in others]
-    columns = map_leaves(lambda leaf: tensor_of(leaf, to), batch.data)
+
+    def tensor(leaf: Any) -> Any:
+        return tensor_of(leaf, to)
+
+    fields: list[Any] = [None if values is None else map_leaves(tensor, values) for values in others]
+    columns = map_leaves(tensor, batch.data)
     return Batch(columns, BatchInfo(tensor_of(np.asarray(key).view(np.int64), None), *fields))
 
 
 def update_priorities(client: Client, table: str, keys: Any, priorities: Any) -> None:
-    """Gives items other priorities: `Client.update_priorities` for tensors of any device, of a graph or not.
+    """Changes priorities: `Client.update_priorities` for tensors of any device, also of a graph.
 
     Args:
       client: an open one.
@@ -141,15 +148,8 @@ def update_priorities(client: Client, table: str, keys: Any, priorities: Any) ->
     client.update_priorities(table, on_host(keys), on_host(priorities))
 
 
-def _known(values: Any, device: Any) -> Any:
-    """What the info has: nothing, an array, or one for each column."""
-    if isinstance(values, Mapping):
-        return {name: tensor_of(array, device) for name, array in values.items()}
-    return None if values is None else tensor_of(values, device)
-
-
 def on_host(values: Any) -> Array:
-    """A tensor as a numpy array, wherever it is; floats as float64. An array stays what it is."""
+    """A tensor of any device as a numpy array, floats as float64. An array is returned unchanged."""
     if not isinstance(values, torch.Tensor):
         return np.asarray(values)
     host = values.detach().cpu()
@@ -158,7 +158,7 @@ def on_host(values: Any) -> Array:
 
 
 def tensor_of(values: Any, device: Any = None) -> Any:
-    """An array as a tensor, see the table above; `device` is a `torch.device`, or None for the host."""
+    """An array as a tensor, see the module's table; `device` is a `torch.device`, or None for the host."""
     array = np.asarray(values)
     if array.dtype.kind == "O":
         return array
@@ -171,15 +171,3 @@ def tensor_of(values: Any, device: Any = None) -> Any:
     if device is None:
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
-def _share(samples: int | None, number: int, workers: int) -> int | None:
-    """How many of the samples are a worker's."""
-    return None if samples is None else samples // workers + (number < samples % workers)
-
-
-def _check_not_forked() -> None:
-    try:
-        check_not_forked()
-    except TransportError as error:
-        raise TransportError(f'{error}. Of a DataLoader: multiprocessing_context="forkserver"') from error

@@ -4,9 +4,9 @@
 | --- | --- | --- |
 | observation, action, done, terminated, truncated, next.* | as TorchRL's environments write them | see `adapters.ted` |
 | index | [B], of slices [N, 1], int64 | the item's key, same bits: for priorities |
-| priority_weight | [B], [N], float32 | `info.weight`, where the sampler makes weights |
-| (collector, traj_ids) | [B], [N], int64 | the column that `trajectory` names; of slices otherwise the slice's number in its batch (an item over several episodes is several) |
-| (collector, mask) | [S, L] bool | of `layout="slices"` only: what is a transition; the rest is padding |
+| priority_weight | [B], [N], float32 | `info.weight`, where the sampler computes weights |
+| (collector, traj_ids) | [B], [N], int64 | the column that `trajectory` names; of slices otherwise the slice's number in its batch (an item over several episodes has several numbers) |
+| (collector, mask) | [S, L] bool | of `layout="slices"` only: true for transitions, false for padding |
 
 It needs PyTorch and tensordict; TorchRL itself only where its losses and trainers are used. Sources of layout and calls:
 `TensorDictReplayBuffer`, `SliceSampler`, `ReplayBufferTrainer`, observed with TorchRL 0.14.1.
@@ -14,7 +14,7 @@ It needs PyTorch and tensordict; TorchRL itself only where its losses and traine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ from rlds2reverb.learner.joining import Batches
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.servers import checked_priorities
 from rlds2reverb.push.tables import table_of
-from rlds2reverb.specs import Nest
+from rlds2reverb.specs import Nest, map_leaves
 
 with needing("the adapter for TorchRL", "torchrl", ModuleNotFoundError):
     import torch
@@ -45,18 +45,18 @@ LAYOUTS = (FLAT, SLICES)
 
 @dataclass(frozen=True)
 class Layout:
-    """How items become TensorDicts.
+    """The layout of TensorDicts.
 
     Attributes:
-      layout: of items with several transitions: "flat", [N] one slice after the other, as `SliceSampler` returns them, without what
-        is padding; or "slices", [S, L], with (collector, mask).
-      mark_ends: the last transition of a slice is truncated and done, as `SliceSampler` marks it. Items that are one transition
-        are left as they are.
-      trajectory: a column of whole numbers that tells the trajectory ("extras/episode"); it becomes (collector, traj_ids).
-      device: where the tensors go; None for the host.
+      layout: of items with several transitions: "flat", [N] one slice after the other, as `SliceSampler` returns them, without
+        padding; or "slices", [S, L], with (collector, mask).
+      mark_ends: mark the last transition of a slice as truncated and done, as `SliceSampler` does. Items of one transition
+        do not change.
+      trajectory: a column of whole numbers that identify the trajectory ("extras/episode"); it becomes (collector, traj_ids).
+      device: of the tensors; None for the host.
 
     Raises:
-      ConfigError: another layout.
+      ConfigError: an unknown layout.
     """
 
     layout: str = FLAT
@@ -70,10 +70,10 @@ class Layout:
 
 
 def tensordict_of(batch: Batch, layout: Layout = Layout()) -> Any:
-    """A batch as a TensorDict; its table says what views are understood.
+    """Converts a batch to a TensorDict; `adapters.ted` lists the views.
 
     Raises:
-      ConfigError: items of another kind, without a transition, or without the column `trajectory`.
+      ConfigError: items of another view, without a transition, or without the column `trajectory`.
     """
     made = transitions_of(batch)
     if not made.valid.any():
@@ -85,22 +85,22 @@ def tensordict_of(batch: Batch, layout: Layout = Layout()) -> Any:
     columns = _columns(batch, made, layout)
     if layout.layout == FLAT or made.is_single:
         sizes: tuple[int, ...] = (int(made.valid.sum()),)
-        shaped = _mapped(columns, lambda leaf: flattened(made, leaf))
+        shaped = map_leaves(lambda leaf: flattened(made, leaf), columns)
     else:
         sizes, shaped = made.valid.shape, columns
         shaped["collector"]["mask"] = made.valid
     device = torch.device("cpu" if layout.device is None else layout.device)
-    return TensorDict(_mapped(shaped, lambda leaf: _leaf(leaf, device, len(sizes))), batch_size=sizes, device=device)
+    return TensorDict(map_leaves(lambda leaf: _leaf(leaf, device, len(sizes)), shaped), batch_size=sizes, device=device)
 
 
 def tensordicts(sampled: Iterable[Batch], layout: Layout = Layout()) -> Iterator[Any]:
-    """The batches of a sampler; see `tensordict_of`."""
+    """Converts the batches of a sampler; see `tensordict_of`."""
     for batch in sampled:
         yield tensordict_of(batch, layout)
 
 
 def _columns(batch: Batch, made: Transitions, layout: Layout) -> dict[str, Any]:
-    """TED and what goes beside it, all [S, L, ...]."""
+    """TED and the further keys, all [S, L, ...]."""
     columns: dict[str, Any] = _dicts(made.columns)
     count = made.valid.shape
     keys = np.broadcast_to(batch.info.key.view(np.int64)[:, np.newaxis], count)
@@ -111,21 +111,16 @@ def _columns(batch: Batch, made: Transitions, layout: Layout) -> dict[str, Any]:
     if layout.trajectory:
         collector["traj_ids"] = _taken(columns, layout.trajectory, count)
     elif not made.is_single:
-        collector["traj_ids"] = _stretches(made.valid)
+        before = np.zeros_like(made.valid)  # each run of consecutive transitions gets a number; most slices are one run
+        before[:, 1:] = made.valid[:, :-1]
+        collector["traj_ids"] = np.cumsum(made.valid & ~before).reshape(count) - 1
     if collector:
         columns["collector"] = collector
     return columns
 
 
-def _stretches(valid: Array) -> Array:
-    """[S, L]: each stretch of transitions that follow one another has a number of its own; most slices are one stretch."""
-    before = np.zeros_like(valid)
-    before[:, 1:] = valid[:, :-1]
-    return np.cumsum(valid & ~before).reshape(valid.shape) - 1
-
-
 def _taken(columns: dict[str, Any], path: str, count: tuple[int, ...]) -> Array:
-    """Takes a column out: [S, L] whole numbers."""
+    """Removes a column: [S, L] whole numbers."""
     *parents, name = path.split("/")
     place: Any = columns
     for parent in parents:
@@ -140,7 +135,7 @@ def _taken(columns: dict[str, Any], path: str, count: tuple[int, ...]) -> Array:
 
 
 def _dicts(nest: Nest) -> Any:
-    """The nest in dicts, without empty ones."""
+    """The nest as dicts, without empty ones."""
     if isinstance(nest, Mapping):
         named = {str(key): _dicts(child) for key, child in nest.items()}
     elif hasattr(nest, "_fields"):
@@ -150,12 +145,6 @@ def _dicts(nest: Nest) -> Any:
     else:
         return nest
     return {key: child for key, child in named.items() if not isinstance(child, dict) or child}
-
-
-def _mapped(nest: dict[str, Any], function: Callable[[Array], Any]) -> dict[str, Any]:
-    return {
-        key: _mapped(child, function) if isinstance(child, dict) else function(child) for key, child in nest.items()
-    }
 
 
 def _leaf(leaf: Array, device: Any, axes: int) -> Any:
@@ -169,15 +158,15 @@ def _leaf(leaf: Array, device: Any, axes: int) -> Any:
 
 
 class TableReplayBuffer:
-    """A table where TorchRL expects a replay buffer: to sample from and to update priorities. The server keeps the data.
+    """A replay buffer for TorchRL on a table: samples, and updates priorities. The server keeps the data.
 
-    Close it, or use it as a context manager. Its stream opens with the first sample, and takes samples ahead as `SampleOptions` says.
+    Close it, or use it as a context manager. Its stream opens with the first sample, and prefetches samples as `SampleOptions` says.
 
     Args:
       client: an open one; it stays open.
       table: its name.
-      batch_size: items per batch; of slices, each has several transitions.
-      priority_key: where losses write what becomes the priority.
+      batch_size: items per batch; a slice has several transitions.
+      priority_key: under which losses write priorities.
       layout: see `Layout`.
       options: the other fields of `SampleOptions`, by name.
 
@@ -222,11 +211,11 @@ class TableReplayBuffer:
         return self._batch_size
 
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
-        """The next batch.
+        """Returns the next batch.
 
         Args:
-          batch_size: other than `batch_size`, a stream of its own is opened for it: slower.
-          return_info: return (TensorDict, info) with what the server tells of each item, as a dict of tensors.
+          batch_size: items; another number than the buffer's opens a stream for this batch, which is slower.
+          return_info: return (TensorDict, info), with the fields of `BatchInfo` as a dict of tensors.
 
         Raises:
           ConfigError: the samples have ended (`samples`, `end_after_seconds`), or what `tensordict_of` raises.
@@ -239,9 +228,9 @@ class TableReplayBuffer:
         return (made, _info(batch)) if return_info else made
 
     def update_tensordict_priority(self, data: Any) -> None:
-        """Gives the items of a sampled TensorDict what the loss wrote under `priority_key` as their priority.
+        """Sets the priorities of the items of a sampled TensorDict to the values that the loss wrote under `priority_key`.
 
-        An item with several transitions gets the largest. Where neither the table's sampler nor its remover looks at priorities, it
+        An item with several transitions gets the largest. Where neither the table's sampler nor its remover uses priorities, it
         does nothing, as TorchRL does without a prioritized sampler.
 
         Raises:
@@ -263,7 +252,7 @@ class TableReplayBuffer:
         self._update(keys, priorities)
 
     def update_priority(self, index: Any, priority: Any) -> None:
-        """Gives items other priorities; of several for one item the largest counts.
+        """Changes priorities; an item that is given several gets the largest.
 
         Args:
           index: [n] or [n, 1] int64, as in a sampled TensorDict.
@@ -296,16 +285,16 @@ class TableReplayBuffer:
         return {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes what `state_dict` gave.
+        """Accepts the result of `state_dict`.
 
         Raises:
-          ConfigError: there is something in it, so it is another buffer's.
+          ConfigError: it is not empty, so it is another buffer's.
         """
         if state_dict:
             raise ConfigError(f"a TableReplayBuffer has no state of its own; got {sorted(state_dict)}")
 
     def close(self) -> None:
-        """Ends its stream; samples that were taken ahead are lost. The next `sample` opens another one."""
+        """Ends its stream; prefetched samples are lost. The next `sample` opens another stream."""
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.close()

@@ -82,8 +82,8 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (OSError, 6),
 )
 _answer_shell = Lazily("rlds2reverb.cli.completion:answer")
+# What click raises for a command typed without anything; nothing before click 8.2, which prints the help itself.
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""What click raises for a command typed without anything; nothing before click 8.2, which prints the help itself."""
 
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
@@ -91,7 +91,7 @@ EXIT_INTERRUPTED = 130
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
-    """Looks for no garbage inside. Modules make some hundred thousand objects and drop few; looking takes a tenth of the start."""
+    """No garbage collection inside: modules make some hundred thousand objects and drop few, and collecting takes a tenth of the start."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -115,7 +115,7 @@ class _Commands(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, and options of the program itself; no command is imported for it."""
+        """Commands, and options of the program itself, without importing a command."""
         commands = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -136,7 +136,6 @@ SOURCE is one of
 @click.option("--debug", is_flag=True, help="Show a traceback with an error, and what libraries have to say.")
 @click.version_option(package_name="rlds2reverb")
 def cli(debug: bool) -> None:
-    """The program: its help is `_HELP`."""
     if not debug:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -151,15 +150,12 @@ def main() -> None:
         return
     debug = "--debug" in sys.argv[1:]
     if not debug:
-        os.environ.setdefault(
-            "GRPC_VERBOSITY", "ERROR"
-        )  # read when a command imports gRPC, which tells errors on its own
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # of the library's own log, read when it is imported
     with outliving_readers():
         sys.exit(_run(debug))
 
 
 def _run(debug: bool) -> int | None:
-    """Runs the command line; its exit code."""
     answer = Answer(wants_json(sys.argv[1:]))
     try:
         code: int | None = cli.main(standalone_mode=False, obj=answer)  # None, or the code that a command exits with
@@ -168,7 +164,10 @@ def _run(debug: bool) -> int | None:
             sys.stdout.flush()
         return code
     except click.ClickException as error:
-        return _tell(answer, error, _usage(error), error.exit_code)
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        way_out = "" if context is None else f"; see {context.command_path} --help"
+        message = " ".join(error.format_message().split()).removesuffix(".") + way_out
+        return _tell(answer, error, message, error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
         return _tell(answer, error, "interrupted", EXIT_INTERRUPTED)
     except Exception as error:
@@ -190,15 +189,8 @@ def _tell(answer: Answer, error: BaseException, message: str, exit_code: int) ->
     return exit_code
 
 
-def _usage(error: click.ClickException) -> str:
-    """What an error of click says, on one line as any other."""
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    way_out = "" if context is None else f"; see {context.command_path} --help"
-    return " ".join(error.format_message().split()).removesuffix(".") + way_out
-
-
 def _message(error: Exception) -> tuple[str, int]:
-    """What an error says, on one line; its exit code."""
+    """An error on one line, and its exit code."""
     text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip()).replace(":; ", ": ")
     code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), EXIT_BUG)
     if code == EXIT_BUG and not isinstance(error, Rlds2ReverbError):

@@ -12,8 +12,6 @@ from rlds2reverb.cli.progress import Shown
 
 
 class _Bar:
-    """See `progress.Bar`."""
-
     def __init__(self, drawn: Progress) -> None:
         self._drawn, self._task = drawn, drawn.add_task("", total=None)
 

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import click
-import msgspec
 
 from rlds2reverb.cli import output, progress
 from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option, quiet_option
@@ -47,7 +46,7 @@ def command(url: str, token: str | None, token_file: Path | None, timeout: float
     with progress.reporting(quiet, "the server writes a checkpoint"):
         written = ServerHttp(url).checkpoint(timeout, token)
     if as_json:
-        output.print_json(msgspec.to_builtins(written))
+        output.print_json(written)
         return
     output.print_fields(
         {
@@ -61,11 +60,6 @@ def command(url: str, token: str | None, token_file: Path | None, timeout: float
 
 
 def _token(token: str | None, token_file: Path | None) -> str | None:
-    """The token to send; None without one.
-
-    Raises:
-      ConfigError: both are given, the file cannot be read, or what it holds is no token.
-    """
     source = "--token"
     if token_file is not None:
         if token is not None:

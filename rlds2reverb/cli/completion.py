@@ -1,7 +1,7 @@
-"""`rlds2reverb completion`: what makes a shell complete this program's command lines.
+"""`rlds2reverb completion`: the script that makes a shell complete this program's command lines.
 
-The scripts and the answers are click's; `suggestions` has the values. A shell waits for the answer, and shows whatever stands in it:
-whatever goes wrong, there is none, at once.
+The scripts and the answers are click's; `suggestions` has the values. A shell waits for the answer and shows all of it, so after any
+error the answer is empty.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 
 VARIABLE = "_RLDS2REVERB_COMPLETE"
 
+# An answer that takes longer than so many seconds is empty, such as of folders on a network that hangs.
 SECONDS = "RLDS2REVERB_COMPLETION_SECONDS"
-"""Variable: an answer that takes longer than so many seconds is none: folders on a network that hangs, say."""
 
 _USUAL_SECONDS = 5.0
 _PROGRAM = "rlds2reverb"
 _END = "\x1e"
 _PLAIN_IN_BASH = re.compile(r"[\w@%+=:,./~-]", re.ASCII)
-_OPEN_ENDS = (":", "=", "/", "@", "|")
-"""Of values that go on: a scheme, a folder, TABLE=."""
+_OPEN_ENDS = (":", "=", "/", "@", "|")  # of values that continue: a scheme, a folder, TABLE=
 
 
 class _Whole(ShellComplete):
@@ -45,7 +44,7 @@ class _Whole(ShellComplete):
 class Bash(_Whole, BashComplete):
     """For bash 3.2 and newer, which breaks words at colons: behind "minari:" it replaces what follows the colon.
 
-    The script hands over the line and the word that bash replaces, and gets the type of an item, "open" for one that goes on.
+    The script passes the line and the word that bash replaces, and gets the type of an item, "open" for one that continues.
     """
 
     source_template = """\
@@ -66,17 +65,15 @@ complete -o nosort -F %(complete_func)s %(prog_name)s 2>/dev/null || complete -F
 """
 
     def source(self) -> str:
-        """The script; what bash is here does not matter."""
+        """Without the check of the bash that is installed here."""
         return ShellComplete.source(self)
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is being written, and that one."""
         *before, incomplete = words_of(os.environ["COMP_LINE"])[1:] or [""]
         self._incomplete = incomplete
         return before, incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
-        """The item's type, and what bash puts in place of its own word."""
         value = str(item.value)
         kind = "open" if item.type == "plain" and value.endswith(_OPEN_ENDS) else item.type
         return f"{kind},{in_place_of(self._incomplete, os.environ['COMP_WORD'], value)}"
@@ -119,14 +116,14 @@ def command(context: click.Context, shell: str) -> None:
 
 
 def answer(group: click.Group) -> None:
-    """Prints the items for the line that a shell's script has put into the environment."""
+    """Prints the items for the line that a shell's script put into the environment."""
     giving_up = threading.Timer(patience(), os._exit, (0,))
     giving_up.daemon = True
     giving_up.start()
     with suppress(Exception), redirect_stderr(StringIO()):
         shell = os.environ[VARIABLE].removesuffix("_complete")
-        told = SHELLS[shell](group, {}, _PROGRAM, VARIABLE).complete()
-        sys.stdout.write(f"{told}\n" if told else "")
+        items = SHELLS[shell](group, {}, _PROGRAM, VARIABLE).complete()
+        sys.stdout.write(f"{items}\n" if items else "")
         sys.stdout.flush()
     giving_up.cancel()
 
@@ -140,7 +137,7 @@ def patience(environment: Mapping[str, str] = os.environ) -> float:
 
 
 def words_of(line: str) -> list[str]:
-    """The words of a line up to the cursor, as the shell would hand them over; the last one is being written, perhaps empty."""
+    """The words of a line up to the cursor, as the shell passes them; the last one is being written, perhaps empty."""
     lexer = shlex.shlex(line + _END, posix=True, punctuation_chars=False)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
@@ -152,12 +149,9 @@ def words_of(line: str) -> list[str]:
 
 
 def in_place_of(incomplete: str, word: str, value: str) -> str:
-    """What bash puts in the place of `word`. Signs that mean something to the shell are quoted, but within quotes.
+    """What bash puts in the place of `word`, the part of the `incomplete` word that it replaces, when `value` is offered as the whole word.
 
-    Args:
-      incomplete: the word as a program gets it.
-      word: what bash replaces of it, as it stands in the line.
-      value: the whole word that is offered.
+    Signs that mean something to the shell are quoted, except within quotes.
     """
     replaced = words_of(word)[-1] if word else ""
     kept = incomplete.removesuffix(replaced) if incomplete.endswith(replaced) else ""

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from rlds2reverb.cli.options import SECONDS, with_options
-from rlds2reverb.client import Client
-from rlds2reverb.connecting import connect
+from rlds2reverb.client import Client, connect
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.transport.grpc import Certificates
 from rlds2reverb.transport.retry import Deadlines
@@ -31,7 +30,6 @@ way_options = with_options(
         help="Seconds to wait for the server to answer.",
     ),
 )
-"""How to speak with a server."""
 
 server_options = with_options(
     click.option(
@@ -40,12 +38,12 @@ server_options = with_options(
         envvar="RLDS2REVERB_SERVER",
         show_envvar=True,
         metavar="HOST:PORT[,HOST:PORT...]",
-        help="Address of the Reverb server; or of several, used as one, each as NAME=HOST:PORT if it is to keep its name elsewhere.",
+        help="Address of the Reverb server; or addresses of servers that are used as one, each as NAME=HOST:PORT if it is to keep its name elsewhere.",
     ),
     click.option(
         "--allow-missing",
         is_flag=True,
-        help="Of several servers, go on without those that cannot be reached. A push leaves their episodes out; run again, it stores them.",
+        help="With more than one server, continue without those that cannot be reached. A push leaves their episodes out; run again, it stores them.",
     ),
     way_options,
     click.option(
@@ -64,12 +62,7 @@ def open_client(
     wait: float | None,
     **certificates: Path | None,
 ) -> Client:
-    """Connects as `server_options` say; `certificates` are tls_ca, tls_cert and tls_key.
-
-    Raises:
-      ConfigError: --allow-missing with one server, a certificate without its key, a file that cannot be read, or a header without "=".
-      ServerUnreachable: see `connect`.
-    """
+    """Connects as `server_options` say; `certificates` are tls_ca, tls_cert and tls_key."""
     metadata, credentials = metadata_of(header), credentials_of(**certificates)
     if "," in server:
         addresses = [address.strip() for address in server.split(",") if address.strip()]
@@ -80,21 +73,11 @@ def open_client(
 
 
 def table_names(options: Mapping[str, Any], timeout: float) -> list[str]:
-    """Names of the tables of the server, or of all servers, that `server_options` name.
-
-    Raises:
-      Rlds2ReverbError: as `open_client`; there is no answer within the timeout.
-    """
     with open_client(timeout=timeout, wait=None, **options) as client:
         return sorted(client.server_info().tables)
 
 
 def metadata_of(header: Sequence[str]) -> list[tuple[str, str]]:
-    """What --header names.
-
-    Raises:
-      ConfigError: one that is no NAME=VALUE.
-    """
     pairs = [text.partition("=") for text in header]
     for text, (name, separator, value) in zip(header, pairs):
         if not separator or not _HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
@@ -103,11 +86,7 @@ def metadata_of(header: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def credentials_of(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Certificates | None:
-    """What --tls-ca, --tls-cert and --tls-key name; None for plain text.
-
-    Raises:
-      ConfigError: a certificate without its key, or a file that cannot be read.
-    """
+    """None for plain text."""
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
     if tls_ca is None and tls_cert is None:

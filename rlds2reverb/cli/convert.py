@@ -20,14 +20,14 @@ from rlds2reverb.cli.options import (
     suggested,
     with_options,
 )
-from rlds2reverb.conversion.convert import Conversion, planned
+from rlds2reverb.conversion.convert import planned
 from rlds2reverb.conversion.report import ConvertReport, lines
 from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.look.accounts import conversion_fields
 from rlds2reverb.prepare.options import EPISODE_OPTIONS
 from rlds2reverb.text import counted
 
-_GOES_ON = "the same command goes on behind the {kept} on disk; --restart begins anew"
+_CONTINUES = "the same command continues after the {kept} on disk; --restart begins anew"
 _NOTHING_KEPT = "nothing of it was put on disk; the same command begins anew"
 
 _OF_A_PUSH = tuple(name for name in EPISODE_OPTIONS if name not in ("strict", "encoded"))
@@ -73,43 +73,39 @@ _own_options = with_options(
 def command(source: str, destination: str, quiet: bool, as_json: bool, **given: Any) -> None:
     """Write a dataset in another format. It appears at DEST when all of it is written.
 
-    Stopped by an error, Ctrl-C or a kill, the same command goes on where it was. What the format of DEST cannot hold is told before
+    Stopped by an error, Ctrl-C or a kill, the same command continues where it was. What the format of DEST cannot hold is printed before
     anything is written; --strict refuses it, and advice as well.
     """
     with _reported_when_stopped(as_json), progress.on_progress(quiet) as on_progress:
         with without_collecting():
             conversion = planned(source, destination, on_progress=on_progress, **given)
-        _tell_losses(conversion)
+        for line in lines(conversion.job.losses):
+            output.talk(f"lost {line}")
         report = conversion.run()
     print_report(as_json, report)
 
 
-def _tell_losses(conversion: Conversion) -> None:
-    for line in lines(conversion.job.losses):
-        output.talk(f"lost {line}")
-
-
 @contextmanager
 def _reported_when_stopped(as_json: bool) -> Iterator[None]:
-    """Prints how far a conversion came that an error or an interruption stops; it is raised all the same."""
+    """Prints the account of a conversion that an error or an interruption stops, and raises it."""
     try:
         yield
     except BaseException as error:
         report = getattr(error, "report", None)
         if isinstance(report, ConvertReport) and report.episodes_read:
-            with suppress(OSError):  # a full disk: what stopped it is what is told
+            with suppress(OSError):  # of a full disk; what stopped it is raised
                 print_report(as_json, report)
                 kept = counted(report.episodes_kept, "episode")
-                output.talk(_GOES_ON.format(kept=kept) if report.episodes_kept else _NOTHING_KEPT)
+                output.talk(_CONTINUES.format(kept=kept) if report.episodes_kept else _NOTHING_KEPT)
         raise
 
 
 def print_report(as_json: bool, report: ConvertReport) -> None:
-    """The account on stdout; without losses of all episodes, which were told before."""
+    """The account on stdout; without losses of all episodes, which were printed before."""
     if as_json:
-        output.print_json(report.as_dict())
+        output.print_json(report)
     else:
         output.print_fields(conversion_fields(report))
-        told = [loss for loss in report.losses if loss.episodes is not None]
-        output.print_lines([f"lost {line}" for line in lines(told)])
-        output.print_lines([remark.line for remark in report.notices])
+        of_some = [loss for loss in report.losses if loss.episodes is not None]
+        output.print_lines([f"lost {line}" for line in lines(of_some)])
+        output.print_lines([notice.line for notice in report.notices])

@@ -6,22 +6,21 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from rlds2reverb.cli import output
+from rlds2reverb.cli import documents, output
 from rlds2reverb.cli.options import ANSWERS_H, json_option
-from rlds2reverb.connecting import connect
+from rlds2reverb.client import connect
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.bundled import BUNDLED
+from rlds2reverb.formats.registry import BUNDLED
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted, rate
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import table_signature
 
 _NAME = "rlds2reverb"
@@ -33,11 +32,15 @@ _TABLE = "replay"
 @json_option
 def command(dataset: str, as_json: bool) -> None:
     """Start an embedded Reverb server, fill it with a shipped dataset, sample from it, and push again to add nothing."""
-    server_package = _server_package()
+    try:
+        import replay_server
+        import reverb  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the demo needs {error.name}; {how_to_install('server')}") from error
     source = open_source(f"bundled:{dataset}")
     signature = table_signature(view_of("two_step").signature(filled_spec(source.spec())), "two_step")
     output.talk("starting a Reverb server in a process of its own ...")
-    with server_package.EmbeddedServer([server_package.TableConfig(_TABLE, signature)]) as server:
+    with replay_server.EmbeddedServer([replay_server.TableConfig(_TABLE, signature)]) as server:
         output.talk(f"it listens on {server.address}; pushing {source.name} ...")
         with connect(server.address) as client:
             first = client.push(source, _TABLE)
@@ -45,7 +48,7 @@ def command(dataset: str, as_json: bool) -> None:
             size = client.server_info().tables[_TABLE].current_size
         sample = _sample(server.address, list(flatten(signature)))
     if as_json:
-        output.print_json({"push": first.as_dict(), "again": second.as_dict(), "table_size": size, "sample": sample})
+        output.print_json(documents.Demo(first, second, size, sample))
     else:
         _print(first, size, sample)
         output.talk(
@@ -66,7 +69,7 @@ def _print(first: PushReport, size: int, sample: dict[str, str]) -> None:
 
 
 def _program() -> str:
-    """How this program is called from here: its name where the shell finds it by that, else its path."""
+    """How to call this program from here: its name where the shell finds it, else its path."""
     called = Path(sys.argv[0])
     if called.name != _NAME:  # run by python -m or -c; the command stands beside the interpreter
         called = Path(sys.executable).with_name(_NAME)
@@ -76,7 +79,7 @@ def _program() -> str:
 
 
 def _sample(address: str, columns: list[str]) -> dict[str, str]:
-    """One item as Reverb's own sampler reads it: column -> dtype, shape and first value."""
+    """One item as Reverb's own sampler reads it: column -> dtype, shape and first values."""
     import reverb
 
     item = next(reverb.Client(address).sample(_TABLE, num_samples=1, emit_timesteps=False))
@@ -84,12 +87,3 @@ def _sample(address: str, columns: list[str]) -> dict[str, str]:
         path: f"{value.dtype}{list(value.shape)}  {value.ravel()[:3].tolist()} ..."
         for path, value in zip(columns, item.data)
     }
-
-
-def _server_package() -> Any:
-    try:
-        import replay_server
-        import reverb  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"the demo needs {error.name}; {how_to_install('server')}") from error
-    return replay_server

@@ -1,47 +1,35 @@
-"""What commands print with --json: one class for each object of a document, from which its JSON Schema and its reference in the docs are made.
+"""What commands print with --json: its JSON Schema and its reference in the docs are made from the classes that are printed.
 
-A report of the library is printed as its dataclass has it, with some of its properties.
+Plans, reports and inspections are classes of the library (`rlds2reverb.plain`); the others, which only a command prints, are here.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Annotated, Any, Literal, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from rlds2reverb.conversion.report import ConvertReport
 from rlds2reverb.episode import Notice
-from rlds2reverb.inspection.statistics import Ends
+from rlds2reverb.formats.transform import Transform
+from rlds2reverb.inspection.inspection import Inspection, OneTable
+from rlds2reverb.plain import Count, attributes
+from rlds2reverb.prepare.problems import FoundProblem
 from rlds2reverb.push.report import PushReport
-
-Count = Annotated[int, Meta(ge=0)]
-Spec = dict[str, str]
-"""Path of a column -> its dtype and shape, such as "float32[?, 4]"; ? is any number of rows."""
-
-_PROPERTIES: Mapping[type, tuple[str, ...]] = {
-    PushReport: ("episodes_unconfirmed", "items_per_second"),
-    ConvertReport: ("episodes_rejected",),
-    Ends: ("style",),
-}
-"""Class that is printed as it is -> what of its properties is printed beside its fields."""
-
-_STOPPED = (PushReport, ConvertReport)
-"""Reports that have an `error` where they are of something that was stopped."""
+from rlds2reverb.specs import ArraySpec, ImageSpec
+from rlds2reverb.transport.http import NewestCheckpoint
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_REFERENCE = "#/$defs/{name}"
 
 
-class Document(Struct, forbid_unknown_fields=True):
-    """An object of a document."""
-
-
-class Error(Document):
+class Error(Struct):
     """What went wrong.
 
     Attributes:
@@ -51,7 +39,7 @@ class Error(Document):
       exit_code: what the program ends with.
       where: episode, table or file that it is about; null where only the message says so.
       problems: every problem of the episode, or difference of the signature, where there are several.
-      retryable: whether the same call may succeed later; null where nobody can say.
+      retryable: whether the same call may succeed later; null where that is not known.
     """
 
     kind: Literal["data", "usage", "source", "table", "server", "file", "bug", "interrupted", "other"]
@@ -63,7 +51,7 @@ class Error(Document):
     retryable: bool | None
 
 
-class Failed(Document):
+class Failed(Struct):
     """What stands on stdout when a command fails before it has anything to tell.
 
     Attributes:
@@ -73,268 +61,11 @@ class Failed(Document):
     error: Error
 
 
-class Transform(Document):
-    """What is done to the columns first, those operations that do something.
-
-    Attributes:
-      action: columns that the action is made of, in their order.
-      select: columns that stay.
-      drop: columns that go.
-      resize: image column -> height and width.
-      rename: path of a column -> its new path.
-      reward_last: what becomes of rewards.
-    """
-
-    action: list[str] | UnsetType = UNSET
-    select: list[str] | UnsetType = UNSET
-    drop: list[str] | UnsetType = UNSET
-    resize: dict[str, list[Count]] | UnsetType = UNSET
-    rename: Spec | UnsetType = UNSET
-    reward_last: str | UnsetType = UNSET
-
-
-class TablePlan(Document):
-    """What a push finds in a table and would put there.
-
-    Attributes:
-      view: how episodes become its items.
-      made_for: the view that the table's signature says it is for; null where it does not say.
-      signature: of the items: column -> dtype and shape.
-      size: items in it now.
-      max_size: items that it holds at most.
-      free: places that are left.
-      waits_when_full: it evicts nothing: inserts wait for samples.
-      not_in_items: step columns that no item holds.
-      least_items: items that the push makes for it, at least; those that it holds already count.
-      most_items: the same, at most; null where only reading tells.
-      fits: true when no item is refused for lack of room, as the tables are now; null where only the push finds out.
-    """
-
-    view: str
-    made_for: str | None
-    signature: Spec
-    size: Count
-    max_size: Count
-    free: Count
-    waits_when_full: bool
-    not_in_items: list[str]
-    least_items: Count
-    most_items: Count | None
-    fits: bool | None
-
-
-class Plan(Document):
-    """With --dry-run: what a push would do.
-
-    Attributes:
-      source: name of the dataset.
-      episodes: that will be read; null where that is not known.
-      transform: what is done to the columns first.
-      filled: step fields that the dataset lacks and that are filled.
-      notices: what the dataset tells of itself as a whole.
-      tables: table -> what is found there.
-      servers: of several servers, address -> tables.
-      missing: of several servers, those that cannot be reached.
-    """
-
-    source: str
-    episodes: Count | None
-    transform: Transform
-    filled: list[str]
-    notices: list[Notice]
-    tables: dict[str, TablePlan]
-    servers: dict[str, dict[str, TablePlan]] | UnsetType = UNSET
-    missing: list[str] | UnsetType = UNSET
-
-
-class Statistics(Document):
-    """Of some numbers.
-
-    Attributes:
-      min, median, mean, max: over those that are finite; null where there are none.
-    """
-
-    min: float | None
-    median: float | None
-    mean: float | None
-    max: float | None
-
-
-class Returns(Statistics):
-    """Sums of the rewards of episodes.
-
-    Attributes:
-      not_finite: returns that are NaN or infinite, and left out.
-    """
-
-    not_finite: Count
-
-
-class Span(Document):
-    """What the values of a column span.
-
-    Attributes:
-      min, max, mean: over those that are finite; null where there are none.
-      not_finite: values that are NaN or infinite, and left out.
-    """
-
-    min: float | None
-    max: float | None
-    mean: float | None
-    not_finite: Count
-
-
-class ImageColumn(Document):
-    """A column of images.
-
-    Attributes:
-      image: kind, size and channels.
-      encoded: as the bytes of files.
-      encoded_bytes: mean bytes of a step as files.
-      decoded_bytes: mean bytes of a step once decoded; null where that is not known.
-      measured_steps: of how many steps.
-      recorded: the dataset's own path of it, which --encoded takes.
-    """
-
-    image: str
-    encoded: bool
-    encoded_bytes: Count
-    decoded_bytes: Count | None
-    measured_steps: Count
-    recorded: str
-
-
-class Example(Document):
-    """One problem of one episode.
-
-    Attributes:
-      episode: its id.
-      episode_id: what the dataset itself calls it.
-      path: column, "" for none.
-      detail: what was expected and what came.
-    """
-
-    episode: str
-    episode_id: str | None
-    path: str
-    detail: str
-
-
-class Problem(Document):
-    """All problems of one code.
-
-    Attributes:
-      episodes: episodes that have it.
-      problems: problems of this code; an episode may have several.
-      meaning: what the code means.
-      advice: the data can be used, and a learner may misread them.
-      examples: the first ones.
-    """
-
-    episodes: Count
-    problems: Count
-    meaning: str
-    advice: bool
-    examples: list[Example]
-
-
-class Inspected(Document):
-    """What is in a dataset.
-
-    Attributes:
-      source: name of the dataset.
-      episodes: how many were read.
-      steps: their steps.
-      step_bytes: bytes of one step, text not counted.
-      transform: what is done to the columns first.
-      left_out: recorded columns that the transform leaves out.
-      step_spec: of a step as recorded, or as the transform makes it: column -> dtype and shape.
-      images: image columns.
-      filled: step fields that the dataset lacks and that a push would fill.
-      episode_length: steps of an episode; null without episodes.
-      return: sum of the rewards of an episode; null where no episode has one.
-      ranges: path of a column -> what its values span.
-      ends: how episodes end.
-      problems: code -> what was found.
-      notices: what was found of the dataset as a whole.
-    """
-
-    source: str
-    episodes: Count
-    steps: Count
-    step_bytes: Count
-    transform: Transform
-    left_out: list[str]
-    step_spec: Spec
-    images: dict[str, ImageColumn]
-    filled: list[str]
-    episode_length: Statistics | None
-    returns: Returns | None = msgspec.field(name="return")
-    ranges: dict[str, Span]
-    ends: Ends
-    problems: dict[str, Problem]
-    notices: list[Notice]
-
-
-class Output(Document):
-    """What a view makes of a dataset, and what its table needs.
-
-    Attributes:
-      view: how episodes become items.
-      items: items that the valid episodes make.
-      without_items: valid episodes that make none.
-      left_over: steps at the end of a stream that no item holds.
-      by_priority: items have priorities of their own.
-      not_in_items: step columns that no item holds.
-      trajectory_data_spec: what the table must have as its signature: column -> dtype and shape.
-    """
-
-    view: str
-    items: Count
-    without_items: Count
-    left_over: Count
-    by_priority: bool
-    not_in_items: list[str]
-    trajectory_data_spec: Spec
-
-
-class OneTable(Inspected):
-    """Without --into, or with one: what the table needs stands beside the rest, as in `Output`.
-
-    Attributes:
-      view: how episodes become items.
-      items: items that the valid episodes make.
-      without_items: valid episodes that make none.
-      left_over: steps at the end of a stream that no item holds.
-      by_priority: items have priorities of their own.
-      not_in_items: step columns that no item holds.
-      trajectory_data_spec: what the table must have as its signature: column -> dtype and shape.
-    """
-
-    view: str
-    items: Count
-    without_items: Count
-    left_over: Count
-    by_priority: bool
-    not_in_items: list[str]
-    trajectory_data_spec: Spec
-
-
-class SeveralTables(Inspected):
-    """With several --into.
-
-    Attributes:
-      tables: table -> what its view makes, and what it needs.
-    """
-
-    tables: dict[str, Output]
-
-
-class Findings(Document):
+class Findings(Struct):
     """What was found.
 
     Attributes:
-      episodes: how many were checked.
+      episodes: number that was checked.
       valid: none of the problems rejects an episode; the exit code is 0.
       problems: code -> what was found.
       notices: what was found of the dataset as a whole.
@@ -342,11 +73,11 @@ class Findings(Document):
 
     episodes: Count
     valid: bool
-    problems: dict[str, Problem]
-    notices: list[Notice]
+    problems: dict[str, FoundProblem]
+    notices: tuple[Notice, ...]
 
 
-class RateLimiter(Document):
+class RateLimiter(Struct):
     """The rate limiter of a table.
 
     Attributes:
@@ -369,7 +100,7 @@ class RateLimiter(Document):
     sample_state: str
 
 
-class Table(Document):
+class Table(Struct):
     """A table.
 
     Attributes:
@@ -384,7 +115,7 @@ class Table(Document):
       rate_limiter: what it lets through.
       signature: column -> dtype and shape; null where the table takes anything.
       view: the view whose items the table is for; null where the signature does not say.
-      servers: of several servers, address -> its part; the rest are sums.
+      servers: with more than one server, address -> its part; the rest are sums.
     """
 
     size: Count
@@ -396,12 +127,12 @@ class Table(Document):
     deleted_episodes: Count
     unique_samples: Count
     rate_limiter: RateLimiter
-    signature: Spec | None
+    signature: dict[str, str] | None
     view: str | None
     servers: dict[str, Table] | UnsetType = UNSET
 
 
-class Column(Document):
+class Column(Struct):
     """A column of a sample, in brief.
 
     Attributes:
@@ -423,7 +154,7 @@ class Column(Document):
     bytes: Count | UnsetType = UNSET
 
 
-class Sample(Document, kw_only=True):
+class Sample(Struct, kw_only=True):
     """A sample.
 
     Attributes:
@@ -432,7 +163,7 @@ class Sample(Document, kw_only=True):
       probability: with which it was chosen.
       table_size: items in the table at that moment.
       times_sampled: of the item, this time included.
-      source: of several servers, the number of the one that it came from.
+      source: with more than one server, the number of the one that it came from.
       columns: path of a column -> its values in brief.
     """
 
@@ -445,7 +176,7 @@ class Sample(Document, kw_only=True):
     columns: dict[str, Column]
 
 
-class Fact(Document):
+class Fact(Struct):
     """A line about an episode.
 
     Attributes:
@@ -457,19 +188,19 @@ class Fact(Document):
     text: str
 
 
-class Images(Document):
+class Images(Struct):
     """A column of images.
 
     Attributes:
       kind: dtype and shape, or the encoding.
-      count: how many there are.
+      count: number of images.
     """
 
     kind: str
     count: Count
 
 
-class Curve(Document):
+class Curve(Struct):
     """One number per step.
 
     Attributes:
@@ -481,7 +212,7 @@ class Curve(Document):
     values: list[float | None]
 
 
-class Numbers(Document):
+class Numbers(Struct):
     """A column of numbers.
 
     Attributes:
@@ -495,7 +226,7 @@ class Numbers(Document):
     curves: list[Curve]
 
 
-class Episode(Document):
+class Episode(Struct):
     """What is in an episode.
 
     Attributes:
@@ -508,7 +239,7 @@ class Episode(Document):
       texts: path of a column of text -> lines: at which steps it is what.
       flags: path of a flag -> at which steps it is true.
       others: path of any other column -> dtype and shape of a row.
-      left_out: kind of column -> how many of them are only counted.
+      left_out: kind of column -> number of those that are only counted.
     """
 
     title: str
@@ -523,25 +254,7 @@ class Episode(Document):
     left_out: dict[str, Count]
 
 
-class WrittenCheckpoint(Document):
-    """A checkpoint that the server has written.
-
-    Attributes:
-      generation: its number.
-      folder: where it is, on the server's machine.
-      items: table -> items in it.
-      bytes: size on disk.
-      seconds: how long it took.
-    """
-
-    generation: Count
-    folder: str
-    items: dict[str, Count]
-    bytes: Count
-    seconds: float
-
-
-class Demo(Document):
+class Demo(Struct):
     """What the demo did.
 
     Attributes:
@@ -554,24 +267,10 @@ class Demo(Document):
     push: PushReport
     again: PushReport
     table_size: Count
-    sample: Spec
+    sample: dict[str, str]
 
 
-class NewestCheckpoint(Document):
-    """The newest checkpoint of a server.
-
-    Attributes:
-      generation: its number.
-      created: Unix time.
-      bytes: on disk.
-    """
-
-    generation: Count
-    created: float
-    bytes: Count
-
-
-class Service(Document):
+class Service(Struct):
     """The service around Reverb. Times are Unix times of its clock.
 
     Attributes:
@@ -597,14 +296,14 @@ class Service(Document):
     checkpoint_problem: str
 
 
-class LiveTable(Document):
+class LiveTable(Struct):
     """A table at a moment.
 
     Attributes:
       name: its name.
       size: items in it.
       max_size: items that it holds at most.
-      inserts, samples: since the start, or since the table was emptied; they go on from a restored checkpoint.
+      inserts, samples: since the start, or since the table was emptied; they continue from a restored checkpoint.
       inserts_per_second, samples_per_second: null before the second answer, and after a restart or a reset of the table.
       rate_seconds: over how long rates were measured.
       samples_per_insert: so far; null before the first insert.
@@ -631,7 +330,7 @@ class LiveTable(Document):
     samples_blocked: bool
 
 
-class Server(Document):
+class Server(Struct):
     """A server at a moment.
 
     Attributes:
@@ -642,7 +341,7 @@ class Server(Document):
       restarted_at: when another process was found to answer, Unix time.
       http: where its service was asked.
       http_problem: why its service does not answer.
-      service: what its service tells; null where it is not known.
+      service: the status of its service; null where it is not known.
       tables: by name.
     """
 
@@ -657,7 +356,7 @@ class Server(Document):
     tables: list[LiveTable]
 
 
-class Moment(Document):
+class Moment(Struct):
     """All servers at a moment.
 
     Attributes:
@@ -669,13 +368,27 @@ class Moment(Document):
     servers: list[Server]
 
 
+_Made = TypeVar("_Made", bound=Struct)
+
+
+def made(kind: type[_Made], of: object, **own: Any) -> _Made:
+    """A document whose members are attributes of an object of the library, but for its own."""
+    return kind(**{name: getattr(of, name) for name in kind.__struct_fields__ if name not in own}, **own)
+
+
 DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
-    "checkpoint": ("What the server has written.", (WrittenCheckpoint, Failed)),
+    "checkpoint": ("What the server has written.", ("rlds2reverb.transport.http:WrittenCheckpoint", Failed)),
     "convert": ("The account of the conversion.", (ConvertReport, Failed)),
     "demo": ("The accounts of the two pushes, and a sample.", (Demo, Failed)),
-    "inspect": ("What is in a dataset, and which table it needs.", (OneTable, SeveralTables, Failed)),
-    "mix": ("The account of the push of the mix; with --dry-run what it would do.", (PushReport, Plan, Failed)),
-    "push": ("The account of the push; with --dry-run what it would do.", (PushReport, Plan, Failed)),
+    "inspect": ("What is in a dataset, and which table it needs.", (OneTable, Inspection, Failed)),
+    "mix": (
+        "The account of the push of the mix; with --dry-run what it would do.",
+        (PushReport, "rlds2reverb.push.plan:Plan", Failed),
+    ),
+    "push": (
+        "The account of the push; with --dry-run what it would do.",
+        (PushReport, "rlds2reverb.push.plan:Plan", Failed),
+    ),
     "sample": ("One line of the output: a sample, or as the last line an error.", (Sample, Failed)),
     "show": ("One episode.", (Episode, Failed)),
     "status": ("Table -> its state.", (Failed, dict[str, Table])),
@@ -685,80 +398,95 @@ DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     ),
     "validate": ("Problems of all episodes.", (Findings, Failed)),
 }
-"""Command -> what its document tells, and the types that it may have."""
+"""Command -> what its document describes, and the types that it may have; "module:name" where only the command loads the module."""
 
 
 def schema_of(command: str) -> dict[str, Any]:
-    """The JSON Schema of what a command prints, with all that it refers to in it. It is closed: no object has a member that it does not name."""
+    """The JSON Schema of what a command prints. It is closed: no object has a member that it does not name."""
     description, types = DOCUMENTS[command]
-    forms, parts = msgspec.json.schema_components((*types, Transform, Error), ref_template=_REFERENCE)
-    classes = {one.__name__: one for one in _classes(types)}
-    definitions = {name: _closed(classes[name], part) for name, part in parts.items() if name in classes}
+    definitions: dict[str, Any] = {}
+    forms = []
+    for one in types:
+        if isinstance(one, str):
+            module, _, name = one.partition(":")
+            one = getattr(importlib.import_module(module), name)
+        forms.append(_schema(one, definitions))
     return {
         "$schema": _DIALECT,
         "title": f"rlds2reverb {command} --json",
         "description": description,
-        "anyOf": list(forms[: len(types)]),
+        "anyOf": forms,
         "$defs": definitions,
     }
 
 
-def _classes(types: Any) -> Iterator[type]:
-    """The classes of these types and of all their members."""
-    seen: set[type] = set()
-    waiting = list(types)
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, type) and (issubclass(one, Struct) or is_dataclass(one)):
-            if one in seen:
-                continue
-            seen.add(one)
-            yield one
-            waiting += get_type_hints(one).values()
-            waiting += [Transform] if one in _STOPPED else []
-            waiting += [Error] if one in _STOPPED else []
-        else:
-            waiting += getattr(one, "__args__", ())
+def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a type; those of classes go into `definitions`."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint == Count:
+        return {"type": "integer", "minimum": 0}
+    if hint in (ArraySpec, ImageSpec):
+        return {"type": "string"}
+    if origin in (Union, UnionType):
+        forms = [_schema(one, definitions) for one in arguments if one is not UnsetType]
+        return {"anyOf": forms} if len(forms) > 1 else forms[0]
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": _schema(arguments[1], definitions)}
+    if origin in (list, tuple, Sequence):
+        return {"type": "array", "items": _schema(arguments[0], definitions)}
+    if is_dataclass(hint) or is_typeddict(hint) or (isinstance(hint, type) and issubclass(hint, Struct)):
+        if hint.__name__ not in definitions:
+            definitions[hint.__name__] = {}  # it may have members of its own class
+            definitions[hint.__name__] = _object(hint, definitions)
+        return {"$ref": f"#/$defs/{hint.__name__}"}
+    return msgspec.json.schema(hint)
 
 
-def _closed(one: type, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a class, with the meanings of its members, and with what is printed of its properties."""
-    members: dict[str, Any] = dict(schema["properties"])
-    required = list(schema.get("required", ()))
-    if is_dataclass(one):
-        hints = {name: get_type_hints(getattr(one, name).fget)["return"] for name in _PROPERTIES.get(one, ())}
-        members |= {name: msgspec.json.schema(hint) for name, hint in hints.items()}
-        if "transform" in members:
-            members["transform"] = {"$ref": _REFERENCE.format(name="Transform")}
-        required = list(members)
-        if one in _STOPPED:
-            members["error"] = {"$ref": _REFERENCE.format(name="Error"), "description": "What stopped it; only then."}
-    meanings = dict(_meanings(one))
+def _object(one: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a class, with the meanings of its members."""
+    properties: dict[str, Any] = {}
+    required = []
+    for name, hint, meaning in _members(one):
+        found = _schema(Transform if name == "transform" else hint, definitions)  # reports hold it as plain values
+        properties[name] = {**found, **({"description": meaning} if meaning else {})}
+        if UnsetType not in get_args(hint) and name in getattr(one, "__required_keys__", (name,)):
+            required.append(name)
+    if one in (PushReport, ConvertReport):
+        properties["error"] = {**_schema(Error, definitions), "description": "What stopped it; only then."}
     return {
         "type": "object",
-        "description": " ".join(_told(one).partition("\n\n")[0].split()),
-        "properties": {
-            name: {
-                **{key: value for key, value in member.items() if key != "default"},
-                **({"description": meanings[name]} if name in meanings else {}),
-            }
-            for name, member in members.items()
-        },
-        "required": required,
+        "description": " ".join(_docstring(one).partition("\n\n")[0].split()),
+        "properties": properties,
+        "required": [] if one is Transform else required,  # operations that do nothing are left out
         "additionalProperties": False,
     }
 
 
-def _told(one: Any) -> str:
-    return inspect.cleandoc(one.__doc__ or "")
+def _members(one: Any) -> Iterator[tuple[str, Any, str]]:
+    """Name, type and meaning of what is printed of a class, in its order; fields and properties have their own docstrings."""
+    hints = get_type_hints(one, include_extras=True)
+    for name, place in (attributes(one) if is_dataclass(one) else dict(zip(hints, hints))).items():
+        hint: Any = one
+        meaning = ""
+        for step in place.split("."):
+            found = getattr(hint, step, None)
+            if isinstance(found, property):
+                meaning = _docstring(found).partition("\n")[0]
+                hint = get_type_hints(found.fget, include_extras=True)["return"]
+            else:
+                meaning = dict(_meanings(hint)).get(step, "")
+                hint = get_type_hints(hint, include_extras=True)[step]
+        meaning = re.sub(r"\bNone\b", "null", meaning)
+        yield name, hint, meaning[:1].upper() + meaning[1:]
 
 
-def _meanings(one: type) -> Iterator[tuple[str, str]]:
-    """Member -> what it means, as the docstrings of a class, its parents and its properties tell."""
+def _meanings(one: Any) -> Iterator[tuple[str, str]]:
+    """Field -> what it means, as the docstrings of a class and its parents tell."""
     for parent in reversed(one.__mro__):
-        _, _, listed = _told(parent).partition("Attributes:\n")
+        _, _, listed = _docstring(parent).partition("Attributes:\n")
         for names, words in re.findall(r"^  (\w+(?:, \w+)*): (.*(?:\n    .*)*)", listed, re.MULTILINE):
-            sentence = re.sub(r"\bNone\b", "null", " ".join(words.split()))
-            yield from ((name, sentence[:1].upper() + sentence[1:]) for name in names.split(", "))
-    for name in _PROPERTIES.get(one, ()):
-        yield name, _told(getattr(one, name)).partition("\n")[0]
+            yield from ((name, " ".join(words.split())) for name in names.split(", "))
+
+
+def _docstring(one: Any) -> str:
+    return inspect.cleandoc(one.__doc__ or "")

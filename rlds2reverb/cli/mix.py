@@ -38,22 +38,17 @@ _mix_options = with_options(
 def command(sources: tuple[str, ...], weights: str | None, seed: int, length: int | None, **given: Any) -> None:
     """Store the items of several datasets, mixed episode by episode, each item exactly once.
 
-    As a push of the source mix:SOURCE|SOURCE; what each source gave is told beside the report. Episodes keep the names that they have in
+    As a push of the source mix:SOURCE|SOURCE; what each source gave is printed beside the report. Episodes keep the names that they have in
     their sources: what was pushed from one of them before is not stored again.
     """
-    columns = given.pop("columns")
-    mix = MixOf(sources, opened, weights=_weights(weights), seed=seed, length=length, columns=columns)
-    push(lambda: (mix.open(), mix), tell=lambda: _tell(mix), **given)
-
-
-def _weights(text: str | None) -> tuple[float, ...] | None:
     try:
-        return None if text is None else weights_of(text, ",")
+        shares = None if weights is None else weights_of(weights, ",")
     except ValueError as error:
-        raise ConfigError(f"--weights {text}: {error}") from error
+        raise ConfigError(f"--weights {weights}: {error}") from error
+    mix = MixOf(sources, opened, weights=shares, seed=seed, length=length, columns=given.pop("columns"))
 
+    def tell() -> None:
+        for tally in mix.tallies:
+            output.talk(f"read of {tally.name}: {counted(tally.episodes, 'episode')}, {counted(tally.steps, 'step')}")
 
-def _tell(mix: MixOf) -> None:
-    """What each source gave."""
-    for tally in mix.tallies:
-        output.talk(f"read of {tally.name}: {counted(tally.episodes, 'episode')}, {counted(tally.steps, 'step')}")
+    push(lambda: (mix.open(), mix), tell=tell, **given)

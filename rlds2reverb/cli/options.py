@@ -15,18 +15,13 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import Source
-from rlds2reverb.prepare.options import CHOICES, HELP
+from rlds2reverb.prepare.options import CHOICES, EPISODE_OPTIONS, HELP
 from rlds2reverb.push.options import option_fields
+from rlds2reverb.views import read_view, view_of
 from rlds2reverb.views.base import View
-from rlds2reverb.views.registry import read_view, view_of
 
 
 def opened(name: str) -> Source:
-    """The source of this name.
-
-    Raises:
-      SourceError: as `open_source`.
-    """
     with without_collecting():  # the modules of its format are loaded here
         return open_source(name)
 
@@ -39,8 +34,6 @@ _executor_of: Callable[[int | None, str | None], Callable[[Any], Any]] = Lazily(
 
 
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several click options as one decorator, in their order."""
-
     def decorate(function: Command) -> Command:
         for option in reversed(options):
             function = option(function)
@@ -50,12 +43,9 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
 
 
 class _Seconds(click.ParamType):  # type: ignore[type-arg]
-    """A positive, finite number of seconds."""
-
     name = "seconds"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; a usage error for anything else."""
         try:
             seconds = float(value)
         except ValueError:
@@ -72,7 +62,7 @@ ANSWERS_H = {"help_option_names": ["-h", "--help"]}
 
 
 def suggested(what: str) -> Any:
-    """Completion of values by a function of `suggestions`, which is loaded when a shell asks."""
+    """Completion by a function of `suggestions`, which is loaded when a shell asks."""
     return Lazily(f"rlds2reverb.cli.suggestions:{what}")
 
 
@@ -103,12 +93,6 @@ view_option = with_options(
 
 
 def chosen_view(view: str | None, view_config: Path | None) -> View:
-    """The view that `view_option` names.
-
-    Raises:
-      ConfigError: both are given.
-      ViewError: it makes no sense.
-    """
     if view is not None and view_config is not None:
         raise ConfigError("--view and --view-config: give one of them")
     return view_of("two_step" if view is None else view) if view_config is None else read_view(view_config)
@@ -125,16 +109,7 @@ into_option = click.option(
 
 
 def views_of_tables(into: Sequence[str], *others: object) -> dict[str, View]:
-    """Table -> view, as `into_option` names them; {} when it names none.
-
-    Args:
-      into: what the option holds.
-      others: what --table, --view and --view-config hold.
-
-    Raises:
-      ConfigError: no TABLE=VIEW, a table twice, or another option beside it.
-      ViewError: a view that makes no sense.
-    """
+    """Table -> view, as --into names them; {} without it. `others` are --table, --view and --view-config, which do not go with it."""
     if into and any(others):
         raise ConfigError("--into names tables with their views; leave out --table, --view and --view-config")
     views: dict[str, View] = {}
@@ -162,7 +137,7 @@ _KINDS: dict[str, dict[str, Any]] = {
 
 
 def _push_option(field: Field[Any]) -> Callable[[Command], Command]:
-    """The command line's option for a field of `PushOptions`: the same name, default and help."""
+    """A field of `PushOptions` with the same name, default and help."""
     spelled, text, choices = f"--{field.name.replace('_', '-')}", field.metadata[HELP], field.metadata[CHOICES]
     if choices:
         kind: dict[str, Any] = {"type": click.Choice(choices), "show_default": True}
@@ -176,7 +151,6 @@ def _push_option(field: Field[Any]) -> Callable[[Command], Command]:
 
 
 def push_options(*names: str) -> Callable[[Command], Command]:
-    """The options of a push of these names, or all of them."""
     return with_options(*(_push_option(field) for field in option_fields() if not names or field.name in names))
 
 
@@ -186,13 +160,15 @@ conventions_options = push_options("terminal_discount", "last_reward", "last_obs
 
 transform_option = push_options("transform")
 
-encoded_option = push_options("encoded")
+# All that says how episodes are made, which every command takes that reads them: an option that is new is theirs as well.
+_OF_BAD_EPISODES = ("on_invalid", "quarantine", "allow", "strict")
+making_options = push_options(*(name for name in EPISODE_OPTIONS if name not in _OF_BAD_EPISODES))
 
 scale_options = push_options("workers", "ray")
 
 
 def chosen_executor(workers: int | None, ray: str | None) -> Callable[[Any], Any] | None:
-    """What runs the parts of a source, as `scale_options` say; None for this process."""
+    """What runs the parts of a source; None for this process."""
     return None if workers is None and ray is None else _executor_of(workers, ray)
 
 

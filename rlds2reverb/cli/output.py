@@ -45,11 +45,9 @@ class Answer:
         self._held: Any = None
 
     def hold(self, value: Any) -> None:
-        """Keeps what is to be printed when the command has ended."""
-        self._held = value
+        self._held = plain(value)
 
     def print(self) -> None:
-        """Prints it, if there is any."""
         if self._held is not None:
             click.echo(document(self._held))
 
@@ -60,73 +58,47 @@ class Answer:
         """
         if not self._is_wanted:
             return
-        told = {"error": described(error, message, exit_code)}
+        found = {"error": described(error, message, exit_code)}
         with suppress(OSError):
-            click.echo(one_line(told) if self._held is None else document({**self._held, **told}))
+            click.echo(document(found, indent=None) if self._held is None else document({**self._held, **found}))
             if sys.stdout is not None:
                 sys.stdout.flush()
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks for JSON, also one that makes no sense otherwise."""
+    """Whether a command line asks for JSON, even where it makes no sense otherwise."""
     words = list(arguments)
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
 def described(error: BaseException, message: str, exit_code: int) -> dict[str, Any]:
-    """An error as plain values; docs/json.md has what they mean.
-
-    Args:
-      error: which.
-      message: what is told of it on stderr.
-      exit_code: what the program ends with.
-    """
     is_interrupted = isinstance(error, (click.Abort, KeyboardInterrupt))
+    places = (getattr(error, name, None) for name in ("title", "where", "filename"))
     found = getattr(error, "problems", None) or getattr(error, "differences", None) or ()
     return {
         "kind": KINDS.get(exit_code, "other"),
         "type": "KeyboardInterrupt" if is_interrupted else type(error).__name__,
         "message": message,
         "exit_code": exit_code,
-        "where": _place(error),
+        "where": next((str(place) for place in places if isinstance(place, (str, PurePath))), None),
         "problems": [str(one) for one in found],
         "retryable": getattr(error, "retryable", None),
     }
 
 
-def _place(error: BaseException) -> str | None:
-    """The episode, the table or the file that an error is about, where it says so apart from its message."""
-    for name in ("title", "where", "filename"):
-        place = getattr(error, name, None)
-        if isinstance(place, (str, PurePath)):
-            return str(place)
-    return None
-
-
-def document(value: Any) -> str:
-    """A value as JSON for people, too: indented."""
-    return _encoded(value, indent=2)
-
-
-def one_line(value: Any) -> str:
-    """A value as JSON on one line."""
-    return _encoded(value, indent=None)
-
-
-def _encoded(value: Any, indent: int | None) -> str:
+def document(value: Any, indent: int | None = 2) -> str:
     """Strict JSON. Letters beyond ASCII stay as they are where stdout can carry them."""
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
     return json.dumps(plain(value), indent=indent, ensure_ascii=encoding != "utf8", allow_nan=False)
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it: null for infinities and NaN, Python's numbers for numpy's, text that UTF-8 can carry.
-
-    Raises:
-      TypeError: bytes, or something else that is neither number, text, list nor mapping.
-    """
-    if hasattr(value, "__struct_fields__"):  # a class of `documents`
-        value = sys.modules["msgspec"].to_builtins(value)
+    """The value as JSON has it: null for infinities and NaN, Python's numbers for numpy's, text that UTF-8 can carry."""
+    if hasattr(value, "as_dict"):  # of the library
+        value = value.as_dict()
+    if hasattr(value, "__struct_fields__"):  # of `documents`
+        present = ((name, getattr(value, name)) for name in value.__struct_fields__)
+        value = {name: child for name, child in present if child is not sys.modules["msgspec"].UNSET}
     if isinstance(value, Mapping):
         return {plain(str(key)): plain(child) for key, child in value.items()}
     if isinstance(value, (list, tuple)):
@@ -149,7 +121,7 @@ _LEFT = (errno.EPIPE, errno.EINVAL) if os.name == "nt" else (errno.EPIPE,)
 
 
 class _ReaderStream(io.FileIO):
-    """Bytes for a reader; once it has left, for nobody.
+    """Bytes for a reader; once it has left, they are dropped.
 
     A stream that cannot be written for another reason, such as a full disk, says so once, and is left as well: nothing is
     held back that would fail again when the program ends.
@@ -173,9 +145,9 @@ class _ReaderStream(io.FileIO):
 
     def _leave(self) -> None:
         self.is_left = True
-        nobody = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nobody, self.fileno())
-        os.close(nobody)
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, self.fileno())
+        os.close(sink)
 
 
 @contextmanager
@@ -196,7 +168,7 @@ def outliving_readers() -> Iterator[None]:
 
 
 def has_reader() -> bool:
-    """Whether stdout has a reader still, as far as the last flush tells."""
+    """Whether stdout had a reader at the last flush."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return not (isinstance(raw, _ReaderStream) and raw.is_left)
 
@@ -215,7 +187,7 @@ def _outliving(stream: TextIO | Any, is_talk: bool) -> Any:
 def print_json(value: Any) -> None:
     """One JSON document on stdout, when the command has ended; infinities and NaN, which JSON lacks, become null.
 
-    An error that comes later is told in it: see `Answer`.
+    An error that comes later becomes a member of it: see `Answer`.
     """
     context = click.get_current_context(silent=True)
     answer = None if context is None else context.find_object(Answer)
@@ -227,7 +199,7 @@ def print_json(value: Any) -> None:
 
 def print_json_line(value: Any) -> None:
     """A JSON document on a line of its own on stdout, now."""
-    click.echo(one_line(value))
+    click.echo(document(value, indent=None))
 
 
 def print_fields(fields: Mapping[str, Any], indent: str = "") -> None:
@@ -246,16 +218,14 @@ def print_columns(rows: Sequence[Sequence[str]], indent: str = "") -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """One after the other on stdout."""
     for line in lines:
         print_line(line)
 
 
 def print_line(text: str) -> None:
-    """A line on stdout. What names of datasets and servers hold beside letters is written out: it moves no cursor."""
+    """A line on stdout. Names of datasets and servers are made visible: they move no cursor."""
     click.echo(visible(text))
 
 
 def talk(text: str) -> None:
-    """A line on stderr."""
     click.echo(text, err=True)

@@ -1,7 +1,4 @@
-"""How progress looks, one way for every command: on a terminal a bar, elsewhere a line every ten seconds; all on stderr.
-
-A short command shows nothing: the bar comes after a second. A wait is printed as soon as it begins.
-"""
+"""Progress of every command on stderr: on a terminal a bar after a second, elsewhere a line every ten seconds. A wait is printed when it begins."""
 
 from __future__ import annotations
 
@@ -26,20 +23,13 @@ LINE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Shown:
-    """How far something is, in words and in numbers.
-
-    Attributes:
-      text: on one line.
-      done, total: of whatever it counts; no total where nobody knows it.
-      waiting: why nothing moves, "" when something does.
-      held_by: names of the tables whose rate limiters are the reason.
-    """
+    """Progress as one line of text, and in numbers."""
 
     text: str
     done: int = 0
-    total: int | None = None
-    waiting: str = ""
-    held_by: tuple[str, ...] = ()
+    total: int | None = None  # None where it is not known
+    waiting: str = ""  # why nothing moves, "" when something does
+    held_by: tuple[str, ...] = ()  # names of the tables whose rate limiters are the reason
 
 
 Tell = Callable[[Shown], None]
@@ -67,12 +57,7 @@ def on_progress(quiet: bool) -> Iterator[OnProgress]:
 
 @contextmanager
 def reporting(quiet: bool, begins: str = "starting") -> Iterator[Tell]:
-    """The same for what counts something else than episodes.
-
-    Args:
-      quiet: show nothing.
-      begins: what is shown, with the seconds, until the first progress is reported.
-    """
+    """The same for what counts something else than episodes; `begins` is shown, with the seconds, until the first progress is reported."""
     if quiet:
         yield lambda _: None
     elif sys.stderr is not None and sys.stderr.isatty():
@@ -84,7 +69,7 @@ def reporting(quiet: bool, begins: str = "starting") -> Iterator[Tell]:
 
 
 class LateBar:
-    """A bar that is drawn only when a second is over, by a thread of its own."""
+    """A bar that a thread of its own draws when a second is over."""
 
     def __init__(self, begins: str, after_seconds: float = BAR_AFTER_SECONDS) -> None:
         self._newest = Shown(begins)
@@ -129,13 +114,7 @@ class LateBar:
 
 
 class Lines:
-    """Tells how far it is in a line every so many seconds, by a thread of its own; and a wait when it begins.
-
-    Args:
-      tell: takes a line.
-      begins: what is printed, with the seconds, until the first progress is reported.
-      seconds: between two lines; the first comes after as many.
-    """
+    """Prints progress every so many seconds, by a thread of its own; and a wait when it begins."""
 
     def __init__(self, tell: Callable[[str], None], begins: str = "starting", seconds: float = LINE_SECONDS) -> None:
         self._tell, self._begins, self._seconds = tell, begins, seconds
@@ -157,59 +136,47 @@ class Lines:
         self._newest = shown
         self._waits(shown)
 
-    def line(self) -> str:
-        """How far it is now."""
-        if self._newest is not None:
-            return self._newest.text
-        return f"{self._begins}  {clock(time.monotonic() - self._began)}"
-
     def _run(self) -> None:
         while not self._ended.wait(self._seconds):
-            self._tell(self.line())
+            began = f"{self._begins}  {clock(time.monotonic() - self._began)}"
+            self._tell(began if self._newest is None else self._newest.text)
 
 
 class Waits:
-    """Tells a wait when it begins, and again only when it is another one: one of the same tables is the same, whatever its counts."""
+    """Tells a wait when it begins, and again when it is another one. A wait for the same tables is the same, whatever its counts."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._told: str | tuple[str, ...] = ""
+        self._last: str | tuple[str, ...] = ""
 
     def __call__(self, shown: Shown) -> None:
         wait = shown.held_by or shown.waiting
-        if wait and wait != self._told:
+        if wait and wait != self._last:
             self._tell(f"waiting: {visible(shown.waiting)}")
-        self._told = wait or self._told
+        self._last = wait or self._last
 
 
 def shown_of(progress: Progress) -> Shown:
-    """The progress of what reads episodes."""
-    count = _believed(progress)
-    return Shown(describe(progress), progress.episodes, count, progress.waiting, progress.held_by)
-
-
-def describe(progress: Progress) -> str:
-    """Episodes, steps/s, MB/s where something is sent, ETA, and whether something is waited for, on one line."""
+    """The progress of what reads episodes: episodes, steps/s, MB/s where something is sent, ETA, and whether it waits."""
     seconds = max(progress.seconds, 1e-9)
+    count = progress.episode_count
+    if count is not None and progress.episodes > count:  # a table that grows
+        count = None
     parts = [
-        *([progress.doing] if progress.doing else []),
-        _so_many(progress.episodes, _believed(progress), "episode"),
-        *(
-            [f"{rate(progress.steps / seconds)} steps/s"]
-            if progress.steps
-            else [f"{rate(progress.episodes / seconds)}/s"]
-        ),
-        *([f"{rate(progress.bytes / seconds / 1e6)} MB/s"] if progress.bytes else []),
-        *_left(progress.episodes, _believed(progress), seconds),
-        *(["waiting"] if progress.waiting else []),
+        progress.doing,
+        _so_many(progress.episodes, count, "episode"),
+        f"{rate(progress.steps / seconds)} steps/s" if progress.steps else f"{rate(progress.episodes / seconds)}/s",
+        f"{rate(progress.bytes / seconds / 1e6)} MB/s" if progress.bytes else "",
+        _left(progress.episodes, count, seconds),
+        "waiting" if progress.waiting else "",
     ]
-    return "  ".join(parts)
+    return Shown("  ".join(filter(None, parts)), progress.episodes, count, progress.waiting, progress.held_by)
 
 
 def counting(done: int, total: int | None, noun: str, seconds: float) -> Shown:
-    """The progress of what counts things of one kind: how many, how fast, how long still."""
-    speed = f"{rate(done / max(seconds, 1e-9))}/s"
-    return Shown("  ".join([_so_many(done, total, noun), speed, *_left(done, total, seconds)]), done, total)
+    """The progress of what counts things of one kind."""
+    parts = [_so_many(done, total, noun), f"{rate(done / max(seconds, 1e-9))}/s", _left(done, total, seconds)]
+    return Shown("  ".join(filter(None, parts)), done, total)
 
 
 def clock(seconds: float) -> str:
@@ -219,15 +186,9 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _believed(progress: Progress) -> int | None:
-    """How many episodes there are; None where nobody knows, or there are more than was said: a table that grows."""
-    count = progress.episode_count
-    return None if count is None or progress.episodes > count else count
-
-
 def _so_many(done: int, total: int | None, noun: str) -> str:
     return counted(done, noun) if total is None else f"{done:,}/{counted(total, noun)}"
 
 
-def _left(done: int, total: int | None, seconds: float) -> list[str]:
-    return [f"ETA {clock(seconds / done * max(0, total - done))}"] if total and done else []
+def _left(done: int, total: int | None, seconds: float) -> str:
+    return f"ETA {clock(seconds / done * max(0, total - done))}" if total and done else ""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -38,8 +37,6 @@ from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import RunnablePush
-from rlds2reverb.specs import spec_texts
-from rlds2reverb.views.base import View
 
 _STDERR = 2
 _STOPPING = b"rlds2reverb: stopping: waiting for what is on its way to the server; Ctrl-C again ends at once\n"
@@ -47,7 +44,7 @@ _STOPPING = b"rlds2reverb: stopping: waiting for what is on its way to the serve
 
 @contextmanager
 def ends_when_interrupted_twice() -> Iterator[None]:
-    """The first SIGINT raises KeyboardInterrupt, as ever, and says what it brings about; the second ends the process."""
+    """The first SIGINT raises KeyboardInterrupt, as usual, and says what happens next; the second ends the process."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         yield  # somebody else's business, or switched off (nohup, a shell's background job)
@@ -69,22 +66,20 @@ def ends_when_interrupted_twice() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+# What an interruption leaves behind.
 _AFTER = "what the server confirmed stays; the same push, run again, adds the rest"
 _AFTER_AGAIN = "what the server confirmed stays; another push with --again stores it once more"
 _NOTHING = "stopped before anything was sent; nothing of this push is stored"
-"""What an interruption leaves behind."""
 
 
 @contextmanager
 def reported_when_stopped(
     as_json: bool, again: bool, account: Callable[[], PushReport | None] = lambda: None
 ) -> Iterator[None]:
-    """Prints what is stored and what is not when an error or an interruption stops a push; it is raised all the same.
+    """Prints what is stored and what is not when an error or an interruption stops a push, and raises it.
 
-    Args:
-      as_json: how.
-      again: the push makes new item keys, so another run of it stores everything once more.
-      account: of a push that is interrupted before or after it reads and sends; None when there is none yet.
+    With `again` the push makes new item keys, so another run stores everything once more. `account` reports on a push that is
+    interrupted before or after it reads and sends; None when it has not begun.
     """
     try:
         yield
@@ -96,7 +91,7 @@ def reported_when_stopped(
             else:
                 report = replace(found, stopped=reason_of(error))
         if report is not None:
-            with suppress(OSError):  # a full disk: what stopped the push is what is told
+            with suppress(OSError):  # of a full disk; what stopped the push is raised
                 print_report(as_json, report)
             if isinstance(error, KeyboardInterrupt):
                 output.talk(_AFTER_AGAIN if again else _AFTER)
@@ -104,26 +99,24 @@ def reported_when_stopped(
 
 
 def print_report(as_json: bool, report: PushReport) -> None:
-    """The account on stdout."""
     if as_json:
-        output.print_json(report.as_dict())
+        output.print_json(report)
     else:
         output.print_fields(push_fields(report))
         output.print_fields({address: server_line(one) for address, one in report.servers.items()}, "  ")
-        output.print_lines([remark.line for remark in report.notices])
+        output.print_lines([notice.line for notice in report.notices])
 
 
 def print_plan(as_json: bool, plan: PushPlan) -> None:
-    """Every table, its room, and what its items are, on stdout."""
     if as_json:
-        output.print_json(plan.as_dict())
+        output.print_json(plan)
         return
     for name, text in plan_fields(plan).items():
         output.print_fields({name: text})
-    output.print_lines([remark.line for remark in plan.notices])
+    output.print_lines([notice.line for notice in plan.notices])
     for table in plan.tables:
         click.echo(f"table {table.name}  ({table_plan(table)})")
-        output.print_fields(spec_texts(table.signature), "  ")
+        output.print_fields(table.columns, "  ")
     output.print_fields(planned_servers(plan), "  ")
 
 
@@ -176,23 +169,33 @@ def push(
     """Pushes, or shows what a push would do; prints the report.
 
     Args:
-      open_data: opens what is pushed, and says by what workers open the same: its name, or a mix by names; called when the options are checked
-        and a server is found.
-      limit, dry_run, as_json: see `pushing_options`.
-      tell: called before the report is printed, of a push that was stopped as well.
-      given: the other `pushing_options`.
+      open_data: returns the source, and by what workers open the same: its name, or a mix by names. Called when the options are checked
+        and a server answers.
+      tell: called before the report is printed, also when the push was stopped.
+      limit, dry_run, as_json, given: `pushing_options`.
     """
     quiet = given.pop("quiet")
     chosen = {field.name: given.pop(field.name) for field in option_fields()}
-    named = {name: given.pop(name) for name in ("table", "view", "view_config", "into")}
-    options = PushOptions(*_tables_and_view(*named.values()), **chosen)
+    tables, view, view_config, into = (given.pop(name) for name in ("table", "view", "view_config", "into"))
+    if views := views_of_tables(into, tables, view, view_config):
+        options = PushOptions(views, None, **chosen)
+    elif tables:
+        options = PushOptions(tables, chosen_view(view, view_config), **chosen)
+    else:
+        raise ConfigError("name the tables to fill: --table TABLE, or --into TABLE=VIEW")
     options.check_files()  # all before TensorFlow is imported or a server is asked
     if dry_run:
         with open_client(**given) as client:
             source, known_as = open_data()
             plan = client.planned(source.first(limit), options, NamedSource(known_as, limit))
             client.pusher(plan)  # what cannot be pushed by workers is refused here
-            _show(as_json, plan)
+        _tell_left_out(plan)
+        output.talk("the tables take these items; nothing was sent")
+        if unsure := ", ".join(table.name for table in plan.tables if table.fits is None):
+            output.talk(
+                f"not known before the push: whether all items fit in {unsure}; it stops with exit code 4 where one does not"
+            )
+        print_plan(as_json, plan)
         return
     begun: list[RunnablePush] = []
     with (
@@ -204,34 +207,11 @@ def push(
         _tell_left_out(plan)
         try:
             with ends_when_interrupted_twice(), progress.on_progress(quiet) as on_progress:
-                begun.append(client.pusher(plan.telling(on_progress)))
+                begun.append(client.pusher(plan.with_progress(on_progress)))
                 report = begun[0].run()
         finally:
             tell()
     print_report(as_json, report)
-
-
-def _tables_and_view(
-    tables: tuple[str, ...], view: str | None, view_config: Path | None, into: Sequence[str]
-) -> tuple[tuple[str, ...] | dict[str, View], View | None]:
-    """What `PushOptions` takes, from either pair of options."""
-    if views := views_of_tables(into, tables, view, view_config):
-        return views, None
-    if not tables:
-        raise ConfigError("name the tables to fill: --table TABLE, or --into TABLE=VIEW")
-    return tables, chosen_view(view, view_config)
-
-
-def _show(as_json: bool, plan: PushPlan) -> None:
-    """What a push would do."""
-    _tell_left_out(plan)
-    output.talk("the tables take these items; nothing was sent")
-    unsure = [table.name for table in plan.tables if table.fits is None]
-    if unsure:
-        output.talk(
-            f"not known before the push: whether all items have room in {', '.join(unsure)}; it stops with exit code 4 where one has none"
-        )
-    print_plan(as_json, plan)
 
 
 def _tell_left_out(plan: PushPlan) -> None:

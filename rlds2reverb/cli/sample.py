@@ -23,8 +23,7 @@ from rlds2reverb.look.brief import Brief, brief
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted
-from rlds2reverb.wire.limiter import NEVER, clause, sample_wait, samples_allowed
-from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wire.messages import NEVER, TableInfo, clause, sample_wait, samples_allowed
 
 
 @click.command("sample", context_settings=ANSWERS_H)
@@ -67,32 +66,48 @@ def command(
     """
     with open_client(**connection) as client:
         before = table_of(client.server_info(), table)
-        _check_names(before)
+        try:
+            flatten(before.signature)
+        except SpecError as error:  # two columns of one name
+            raise SpecError(f'table "{table}": its signature: {error}; create it with other names') from error
         output.talk(_before(before, samples))
-        with _counted_when_stopped(samples) as came, _counted(quiet, samples) as tell:
+        with _counted(quiet, samples) as count:
             for item in _sampled(client, before, samples, timeout_seconds):
-                came.append(int(item.info.key))
-                tell(len(came))
+                number = count()
                 columns = {path: brief(value, values) for path, value in flatten(item.data).items()}
                 if as_json:
                     output.print_json_line(_document(item, columns))
                 else:
-                    _print(item, f"{len(came)} of {samples}", before.max_times_sampled)
+                    _print(item, f"{number} of {samples}", before.max_times_sampled)
                     output.print_columns([(name, one.kind, one.text()) for name, one in columns.items()], "    ")
         output.talk(_after(table_of(client.server_info(), table), before, samples))
 
 
 @contextmanager
-def _counted(quiet: bool, samples: int) -> Iterator[Callable[[int], None]]:
-    """Shows how many have come; not where people see the samples themselves."""
-    began = time.monotonic()
+def _counted(quiet: bool, samples: int) -> Iterator[Callable[[], int]]:
+    """A function that counts one more sample, and returns its number.
+
+    How many have come is shown, unless the samples are seen on a terminal; and printed when an error or Ctrl-C ends the command early.
+    """
+    came, began = 0, time.monotonic()
     is_seen = sys.stdout is not None and sys.stdout.isatty()
-    with progress.reporting(quiet or is_seen, "waiting for the first sample") as tell:
-        yield lambda came: tell(progress.counting(came, samples, "sample", time.monotonic() - began))
+
+    def count() -> int:
+        nonlocal came
+        came += 1
+        tell(progress.counting(came, samples, "sample", time.monotonic() - began))
+        return came
+
+    try:
+        with progress.reporting(quiet or is_seen, "waiting for the first sample") as tell:
+            yield count
+    except BaseException:
+        output.talk(f"{came:,} of {counted(samples, 'sample')} came; the server may have taken one more")
+        raise
 
 
 def _sampled(client: Client, table: TableInfo, samples: int, seconds: float) -> Iterator[Batch]:
-    """One sample after the other: no more are asked for than are shown next. Encoded images stay encoded."""
+    """One sample after the other, without prefetching. Encoded images stay encoded."""
     waits = WaitLog(table.name, output.talk)
     with client.sample(
         table.name, 1, prefetch=1, samples=samples, timeout_seconds=seconds, decode=False, on_wait=waits
@@ -101,31 +116,7 @@ def _sampled(client: Client, table: TableInfo, samples: int, seconds: float) -> 
             yield unbatched(batch, sampler.structure)
 
 
-@contextmanager
-def _counted_when_stopped(samples: int) -> Iterator[list[int]]:
-    """A list for the keys that came; says how many it holds when an error or Ctrl-C ends it early."""
-    came: list[int] = []
-    try:
-        yield came
-    except BaseException:
-        output.talk(f"{len(came):,} of {counted(samples, 'sample')} came; the server may have taken one more")
-        raise
-
-
-def _check_names(table: TableInfo) -> None:
-    """Refuses a signature with two columns of one name, before anything is sampled.
-
-    Raises:
-      SpecError: it has.
-    """
-    try:
-        flatten(table.signature)
-    except SpecError as error:
-        raise SpecError(f'table "{table.name}": its signature: {error}; create it with other names') from error
-
-
 def _before(table: TableInfo, samples: int) -> str:
-    """What so many samples will do to the table."""
     allowed = samples_allowed(table)
     if not allowed:
         limit = clause(sample_wait(table))
@@ -135,18 +126,17 @@ def _before(table: TableInfo, samples: int) -> str:
         limit = f"{counted(allowed, 'more sample')} may be taken before the next insert"
         if allowed < samples:
             limit = f"{limit}, {samples:,} are wanted"
-    return f'table "{table.name}": {counted(table.current_size, "item")}; {_leaving(table)}; {limit}'
-
-
-def _leaving(table: TableInfo) -> str:
     most = table.max_times_sampled
+    leaving = (
+        "an item leaves with its first sample" if most == 1 else f"an item leaves when it is sampled {most:,} times"
+    )
     if most <= 0:
-        return "items stay however often they are sampled"
-    return "an item leaves with its first sample" if most == 1 else f"an item leaves when it is sampled {most:,} times"
+        leaving = "items stay however often they are sampled"
+    return f'table "{table.name}": {counted(table.current_size, "item")}; {leaving}; {limit}'
 
 
 def _after(table: TableInfo, before: TableInfo, samples: int) -> str:
-    """What the samples, and what others did meanwhile, have made of it."""
+    """The table after the samples, and after what other clients did meanwhile."""
     limiter = table.rate_limiter
     allowed = samples_allowed(table)
     more = "any number" if allowed == NEVER else f"{allowed:,} more"

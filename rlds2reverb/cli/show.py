@@ -24,19 +24,17 @@ from rlds2reverb.look.contents import Contents, contents_at
 from rlds2reverb.prepare.conventions import Conventions
 
 _show: Any = Lazily("rlds2reverb.look.terminal:show")
-
 _saver: Any = Lazily("rlds2reverb.look.saving:saver")
 
 _NEGATIVE = re.compile(r"-[0-9]+", re.ASCII)
-_OPTION = re.compile(r"--(?!json$)[^=]+")
-"""One whose value is the next word."""
+_OPTION = re.compile(r"--(?!json$)[^=]+")  # whose value is the next word
 
 
 class _TakesNegative(click.Command):
     """A command whose arguments may be negative numbers. Each of its options but --json takes a value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As ever, with negative numbers that are no option's value taken for arguments."""
+        """Negative numbers that are no option's value are arguments."""
         end = args.index("--") if "--" in args else len(args)
         before = ["", *args[: end - 1]]
         is_number = [_NEGATIVE.fullmatch(one) and not _OPTION.fullmatch(last) for one, last in zip(args[:end], before)]
@@ -105,7 +103,7 @@ def command(
 
 
 def _document(contents: Contents) -> documents.Episode:
-    """What the other ways of showing an episode show, with every value of the curves; of images only what they are."""
+    """With every value of the curves; of images only what they are."""
     return documents.Episode(
         title=contents.title,
         steps=contents.steps,

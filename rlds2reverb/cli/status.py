@@ -15,8 +15,7 @@ from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import table_fields
 from rlds2reverb.push.tables import merged
 from rlds2reverb.specs import spec_texts, view_in
-from rlds2reverb.wire.limiter import insert_wait, sample_wait, sentence
-from rlds2reverb.wire.messages import ServerInfo, TableInfo
+from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, sample_wait, sentence
 
 
 @click.command("status", context_settings=ANSWERS_H)
@@ -25,7 +24,7 @@ from rlds2reverb.wire.messages import ServerInfo, TableInfo
 def command(as_json: bool, **connection: Any) -> None:
     """Show every table: size, selectors, rate limiter in words, signature.
 
-    Of several servers, sizes and counts are sums; every server's own are beside them.
+    With more than one server, sizes and counts are sums; those of every server are beside them.
     """
     with open_client(**connection) as client:
         infos = client.servers()
@@ -40,19 +39,19 @@ def command(as_json: bool, **connection: Any) -> None:
 
 
 def _on_each(infos: Mapping[str, ServerInfo], name: str) -> dict[str, TableInfo]:
-    """Of several servers, address -> the table there."""
+    """Address -> the table there; {} for one server."""
     return {address: info.tables[name] for address, info in infos.items() if name in info.tables}
 
 
 def _print(table: TableInfo, servers: Mapping[str, TableInfo]) -> None:
-    """A table; and what it is on each of several servers, each with a rate limiter of its own."""
+    """A table; and its part on each server, where it has a rate limiter of its own."""
     output.print_line(table.name)
     output.print_fields(table_fields(table, has_waits=not servers), "  ")
     for address, one in servers.items():
         output.print_line(f"  on {address}")
-        told = table_fields(one)
+        fields = table_fields(one)
         items = f"{one.current_size:,} of {one.max_size:,}"
-        output.print_fields({"items": items, "inserts": told["inserts"], "samples": told["samples"]}, "    ")
+        output.print_fields({"items": items, "inserts": fields["inserts"], "samples": fields["samples"]}, "    ")
     if table.signature is None:
         click.echo("  no signature: the table takes anything")
     else:
@@ -62,26 +61,12 @@ def _print(table: TableInfo, servers: Mapping[str, TableInfo]) -> None:
 
 
 def _document(table: TableInfo, servers: Mapping[str, TableInfo]) -> documents.Table:
-    limiter = table.rate_limiter
-    return documents.Table(
+    states = {"insert_state": sentence(insert_wait(table)), "sample_state": sentence(sample_wait(table))}
+    return documents.made(
+        documents.Table,
+        table,
         size=table.current_size,
-        max_size=table.max_size,
-        sampler=table.sampler,
-        remover=table.remover,
-        max_times_sampled=table.max_times_sampled,
-        episodes=table.episodes,
-        deleted_episodes=table.deleted_episodes,
-        unique_samples=table.unique_samples,
-        rate_limiter=documents.RateLimiter(
-            samples_per_insert=limiter.samples_per_insert,
-            min_size_to_sample=limiter.min_size_to_sample,
-            min_diff=limiter.min_diff,
-            max_diff=limiter.max_diff,
-            inserts=limiter.inserts,
-            samples=limiter.samples,
-            insert_state=sentence(insert_wait(table)),
-            sample_state=sentence(sample_wait(table)),
-        ),
+        rate_limiter=documents.made(documents.RateLimiter, table.rate_limiter, **states),
         signature=None if table.signature is None else _columns(table),
         view=view_in(table.signature) or None,
         servers={address: _document(one, {}) for address, one in servers.items()} if servers else UNSET,
@@ -89,7 +74,6 @@ def _document(table: TableInfo, servers: Mapping[str, TableInfo]) -> documents.T
 
 
 def _columns(table: TableInfo) -> dict[str, str]:
-    """The signature's columns in words, by path."""
     try:
         return spec_texts(table.signature)
     except SpecError as error:

@@ -1,7 +1,7 @@
-"""What the values of arguments and options may be, for completion. Loaded by a shell's question only.
+"""Completion of arguments and options; loaded only when a shell asks.
 
-Each function for an option takes click's context and parameter, and the word so far; it gives whole words that begin with it. Names of datasets are
-told by what lies in folders: nothing of a dataset is read but its list of splits.
+Each function for an option takes click's context and parameter, and the word so far; it gives whole words that begin with it. Names of
+datasets come from folders: nothing of a dataset is read but its list of splits.
 """
 
 from __future__ import annotations
@@ -19,27 +19,18 @@ from click.shell_completion import CompletionItem
 
 from rlds2reverb.cli.completion import patience
 from rlds2reverb.extras import Lazily
-from rlds2reverb.formats.bundled import BUNDLED, bundled_path
 from rlds2reverb.formats.minari.dataset import datasets_root
-from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Formats
+from rlds2reverb.formats.registry import BUNDLED, DESTINATIONS, SOURCES, Formats, bundled_path
 from rlds2reverb.formats.tfds.read import data_folders
 from rlds2reverb.prepare.problems import CODES
-from rlds2reverb.views.registry import VIEWS
+from rlds2reverb.views import VIEWS
 
-MOST = 1000
-"""Names are given at most; a folder of a million files must not keep a shell waiting."""
-
-_DEPTH = 4
-"""Folders below the root in which Minari's ids are looked for: namespaces, and the dataset."""
+MOST = 1000  # names; a folder of a million files must not keep a shell waiting
+_DEPTH = 4  # levels of folders below the root that may have Minari's ids: namespaces, and the dataset
 
 
 def names(scheme: str, begun: str) -> Iterator[str]:
-    """Names behind a scheme: of datasets that are here, or paths.
-
-    Args:
-      scheme: of a source.
-      begun: the text after the colon so far.
-    """
+    """Names of local datasets, or paths, behind a scheme and a colon."""
     is_path = begun.startswith(("/", ".", "~"))
     if scheme == "bundled":
         yield from BUNDLED
@@ -52,7 +43,7 @@ def names(scheme: str, begun: str) -> Iterator[str]:
 
 
 def splits(scheme: str, name: str) -> Iterator[str]:
-    """Splits of a dataset, as its dataset_info.json tells them."""
+    """Splits of a dataset, from its dataset_info.json."""
     place = SOURCES.named(f"{scheme}:")
     if scheme == "bundled":
         folder = bundled_path(name)
@@ -60,12 +51,12 @@ def splits(scheme: str, name: str) -> Iterator[str]:
         folder = place.place(name)
     else:
         return
-    told = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
-    yield from (str(one["name"]) for one in told["splits"])
+    found = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
+    yield from (str(one["name"]) for one in found["splits"])
 
 
 def paths(begun: str) -> Iterator[str]:
-    """Paths that begin so; folders end in "/"."""
+    """Folders end in "/"."""
     folder, slash, last = begun.rpartition("/")
     typed = f"{folder}{slash}"
     for entry in islice(_entries(Path(typed or ".").expanduser()), MOST):
@@ -74,15 +65,13 @@ def paths(begun: str) -> Iterator[str]:
 
 
 def _ids(folder: Path, before: str, depth: int) -> Iterator[str]:
-    """Ids of Minari's datasets below a folder."""
     for entry in _entries(folder):
         if not entry.is_dir(follow_symlinks=False):
             continue
-        name = f"{before}{entry.name}"
         if Path(entry.path, "data").is_dir():
-            yield name
+            yield f"{before}{entry.name}"
         elif depth > 1:
-            yield from _ids(Path(entry.path), f"{name}/", depth - 1)
+            yield from _ids(Path(entry.path), f"{before}{entry.name}/", depth - 1)
 
 
 def _prepared(folder: Path) -> Iterator[str]:
@@ -105,7 +94,7 @@ def _folders(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """By name; none of a folder that cannot be listed."""
+    """By name; [] of a folder that cannot be listed."""
     try:
         with os.scandir(folder) as found:
             return sorted(islice(found, 100 * MOST), key=lambda entry: entry.name)
@@ -120,12 +109,10 @@ _CONNECTION = ("server", "allow_missing", "header", "tls_ca", "tls_cert", "tls_k
 
 
 def sources(context: click.Context, parameter: click.Parameter, word: str) -> Items:
-    """Schemes; behind a scheme names of datasets that are here, or paths; behind "@" splits."""
     return [*_sources(word)]
 
 
 def destinations(context: click.Context, parameter: click.Parameter, word: str) -> Items:
-    """Schemes of what can be written; behind a scheme paths."""
     scheme, colon, rest = word.partition(":")
     if not colon:
         return [*_schemes(DESTINATIONS, scheme)]
@@ -133,12 +120,11 @@ def destinations(context: click.Context, parameter: click.Parameter, word: str) 
 
 
 def views(context: click.Context, parameter: click.Parameter, word: str) -> Items:
-    """Names of views; behind "NAME:" their options."""
     return [*_views("", word)]
 
 
 def into(context: click.Context, parameter: click.Parameter, word: str) -> Items:
-    """TABLE= for each table of the server; behind it views, or with "@" files of views."""
+    """TABLE= for each table of the server; behind it views, or with "@" files."""
     table, equals, view = word.partition("=")
     if not equals:
         return [CompletionItem(f"{item.value}=") for item in tables(context, parameter, word)]
@@ -154,7 +140,6 @@ def tables(context: click.Context, parameter: click.Parameter, word: str) -> Ite
 
 
 def codes(context: click.Context, parameter: click.Parameter, word: str) -> Items:
-    """Problems that can be allowed."""
     return [CompletionItem(name, help=code.meaning) for name, code in CODES.items() if name.startswith(word)]
 
 
@@ -195,7 +180,7 @@ def _views(start: str, word: str) -> Iterator[CompletionItem]:
 
 
 def _tables(given: dict[str, Any]) -> list[str]:
-    """Names of the tables of a server, asked with a short deadline."""
+    """Names of the tables of a server, with a short deadline."""
     options = {"allow_missing": False, "header": (), **dict.fromkeys(("tls_ca", "tls_cert", "tls_key")), **given}
     names: list[str] = _table_names(options, patience() / 5)
     return names
@@ -206,5 +191,5 @@ def _behind(start: str, names: Iterable[str], word: str) -> Iterator[CompletionI
 
 
 def _beginning(word: str, names: Iterable[str]) -> Iterator[CompletionItem]:
-    """Those that go on from the word; none that would move the cursor of whoever looks for it."""
+    """Names that begin with the word, and would move no cursor."""
     return (CompletionItem(name) for name in names if name.startswith(word) and name.isprintable())

@@ -1,41 +1,38 @@
 """Any source into any destination: `rlds2reverb.convert`, and `rlds2reverb convert` on the command line.
 
 A conversion has three stages, each of which is on disk before the next begins. `WRITING`: episodes go to the sink; every few seconds it
-syncs, and how far it is gets saved. `READ`: all episodes are with the sink, which completes the dataset. `WRITTEN`: the dataset is whole,
-is compared with the source where that is asked for, and gets its final name. A conversion that is started again continues from what was
-saved last. `Conversion._convert` is the main loop; `place` knows the folders, `job` what is made of an episode, `verify` compares.
+syncs, and the progress is saved. `READ`: all episodes are with the sink, which completes the dataset. `WRITTEN`: the dataset is whole,
+is compared with the source where requested, and gets its final name. A restarted conversion continues from what was
+saved last. `Conversion._convert` is the main loop; `place` knows the folders, `job` prepares each episode, `verify` compares.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.conversion.job import Account, Job, Judged, Readers, Taken, job_of, read_by, read_here
+from rlds2reverb.conversion.job import Account, Job, Read, job_of
 from rlds2reverb.conversion.place import Place, check_apart, check_free, checked_path, label_of, opened, places_of
 from rlds2reverb.conversion.report import ConvertReport
 from rlds2reverb.conversion.verify import verify
 from rlds2reverb.conversion.workers import ByWorkers
-from rlds2reverb.episode import Episode
+from rlds2reverb.episode import Episode, Occurrences
 from rlds2reverb.errors import ConfigError, SourceError, WriteError, keep_report, reason_of
 from rlds2reverb.files import write_error
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.transform import transformed
-from rlds2reverb.identity import Occurrences
-from rlds2reverb.prepare.column_stats import duplicates_notice
-from rlds2reverb.prepare.endings import Endings, endings_of, state_of
-from rlds2reverb.prepare.options import EpisodeOptions, Progress, ignored, split_options
-from rlds2reverb.prepare.policy import RAISE
-from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.prepare.options import RAISE, EpisodeOptions, Progress, check_workers, ignored, split_options
+from rlds2reverb.prepare.preparation import duplicates_notice
+from rlds2reverb.prepare.problems import Endings, Problem, endings_of, state_of, with_problems_of_ends
 from rlds2reverb.text import counted
-from rlds2reverb.workers.driver import check_workers
 from rlds2reverb.workers.processes import executor_of
 
 WRITING, READ, WRITTEN = "writing", "read", "written"
@@ -49,7 +46,7 @@ _ONE_SPEC = ("missing_column", "shape", "dtype")
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What a conversion is told beside what episodes are to be (`EpisodeOptions`). Each field is a keyword of `convert`.
+    """The options of a conversion beside those of episodes (`EpisodeOptions`). Each field is a keyword of `convert`.
 
     Attributes:
       limit: the most episodes to convert.
@@ -62,7 +59,7 @@ class ConvertOptions:
       on_progress: called a few times per second.
 
     Raises:
-      ConfigError: a limit or workers below 1, or an address that is none.
+      ConfigError: a limit or workers below 1, or an empty address.
     """
 
     _: KW_ONLY
@@ -82,14 +79,14 @@ class ConvertOptions:
         ):
             raise ConfigError(f"limit (--limit) {self.limit}: expected at least 1 episode, a whole number")
         if isinstance(self.allow_loss, str):
-            raise ConfigError(f'allow_loss "{self.allow_loss}": expected several codes, such as allow_loss=["all"]')
+            raise ConfigError(f'allow_loss "{self.allow_loss}": expected a list of codes, such as allow_loss=["all"]')
         check_workers(self.workers, self.ray)
 
 
 def convert(source: Any, destination: str | Destination, **options: Any) -> ConvertReport:
     """Writes a dataset in another format: `rlds2reverb.convert("d4rl:hopper.hdf5", "tfds:/data/hopper")`.
 
-    The dataset appears at its place when all of it is written. A conversion that was stopped, however, goes on when it is called again.
+    The dataset appears at its place when all of it is written. A conversion that was stopped continues when it is called again.
     Images stay the bytes of their files where source and destination can hold these, and `decode` is not set.
 
     Args:
@@ -99,7 +96,7 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
         strict, terminal_discount, last_reward, last_observation, encoded, transform. `strict` also refuses losses.
 
     Raises:
-      ConfigError: an option that is none of these or makes no sense; or the place is taken.
+      ConfigError: an unknown option, or one that makes no sense; or the place is taken.
       SourceError: the source cannot be opened or read, or nothing of it is left to be written.
       InvalidEpisode: a bad episode, and the policy is to stop.
       ConversionError: a loss that is not allowed, or what was written is not what was read.
@@ -118,7 +115,7 @@ class Conversion:
       readers: workers that read, judge and encode the episodes; None where this process does.
     """
 
-    def __init__(self, job: Job, options: ConvertOptions, readers: Readers | None = None) -> None:
+    def __init__(self, job: Job, options: ConvertOptions, readers: ByWorkers | None = None) -> None:
         self.job, self._options, self._readers = job, options, readers
         self._preparer = job.ready.preparer()
         self._account = Account(self._preparer.policy)
@@ -132,7 +129,7 @@ class Conversion:
         self._began = self._progress_at = self._verify_began = 0.0
 
     def run(self) -> ConvertReport:
-        """Converts, from the beginning or from where an earlier run was stopped. What stops it has the report up to there as its attribute `report`.
+        """Converts, from the beginning or from where an earlier run was stopped. An error that stops it has the report so far as its attribute `report`.
 
         Raises:
           ConfigError, SourceError, InvalidEpisode, ConversionError, WorkersLost, WriteError: as `convert`.
@@ -141,9 +138,10 @@ class Conversion:
         try:
             path = checked_path(self.job.destination.path)
             check_apart(path, self.job.places)
-            if not Place(path).folder.exists():
+            is_file = not self.job.destination.marks
+            if not Place(path, is_file).folder.exists():
                 self._check_free(path)
-            with opened(path) as place, self._write_errors(path):
+            with opened(path, is_file) as place, self._write_errors(path):
                 try:
                     self._convert(place)
                 except BaseException:
@@ -160,15 +158,16 @@ class Conversion:
         """The main loop: read, write, complete, verify, publish."""
         self._identity = self.job.identity()
         saved = None if self._options.restart else place.saved()
-        if saved is not None and saved["stage"] == WRITTEN and place.is_published(saved["is_file"]):
+        is_whole = saved is not None and saved["stage"] == WRITTEN
+        if saved is not None and is_whole and not place.result.exists() and os.path.lexists(place.path):  # is published
             if not self._difference(saved):
                 self._restore(saved)
                 self._verify(place.path)
                 return
             place.discard_work()
+        if not (place.result if is_whole else place.work).exists():  # its data are not on disk any more
             saved = None
-        if saved is None or not _has_work(place, saved):
-            saved = None
+        if saved is None:
             place.put_back()
         self._check_free(place.path)
         if saved is None:
@@ -189,14 +188,12 @@ class Conversion:
                 sink.finish()
             place.seal()
 
-        is_file = place.is_file
         self._verify(place.result)
-        self._save(place, WRITTEN, None, is_file=is_file)
+        self._save(place, WRITTEN, None)
         self._check_free(place.path)
-        place.publish(is_file)
+        place.publish()
 
     def _write_all(self, place: Place, sink: Sink) -> None:
-        """Reads the whole source, and writes its good episodes."""
         synced_at = time.monotonic()
 
         def sync(endings: Endings) -> None:
@@ -218,7 +215,7 @@ class Conversion:
                 sink.close()
             raise
 
-    def _unread(self, sync: Callable[[Endings], object]) -> Judged:
+    def _unread(self, sync: Callable[[Endings], object]) -> Generator[tuple[Read, list[Problem]], None, None]:
         """The unread episodes, each with the problems that show only in comparison with other episodes.
 
         Raises:
@@ -231,25 +228,23 @@ class Conversion:
             last = next(episodes, None)
             if last is None or last.id != self._last:
                 raise self._another("with another source: the last episode that was read is another")
-        if self._readers is not None:
-            return read_by(self._readers, read, self._endings, sync)
-        return read_here(self.job, episodes, self._endings, sync)
+        reads = (self.job.examined(self._preparer, episode) for episode in episodes)
+        with closing(reads if self._readers is None else self._readers.read(read)) as every:
+            yield from with_problems_of_ends(every, endings=self._endings, on_clear=sync, ending=attrgetter("ending"))
 
-    def _write(self, sink: Sink, one: Taken, found: list[Problem]) -> None:
-        """Validates an episode, and writes it if it is good."""
+    def _write(self, sink: Sink, one: Read, found: list[Problem]) -> None:
         account = self._account
         account.count_read(one.steps)
         self._names.count(one.id)
         self._last = one.id
+        is_accepted = False
         try:
-            accepted = one.accepted(self._preparer, found)
-        except Exception:
-            account.steps_rejected += one.steps
-            raise
-        if accepted is None:
-            account.steps_rejected += one.steps
+            is_accepted = one.is_accepted(self._preparer, found)
+        finally:
+            account.steps_rejected += 0 if is_accepted else one.steps
+        if not is_accepted:
             return
-        written = accepted()
+        written = one.made()
         losses = list(sink.write(written.encoded))
         losses += lost_flags(written.odd_flags, (*self.job.losses, *losses))
         losses += self.job.lost_pixels(written.jpeg)
@@ -264,9 +259,7 @@ class Conversion:
     def _check_free(self, path: Path) -> None:
         check_free(self.job.destination, path, self._options.overwrite)
 
-    # What is saved, and restored.
-
-    def _save(self, place: Place, stage: str, state: Any, **more: Any) -> None:
+    def _save(self, place: Place, stage: str, state: Any) -> None:
         place.save(
             {
                 "identity": self._identity,
@@ -276,7 +269,6 @@ class Conversion:
                 "endings": state_of(self._endings),
                 "sink": state,
                 "last": self._last,
-                **more,
             }
         )
         self._kept = self._account.episodes_written
@@ -311,8 +303,6 @@ class Conversion:
             "anew with restart=True (--restart)"
         )
 
-    # Reports and progress.
-
     def report(self) -> ConvertReport:
         """The report up to now."""
         job, account, readers = self.job, self._account, self._readers
@@ -334,7 +324,7 @@ class Conversion:
             parts_again=0 if readers is None else readers.parts_again,
         )
 
-    def _tell_verified(self, number: int, _: Episode) -> None:
+    def _tell_verified(self, number: int) -> None:
         self._verified = number
         self._tell_progress()
 
@@ -343,9 +333,9 @@ class Conversion:
         if now - self._progress_at < _PROGRESS_SECONDS:
             return
         self._progress_at = now
-        account, count, seconds = self._account, self.job.source.episode_count, now - self._began
+        account, count = self._account, self.job.source.episode_count
         if self._verified is None:
-            progress = Progress(account.episodes_read, account.steps_read, count, 0, account.bytes, seconds)
+            progress = Progress(account.episodes_read, account.steps_read, count, 0, account.bytes, now - self._began)
         else:
             seconds = now - self._verify_began
             progress = Progress(self._verified, 0, account.episodes_written, 0, 0, seconds, doing="verifying")
@@ -356,10 +346,8 @@ class Conversion:
         """Turns disk errors inside into one that names the file, what stays on disk, and how to continue."""
         try:
             yield
-        except WriteError:
-            raise
         except OSError as error:
-            if error.errno is None:
+            if isinstance(error, WriteError) or error.errno is None:
                 raise
             file = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
             kept = (
@@ -371,17 +359,16 @@ class Conversion:
             raise write_error(f"{path}{file}", error, way_out) from error
 
 
-def _has_work(place: Place, saved: dict[str, Any]) -> bool:
-    """Whether the data of a saved conversion is still on disk."""
-    return place.holds(saved["is_file"]) if saved["stage"] == WRITTEN else place.work.exists()
-
-
 def planned(source: Any, destination: str | Destination, **options: Any) -> Conversion:
-    """Opens source and destination, and checks the options; writes nothing.
-
-    Arguments and errors as `convert`.
-    """
-    chosen, episodes = _split(options)
+    """Opens source and destination, and checks the options; writes nothing. Arguments and errors as `convert`."""
+    chosen, episodes = split_options(ConvertOptions, "convert", options)
+    if chosen.decode and episodes.encoded_paths:
+        raise ConfigError("decode (--decode) and encoded (--encoded) contradict each other: leave one of them out")
+    if refused := sorted(set(episodes.allow) & set(_ONE_SPEC)):
+        raise ConfigError(
+            f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated"
+        )
+    episodes.check_files()
     job = _job(source, destination, chosen, episodes)
     readers = None
     if chosen.workers is not None or chosen.ray is not None:
@@ -391,7 +378,6 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
 
 
 def _job(source: Any, destination: str | Destination, chosen: ConvertOptions, episodes: EpisodeOptions) -> Job:
-    """The job of a conversion, in this process or in a worker."""
     target = open_destination(destination) if isinstance(destination, str) else destination
     recorded = open_source(source)
     return job_of(
@@ -404,15 +390,3 @@ def _job(source: Any, destination: str | Destination, chosen: ConvertOptions, ep
         source_label=label_of(source, recorded),
         label=f"{episodes.data_label}|limit={chosen.limit}",
     )
-
-
-def _split(options: dict[str, Any]) -> tuple[ConvertOptions, EpisodeOptions]:
-    chosen, episodes = split_options(ConvertOptions, "convert", options)
-    if chosen.decode and episodes.encoded_paths:
-        raise ConfigError("decode (--decode) and encoded (--encoded) contradict each other: leave one of them out")
-    if refused := sorted(set(episodes.allow) & set(_ONE_SPEC)):
-        raise ConfigError(
-            f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated"
-        )
-    episodes.check_files()
-    return chosen, episodes

@@ -1,4 +1,12 @@
-"""Where a conversion writes, and what it never overwrites: its source, and any other data."""
+"""Where a conversion writes, and what it never overwrites: its source, and any other data.
+
+A conversion writes to a folder beside the final place, which holds the unfinished `data`, `progress.json`, `lock`, and `replaced`; without
+`progress.json` no conversion has begun there. The dataset appears at its final place by one rename. What it replaces is moved into the
+folder first and deleted with it, or moved back if the rename did not happen.
+
+One writer per place: a file lock, which the system releases however the process ends. The lock belongs to the process, so forked
+children do not hold it. It cannot separate two conversions in one process; a set in this module does.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +29,7 @@ from typing import Any
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, WriteError
 from rlds2reverb.files import sync, write_error, write_json, writing
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.destination import Destination
 from rlds2reverb.formats.mix import SEPARATOR, MixedSource
 from rlds2reverb.formats.options import parted, unescaped
@@ -33,13 +42,18 @@ _MOST_FILES = 100_000
 
 
 def places_of(source: object, opened: Source) -> list[Path]:
-    """The folders and files that a source is read from, those that exist; [] for one that is in memory, or at a server.
+    """The existing folders and files that a source is read from; [] for one in memory, or at a server.
 
     Args:
-      source: what `open_source` was given.
-      opened: the source that it returned.
+      source: the argument of `open_source`.
+      opened: its result.
     """
-    names = [source] if isinstance(source, str) else _names(opened)
+    if isinstance(source, str):
+        names = [source]
+    elif isinstance(opened, MixedSource):
+        names = [tally.name for tally in opened.tallies]
+    else:
+        names = [opened.name]
     return [place for place in dict.fromkeys(place for name in names for place in _of_name(name)) if _exists(place)]
 
 
@@ -55,10 +69,6 @@ def label_of(source: object, opened: Source) -> str:
     return _FOLDERS.sub("", name)
 
 
-def _names(opened: Source) -> list[str]:
-    return [tally.name for tally in opened.tallies] if isinstance(opened, MixedSource) else [opened.name]
-
-
 def _of_name(name: str) -> Iterator[Path]:
     scheme, _, text = name.partition(":")
     if scheme == "mix":
@@ -69,27 +79,21 @@ def _of_name(name: str) -> Iterator[Path]:
     if known is None or any(form.choices for form in known.forms):
         return
     if known.place is not None:
-        try:
+        with suppress(SourceError):
             yield known.place(text)
-        except SourceError:
-            return
-    else:
-        yield from _of_text(text)
-
-
-def _of_text(text: str) -> Iterator[Path]:
-    """Paths or patterns of paths, separated by ";"."""
-    whole = parted(text)[0]
+        return
+    whole = parted(text)[0]  # paths or patterns of paths, separated by ";"
     for written in map(unescaped, {whole, *whole.split(";")}):
         if not written or "\0" in written:
             continue
         try:
-            path = Path(written).expanduser().absolute()
-        except RuntimeError:  # "~nobody"
+            path = path_of(written).absolute()
+        except SourceError:  # "~nobody"
             continue
         yield path
         if has_magic(written):
-            yield from islice(Path(path.anchor).glob(str(path.relative_to(path.anchor))), _MOST_FILES)
+            above = next(one for one in path.parents if not has_magic(str(one)))
+            yield from islice(above.glob(str(path.relative_to(above))), _MOST_FILES)
 
 
 def _exists(path: Path) -> bool:
@@ -98,11 +102,6 @@ def _exists(path: Path) -> bool:
     except OSError:  # a name too long, say
         return False
 
-
-# One writer per place: a file lock, which the system releases however the process ends.
-#
-# The lock belongs to the process, so forked children do not hold it. It cannot separate two conversions in one process;
-# a set in this module does.
 
 if sys.platform == "win32":
     import msvcrt
@@ -133,7 +132,11 @@ def locked(path: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        yield _is_still(os.fstat(descriptor), path)
+        try:  # the previous holder of the lock may have removed the file
+            is_still_there = os.path.samestat(os.fstat(descriptor), path.stat())
+        except FileNotFoundError:
+            is_still_there = False
+        yield is_still_there
     finally:
         with _CHANGING:
             os.close(descriptor)
@@ -145,7 +148,10 @@ def _open_locked(path: Path) -> int | None:
     with writing(path, "make room there, remove what is in its place, or convert into another folder"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        _lock(descriptor)
+        if sys.platform == "win32":
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         if error.errno in _HELD_BY_ANOTHER:
@@ -158,30 +164,9 @@ def _open_locked(path: Path) -> int | None:
     return descriptor
 
 
-def _lock(descriptor: int) -> None:
-    if sys.platform == "win32":
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-    else:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def _key(found: os.stat_result) -> tuple[int, int, int]:
     return os.getpid(), found.st_dev, found.st_ino
 
-
-def _is_still(before: os.stat_result, path: Path) -> bool:
-    """Whether the path is still the same file: the previous holder of the lock may have removed it."""
-    try:
-        return os.path.samestat(before, path.stat())
-    except FileNotFoundError:
-        return False
-
-
-# A conversion writes to a folder beside the final place, which holds the unfinished data and the progress.
-#
-# A dataset appears at its final place by one rename. What it replaces is moved into the folder first and deleted with
-# it, or moved back if the rename did not happen.
-# The folder holds `data`, `progress.json`, `lock`, and `replaced`. Without `progress.json` no conversion has begun there.
 
 Saved = dict[str, Any]
 
@@ -204,20 +189,16 @@ class Place:
       path: the final place.
       folder: beside the final place.
       work: the folder that a sink writes to.
+      result: the result before it is published: a file of its final name in `work`, or `work`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_file: bool = False) -> None:
         self.path = path
         self.folder = path.parent / f"{PREFIX}{path.name}"
         self.work = self.folder / "data"
+        self.result = self.work / path.name if is_file else self.work
         self._progress = self.folder / "progress.json"
         self._replaced = self.folder / "replaced"
-
-    @property
-    def result(self) -> Path:
-        """The result before it is published: a file of its final name in `work`, or `work`."""
-        file = self.work / self.path.name
-        return file if file.is_file() else self.work
 
     @property
     def is_begun(self) -> bool:
@@ -231,18 +212,18 @@ class Place:
           ConfigError: it cannot be read, is damaged, or of another version.
         """
         try:
-            told = json.loads(self._progress.read_text(encoding="utf-8"))
+            found = json.loads(self._progress.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{self._progress}: cannot be read ({error}); {_ANEW}") from error
-        if not isinstance(told, dict) or not isinstance(told.get("saved"), dict):
+        if not isinstance(found, dict) or not isinstance(found.get("saved"), dict):
             raise ConfigError(f"{self._progress}: expected a JSON object with what was saved; {_ANEW}")
-        if told.get("format") != FORMAT:
+        if found.get("format") != FORMAT:
             raise ConfigError(f"{self._progress}: was written by another version of this program; {_ANEW}")
-        if told.get("digest") != _digest(told["saved"]):
+        if found.get("digest") != _digest(found["saved"]):
             raise ConfigError(f"{self._progress}: is damaged: its digest is another; {_ANEW}")
-        saved: Saved = told["saved"]
+        saved: Saved = found["saved"]
         return saved
 
     def save(self, progress: Saved) -> None:
@@ -270,33 +251,16 @@ class Place:
                 sync(Path(folder, name))
             sync(Path(folder))
 
-    @property
-    def is_file(self) -> bool:
-        """Whether the result is a file; known once it is whole."""
-        return self.result != self.work
-
-    def is_published(self, is_file: bool) -> bool:
-        """Whether the result is already at its final place."""
-        return not self.holds(is_file) and os.path.lexists(self.path)
-
-    def holds(self, is_file: bool) -> bool:
-        """Whether the result is complete and not yet published."""
-        return self._leaving(is_file).exists()
-
-    def publish(self, is_file: bool) -> None:
+    def publish(self) -> None:
         """Renames the result to its final name; moves what it replaces into the folder. Repeatable after a kill."""
-        result = self._leaving(is_file)
-        if self.holds(is_file):
+        if self.result.exists():
             if os.path.lexists(self.path):
                 _remove(self._replaced)
                 self.path.rename(self._replaced)
                 sync(self.folder)
-            result.rename(self.path)
+            self.result.rename(self.path)
             sync(self.path.parent)
         _remove(self.work)
-
-    def _leaving(self, is_file: bool) -> Path:
-        return self.work / self.path.name if is_file else self.work
 
     def discard_work(self) -> None:
         """Removes the leftovers of a conversion whose result is published."""
@@ -313,14 +277,14 @@ class Place:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Place]:
-    """Creates and locks the place for this process.
+def opened(path: Path, is_file: bool = False) -> Iterator[Place]:
+    """Creates and locks the place, of a folder or of a single file, for this process.
 
     Raises:
       ConfigError: another process writes there, or the folder cannot be created.
       WriteError: the disk is full, say, or its file system has no locks.
     """
-    place = Place(path)
+    place = Place(path, is_file)
     if place.folder.is_symlink():
         raise ConfigError(f"{place.folder}: is a link; expected a folder of a conversion, or nothing: remove the link")
     try:
@@ -336,7 +300,6 @@ def opened(path: Path) -> Iterator[Place]:
 
 
 def _digest(progress: Saved) -> str:
-    """Digest of the content, independent of its formatting."""
     return hashlib.sha256(json.dumps(progress).encode()).hexdigest()
 
 
@@ -345,11 +308,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-# What a conversion never overwrites: its source, and whatever is no dataset of its format.
-
-_GO_ON = "remove it first, or write somewhere else"
 
 
 def checked_path(path: Path) -> Path:
@@ -399,11 +357,11 @@ def check_free(destination: Destination, path: Path, overwrite: bool) -> None:
         )
     if path.is_symlink():
         raise ConfigError(f"{path}: is a link to {path.resolve()}; write there, or remove the link")
-    odd = _not_ours(destination, path)
-    if odd:
+    if odd := _not_ours(destination, path):
         scheme = destination.name.partition(":")[0]
         raise ConfigError(
-            f"{path}: {odd}, and only a dataset as {scheme}: writes it is replaced (--overwrite); {_GO_ON}"
+            f"{path}: {odd}, and only a dataset as {scheme}: writes it is replaced (--overwrite); remove it first, or "
+            "write somewhere else"
         )
 
 
@@ -424,7 +382,6 @@ def _not_ours(destination: Destination, path: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, ...]]:
-    """The path parts of all files below a folder; links count as files."""
     for place, folders, files in os.walk(folder):
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         for name in sorted([*files, *links]):

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from rlds2reverb.display import as_html
 from rlds2reverb.episode import Notice, is_under
 from rlds2reverb.formats.destination import ALL_ROWS, LAST_ROW, NO_ROWS, Loss
+from rlds2reverb.plain import members, printed
+from rlds2reverb.text import as_html
 from rlds2reverb.text import counted as plural
 
 
+@printed("*", "episodes_rejected")
 @dataclass(frozen=True)
 class ConvertReport:
-    """The account of a conversion, finished or stopped; over all its runs, where it was stopped and went on.
+    """The account of a conversion, finished or stopped; over all its runs, where it was stopped and continued.
 
     `episodes_read == episodes_written + sum(rejected.values())` holds for a finished one.
 
     Attributes:
-      source, destination: what went where.
+      source: the name of the dataset that was read.
+      destination: the name of the one that was written.
       path: the folder or the file that was written.
-      episodes_read, steps_read: taken from the source.
+      episodes_read, steps_read: read from the source.
       episodes_written, steps_written: of these, written.
       episodes_resumed: of those read, by runs before this one.
       rejected: code -> episodes rejected; each counts once, under its first problem.
@@ -35,12 +38,12 @@ class ConvertReport:
       encoded: paths of image columns that were written as the bytes of their files.
       bytes: of the columns written, in memory.
       seconds: wall time of this run.
-      verified: episodes that were read back and are as they should be; None where nobody looked.
+      verified: episodes that were read back and are as they should be; None where nothing was compared.
       stopped: what ended the conversion, on one line; "" when it is finished.
       transform: what was done to the columns first: operation -> value, those that did something.
       episodes_kept: of those written, on disk for the next run of the same conversion; 0 for a finished one.
       workers: processes that read, judged and encoded episodes at a time, in this run; 0 for none but this one.
-      parts_again: parts of the source that were begun anew, for their workers were lost.
+      parts_again: parts of the source that were begun anew because their workers were lost.
     """
 
     source: str
@@ -78,21 +81,20 @@ class ConvertReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {**asdict(self), "episodes_rejected": self.episodes_rejected}
+        return members(self)
 
-
-# The losses of a conversion: predicted from the specs, and counted while episodes are written.
 
 ALL = "all"
 """Stands for the codes of all losses."""
 
-_MOST_TOLD = 8
+_MOST_SHOWN = 8
 """Paths on one line."""
 
 Key = tuple[str, str | None, str]
 """Code, path and rows of a loss."""
 
 
+@printed("*")
 @dataclass(frozen=True)
 class Lost:
     """A loss with its number of episodes.
@@ -108,23 +110,14 @@ class Lost:
     episodes: int | None = None
     rows: str = ALL_ROWS
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
-
 
 @dataclass
 class Losses:
-    """The losses of one conversion.
+    """The losses of one conversion: predicted from the specs, and counted while episodes are written."""
 
-    Attributes:
-      of_all: losses that follow from the specs.
-      texts: the first text of each loss of single episodes.
-      ranges: [start, stop) of the numbers of the written episodes that have the loss; ascending.
-    """
-
-    of_all: tuple[Loss, ...] = ()
-    texts: dict[Key, str] = field(default_factory=dict)
+    of_all: tuple[Loss, ...] = ()  # losses that follow from the specs
+    texts: dict[Key, str] = field(default_factory=dict)  # the first text of each loss of single episodes
+    # [start, stop) of the numbers of the written episodes that have the loss; ascending
     ranges: dict[Key, list[list[int]]] = field(default_factory=dict)
 
     def add(self, number: int, losses: Iterable[Loss]) -> None:
@@ -146,34 +139,31 @@ class Losses:
         ]
         return (*(Lost(one.code, one.text, one.path, None, one.rows) for one in self.of_all), *found)
 
-    def told(self, number: int) -> dict[str, str]:
+    def reported(self, number: int) -> dict[str, str]:
         """Path of a column, or "metadata/NAME" -> affected rows, for the reported losses of a written episode."""
-        told = [(one.path, one.rows) for one in self.of_all]
-        told += [(path, rows) for (_, path, rows), ranges in self.ranges.items() if _is_in(number, ranges)]
-        told = [(path, rows) for path, rows in told if rows != NO_ROWS]
-        only_last = {path: rows for path, rows in told if path is not None and rows == LAST_ROW}
-        return {**only_last, **{path: rows for path, rows in told if path is not None and rows != LAST_ROW}}
+        lost = [(one.path, one.rows) for one in self.of_all]
+        for (_, path, rows), ranges in self.ranges.items():
+            at = bisect_right(ranges, number, key=lambda one: one[0]) - 1
+            if at >= 0 and number < ranges[at][1]:
+                lost.append((path, rows))
+        lost = [(path, rows) for path, rows in lost if rows != NO_ROWS]
+        only_last = {path: rows for path, rows in lost if path is not None and rows == LAST_ROW}
+        return {**only_last, **{path: rows for path, rows in lost if path is not None and rows != LAST_ROW}}
 
     def as_state(self) -> list[Any]:
         """The losses of single episodes, for JSON."""
         return [[*key, text, self.ranges[key]] for key, text in self.texts.items()]
 
     def restore(self, state: Sequence[Any]) -> None:
-        """Goes on from a state."""
         for code, path, rows, text, ranges in state:
             self.texts[code, path, rows] = text
             self.ranges[code, path, rows] = ranges
 
 
-def rows_told(told: Mapping[str, str], path: str) -> str | None:
+def reported_rows(reported: Mapping[str, str], path: str) -> str | None:
     """The rows of a column or of a feature "metadata/NAME" with a reported loss; None if there is no loss."""
-    found = {rows for where, rows in told.items() if is_under(path, where)}
+    found = {rows for where, rows in reported.items() if is_under(path, where)}
     return next((rows for rows in (ALL_ROWS, LAST_ROW) if rows in found), None)
-
-
-def _is_in(number: int, ranges: Sequence[Sequence[int]]) -> bool:
-    at = bisect_right(ranges, number, key=lambda one: one[0]) - 1
-    return at >= 0 and number < ranges[at][1]
 
 
 def refused(losses: Iterable[Loss], allowed: Sequence[str]) -> list[Loss]:
@@ -188,18 +178,9 @@ def lines(losses: Iterable[Loss | Lost]) -> list[str]:
         counted = one.episodes if isinstance(one, Lost) else None
         text = one.text if counted is None else f"{one.text} ({plural(counted, 'episode')})"
         paths.setdefault((one.code, text), []).extend([] if one.path is None else [one.path or '""'])
-    return [
-        f"{code}: {_listed(every)}: {text}" if every else f"{code}: {text}" for (code, text), every in paths.items()
-    ]
-
-
-def _listed(paths: Sequence[str]) -> str:
-    more = len(paths) - _MOST_TOLD
-    return ", ".join(paths) if more <= 0 else f"{', '.join(paths[:_MOST_TOLD])} and {more:,} more"
-
-
-def table(losses: Mapping[str, Mapping[str, str]]) -> str:
-    """What each destination loses, in Markdown: scheme -> its codes and what they mean."""
-    rows = ["| destination | code | what it cannot hold |", "| --- | --- | --- |"]
-    rows += [f"| `{scheme}` | `{code}` | {text} |" for scheme, codes in losses.items() for code, text in codes.items()]
-    return "\n".join(rows)
+    made = []
+    for (code, text), every in paths.items():
+        listed, more = ", ".join(every[:_MOST_SHOWN]), len(every) - _MOST_SHOWN
+        listed += f" and {more:,} more" if more > 0 else ""
+        made.append(f"{code}: {listed}: {text}" if every else f"{code}: {text}")
+    return made

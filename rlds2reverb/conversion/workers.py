@@ -34,15 +34,10 @@ _FIRST_EPISODES, _FEW_EPISODES = 4, 16
 
 @dataclass(frozen=True)
 class ConvertJob:
-    """The argument of every worker.
+    """The argument of every worker."""
 
-    Attributes:
-      opens: makes the job of the conversion, in the worker.
-      like: the driver's description of the source; see `kind_of`.
-    """
-
-    opens: Callable[[], Job]
-    like: Mapping[str, Any]
+    opens: Callable[[], Job]  # makes the job of the conversion, in the worker
+    like: Mapping[str, Any]  # the driver's description of the source; see `kind_of`
 
     @contextmanager
     def opened(self) -> Iterator[_Reading]:
@@ -67,31 +62,22 @@ def kind_of(job: Job) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PartTaken:
-    """The result of reading a part of the source.
+    """The result of reading a part of the source."""
 
-    Attributes:
-      reads: its episodes, or the first of them.
-      stop: the number of the first unread episode.
-      bytes: of the columns of the episodes that were read.
-      notices: of the source.
-    """
-
-    reads: list[Read]
-    stop: int
-    bytes: int
-    notices: tuple[Notice, ...]
+    reads: list[Read]  # its episodes, or the first of them
+    stop: int  # the number of the first unread episode
+    bytes: int  # of the columns of the episodes that were read
+    notices: tuple[Notice, ...]  # of the source
 
 
 class _Reading:
-    """A worker's source; see `executor.Work`."""
-
     def __init__(self, job: Job) -> None:
         self._job, self._preparer = job, job.ready.silent().preparer()
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
         """Reads the episodes of a task; stops early once they take twice `PART_BYTES`."""
         reads: list[Read] = []
-        size, stop, told_at, error = 0, task.stop, time.monotonic(), None
+        size, stop, sent_at, error = 0, task.stop, time.monotonic(), None
         try:
             for episode in self._job.source.slice(task.start, task.stop):
                 reads.append(self._job.examined(self._preparer, episode))
@@ -99,8 +85,8 @@ class _Reading:
                 if size >= 2 * PART_BYTES:
                     stop = task.start + len(reads)
                     break
-                if time.monotonic() - told_at > _TELL_SECONDS:
-                    told_at = time.monotonic()
+                if time.monotonic() - sent_at > _TELL_SECONDS:
+                    sent_at = time.monotonic()
                     on_progress(len(reads))
         except BaseException as failure:
             error = failure
@@ -108,7 +94,7 @@ class _Reading:
 
 
 class Parts:
-    """The parts of a source as an undertaking; see `driving.Undertaking`.
+    """The parts of a source as an undertaking; see `workers.driver.Undertaking`.
 
     Args:
       start, stop: the range of episodes to read.
@@ -143,7 +129,6 @@ class Parts:
         """No-op: progress is counted when the episodes are written."""
 
     def on_retry(self, task: Task, why: str) -> None:
-        """Counts a restarted part; none of its episodes was received."""
         self.again_count += 1
         _log.warning("%s; another one has begun it anew", why)
 
@@ -161,11 +146,7 @@ class Parts:
         return True
 
     def ready(self) -> Iterator[Read]:
-        """The episodes whose turn it is.
-
-        Raises:
-          Exception: the error that stopped a worker after these episodes.
-        """
+        """The episodes whose turn it is; raises the error that stopped a worker after these episodes."""
         while self._ready:
             outcome = self._ready.popleft()
             yield from outcome.value.reads
@@ -181,12 +162,15 @@ class Parts:
 
 
 class ByWorkers:
-    """Workers that read the source of a conversion; see `job.Readers`.
+    """Workers that read the source of a conversion.
 
     Args:
       job: of the conversion, as this process has it.
       opens: makes the same job in a worker.
       executor: makes the executor of the tasks.
+
+    Attributes:
+      workers: the number of concurrent workers.
 
     Raises:
       SourceError: the number of episodes is unknown without reading them.
@@ -200,16 +184,20 @@ class ByWorkers:
 
     @property
     def parts_again(self) -> int:
-        """Parts of the source that were begun anew, for their workers were lost."""
+        """Parts of the source that were begun anew because their workers were lost."""
         return self._parts.again_count
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """The notices of the workers' sources."""
         return tuple(self._parts.notices)
 
     def read(self, start: int) -> Generator[Read, None, None]:
-        """The episodes from a number on; see `job.Readers.read`."""
+        """The episodes from a number on, in order. Closing it stops all workers.
+
+        Raises:
+          Rlds2ReverbError: as reading the source does, at the same episode; or a worker cannot begin.
+          WorkersLost: a worker was lost repeatedly.
+        """
         with self._executor(ConvertJob(self._opens, kind_of(self._job))) as executor:
             self.workers = executor.workers
             self._parts = Parts(start, self._count, executor.workers)

@@ -1,9 +1,9 @@
-"""A push by several workers: one plan, one ledger, one report, whoever pushes which task.
+"""A push by workers: one plan, one ledger, one report.
 
-A worker opens the source by its name, and pushes the episodes of a task as any push does (`push.run`). The driver alone writes the ledger,
-when a task has ended: its worker hands back what was confirmed. So a worker that begins the task of a lost one anew, perhaps on another
-machine, never meets half of a ledger; and no file has to be reached from everywhere. What a lost worker had stored is sent again, which
-item keys make harmless.
+A worker opens the source by its name, and pushes the episodes of a task with `push.run.Push`. Only the driver writes the ledger, when a
+task has ended and its worker has returned what was confirmed. So a worker that repeats the task of a lost one, perhaps on another
+machine, finds no half-written ledger, and workers need no shared file. Items that a lost worker had stored are sent again, which item
+keys make harmless.
 """
 
 from __future__ import annotations
@@ -14,32 +14,36 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episode import Array, Episode, Notice
+from rlds2reverb.episode import NO_NAMES, Array, Copies, Episode, Names, Notice, repeated_ids
 from rlds2reverb.errors import SourceError, keep_report, reason_of, report_of
 from rlds2reverb.files import writing
 from rlds2reverb.fleet.budget import Refusal
-from rlds2reverb.fleet.servers import Connections, Endpoints, PushServers, by_server
+from rlds2reverb.fleet.servers import Connections, PushServers, by_server
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.source import Tally
-from rlds2reverb.identity import NO_NAMES, Copies, Names, repeated_ids
-from rlds2reverb.prepare.column_stats import ColumnStats, duplicates_notice
-from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.prepare.endings import Ending, Endings, InOrder, ending_that_counts, with_problems_of_ends
-from rlds2reverb.prepare.options import Progress, ignored
-from rlds2reverb.prepare.policy import QUARANTINE, append_report
-from rlds2reverb.prepare.problems import ENDS_ALIKE, Problem
+from rlds2reverb.prepare.options import QUARANTINE, Pace, Progress, append_report, ignored
+from rlds2reverb.prepare.preparation import ColumnStats, duplicates_notice
+from rlds2reverb.prepare.problems import (
+    ENDS_ALIKE,
+    Ending,
+    Endings,
+    InOrder,
+    Problem,
+    ending_of,
+    with_problems_of_ends,
+)
 from rlds2reverb.push.keys import new_key_bits
 from rlds2reverb.push.ledger import MemoryLedger
-from rlds2reverb.push.options import KEEP, ONCE, PushOptions, Tuning
-from rlds2reverb.push.plan import PushPlan, plan_push, report_of_nothing
+from rlds2reverb.push.options import KEEP, ONCE, PushOptions
+from rlds2reverb.push.plan import PushPlan, Tuning, plan_push, report_of_nothing
 from rlds2reverb.push.report import PushReport, ReportSums
 from rlds2reverb.push.room import BudgetExceeded
 from rlds2reverb.push.shard import TaskContext
@@ -47,6 +51,7 @@ from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.grpc import Endpoint, endpoint_of
+from rlds2reverb.wire.messages import ServerInfo
 from rlds2reverb.workers.driver import (
     MOST_EPISODES,
     Driver,
@@ -62,63 +67,40 @@ from rlds2reverb.workers.processes import executor_of
 
 
 class Ended(NamedTuple):
-    """How an episode ended.
-
-    Attributes:
-      title: of the episode.
-      ending: None where that cannot tell.
-      was_found: whether its end was found not to be its own, by what its task knew.
-    """
-
-    title: str
-    ending: Ending | None
-    was_found: bool
+    title: str  # of the episode
+    ending: Ending | None  # None if it cannot be compared with those of other episodes
+    was_found: bool  # whether its task found that another episode ends alike
 
 
 class Terms(NamedTuple):
-    """What a worker gets with a task.
-
-    Attributes:
-      budgets: see `push.shard.TaskContext`.
-      endings: how episodes before the task ended, as far as that is known by now.
-      missing: address -> why, of the servers that were lost by now.
-      copies: see `push.shard.TaskContext`.
-    """
+    """What a worker gets with a task; see `push.shard.TaskContext`."""
 
     budgets: Mapping[str, Mapping[str, int]] | None
-    endings: Endings
+    endings: Endings  # of the episodes before the task whose tasks have ended
     missing: Mapping[str, str]
     copies: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class TaskProgress:
-    """How far a worker is with a task.
-
-    Attributes:
-      progress: what a push tells.
-      report: the account of the task so far.
-    """
-
     progress: Progress
     report: PushReport
 
 
 @dataclass(frozen=True)
 class TaskDone:
-    """What came of a task of a push.
+    """The outcome of a task.
 
     Attributes:
-      report: its account.
-      rows: address -> per output, the episodes that were confirmed, and their items over all tables; () without a ledger.
-      contents, names: see `push.names.EpisodeNames`.
+      rows: address -> per output, (episode, items over all tables) of confirmed episodes; () without a ledger.
+      contents, names: see `push.keys.EpisodeNames`.
       taken: address -> `push.shard.Shard.taken_rows`.
-      ends: how each episode ended; () where nobody wants to know.
-      holdings: what columns held; None where that is lost.
+      ends: how each episode ended; () if that is not needed.
+      columns: column stats; None if the worker was lost.
       notices: of the source.
       quarantine: lines for the report of bad episodes.
-      sent: address -> table -> keys of the items that were sent, where items are to be moved.
-      tallies: what each part of a mix gave.
+      sent: address -> table -> keys of the items sent, with `move`.
+      tallies: of the parts of a mix.
     """
 
     report: PushReport
@@ -127,7 +109,7 @@ class TaskDone:
     names: Names = field(default_factory=lambda: NO_NAMES)
     taken: Mapping[str, Array] = field(default_factory=dict)
     ends: tuple[Ended, ...] = ()
-    holdings: ColumnStats | None = None
+    columns: ColumnStats | None = None
     notices: tuple[Notice, ...] = ()
     quarantine: str = ""
     sent: Mapping[str, Mapping[str, list[Array]]] = field(default_factory=dict)
@@ -139,20 +121,23 @@ class PushJob:
     """What every worker of a push gets.
 
     Attributes:
-      source: opened by each.
-      options: of the push, without what is the business of the driver: the ledger, and progress.
-      tuning: how it sends.
-      servers: where it goes.
-      again: the bits of new keys, for all workers; None for a push without `again`.
-      ledgers: address -> per output, what the ledger has; () without a ledger. Of all servers, those missing too.
-      wants_ends: whether it is wanted how episodes end.
-      episodes, columns: what the source is like for the driver.
+      source: opened by each worker.
+      options: as of `worker_options`.
+      names, allow_missing: of the plan.
+      endpoints, infos: address -> how to reach it, and its tables, of servers that could be reached when the push began.
+      again: 64 bits of new keys, the same for all workers; None without `again`.
+      ledgers: address -> one per output, of missing servers as well; () without a ledger.
+      wants_ends: whether `TaskDone.ends` is needed.
+      episodes, columns: of the source as the driver sees it, to be compared.
     """
 
     source: NamedSource
     options: PushOptions
     tuning: Tuning
-    servers: Endpoints
+    names: Mapping[str, str]
+    allow_missing: bool
+    endpoints: Mapping[str, Endpoint]
+    infos: Mapping[str, ServerInfo]
     again: int | None
     ledgers: Mapping[str, Sequence[MemoryLedger]]
     wants_ends: bool
@@ -164,25 +149,19 @@ class PushJob:
         """Opens the source, and a connection to every server.
 
         Raises:
-          SourceError: the source cannot be opened here, or is another one here.
-          ConfigError: another server has an address here.
+          SourceError: the source cannot be opened on this machine, or is another dataset here.
+          ConfigError: an address means another server on this machine.
           TransportError: a server does not answer.
         """
-        servers = self.servers
-        plan = plan_push(
-            self.source.open(),
-            self._own_options(),
-            lambda: servers.infos,
-            servers.names,
-            servers.allow_missing,
-            self.tuning,
-        )
+        source, options = self.source.open(), self._own_options()
+        plan = plan_push(source, options, lambda: self.infos, self.names, self.allow_missing, self.tuning)
         self._check_source(plan)
-        with servers.connected(plan) as connections:
-            yield PushWork(self, connections, plan)
+        with ExitStack() as stack:
+            transports = {address: stack.enter_context(closing(one.open())) for address, one in self.endpoints.items()}
+            yield PushWork(self, Connections(transports, plan), plan)
 
     def _own_options(self) -> PushOptions:
-        """The options with a quarantine file that any machine can write; each task has one of its own."""
+        """The options with a quarantine file that any machine can write; each task gets its own."""
         if self.options.quarantine is None:
             return self.options
         return replace(self.options, quarantine=Path(tempfile.gettempdir()) / "quarantine")
@@ -196,19 +175,13 @@ class PushJob:
 
 
 class PushWork:
-    """A worker's connections and source, for one task after the other.
-
-    Args:
-      job: what is pushed.
-      connections: to its servers.
-      plan: of the whole source.
-    """
+    """A worker's source and connections, for one task after the other."""
 
     def __init__(self, job: PushJob, connections: Connections, plan: PushPlan) -> None:
         self._job, self._connections, self._plan = job, connections, plan
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
-        """Pushes a task; its terms are `Terms`.
+        """Pushes a task, whose terms are `Terms`.
 
         Raises:
           ServerRestarted: another server process answers than at the start of the push.
@@ -218,8 +191,7 @@ class PushWork:
         with writing(f"temporary folder in {tempfile.gettempdir()}", "have TMPDIR name a folder with room"):
             folder = tempfile.TemporaryDirectory(prefix="rlds2reverb-")
         with folder as name:
-            bad = Path(name) / "quarantine"
-            return _TaskRun(self._job, self._connections, self._plan, task, on_progress, bad).outcome()
+            return _TaskRun(self._job, self._connections, self._plan, task, on_progress, Path(name)).outcome()
 
 
 class _TaskRun:
@@ -230,9 +202,9 @@ class _TaskRun:
         plan: PushPlan,
         task: Task,
         on_progress: SendProgress,
-        quarantine: Path,
+        folder: Path,
     ) -> None:
-        self._job, self._connections, self._send_progress, self._quarantine = job, connections, on_progress, quarantine
+        self._job, self._connections, self._quarantine = job, connections, folder / "quarantine"
         terms: Terms = task.terms
         self._source = plan.source.slice(task.start, task.stop)
         self._ledgers = {
@@ -242,9 +214,11 @@ class _TaskRun:
         self._ends: list[Ended] = []
         self._endings = terms.endings
         self._is_of_copies = terms.copies is not None
-        options = replace(plan.options, on_progress=self._on_progress)
+        options = replace(
+            plan.options, on_progress=lambda progress: on_progress(TaskProgress(progress, self._push.report()))
+        )
         if options.on_invalid == QUARANTINE:
-            options = replace(options, quarantine=quarantine)
+            options = replace(options, quarantine=self._quarantine)
         ready = replace(plan.ready, source=self._source, options=options)
         context = TaskContext(terms.budgets, self._ledgers, connections.missing, job.again, terms.copies)
         self._push = connections.push(replace(plan, ready=ready, options=options), context, self._reading)
@@ -266,49 +240,43 @@ class _TaskRun:
             names=self._push.names.names,
             taken={address: shard.taken_rows for address, shard in shards.items()},
             ends=tuple(self._ends),
-            holdings=self._push.columns,
+            columns=self._push.columns,
             notices=self._source.notices,
             quarantine=self._quarantine.read_text("utf-8") if self._quarantine.exists() else "",
             sent={address: shard.sent for address, shard in shards.items() if shard.sent},
             tallies=self._job.source.tallies,
         )
 
-    def _on_progress(self, progress: Progress) -> None:
-        self._send_progress(TaskProgress(progress, self._push.report()))
-
     def _reading(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, list[Problem]]]:
-        """Episodes of the task, with what those before them show, as far as it is known here."""
+        """Episodes of the task, with the problems that known episodes before them show."""
         conventions = self._job.options.conventions
-        if not self._job.wants_ends or self._is_of_copies:  # of copies it is settled, like for those that they equal
+        if not self._job.wants_ends or self._is_of_copies:  # copies end as the episodes that they equal
             yield from ((episode, []) for episode in episodes)
             return
         endings = dict[str, "Ending | None"]()
 
-        def ending_of(episode: Episode, conventions: Conventions) -> Ending | None:
-            ending = ending_that_counts(episode, conventions)
-            endings[episode.id] = None if ending is None else ending.for_others(episode)
+        def ending(episode: Episode) -> Ending | None:
+            found = ending_of(episode, conventions)
+            endings[episode.id] = None if found is None else found.for_others(episode)
             return endings[episode.id]
 
-        for episode, found in with_problems_of_ends(episodes, conventions, self._endings, ending=ending_of):
+        for episode, found in with_problems_of_ends(episodes, endings=self._endings, ending=ending):
             self._ends.append(Ended(episode.title, endings.pop(episode.id), bool(found)))
             yield episode, found
 
 
 def columns_of(plan: PushPlan) -> tuple[tuple[str, str], ...]:
-    """What the steps of a plan's source are like, to be compared."""
+    """(path, spec) of the step columns, to be compared between machines."""
     return tuple((path, str(spec)) for path, spec in flatten(plan.step_spec).items())
 
 
 class Merged:
-    """The account of a push by several workers.
-
-    Args:
-      plan: of the whole push.
+    """The report of a distributed push, merged from its tasks.
 
     Attributes:
-      workers: how many push at a time.
-      moved: items taken out of servers where they do not belong any more.
-      sent: address -> table -> keys of the items that were sent, where items are to be moved.
+      workers: number of tasks at a time.
+      moved: items deleted from servers where they do not belong any more.
+      sent: address -> table -> keys of the items sent, with `move`.
     """
 
     def __init__(self, plan: PushPlan) -> None:
@@ -324,35 +292,34 @@ class Merged:
         self._aside = Copies()
         self._copies = 0
         self._ends = InOrder[Ended]()
-        self._missed: list[str] = []  # titles of episodes whose ends are not their own, which their task could not know
+        self._missed: list[str] = []  # titles for the notice `ends_found_late`
         self._in_turn = InTurn[TaskDone]()
-        self._holdings = ColumnStats.of(flatten(plan.step_spec))
-        self._remarks: dict[Notice, None] = dict.fromkeys(plan.source.notices)
+        self._columns = ColumnStats.of(flatten(plan.step_spec))
+        self._notices: dict[Notice, None] = dict.fromkeys(plan.source.notices)
 
     @property
     def endings(self) -> Endings:
-        """How the episodes ended of all tasks from the first to one that has not ended."""
+        """Endings of the episodes of all tasks before the first that has not ended."""
         return self._ends.endings
 
     def items_made(self, address: str) -> Mapping[str, int]:
-        """Table -> items of the tasks that have ended, on one server."""
+        """Table -> items on one server, of the tasks that have ended."""
         return self._by_server[address].counts["items_made"]
 
     def on_progress(self, task: Task, progress: TaskProgress) -> None:
-        """A worker says how far it is with a task."""
         self._running[task.number] = progress
 
     def on_retry(self, task: Task) -> None:
-        """A task was begun anew because its worker was lost."""
+        """A task begins again because its worker was lost."""
         self._parts_again += 1
         self.forget(task)
 
     def forget(self, task: Task) -> None:
-        """A task will be begun anew: its progress counts no more."""
+        """Drops the progress of a task that will begin again."""
         self._running.pop(task.number, None)
 
-    def on_done(self, task: Task, outcome: Outcome) -> None:
-        """A task has ended, whole or not. Of one whose worker was lost at the end, the last progress counts."""
+    def on_done(self, task: Task, outcome: Outcome, is_of_copies: bool) -> None:
+        """A task has ended, completely or not. If its worker was lost at the end, its last progress counts."""
         running = self._running.pop(task.number, None)
         done: TaskDone | None = outcome.value
         if done is None and running is not None:
@@ -360,42 +327,27 @@ class Merged:
         if done is None:
             return
         self._add(done.report, self._added, self._by_server)
-        self._take_sent(done)
-        self._contents[task.number] = task, done.contents
-        self._set_copies_aside(task, done)
-        if done.holdings is not None:
-            self._holdings = self._holdings.with_others(done.holdings)
-        self._remarks.update(dict.fromkeys(done.notices))
-        for one in self._in_turn.take(task, done):
-            self._take_in_turn(one)
-
-    def on_copies_done(self, task: Task, outcome: Outcome) -> None:
-        """A task with copies that were set aside has ended; what has been said of their episodes by then holds."""
-        running = self._running.pop(task.number, None)
-        done: TaskDone | None = outcome.value
-        if done is None and running is not None:
-            done = TaskDone(running.report)
-        if done is not None:
-            self._add(done.report, self._added, self._by_server)
-            self._take_sent(done)
-
-    def _take_sent(self, done: TaskDone) -> None:
         for address, tables in done.sent.items():
             for table, keys in tables.items():
                 self.sent.setdefault(address, {}).setdefault(table, []).extend(keys)
+        if is_of_copies:  # the rest is known from the task that set the copies aside
+            return
+        self._contents[task.number] = task, done.contents
+        self._set_copies_aside(task, done)
+        if done.columns is not None:
+            self._columns = self._columns.with_others(done.columns)
+        self._notices.update(dict.fromkeys(done.notices))
+        for one in self._in_turn.take(task, done):
+            self._take_in_turn(one)
 
     def finish(self) -> None:
-        """No task runs any more: what waited for tasks that were never begun waits no longer."""
+        """No task runs any more: takes in outcomes that waited for tasks that never began."""
         for done in self._in_turn.rest():
             self._take_in_turn(done)
         self._compare_ends()
 
     def check_names(self) -> None:
-        """Counts the copies, once all tasks have ended.
-
-        Raises:
-          SourceError: two episodes of different tasks have one id that is no content's, so that their items have the same keys.
-        """
+        """Counts copies after the last task."""
         every = np.concatenate([NO_NAMES, *(contents for _, contents in self._contents.values())])
         repeated = repeated_ids(every)
         if len(repeated):
@@ -407,7 +359,7 @@ class Merged:
         self._copies = len(every) - len(np.unique(every))
 
     def copies(self, first_number: int) -> tuple[list[Task], dict[int, dict[int, int]]]:
-        """Tasks with the episodes that were set aside, numbered from here, and task -> place -> the number of the copy that it is stored as."""
+        """Tasks for the episodes that were set aside, and task number -> position -> number of the copy that it is stored as."""
         tasks, copies = [], {}
         for number, (pushed, places) in enumerate(sorted(self._aside.numbered().items()), first_number):
             task, _ = self._contents[pushed]
@@ -417,9 +369,9 @@ class Merged:
         return tasks, copies
 
     def _set_copies_aside(self, task: Task, done: TaskDone) -> None:
-        """Takes out of the account what another task has as well: it was sent under the same names, and is stored once.
+        """Subtracts episodes that another task has sent under the same names, so that they are stored once.
 
-        Later it comes as copies (`took_copies`), or counts as left out (`duplicates="once"`).
+        They are pushed later as copies (`copies`), or count as duplicates (`duplicates="once"`).
         """
         order = np.argsort(done.names, kind="stable")
         found: list[tuple[int, str, Array]] = []
@@ -436,14 +388,13 @@ class Merged:
     def report(
         self, seconds: float, new: Mapping[str, int | None], missing: Mapping[str, str] | None = None
     ) -> PushReport:
-        """The account, including the progress of tasks that still run.
+        """The report, including the progress of running tasks.
 
         Args:
-          seconds: since the push began.
-          new: address -> items that the server's tables did not have, None where that is not known; empty while nobody looked.
-          missing: address -> why, of several servers.
+          new: address -> items that the server's tables did not have, None if unknown; empty before the final check.
+          missing: address -> reason, of lost servers.
         """
-        added, servers = self._added.copy(), {address: one.copy() for address, one in self._by_server.items()}
+        added, servers = deepcopy((self._added, self._by_server))
         for one in self._running.values():
             self._add(one.report, added, servers)
         known = [count for count in new.values() if count is not None]
@@ -451,7 +402,7 @@ class Merged:
             report_of_nothing(self._plan),
             **added.fields(),
             items_new=sum(known) if new and len(known) == len(new) else None,
-            notices=(*self._remarks, *self._holdings.notices, *self._missed_ends(), *duplicates_notice(self._copies)),
+            notices=(*self._notices, *self._columns.notices, *self._missed_ends(), *duplicates_notice(self._copies)),
             episodes_unread=added.unread(self._plan.episodes),
             seconds=seconds,
             workers=self.workers,
@@ -473,7 +424,7 @@ class Merged:
         )
 
     def progress(self, seconds: float) -> Progress:
-        """How far all tasks are together, never less than before; it waits when every one waits."""
+        """Progress of all tasks, never less than before; it waits when every running task waits."""
         running = [one.progress for one in self._running.values()]
         waits = [one for one in running if one.waiting]
         waiting = waits[0] if waits and len(waits) == len(running) else None
@@ -492,7 +443,6 @@ class Merged:
         return self._shown
 
     def _add(self, report: PushReport, whole: ReportSums, servers: Mapping[str, ReportSums]) -> None:
-        """Adds a task's account to the sums, and to those of its servers."""
         whole.add(report)
         for address, one in by_server(self._plan, report).items():
             servers[address].add(one)
@@ -505,7 +455,7 @@ class Merged:
             append_report(Path(str(self._plan.options.quarantine)), done.quarantine, "the rejected episodes of a part")
 
     def _compare_ends(self) -> None:
-        """Compares what a task found with what one process would have found, which knows of every episode."""
+        """Finds episodes that one process, which knows all episodes before, would have rejected."""
         self._missed += (one.title for one, problems in self._ends.held() if problems and not one.was_found)
 
     def _missed_ends(self) -> tuple[Notice, ...]:
@@ -516,7 +466,7 @@ class Merged:
 
 
 def _take_out(added: ReportSums, row: Array, options: PushOptions) -> None:
-    """Takes an episode out of the sums of what is stored; the row is one of `push.shard.Shard.taken_rows`."""
+    """Subtracts a stored episode from the sums; `row` is one of `push.shard.Shard.taken_rows`."""
     is_resumed, steps, items = bool(row[1]), int(row[2]), list(map(int, row[3:]))
     is_left_out = options.duplicates == ONCE
     if is_resumed:
@@ -533,25 +483,21 @@ def _take_out(added: ReportSums, row: Array, options: PushOptions) -> None:
 
 
 _MISSED = (
-    "{}, the first is {}, ended as episodes of other parts do, which was known too late: one process would not have stored them. Find "
-    "them by validate, and take them out with the table, or mend the ends with last_observation"
+    "{}, the first is {}, ended as episodes of other tasks do, which their worker did not know in time: one process would have rejected "
+    "them. Find them with validate, and empty the table, or repair the ends with last_observation"
 )
 
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.25
-"""How often the tables are looked at, and progress is reported."""
-
 
 class DistributedPush:
-    """A push of one source by several workers; used as `push.run.Push`.
+    """A push of one source by workers: a `push.run.RunnablePush`, whose tasks are a `workers.driver.Undertaking`.
 
     Args:
-      transports: address -> the way to a server that the plan was made for.
-      plan: what is pushed, and how; made just before.
-      endpoints: address -> the way to the same server as workers open it.
-      executor: makes what runs the tasks of a job.
+      transports: address -> transport of the driver.
+      endpoints: address -> how workers reach the same server.
+      executor: makes the executor of a job.
       most: episodes of a task.
     """
 
@@ -564,26 +510,29 @@ class DistributedPush:
         most: int = MOST_EPISODES,
     ) -> None:
         self._plan, self._servers = plan, PushServers(plan, transports)
-        self._endpoints = Endpoints(plan.names, plan.allow_missing, endpoints, plan.infos)
+        self._endpoints = endpoints
         self._source = plan.asked_for if isinstance(plan.asked_for, NamedSource) else NamedSource(plan.asked_for)
         self._new_executor, self._most = executor, most
         self._began = time.monotonic()
         self._merged = Merged(plan)
-        self._is_over = False  # all was pushed, and looked at
+        self._is_over = False  # everything was pushed and checked
+        self._left = deque[Task]()
+        # Task -> the only episodes of it to push; see `Merged.copies`.
+        self._copies: Mapping[int, Mapping[int, int]] = {}
+        self._pace = Pace()
 
     def report(self) -> PushReport:
-        """The account so far."""
         new = {address: self._servers.new_items(address) for address in self._plan.names} if self._is_over else {}
         return self._merged.report(time.monotonic() - self._began, new, self._servers.missing)
 
     def run(self) -> PushReport:
-        """Has the source pushed, task by task, and waits until every item is confirmed.
+        """Has workers push all tasks, and waits until every item is confirmed.
 
-        Whatever stops it, an interruption included, stops all workers, and has the account up to there as its attribute `report`.
+        An error or interruption stops all workers, and has the report up to there as its attribute `report`.
 
         Raises:
           Rlds2ReverbError: as `push.run.Push.run`; of errors of the data, the one at the first episode.
-          WorkersLost: a task's worker was lost again and again.
+          WorkersLost: a task's workers were lost again and again.
         """
         try:
             with ExitStack() as stack:
@@ -601,19 +550,22 @@ class DistributedPush:
         with self._new_executor(self._job(count)) as executor:
             self._merged.workers = executor.workers
             servers.begin(executor.workers)
-            tasks = _Tasks(self._plan, self._merged, servers, self._source)
             whole = split_tasks(count, executor.workers, self._most)
-            tasks.run(executor, whole)
+            self._run_tasks(executor, whole, {})
             self._merged.finish()
             self._merged.check_names()
-            if (
-                self._plan.options.duplicates == KEEP
-            ):  # each task has counted its copies for itself, and two have given the same names
-                tasks.run(executor, *self._merged.copies(first_number=len(whole)))
+            if self._plan.options.duplicates == KEEP:
+                # Each task has numbered its copies by itself, so two tasks may have used the same names.
+                self._run_tasks(executor, *self._merged.copies(first_number=len(whole)))
         servers.final_check()
         self._is_over = True
         self._merged.moved = servers.move(self._merged.sent)
-        tasks.report_progress()
+        self._report_progress()
+
+    def _run_tasks(self, executor: Executor, tasks: Collection[Task], copies: Mapping[int, Mapping[int, int]]) -> None:
+        self._left, self._copies = deque(tasks), copies
+        Driver(executor, self, self._look).run()
+        assert not self._left  # else episodes would be missing from the report
 
     def _job(self, count: int) -> PushJob:
         plan, options = self._plan, self._plan.options
@@ -621,7 +573,10 @@ class DistributedPush:
             source=self._source,
             options=worker_options(options),
             tuning=plan.tuning,
-            servers=self._endpoints,
+            names=plan.names,
+            allow_missing=plan.allow_missing,
+            endpoints=self._endpoints,
+            infos=plan.infos,
             again=new_key_bits(options.again),
             ledgers=self._servers.known,
             wants_ends=ENDS_ALIKE not in options.allow,
@@ -629,57 +584,23 @@ class DistributedPush:
             columns=columns_of(plan),
         )
 
-
-def worker_options(options: PushOptions) -> PushOptions:
-    """The options of workers: the same but for what is the business of the driver."""
-    return replace(options, ledger=None, workers=None, ray=None, on_progress=ignored)
-
-
-class _Tasks:
-    """The tasks of a push as an undertaking; see `driver.Undertaking`."""
-
-    def __init__(
-        self,
-        plan: PushPlan,
-        merged: Merged,
-        servers: PushServers,
-        source: NamedSource,
-    ) -> None:
-        self._plan, self._merged, self._servers, self._source = plan, merged, servers, source
-        self._began = time.monotonic()
-        self._left = deque[Task]()
-        self._copies: Mapping[int, Mapping[int, int]] = {}
-        self._looked_at = time.monotonic()
-
-    def run(
-        self,
-        executor: Executor,
-        tasks: Collection[Task],
-        copies: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
-    ) -> None:
-        """Has tasks run; raises as `Driver.run`.
-
-        Args:
-          executor: runs them.
-          tasks: all of the push, in order.
-          copies: number of a task -> place -> number of a copy: of tasks that were pushed, and of which only these are pushed once more.
-        """
-        self._left, self._copies = deque(tasks), copies
-        Driver(executor, self, self.look).run()
-        assert not self._left  # else episodes would be missing from the account
+    # The undertaking of the driver.
 
     def next_task(self, running: Collection[Task]) -> Task | None:
-        """The next task that a budget can be found for."""
         if not self._left:
             return None
-        given = self._servers.give(self._left[0])
-        if given is Refusal.LATER or (given is Refusal.ALONE and running):
+        granted = self._servers.grant(self._left[0])
+        if granted is Refusal.LATER or (granted is Refusal.ALONE and running):
             return None
         task = self._left.popleft()
-        if not isinstance(given, Refusal):
-            return replace(task, terms=self._terms(task, given))
-        self._servers.leave_alone()
-        task = task if self._copies else self._with_rest(task)
+        if not isinstance(granted, Refusal):
+            return replace(task, terms=self._terms(task, granted))
+        self._servers.begin_exclusive()
+        if (
+            not self._copies
+        ):  # with the tables to itself it takes the tasks right after it as well, so that it is one push, not many
+            while self._left and self._left[0].start == task.stop:
+                task = replace(task, stop=self._left.popleft().stop)
         return replace(task, terms=self._terms(task, None))
 
     def on_progress(self, task: Task, progress: TaskProgress) -> None:
@@ -687,68 +608,49 @@ class _Tasks:
 
     def on_retry(self, task: Task, why: str) -> None:
         self._merged.on_retry(task)
-        _log.warning("%s; another one has begun it anew", why)
+        _log.warning("%s; another worker repeats the task", why)
 
     def on_done(self, task: Task, outcome: Outcome) -> bool:
         is_exceeded = isinstance(outcome.error, BudgetExceeded)
         report = None if outcome.value is None else outcome.value.report
         if task.terms.budgets is None:
-            self._servers.come_back(report)
+            self._servers.end_exclusive(report)
         else:
-            self._servers.take_back(task, report, is_exceeded)
+            self._servers.release(task, report, is_exceeded)
         if outcome.value is not None:
             self._servers.record(outcome.value.rows)
         if is_exceeded:
             self._merged.forget(task)
             self._left.appendleft(replace(task, terms=None))
             return True
-        if self._copies:
-            self._merged.on_copies_done(task, outcome)
-        else:
-            self._merged.on_done(task, outcome)
+        self._merged.on_done(task, outcome, is_of_copies=bool(self._copies))
         if outcome.value is not None:
             if not self._copies:
                 self._source.add(outcome.value.tallies)
             self._servers.lose(outcome.value.report)
-        self._check_sizes()
+        if not self._plan.options.allow_eviction:
+            for address in self._plan.infos:
+                self._servers.check_sizes(address, self._merged.items_made(address))
         return False
 
-    def look(self) -> None:
-        """Looks at the tables, and reports progress; a few times per second, however often it is called."""
-        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
-            self._looked_at = time.monotonic()
+    def _look(self) -> None:
+        if self._pace.is_due():
             self._servers.look()
-            self.report_progress()
+            self._report_progress()
 
-    def report_progress(self) -> None:
+    def _report_progress(self) -> None:
         self._plan.options.on_progress(self._merged.progress(time.monotonic() - self._began))
 
     def _terms(self, task: Task, places: Mapping[str, Mapping[str, int]] | None) -> Terms:
         return Terms(places, self._merged.endings, dict(self._servers.missing), self._copies.get(task.number))
 
-    def _with_rest(self, task: Task) -> Task:
-        """The task together with those that come right after it: what has the tables to itself is one push, not many."""
-        while self._left and self._left[0].start == task.stop:
-            task = replace(task, stop=self._left.popleft().stop)
-        return task
 
-    def _check_sizes(self) -> None:
-        """Refuses a push that turns out to be larger than a table."""
-        if self._plan.options.allow_eviction:
-            return
-        for address in self._plan.infos:
-            self._servers.check_sizes(address, self._merged.items_made(address))
+def worker_options(options: PushOptions) -> PushOptions:
+    """The options of workers: without ledger and progress, which are the driver's."""
+    return replace(options, ledger=None, workers=None, ray=None, on_progress=ignored)
 
 
 def distributed(transports: Mapping[str, Transport], plan: PushPlan) -> DistributedPush:
-    """A push by the workers that the plan's options name.
-
-    Args:
-      transports: address -> the way to a server that the plan was made for.
-      plan: what is pushed, and how; made just before.
-
-    Raises:
-      ConfigError: workers cannot be told how to reach a server, or the library Ray is missing.
-    """
+    """A push by the workers that the plan's options name."""
     endpoints = {address: endpoint_of(transports[address]) for address in plan.infos}
     return DistributedPush(transports, plan, endpoints, executor_of(plan.options.workers, plan.options.ray))

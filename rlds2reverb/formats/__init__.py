@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlds2reverb.errors import SourceError
+from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.extras import Lazily, needing
+from rlds2reverb.formats.options import is_url
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
       SourceError: an unknown scheme, a dataset that cannot be opened, or an extra that is not installed.
     """
     if isinstance(source, str):
-        return SOURCES.open(source)
+        return SOURCES.open_with(*SOURCES.of_name(source))
     found = SOURCES.taking(source)
     if found is not None:
         return SOURCES.open_with(found, source)
@@ -61,4 +62,6 @@ def open_destination(name: str) -> Destination:
     Raises:
       ConfigError: an unknown scheme, a name or an option that makes no sense, or an extra that is not installed.
     """
-    return DESTINATIONS.open(name)
+    if is_url(name.partition(":")[2]):
+        raise ConfigError(f'"{name}": buckets are read, and not written; convert into a folder here, and copy that')
+    return DESTINATIONS.open_with(*DESTINATIONS.of_name(name))

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.files import check_regular
+from rlds2reverb.formats.buckets import for_library
+from rlds2reverb.formats.paths import check_read
 
 MOST_BYTES = 1 << 34
 """Of what is read at once."""
-_FREE_BYTES = 256 << 20
-"""May be read whatever the file has."""
-_MOST_EXPANSION = 100
-"""How many times as large as the file values may be, where they are more than that."""
 _TEXT_BYTES = 8
 """Of a text, or of what a list is around, at least: an offset."""
 
@@ -44,7 +42,7 @@ def check_row_groups(
     for number in range(about.num_row_groups) if groups is None else groups:
         group = about.row_group(number)
         size += max(group.num_rows * row_bytes, group.total_byte_size)
-    _check(size, path.stat().st_size)
+    check_read(size, path.stat().st_size, MOST_BYTES)
 
 
 def read_parquet(path: Path) -> Any:
@@ -56,7 +54,7 @@ def read_parquet(path: Path) -> Any:
     from pyarrow.parquet import ParquetFile
 
     check_regular(path)
-    with ParquetFile(path, memory_map=False) as file:
+    with ParquetFile(for_library(path), memory_map=False) as file:
         check_row_groups(path, file)
         table = file.read()
     table.validate(full=True)
@@ -69,14 +67,14 @@ def read_arrow(path: Path) -> Any:
     from pyarrow import ipc
 
     stored = check_regular(path).st_size
-    _check(stored, stored)
+    check_read(stored, stored, MOST_BYTES)
     size, batches = 0, []
-    with pa.OSFile(str(path)) as raw, ipc.open_file(raw) as file:
+    with path.open("rb") as raw, ipc.open_file(raw) as file:
         for number in range(file.num_record_batches):
             batches.append(file.get_batch(number))
             batches[-1].validate(full=True)
             size += batches[-1].nbytes
-            _check(size, stored)
+            check_read(size, stored, MOST_BYTES)
         return pa.Table.from_batches(batches, file.schema)
 
 
@@ -92,12 +90,6 @@ def stored_values(column: Any) -> Any:
     import pyarrow as pa
 
     return column.storage if isinstance(column, pa.ExtensionArray) else column
-
-
-def _check(size: int, stored: int) -> None:
-    most = min(MOST_BYTES, max(_FREE_BYTES, _MOST_EXPANSION * stored))
-    if size > most:
-        raise ValueError(f"has {size:,} bytes to read at once, of {stored:,} in the file; at most {most:,} are read")
 
 
 def _width(kind: Any) -> int:

@@ -17,25 +17,8 @@ import numpy as np
 from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import hdf5, rows
-from rlds2reverb.formats.options import at_least_one, one_of, whole_number, words
+from rlds2reverb.formats.options import one_of, whole_number
 from rlds2reverb.formats.recordings import BrokenEpisode, asked
-from rlds2reverb.formats.rows import (
-    EITHER,
-    ENDINGS,
-    ENDS,
-    MARK,
-    NEXT,
-    NEXT_OBSERVATION,
-    REPEAT,
-    TERMINALS,
-    TIMEOUTS,
-    Cuts,
-    Description,
-    FlatRecordings,
-    Rows,
-    differing,
-    last_step_of,
-)
 from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec
 
@@ -43,49 +26,31 @@ _COLUMNS = {
     "observations": OBSERVATION,
     "actions": ACTION,
     "rewards": REWARD,
-    "next_observations": NEXT_OBSERVATION,
+    "next_observations": rows.NEXT_OBSERVATION,
 }
-_MANDATORY = ("observations", "actions", "rewards", TERMINALS)
+_MANDATORY = ("observations", "actions", "rewards", rows.TERMINALS)
 _METADATA, _PARTS = "metadata", "virtual"
 _COMPARED_ROWS = 2_000
-_MANY = 0.5
-"""The share of terminals that follow a terminal from which on they are taken for a state rather than for an end."""
-_MOST_STEPS = {
+_MANY = 0.5  # if this share of terminals follows another terminal, they mark a state rather than an end
+_MOST_STEPS = {  # by the name of a file. Source: `max_episode_steps` in d4rl/*/__init__.py.
     "kitchen": 280,
     "ant.*u-?maze": 700,
     "door|hammer|relocate": 200,
     "pen[-_]": 100,
     "hopper|halfcheetah|walker2d|ant": 1000,
 }
-"""By the name of a file. Source: `max_episode_steps` in d4rl/*/__init__.py."""
 
 _OPTIONS = {
-    "ends": words(*ENDS),
-    "max_episode_steps": at_least_one,
-    "last_step": words(REPEAT, MARK, NEXT),
-    "tail": one_of(keep=True, drop=False),
+    **rows.ROW_OPTIONS,
     "infos": one_of(yes=True, no=False),
     "chunk": whole_number,
 }
 
 
 @dataclass(frozen=True)
-class _Options:
-    """How a file is read.
+class _Options(rows.RowOptions):
+    """The options; see docs/formats/d4rl.md."""
 
-    Attributes:
-      ends: which flags end an episode; of `ENDS`.
-      max_episode_steps: an episode also ends after so many steps.
-      last_step: `NEXT`, or of `LAST_STEPS`; None for what the file has.
-      tail: whether rows after the last end are an episode.
-      infos: whether infos and other datasets of as many rows become columns.
-      chunk: the number of the part to read, in a file of parts; None for the whole.
-    """
-
-    ends: str = EITHER
-    max_episode_steps: int | None = None
-    last_step: str | None = None
-    tail: bool = True
     infos: bool = True
     chunk: int | None = None
 
@@ -94,7 +59,7 @@ def open_d4rl(text: str) -> Source:
     """Opens the dataset named after "d4rl:".
 
     Raises:
-      SourceError: no such file, it is damaged or none of D4RL's, or an option makes no sense.
+      SourceError: there is no such file, it is damaged or not D4RL's, or an option makes no sense.
     """
     wanted = asked("d4rl", text, _OPTIONS)
     path, name, options = wanted.path, wanted.name, _Options(**wanted.options)
@@ -102,15 +67,26 @@ def open_d4rl(text: str) -> Source:
         stamp = hdf5.stamp_of(file)
         try:
             layout = _layout(file, options)
-            last_step = last_step_of(name, layout.names, options.last_step)
-            cuts = _cuts(name, layout, options)
+            last_step = rows.last_step_of(name, layout.names, options.last_step)
+            timeouts = layout.flags.get(rows.TIMEOUTS)
+            if options.ends == rows.TIMEOUTS and timeouts is None and options.max_episode_steps is None:
+                raise SourceError(
+                    f"{name}: ends=timeouts: the file has no timeouts; set max_episode_steps=N, or choose ends=terminals"
+                )
+            cuts = rows.cut(
+                layout.flags[rows.TERMINALS], timeouts, options.ends, options.max_episode_steps, options.tail
+            )
             notices = _notices(layout, cuts, _part(file, options.chunk), options, last_step, path.name)
         except BrokenEpisode as broken:
             raise SourceError(broken.why) from broken
-    names = {one: at for one, at in layout.names.items() if last_step == NEXT or one.split("/")[0] != NEXT_OBSERVATION}
+    names = {
+        one: at
+        for one, at in layout.names.items()
+        if last_step == rows.NEXT or one.split("/")[0] != rows.NEXT_OBSERVATION
+    }
 
     @contextmanager
-    def columns() -> Iterator[Mapping[str, Rows]]:
+    def columns() -> Iterator[Mapping[str, rows.Rows]]:
         with hdf5.opened(path, stamp=stamp) as file:
             try:
                 group = _part(file, options.chunk)
@@ -120,20 +96,17 @@ def open_d4rl(text: str) -> Source:
             yield found
 
     specs = {one: layout.specs[one] for one in names}
-    about = Description(name, last_step, specs, layout.metadata, notices)
-    return wanted.source_of(FlatRecordings(about, cuts, columns))
+    return wanted.source_of(rows.FlatRecordings(name, last_step, specs, layout.metadata, cuts, columns, notices))
 
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """What a file has.
+    """The content of a file.
 
     Attributes:
-      rows: their number.
       names: path of a column -> name in the file.
       specs: path -> spec of a row.
-      flags: terminals and, where there are any, timeouts: [rows] bool.
-      terminals_dtype: as recorded.
+      flags: terminals and, if there are any, timeouts: [rows] bool.
       metadata: of the file; numbers and texts.
       left_out: names of metadata that are arrays, and of datasets with another number of rows.
     """
@@ -148,26 +121,21 @@ class _Layout:
 
 
 def _layout(file: h5py.Group, options: _Options) -> _Layout:
-    """Reads a file's flags and metadata, and looks at its columns.
-
-    Raises:
-      SourceError: it lacks what D4RL's files have, or columns differ in their number of rows; names them.
-      BrokenEpisode: something in it cannot be read.
-    """
+    """Reads a file's flags and metadata, and the specs of its columns; raises `SourceError` if a dataset is missing, or lengths differ."""
     group, where = _part(file, options.chunk), hdf5.path_of(file)
     there = hdf5.leaves(group)
     first = {name: name.partition("/")[0] for name in there}
-    missing = [key for key in _MANDATORY if key not in (there if key == TERMINALS else first.values())]
+    missing = [key for key in _MANDATORY if key not in (there if key == rows.TERMINALS else first.values())]
     if missing:
         raise SourceError(f"{where}: no {', '.join(missing)}; expected a D4RL file with {', '.join(_MANDATORY)}")
 
     names = {_COLUMNS[key] + name[len(key) :]: name for name, key in first.items() if key in _COLUMNS}
     columns = {path: _column(group, name, path) for path, name in names.items()}
-    flags = {key: hdf5.Column(group, key, key) for key in (TERMINALS, TIMEOUTS) if key in there}
-    count = len(flags[TERMINALS])
+    flags = {key: hdf5.Column(group, key, key) for key in (rows.TERMINALS, rows.TIMEOUTS) if key in there}
+    count = len(flags[rows.TERMINALS])
     for name, one in {**{names[path]: one for path, one in columns.items()}, **flags}.items():
         if len(one) != count:
-            raise SourceError(f"{where}: {name} has {len(one):,} rows; expected {count:,}, as {TERMINALS} has")
+            raise SourceError(f"{where}: {name} has {len(one):,} rows; expected {count:,}, as {rows.TERMINALS} has")
 
     left_out = []
     if options.infos:
@@ -178,22 +146,22 @@ def _layout(file: h5py.Group, options: _Options) -> _Layout:
                 names[name] = name
             else:
                 left_out.append(name)
-    if options.ends == TIMEOUTS:
-        names[TERMINALS] = TERMINALS  # it ends no episode then, and is kept as it was recorded
+    if options.ends == rows.TIMEOUTS:
+        names[rows.TERMINALS] = rows.TERMINALS  # they end no episode then, and are kept as recorded
     columns |= {path: _column(group, name, path) for path, name in names.items() if path not in columns}
 
     metadata: dict[str, Any] = {}
     about = hdf5.found(file, _METADATA)
     if isinstance(about, h5py.Group):
-        told = hdf5.leaves(about)
-        metadata = {name: hdf5.value(about, name) for name, one in told.items() if one.shape == ()}
-        left_out = [*(f"{_METADATA}/{name}" for name in told if name not in metadata), *left_out]
+        features = hdf5.leaves(about)
+        metadata = {name: hdf5.value(about, name) for name, one in features.items() if one.shape == ()}
+        left_out = [*(f"{_METADATA}/{name}" for name in features if name not in metadata), *left_out]
     return _Layout(
         count,
         names,
         {path: one.spec for path, one in columns.items()},
-        {key: _truths(one) for key, one in flags.items()},
-        flags[TERMINALS].dtype,
+        {key: rows.truths(one.rows(), one.path, one.where) for key, one in flags.items()},
+        flags[rows.TERMINALS].dtype,
         metadata,
         tuple(left_out),
     )
@@ -215,7 +183,7 @@ def _part(file: h5py.Group, chunk: int | None) -> h5py.Group:
     return part
 
 
-def _column(group: h5py.Group, name: str, path: str) -> Rows:
+def _column(group: h5py.Group, name: str, path: str) -> rows.Rows:
     one = hdf5.Column(group, name, path)
     if path == REWARD and one.shape[1:] == (1,):
         return _OneNumber(one)
@@ -225,7 +193,7 @@ def _column(group: h5py.Group, name: str, path: str) -> Rows:
 class _OneNumber:
     """A column of shape (rows, 1), as D4RL may store rewards, read as shape (rows,)."""
 
-    def __init__(self, column: Rows) -> None:
+    def __init__(self, column: rows.Rows) -> None:
         self._column = column
         self.spec = ArraySpec((), column.spec.dtype)
 
@@ -236,40 +204,10 @@ class _OneNumber:
         return self._column.rows(start, stop).reshape(-1)
 
 
-def _truths(column: hdf5.Column) -> Array:
-    """Flags of any dtype and of shape (rows,) or (rows, 1), as booleans."""
-    values = column.rows()
-    if values.dtype.kind not in "biuf" or values.size != len(values):
-        raise BrokenEpisode(
-            column.path, f"{column.where}: expected a flag for each row, found {values.dtype}{list(values.shape)}"
-        )
-    flags = values.reshape(-1)
-    are_flags = np.isin(flags, (0, 1))
-    if not are_flags.all():
-        raise BrokenEpisode(
-            column.path, f"{column.where}: expected zeros and ones; row {int(np.argmin(are_flags)):,} is neither"
-        )
-    return np.asarray(flags != 0)
-
-
-def _cuts(name: str, layout: _Layout, options: _Options) -> Cuts:
-    timeouts = layout.flags.get(TIMEOUTS)
-    if options.ends == TIMEOUTS and timeouts is None and options.max_episode_steps is None:
-        raise SourceError(
-            f"{name}: ends=timeouts: the file has no timeouts; set max_episode_steps=N, or choose ends=terminals"
-        )
-    return rows.cut(layout.flags[TERMINALS], timeouts, options.ends, options.max_episode_steps, options.tail)
-
-
 def _notices(
-    layout: _Layout, cuts: Cuts, group: h5py.Group, options: _Options, last_step: str, file_name: str
+    layout: _Layout, cuts: rows.Cuts, group: h5py.Group, options: _Options, last_step: str, file_name: str
 ) -> tuple[Notice, ...]:
-    """What a file lacks, and what its producers are known to do.
-
-    Raises:
-      BrokenEpisode: what is compared cannot be read.
-    """
-    found = [note("last_step", ENDINGS[last_step]), *_notices_of_ends(layout, options, file_name)]
+    found = [note("last_step", rows.ENDINGS[last_step]), *_notices_of_ends(layout, options, file_name)]
     if cuts.tail_rows:
         found.append(rows.tail_notice(cuts, options.tail))
     found += _notices_of_next(layout, cuts, group)
@@ -281,7 +219,7 @@ def _notices(
 
 
 def _notices_of_ends(layout: _Layout, options: _Options, file_name: str) -> Iterator[Notice]:
-    terminals, timeouts = layout.flags[TERMINALS], layout.flags.get(TIMEOUTS)
+    terminals, timeouts = layout.flags[rows.TERMINALS], layout.flags.get(rows.TIMEOUTS)
     if timeouts is None:
         if options.max_episode_steps is None:
             known = next((steps for name, steps in _MOST_STEPS.items() if re.search(name, file_name.lower())), None)
@@ -302,29 +240,29 @@ def _notices_of_ends(layout: _Layout, options: _Options, file_name: str) -> Iter
                 "float terminals and no timeouts, as kitchen's writer has them: they mark the end of a demonstration, which need not be a terminal state",
             )
     following = int((terminals[1:] & terminals[:-1]).sum())
-    if following and following >= _MANY * terminals.sum() and options.ends != TIMEOUTS:
+    if following and following >= _MANY * terminals.sum() and options.ends != rows.TIMEOUTS:
         yield Notice(
             "terminals_go_on",
-            f"{following:,} of {int(terminals.sum()):,} terminals follow another one: they tell of a state, such as contact with the goal in antmaze, "
+            f"{following:,} of {int(terminals.sum()):,} terminals follow another one: they mark a state, such as contact with the goal in antmaze, "
             "and end nothing. ends=timeouts cuts at timeouts only, and keeps terminals as a column",
             following,
         )
 
 
-def _notices_of_next(layout: _Layout, cuts: Cuts, group: h5py.Group) -> Iterator[Notice]:
+def _notices_of_next(layout: _Layout, cuts: rows.Cuts, group: h5py.Group) -> Iterator[Notice]:
     """Checks on the first rows of the file whether next_observations equal the observations of the following rows."""
     compared = min(_COMPARED_ROWS, layout.rows)
     ends = np.zeros(layout.rows, bool)
     ends[cuts.stops - 1] = True
     inside = ~ends[: compared - 1]
     for path, name in layout.names.items():
-        if path.split("/")[0] != NEXT_OBSERVATION or not compared:
+        if path.split("/")[0] != rows.NEXT_OBSERVATION or not compared:
             continue
         beside = name[len("next_") :]
         if beside not in layout.names.values():
             continue
         after = _column(group, name, path).rows(0, compared)[:-1]
-        others = int((differing(after, _column(group, beside, path).rows(0, compared)[1:]) & inside).sum())
+        others = int((rows.differing(after, _column(group, beside, path).rows(0, compared)[1:]) & inside).sum())
         if others:
             yield Notice(
                 "next_differs",

@@ -95,15 +95,15 @@ class Sink(Protocol):
 
 
 class Destination(Protocol):
-    """A dataset that is to be written."""
+    """A dataset that is to be written.
 
-    @property
-    def name(self) -> str:
-        """Its name, for messages."""
+    Attributes:
+      name: for messages.
+      path: the final folder or file.
+    """
 
-    @property
-    def path(self) -> Path:
-        """The final folder or file."""
+    name: str
+    path: Path
 
     def source(self, path: Path) -> str:
         """The name by which `open_source` reads the result at `path`: the folder `work`, or the file in it."""
@@ -123,11 +123,12 @@ class Destination(Protocol):
           images: path -> spec of the source's image files; their format is set if it is known from the first episode.
 
         Returns:
-          Path -> spec of what the format's own system decodes the files to.
+          Path -> spec of what the format's own system decodes the files to; by default, none are kept.
         """
+        return {}
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        """The losses that follow from the specs of the content. Codes are keys of the module's `LOSSES`.
+        """The losses that follow from the specs of the content. Codes are keys of `Format.losses`.
 
         Raises:
           ConfigError: the format can hold no episode of it; the message says why.
@@ -152,8 +153,9 @@ class Destination(Protocol):
 
         It does all work that does not depend on previous episodes. It may run in another process, so its result can be
         pickled.
-        `unchanged` if there is no such work.
+        `unchanged` by default, where there is no such work.
         """
+        return unchanged
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         """Begins or continues to write.
@@ -208,9 +210,9 @@ def odd_flags(destination: Destination, episode: Episode) -> tuple[str, ...]:
     )
 
 
-def lost_flags(odd: Sequence[str], told: Sequence[Loss]) -> Iterator[Loss]:
+def lost_flags(odd: Sequence[str], reported: Sequence[Loss]) -> Iterator[Loss]:
     """The losses of such flags, without those already reported."""
-    paths = [one.path for one in told if one.path is not None]
+    paths = [one.path for one in reported if one.path is not None]
     for path in odd:
         if not any(is_under(path, one) for one in paths):
             yield Loss("flags", LOSSES["flags"], path)

@@ -1,4 +1,4 @@
-"""What datasets say of whole episodes: Minari's `seed`, `options/...` and `rewards_sum`, robomimic's attributes, numbers beside arrays.
+"""Metadata of episodes: Minari's `seed`, `options/...` and `rewards_sum`, robomimic's attributes, numbers beside arrays.
 
 A feature is part of the metadata's spec when every episode has it, in one shape. Minari draws seeds from 64 random bits and writes each in
 the dtype that it needs, so seeds are uint64 where the dtype of all of them is not one, or is not stored.
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import Array, Notice
+from rlds2reverb.episode import Notice
 from rlds2reverb.formats.rows import exactly
 from rlds2reverb.specs import ArraySpec
 
@@ -29,7 +29,7 @@ class Features:
     Attributes:
       of_each: for each episode, feature -> value; text as `bytes`.
       spec: of the features that all have.
-      left_out: the others.
+      left_out: the remaining ones.
     """
 
     of_each: tuple[Mapping[str, Any], ...]
@@ -37,12 +37,12 @@ class Features:
     left_out: tuple[str, ...]
 
     def common(self, place: int) -> dict[str, Any]:
-        """The features of one episode that all have, in the dtype of all."""
+        """The features that all episodes have, of one of them, in the dtype of all."""
         return fitted(self.of_each[place], self.spec)
 
 
 def fitted(found: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
-    """The features of one episode that all have, in the dtype of all; {} of one of which nothing is known."""
+    """The features that all episodes have, of one of them, in the dtype of all; {} where its features are unknown."""
     if not found:
         return {}
     return {
@@ -51,10 +51,11 @@ def fitted(found: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> dict[str
     }
 
 
-def gathered(told: Iterable[Mapping[str, Any] | None]) -> Features:
-    """The features of all episodes, from what is stored for each; None stands for one whose metadata cannot be read, which counts for none."""
+def gathered(stored: Iterable[Mapping[str, Any] | None]) -> Features:
+    """The features of all episodes, from the stored ones of each; None stands for one whose metadata cannot be read, which does not count."""
     found = [
-        None if one is None else {name: value for name, value in _flat(one, "", 0) if value is not None} for one in told
+        None if one is None else {name: value for name, value in _flat(one, "", 0) if value is not None}
+        for one in stored
     ]
     of_each = tuple(one or {} for one in found)
     known = [one for one in found if one is not None]
@@ -68,15 +69,15 @@ def gathered(told: Iterable[Mapping[str, Any] | None]) -> Features:
 
 
 def left_out_notices(names: Collection[str]) -> tuple[Notice, ...]:
-    """Says which features are not in the metadata; none for none."""
+    """A notice about the features that are not in the metadata, if there are any."""
     text = (
         f"metadata that not every episode has, or not of one kind: {', '.join(names)}; left out, where= still knows it"
     )
     return (Notice("left_out", text, len(names)),) if names else ()
 
 
-def _flat(told: Mapping[str, Any], above: str, depth: int) -> Iterator[tuple[str, Any]]:
-    for key, value in told.items():
+def _flat(stored: Mapping[str, Any], above: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for key, value in stored.items():
         name = f"{above}{key}"
         if isinstance(value, Mapping) and depth < _MOST_DEEP:
             yield from _flat(value, f"{name}/", depth + 1)
@@ -102,11 +103,8 @@ def _value(value: Any) -> Any:
         made = np.asarray(value)
     except (ValueError, OverflowError):
         return None
-    return made[()] if made.dtype.kind in "biufc" or (made.dtype.kind == "O" and _are_texts(made)) else None
-
-
-def _are_texts(values: Array) -> bool:
-    return all(isinstance(value, bytes) for value in values.flat)
+    are_texts = made.dtype.kind == "O" and all(isinstance(one, bytes) for one in made.flat)
+    return made[()] if made.dtype.kind in "biufc" or are_texts else None
 
 
 def _spec_of_all(values: list[Any]) -> ArraySpec | None:

@@ -1,11 +1,11 @@
 """HDF5 files of unknown origin, as columns: opened for reading, links followed inside the dataset's folder only, sizes checked before a read.
 
-What is read at once is held against the file's size by HDF5's own metadata: shape, dtype, chunks and filters, bytes that are stored. A file
-that was made to attack may take more; docs/datasets.md says how to read such data in a container. h5py gives errors of many kinds over a damaged
-file; here they become `SourceError`, or `BrokenEpisode` for what is read of one episode.
+The size of a read is compared with the file's size by HDF5's own metadata: shape, dtype, chunks and filters, stored bytes. A hostile file
+may take more memory; docs/datasets.md says how to read such data in a container. h5py raises errors of many kinds for a damaged file; here
+they become `SourceError`, or `BrokenEpisode` for the data of one episode.
 
 A file is opened once for a pass over its episodes (`with opened(path) as file`), and read by one thread at a time: h5py has one lock for all
-files. Links to other files lead through `found`, never through libhdf5, so that each is checked.
+files. Links to other files are followed by `found`, never by libhdf5, so that each is checked.
 """
 
 from __future__ import annotations
@@ -30,37 +30,26 @@ import numpy as np
 
 from rlds2reverb.episode import Array, byte_view
 from rlds2reverb.errors import SourceError
+from rlds2reverb.formats import paths
+from rlds2reverb.formats.buckets import BucketPath
+from rlds2reverb.formats.paths import Stamp, WrittenAnew, check_unchanged
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import line_of
 
-ERRORS = (
-    OSError,
-    RuntimeError,
-    KeyError,
-    ValueError,
-    TypeError,
-    UnicodeError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
-)
-"""What h5py raises over a damaged file."""
+ERRORS = (  # raised by h5py for a damaged file
+    OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError, OverflowError, MemoryError, NotImplementedError
+)  # fmt: skip
 
-_MOST_BYTES = 1 << 32
-"""Of what is read of one column at once: an episode's."""
-_FREE_BYTES = 256 << 20
-"""May be read whatever the file has."""
-_MOST_EXPANSION = 100
-"""How many times as large as the file values may be, where they are more than that."""
+_MOST_BYTES = 1 << 32  # of one read of a column: an episode's
 _MOST_CHUNK_BYTES = 1 << 30
 _MOST_DEPTH = 16
 _MOST_LEAVES = 10_000
-_MOST_LINKS = 16
-"""Soft and external links on the way to one dataset."""
+_MOST_NAMES = 1_000_000  # in one group
+_MOST_LINKS = 16  # soft and external links on the way to one dataset
 _MOST_ATTRIBUTES = 100_000
 _MOST_ATTRIBUTE_BYTES = 64 << 20
-_FILTERS = {
+_FILTERS = {  # names of filters: https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md
     h5py.h5z.FILTER_DEFLATE: "gzip",
     h5py.h5z.FILTER_SZIP: "szip",
     307: "bzip2",
@@ -72,51 +61,38 @@ _FILTERS = {
     32015: "Zstandard",
     32026: "Blosc2",
 }
-"""Names of filters: https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md."""
-
-Stamp = tuple[int, int]
-"""Size in bytes, and the time of the last change in nanoseconds."""
 
 
 @contextmanager
 def opened(path: Path, folder: Path | None = None, stamp: Stamp | None = None) -> Iterator[h5py.Group]:
-    """The file's root, open for reading.
-
-    Args:
-      path: of the file.
-      folder: links may lead to the files in it; by default that of the file.
-      stamp: what it was when it was first looked at (`stamp_of`).
+    """The file's root, open for reading. Links may lead to files in `folder`, by default its own.
 
     Raises:
-      SourceError: it is missing, no regular file, not HDF5, or changed since it was first looked at, or while it was read.
+      SourceError: it is missing, not a regular file, not HDF5, or changed since `stamp` was taken (`stamp_of`), or while it was read.
     """
     with ExitStack() as closing:
         root = _open(path, path.parent if folder is None else folder, closing)
         found = stamp_of(root)
-        if stamp not in (None, found):
-            raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
+        check_unchanged(path, stamp, found)
         yield root
         if stamp_of(root) != found:
-            raise SourceError(f"{path}: was written anew while it was read; open the source again")
+            raise WrittenAnew(f"{path}: was written anew while it was read; open the source again")
 
 
 def stamp_of(root: h5py.Group) -> Stamp:
-    """Tells whether a file is still what it is now."""
-    return _file_of(root).bytes.stamp
+    return _file_of(root).bytes.stamp()
 
 
 def path_of(thing: h5py.Group | h5py.Dataset) -> Path:
-    """The file that a group or a dataset is in."""
     return Path(unquote(h5py.h5f.get_name(thing.id).decode(), errors="surrogateescape"))
 
 
 def where(thing: h5py.Group | h5py.Dataset) -> str:
-    """The file and the place in it; for messages."""
     return f"{path_of(thing)}: {thing.name}"
 
 
 def found(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
-    """What is there under a name, "/" in it for one deeper inside; None where nothing is.
+    """The object of a name, with "/" for nested groups; None if there is none.
 
     Raises:
       BrokenEpisode: a link leads out of the folder, to a file that cannot be read, or in a circle.
@@ -126,7 +102,7 @@ def found(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
 
 
 def located(group: h5py.Group, name: str) -> h5py.Group | h5py.h5d.DatasetID | None:
-    """As `found`, but the id of a dataset, which costs less than one that h5py makes ready for every use."""
+    """As `found`, but with the id of a dataset, which costs less than h5py's `Dataset`."""
     at: Any = group
     ahead, links = deque(name.split("/")), 0
     while ahead:
@@ -151,27 +127,19 @@ def located(group: h5py.Group, name: str) -> h5py.Group | h5py.h5d.DatasetID | N
     return at
 
 
-def names(group: h5py.Group, most: int = 1_000_000) -> list[str]:
-    """The names in a group, in the order of the file.
-
-    Raises:
-      BrokenEpisode: they cannot be read, or are more.
-    """
+def names(group: h5py.Group) -> list[str]:
+    """The names in a group, in the order of the file; raises `BrokenEpisode` if they cannot be read, or are more."""
     try:
-        listed = [_decoded(name) for name in itertools.islice(group.id, most + 1)]
+        listed = [_decoded(name) for name in itertools.islice(group.id, _MOST_NAMES + 1)]
     except ERRORS as error:
         raise BrokenEpisode("", f"{where(group)}: its names cannot be read: {line_of(error)}") from error
-    if len(listed) > most:
-        raise BrokenEpisode("", f"{where(group)}: more than {most:,} names")
+    if len(listed) > _MOST_NAMES:
+        raise BrokenEpisode("", f"{where(group)}: more than {_MOST_NAMES:,} names")
     return listed
 
 
 def leaves(group: h5py.Group, below: str = "", depth: int = 0) -> dict[str, h5py.Dataset]:
-    """Path -> dataset, of all datasets in a group and in the groups in it.
-
-    Raises:
-      BrokenEpisode: something in it cannot be read, lies too deep, or there are too many.
-    """
+    """Path -> dataset, of all datasets in a group and in the groups in it. Raises `BrokenEpisode` if they are too deep or too many."""
     made: dict[str, h5py.Dataset] = {}
     for name in names(group):
         path = f"{below}/{name}" if below else name
@@ -188,16 +156,10 @@ def leaves(group: h5py.Group, below: str = "", depth: int = 0) -> dict[str, h5py
 
 
 class Column:
-    """A dataset with rows, looked up and checked once.
-
-    Args:
-      group: where it is.
-      name: of the dataset, with "/" in it for one deeper inside.
-      path: what it is the column of; for messages.
-      dataset: its id, when it was looked up already.
+    """A dataset with rows, looked up in a group and checked once, unless its id is known already.
 
     Raises:
-      BrokenEpisode: it is missing, no dataset of numbers or texts, or not stored in a way that is read.
+      BrokenEpisode: it is missing, not a dataset of numbers or texts, or stored in an unsupported way.
 
     Attributes:
       shape: of all rows; the first size is their number.
@@ -231,25 +193,19 @@ class Column:
 
     @property
     def where(self) -> str:
-        """The file, and the place in it; for messages."""
         group, name = self._place
         return f"{where(group).rstrip('/')}/{name}"
 
     @property
     def spec(self) -> ArraySpec:
-        """That of a row."""
         return ArraySpec(self.shape[1:], self.dtype)
 
     def rows(self, start: int = 0, stop: int | None = None) -> Array:
-        """Some rows, or all; text as `bytes`.
-
-        Raises:
-          BrokenEpisode: they cannot be read, or are too large.
-        """
+        """Some rows, or all; text as `bytes`. Raises `BrokenEpisode` if they cannot be read, or are too large."""
         stop = len(self) if stop is None else max(0, min(stop, len(self)))
         start = min(start, stop)
-        self._check_size((stop - start) * self._row_bytes)
         try:
+            self._check_size((stop - start) * self._row_bytes)
             if self.dtype.kind == "O":
                 texts: Array = h5py.Dataset(self._id, readonly=True)[start:stop].astype(object)
                 return texts
@@ -267,8 +223,9 @@ class Column:
         return values
 
     def _place_in_file(self) -> int | None:
-        """Where the first row begins in the group's file, when all lie there one after the other, as they are in memory: such rows are read without libhdf5, which
-        is faster. None otherwise; HDF5 tells no place where values lie in chunks or in other files.
+        """The byte in the group's file where rows begin that are stored there as they are in memory; None for all others.
+
+        Such rows are read without libhdf5, which is faster. Values in chunks or in other files have no place in HDF5.
         """
         offset = self._id.get_offset()
         if offset is None or self._id.get_storage_size() < len(self) * self._row_bytes:
@@ -303,46 +260,28 @@ class Column:
         return len(plain) == len(parts)
 
     def _check_size(self, size: int) -> None:
-        if size <= _FREE_BYTES:
+        if size <= paths.FREE_BYTES:
             return
+        is_stored = self._is_virtual or self._id.get_storage_size() > 0
+        stored = h5py.h5i.get_file_id(self._id).get_filesize() if is_stored else 0
         try:
-            is_stored = self._is_virtual or self._id.get_storage_size() > 0
-            stored = h5py.h5i.get_file_id(self._id).get_filesize() if is_stored else 0
-        except ERRORS as error:
-            raise self._broken(f"cannot be read: {line_of(error)}") from error
-        most = min(_MOST_BYTES, max(_FREE_BYTES, _MOST_EXPANSION * stored))
-        if size > most:
-            raise self._broken(
-                f"has {size:,} bytes to read at once, of {stored:,} in the file; at most {most:,} are read"
-            )
+            paths.check_read(size, stored, _MOST_BYTES)
+        except ValueError as error:
+            raise self._broken(str(error)) from error
 
     def _broken(self, why: str) -> BrokenEpisode:
         return BrokenEpisode(self.path, f"{self.where}: {why}")
 
 
 def column(group: h5py.Group, name: str, path: str, rows: slice | None = None) -> Array:
-    """Some rows of a dataset, or all; text as `bytes`.
-
-    Args:
-      group: where it is.
-      name: of the dataset, with "/" in it for one deeper inside.
-      path: what it is the column of; for messages.
-      rows: which; without a step.
-
-    Raises:
-      BrokenEpisode: it is missing, no dataset of numbers or texts, too large, or cannot be read.
-    """
+    """Some rows of a dataset (a slice without a step), or all; text as `bytes`. Raises as `Column` and its `rows`."""
     one = Column(group, name, path)
     start, stop, _ = (rows or slice(None)).indices(len(one))
     return one.rows(start, stop)
 
 
 def value(group: h5py.Group, name: str) -> Any:
-    """A dataset without rows: a number or `bytes`; None where it is empty.
-
-    Raises:
-      BrokenEpisode: it is missing, or something else.
-    """
+    """A dataset without rows: a number or `bytes`; raises `BrokenEpisode` if it is missing, or something else."""
     one, place = found(group, name), f"{where(group).rstrip('/')}/{name}"
     try:
         if not isinstance(one, h5py.Dataset) or one.shape != ():
@@ -355,39 +294,31 @@ def value(group: h5py.Group, name: str) -> Any:
 
 
 def attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
-    """The attributes of a group, a dataset or the file; None for an empty one. What is neither numbers nor texts is left out.
-
-    Raises:
-      SourceError: one cannot be read, or they are too many or too large.
-    """
+    """The attributes of numbers or texts of a group, a dataset or the file; None for an empty one. Raises `SourceError`."""
+    values: dict[str, Any] = {}
     try:
-        return _attributes(thing)
+        count = h5py.h5a.get_num_attrs(thing.id)
+        if count > _MOST_ATTRIBUTES:
+            raise ValueError(f"{count:,} of them; expected at most {_MOST_ATTRIBUTES:,}")
+        for number in range(count):
+            one = h5py.h5a.open(thing.id, index=number)
+            kind, shape = one.get_type(), one.shape
+            if not _is_plain(kind):
+                continue
+            size = math.prod(shape or ()) * kind.get_size()
+            if size > _MOST_ATTRIBUTE_BYTES:
+                raise ValueError(f"one of {size:,} bytes; expected at most {_MOST_ATTRIBUTE_BYTES:,}")
+            name = _decoded(one.name)
+            if shape is None:
+                values[name] = None
+            elif one.dtype.kind in "biufc":  # without opening it again
+                made = np.zeros(shape, one.dtype)
+                one.read(made)
+                values[name] = made[()]
+            else:
+                values[name] = thing.attrs[name]
     except ERRORS as error:
         raise SourceError(f"{where(thing)}: its attributes cannot be read: {line_of(error)}") from error
-
-
-def _attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
-    count = h5py.h5a.get_num_attrs(thing.id)
-    if count > _MOST_ATTRIBUTES:
-        raise ValueError(f"{count:,} of them; expected at most {_MOST_ATTRIBUTES:,}")
-    values: dict[str, Any] = {}
-    for number in range(count):
-        one = h5py.h5a.open(thing.id, index=number)
-        kind, shape = one.get_type(), one.shape
-        if not _is_plain(kind):
-            continue
-        size = math.prod(shape or ()) * kind.get_size()
-        if size > _MOST_ATTRIBUTE_BYTES:
-            raise ValueError(f"one of {size:,} bytes; expected at most {_MOST_ATTRIBUTE_BYTES:,}")
-        name = _decoded(one.name)
-        if shape is None:
-            values[name] = None
-        elif one.dtype.kind in "biufc":  # without opening it once more
-            made = np.zeros(shape, one.dtype)
-            one.read(made)
-            values[name] = made[()] if made.ndim == 0 else made
-        else:
-            values[name] = thing.attrs[name]
     return values
 
 
@@ -400,8 +331,6 @@ def _is_plain(kind: Any) -> bool:
 
 
 class _Group(h5py.Group):  # type: ignore[misc]
-    """A group, and the file in which it was found."""
-
     def __init__(self, identifier: Any, file: _File) -> None:
         super().__init__(identifier)
         self.of = file
@@ -409,7 +338,7 @@ class _Group(h5py.Group):  # type: ignore[misc]
 
 @dataclass
 class _File:
-    """An open file, and the files that its external links lead to; they stay open as long as it does."""
+    """An open file, and the files that its external links lead to, which stay open until it is closed."""
 
     path: Path
     name: bytes
@@ -440,8 +369,11 @@ def _object(group: h5py.Group, name: str) -> Any:
     """The group, dataset id or unfollowed link of that name; None for any other object."""
     try:
         encoded = name.encode("utf-8", "surrogateescape")
-        kind = _kind_of_link(group.id.links, encoded)
-        if kind is None:
+        try:
+            kind = group.id.links.get_info(encoded).type
+        except ERRORS:  # asked first, `exists` would cost as much again
+            if group.id.links.exists(encoded):
+                raise
             return None
         if kind != h5py.h5l.TYPE_HARD:
             target = group.id.links.get_val(encoded)
@@ -457,18 +389,7 @@ def _object(group: h5py.Group, name: str) -> Any:
     return _Group(one, _file_of(group)) if isinstance(one, h5py.h5g.GroupID) else None
 
 
-def _kind_of_link(links: Any, name: bytes) -> int | None:
-    """The kind of the link; None if the group has no link of that name."""
-    try:
-        return int(links.get_info(name).type)
-    except ERRORS:
-        if links.exists(name):
-            raise
-        return None
-
-
 def _linked(group: h5py.Group, link: h5py.ExternalLink) -> _Group:
-    """The root of the file that a link leads to."""
     one = _file_of(group)
     try:
         folder, path = one.folder.resolve(), (one.path.parent / link.filename).resolve()
@@ -485,46 +406,49 @@ def _linked(group: h5py.Group, link: h5py.ExternalLink) -> _Group:
     return one.linked[path]
 
 
-class _Bytes(io.FileIO):
-    """A file's bytes on their way to libhdf5, which walks the objects of a global heap (it holds texts of free length) by the sizes that stand
-    there, and walks for ever over one of 0, as in a file of which a block was never written.
+class _Bytes(io.RawIOBase):
+    """A file's bytes for libhdf5, without endless heaps. libhdf5 walks the objects of a global heap (texts of free length) by their stored sizes,
+    and loops forever at a size of 0, as in a file with a block that was never written.
 
     Source of the layout: HDF5 File Format Specification 3.0, III.E "Disk Format: Level 1E - Global Heap".
-
-    Raises:
-      OSError: it cannot be opened, or is no regular file.
     """
 
     _HEAP = b"GCOL\1\0\0\0"
     _OBJECT = struct.Struct("<HHIQ")
     _SEARCHED_BYTES = 1 << 20
-    """Metadata comes in reads of at most as much (H5F_ACCUM_MAX_SIZE in H5Faccum.c); longer ones are values."""
+    """Most bytes of a read of metadata (H5F_ACCUM_MAX_SIZE in H5Faccum.c); longer reads are of values."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)), "rb")
         self._path, self._sound_heaps = path, set[int]()
-        if not stat.S_ISREG(os.fstat(self.fileno()).st_mode):
-            self.close()
+        if not stat.S_ISREG(path.stat().st_mode):
             raise OSError("not a regular file")
+        self._values: Any = path.open("rb", buffering=0)
+        self._file: Any = path.open_without_threads() if isinstance(path, BucketPath) else self._values
+        self.seek, self.tell = self._file.seek, self._file.tell  # type: ignore[method-assign]
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        super().close()
+        for one in ("_file", "_values"):
+            if one in vars(self):
+                vars(self)[one].close()
+
+    def stamp(self) -> Stamp:
+        return paths.stamp_of(self._file)
 
     def __repr__(self) -> str:
         """h5py shows this as the file's name, so it must be ASCII."""
         return quote(str(self._path), safe="/\\:.,;=+-_~@#()[]{} !&'", errors="surrogateescape")
 
-    @property
-    def stamp(self) -> Stamp:
-        """Changes when the file is rewritten."""
-        told = os.fstat(self.fileno())
-        return told.st_size, told.st_mtime_ns
-
     def readinto(self, buffer: Any) -> int:
-        """Fills all of the buffer from here on.
-
-        Raises:
-          OSError: the file ends before, or a heap in it has no end.
-        """
+        """Fills the whole buffer; raises `OSError` if the file ends too early, or a heap in it has no end."""
         view, start = memoryview(buffer).cast("B"), self.tell()
-        self._fill(view, start)
+        _fill(self._file, view, start)
         if len(view) <= self._SEARCHED_BYTES:
             data = bytes(view)
             at = data.find(self._HEAP)
@@ -536,24 +460,16 @@ class _Bytes(io.FileIO):
     def fill(self, values: Array, offset: int) -> None:
         """Fills a C-ordered array with the bytes from `offset`; raises `OSError` if the file ends too early."""
         if values.nbytes:
-            self.seek(offset)
-            self._fill(memoryview(byte_view(values)), offset)
-
-    def _fill(self, view: memoryview, start: int) -> None:
-        done = 0
-        while done < len(view):
-            count = super().readinto(view[done:])
-            if not count:
-                raise OSError(f"the file ends at byte {start + done:,}; expected {len(view) - done:,} more")
-            done += count
+            self._values.seek(offset)
+            _fill(self._values, memoryview(byte_view(values)), offset)
 
     def _check_heap(self, start: int) -> None:
         if start in self._sound_heaps:
             return
         self.seek(start)
-        header = self.read(16)
+        header = self._file.read(16)
         size = int.from_bytes(header[8:], "little")
-        data, at = header + self.read(max(0, min(size, self.stamp[0] - start) - 16)), 16
+        data, at = header + self._file.read(max(0, min(size, self.stamp()[0] - start) - 16)), 16
         while at + self._OBJECT.size <= len(data):
             index, _, _, length = self._OBJECT.unpack_from(data, at)
             step = 16 + (length + 7) // 8 * 8 if index else length
@@ -563,8 +479,17 @@ class _Bytes(io.FileIO):
         self._sound_heaps.add(start)
 
 
+def _fill(file: Any, view: memoryview, start: int) -> None:
+    done = 0
+    while done < len(view):
+        count = file.readinto(view[done:])
+        if not count:
+            raise OSError(f"the file ends at byte {start + done:,}; expected {len(view) - done:,} more")
+        done += count
+
+
 def _decoded(name: str | bytes) -> str:
-    """A name in a file as text; bytes that are no UTF-8 come back when it is encoded."""
+    """A name in a file as text; bytes that are not UTF-8 survive a round trip."""
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
@@ -593,14 +518,12 @@ def _content(dtype: np.dtype[Any]) -> str:
 
 
 class Output:
-    """A new file for HDF5 to write, where an error of the disk is raised by Python, and not within HDF5.
+    """A new file for HDF5 to write, where errors of the disk are raised by Python, and not within HDF5.
 
-    HDF5 writes most of a file while it is closed. A write that fails there leaves objects that cannot be closed: h5py prints a traceback for each
-    of them, and the process crashes when they are collected (observed with HDF5 1.14.6). So HDF5 writes to this object, which keeps an error to
-    itself, and in memory what the disk does not take, until `check` raises. Use `with Output(path) as output, h5py.File(output, "w") as file`.
-
-    Args:
-      path: of the file; one that is there is replaced.
+    HDF5 writes most of a file when it is closed. A write that fails there leaves objects that cannot be closed: h5py prints a traceback for each
+    of them, and the process crashes when they are collected (observed with HDF5 1.14.6). So HDF5 writes to this object, which stores an error
+    until `check` raises it, and keeps later data in memory. Use `with Output(path) as output, h5py.File(output, "w") as file`. An existing file is
+    replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -618,27 +541,21 @@ class Output:
         self.check()
 
     def check(self) -> None:
-        """Call it often: what HDF5 writes behind an error is kept in memory.
-
-        Raises:
-          OSError: the disk does not take the file.
-        """
+        """Raises a stored error. Call it often: data that HDF5 writes after an error is kept in memory."""
         if isinstance(self._error, OSError):
             raise OSError(self._error.errno, os.strerror(self._error.errno or 0), str(self._path)) from self._error
         if self._error is not None:
             raise self._error
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As of a file."""
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
         return self._at
 
     def tell(self) -> int:
-        """As of a file."""
         return self._at
 
     def write(self, data: Any) -> int:
-        """Writes all of it, to memory if need be."""
+        """Writes all of the data, after an error to memory."""
         view = memoryview(data).cast("B")
         start, stop = self._at, self._at + len(view)
         try:
@@ -654,12 +571,12 @@ class Output:
         return len(view)
 
     def read(self, size: int) -> bytes:
-        """As of a file. HDF5 calls `readinto`; h5py knows an object for a file by this one."""
+        """HDF5 calls `readinto`; h5py recognises a file object by this method."""
         buffer = bytearray(size)
         return bytes(buffer[: self.readinto(buffer)])
 
     def readinto(self, buffer: Any) -> int:
-        """Reads what was written; zeros elsewhere."""
+        """Reads the written data, and zeros elsewhere."""
         view = memoryview(buffer).cast("B")
         start, stop = self._at, min(self._at + len(view), max(self._at, self._end))
         self._file.seek(start)
@@ -673,7 +590,6 @@ class Output:
         return stop - start
 
     def truncate(self, size: int) -> int:
-        """As of a file."""
         self._end = size
         if self._error is None:
             try:
@@ -683,4 +599,4 @@ class Output:
         return size
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Nothing is buffered."""

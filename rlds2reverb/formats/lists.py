@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rlds2reverb.episode import Episode, metadata_specs
+from rlds2reverb.episode import Episode, is_content, metadata_specs
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.source import Source, check_shard, spec_of
-from rlds2reverb.identity import is_content
 from rlds2reverb.specs import Nest
 
 
 class EpisodeList(Source):
-    """A list of episodes as a source.
+    """A list of episodes as a source. Its specs are those of the first episode (with rows) of the whole list, also for a shard.
 
     Episodes without an id of their own are named by their content; equal ones have one name.
 
@@ -34,30 +33,29 @@ class EpisodeList(Source):
             seen.add(episode.id)
 
     @property
+    def is_at_hand(self) -> bool:
+        return True
+
+    @property
     def episode_count(self) -> int | None:
-        """The length of the list."""
         return len(self._episodes)
 
     def episode_lengths(self) -> Sequence[int] | None:
-        """Of each."""
         return [len(episode) for episode in self._episodes]
 
     def spec(self) -> Nest:
-        """The spec of the first episode with rows, in the whole list."""
         for episode in self._whole:
             if len(episode):
                 return spec_of(episode)
         raise SourceError(f"{self.name}: no episode with steps, so there is no step spec")
 
     def metadata_spec(self) -> Nest:
-        """That of the first episode, in the whole list; {} for an empty list."""
         return metadata_specs(self._whole[0]) if self._whole else {}
 
     def __iter__(self) -> Iterator[Episode]:
         return iter(self._episodes)
 
     def shard(self, index: int, count: int) -> EpisodeList:
-        """Every `count`-th episode."""
         check_shard(index, count)
         part = EpisodeList((), f"{self.name}[{index}/{count}]")
         part._episodes, part._whole = self._episodes[index::count], self._whole

@@ -18,7 +18,7 @@ from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences, flatten
 
 
 def rlds_dataset(source: Source) -> tf.data.Dataset:
-    """A source as RLDS writes it. One of neither RLDS nor TFDS gives its steps without metadata.
+    """A source as RLDS writes it. A source that is neither RLDS nor TFDS gives its steps without metadata.
 
     Raises:
       SourceError: there is no spec, or an episode of a list has other columns. An episode of another source with other columns, or
@@ -38,7 +38,15 @@ def rlds_dataset(source: Source) -> tf.data.Dataset:
     def elements() -> Iterator[Any]:
         for episode in source:
             _check_columns(episode, wanted, source.name)
-            _check_metadata(episode, metadata, source.name)
+            for path, leaf in flatten(
+                metadata
+            ).items():  # sequences of sequences whose lengths differ are arrays of arrays
+                found = np.asarray(episode.metadata[path])
+                if found.dtype == object and (leaf.dtype != object or found.ndim != len(leaf.shape)):
+                    raise SourceError(
+                        f'{source.name}, episode {episode.id}: metadata "{path}" is ragged, and tensors are not; TFDS can make a '
+                        'RaggedTensor of it: write "?reader=tfds" behind the name'
+                    )
             yield {**_nested(episode.metadata, metadata), STEPS: _nested(episode.columns, spec)}
 
     steps = map_leaves(lambda leaf: tf.TensorSpec((None, *leaf.shape), _tf_dtype(leaf.dtype)), spec)
@@ -51,17 +59,6 @@ def rlds_dataset(source: Source) -> tf.data.Dataset:
 
 def _nested(columns: Mapping[str, Any], spec: Nest) -> Nest:
     return map_with_path(lambda path, _: columns[path], spec)
-
-
-def _check_metadata(episode: Episode, wanted: Nest, name: str) -> None:
-    """Refuses sequences of sequences whose lengths differ, which are arrays of arrays."""
-    for path, leaf in flatten(wanted).items():
-        found = np.asarray(episode.metadata[path])
-        if found.dtype == object and (leaf.dtype != object or found.ndim != len(leaf.shape)):
-            raise SourceError(
-                f'{name}, episode {episode.id}: metadata "{path}" is ragged, and tensors are not; TFDS can make a RaggedTensor of '
-                'it: write "?reader=tfds" behind the name'
-            )
 
 
 def _tf_dtype(dtype: np.dtype[Any]) -> tf.DType:

@@ -1,4 +1,4 @@
-"""Values that cost much to make, kept for the next time: open files, chunks, row groups."""
+"""A cache of values that are expensive to make: open files, chunks, row groups."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ V = TypeVar("V")
 
 
 class LRU(Generic[K, V]):
-    """Keeps the values that were used last. Used by one thread at a time.
+    """Keeps the most recently used values. Used by one thread at a time.
 
     Args:
-      most: the sum of the sizes of what is kept at most; the value that was used last always stays.
+      most: bound of the sum of the kept values' sizes; the last used value always stays.
       size: of a value; 1 by default, so that `most` is a number of values.
       close: is called with every value that is dropped.
     """
@@ -33,7 +33,7 @@ class LRU(Generic[K, V]):
         return len(self._kept)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key, made when it is not here."""
+        """The value of a key, made when it is not kept."""
         if key not in self._kept:
             value = make()
             size = self._size(value)
@@ -45,7 +45,6 @@ class LRU(Generic[K, V]):
         return self._kept[key][0]
 
     def clear(self) -> None:
-        """Drops all values."""
         while self._kept:
             self._drop_oldest()
 

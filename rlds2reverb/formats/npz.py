@@ -1,7 +1,7 @@
 """NumPy's .npz files: a dataset in one file, or a file for each episode.
 
-`npz:PATH[?OPTIONS]`, of one file, a folder, or a pattern such as `runs/*.npz`; see docs/formats/npz.md. Arrays are read by rows, nothing of a
-pickle is run, and sizes in headers are held against the archive before memory is asked for.
+`npz:PATH[?OPTIONS]`, of one file, a folder, or a pattern such as `runs/*.npz`; see docs/formats/npz.md. Arrays are read by rows, no code of a
+pickle is run, and sizes in headers are compared with the archive before memory is allocated.
 
 Source of the layout: numpy/lib/_format_impl.py ("NPY format"); a .npz file is a zip archive of .npy files.
 """
@@ -12,8 +12,8 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,6 @@ import numpy as np
 from rlds2reverb.episode import (
     ACTION,
     DISCOUNT,
-    FLAGS,
     IS_FIRST,
     IS_LAST,
     IS_TERMINAL,
@@ -40,54 +39,45 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
+from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
-from rlds2reverb.formats.options import Parse, at_least_one, one_of, words
-from rlds2reverb.formats.paths import by_number, stays_in
+from rlds2reverb.formats.paths import by_number, check_unchanged, stamp_of, stays_in
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
 from rlds2reverb.formats.rows import (
-    EITHER,
     ENDINGS,
-    ENDS,
-    MARK,
     NEXT,
     NEXT_OBSERVATION,
-    REPEAT,
+    ROW_OPTIONS,
     ROWS,
     TERMINALS,
     TIMEOUTS,
     Cuts,
-    Description,
     FlatRecordings,
+    RowOptions,
     Rows,
     at_stops,
     cut,
+    ended,
     last_step_of,
-    marked,
     steps,
     tail_notice,
-    with_last,
+    truths,
 )
 from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec, Nest, column_spec, nested
 from rlds2reverb.text import line_of, shortened
 
-_FIELDS = {
+_FIELDS = {  # name of an array, up to its first "/" -> field of a step
     "observations": OBSERVATION,
     "obs": OBSERVATION,
-    OBSERVATION: OBSERVATION,
     "actions": ACTION,
-    ACTION: ACTION,
     "rewards": REWARD,
-    REWARD: REWARD,
     "discounts": DISCOUNT,
-    DISCOUNT: DISCOUNT,
     "next_observations": NEXT_OBSERVATION,
     "next_obs": NEXT_OBSERVATION,
-    NEXT_OBSERVATION: NEXT_OBSERVATION,
-    **{flag: flag for flag in FLAGS},
+    **{field: field for field in (*STEP_FIELDS, NEXT_OBSERVATION)},
 }
-"""Name of an array, up to its first "/" -> field of a step."""
 
 _EPISODE_ENDS = "episode_ends"
 _ENDINGS = {
@@ -100,71 +90,34 @@ _ENDINGS = {
     _EPISODE_ENDS: _EPISODE_ENDS,
 }
 
-_ERRORS = (
-    OSError,
-    EOFError,
-    RuntimeError,
-    ValueError,
-    TypeError,
-    KeyError,
-    NotImplementedError,
-    MemoryError,
-    OverflowError,
-    SyntaxError,
-    RecursionError,
-    TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What zipfile and numpy raise over a damaged file."""
+_ERRORS = (  # raised by zipfile and numpy for a damaged file
+    OSError, EOFError, RuntimeError, ValueError, TypeError, KeyError, NotImplementedError, MemoryError, OverflowError,
+    SyntaxError, RecursionError, TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 _FORMAT: Any = np.lib.format
 _MOST_BYTES = 1 << 32
-_MOST_EXPANSION = 200
 _FREE_BYTES = 1 << 30
-"""How many times as large as what is stored values may be, where they are more than a GiB. Deflate's best is 1,032, of zeros alone; frames of
-games come to 50."""
+_MOST_EXPANSION = 200
+"""Largest ratio of unpacked to stored bytes above `_FREE_BYTES`. Deflate reaches 1,032 with zeros only; frames of games reach 50."""
 _AT_ONCE = 1 << 20
 _MOST_MEMBERS = 10_000
 _MOST_HEADER = 10_000
 _NPY = ".npy"
 _SAFE_KEY = re.compile(r"[^/\0]+(/[^/\0]+)*")
 
-_OPTIONS: dict[str, Parse] = {
-    "ends": words(*ENDS),
-    "max_episode_steps": at_least_one,
-    "last_step": words(REPEAT, MARK, NEXT),
-    "tail": one_of(keep=True, drop=False),
-}
 _OF_ONE_FILE = ("ends", "max_episode_steps", "tail")
 _WILD = "*["
-
-
-@dataclass(frozen=True)
-class _Options:
-    """How files are read.
-
-    Attributes:
-      ends: which flags end an episode; of `ENDS`.
-      max_episode_steps: an episode also ends after so many steps.
-      last_step: "next", or of `LAST_STEPS`; None for what the files have.
-      tail: whether rows after the last end are an episode.
-    """
-
-    ends: str = EITHER
-    max_episode_steps: int | None = None
-    last_step: str | None = None
-    tail: bool = True
 
 
 def open_npz(text: str) -> Source:
     """Opens the dataset named after "npz:".
 
     Raises:
-      SourceError: nothing is there, it is damaged or has no steps, or an option makes no sense.
+      SourceError: there is no such file, it is damaged or has no steps, or an option makes no sense.
     """
-    wanted = asked("npz", text, _OPTIONS)
-    path, name, options = wanted.path, wanted.name, _Options(**wanted.options)
+    wanted = asked("npz", text, ROW_OPTIONS)
+    path, name, options = wanted.path, wanted.name, RowOptions(**wanted.options)
     if path.is_file():
         return wanted.source_of(_flat_recordings(path, name, options))
     for key in _OF_ONE_FILE:
@@ -172,37 +125,34 @@ def open_npz(text: str) -> Source:
             raise SourceError(
                 f'"{name}": option {key} is for one file with many episodes; here each file is an episode'
             )
-    return wanted.source_of(_EpisodeFiles(_files(path, name), name, options))
-
-
-def _files(path: Path, people: str) -> list[Path]:
-    """The files of a folder or of a pattern; each must lie in the folder where it seems to be."""
     folder, pattern = (path, "*.npz") if path.is_dir() else (path.parent, path.name)
     if not folder.is_dir() or (folder != path and not any(sign in pattern for sign in _WILD)):
-        raise SourceError(f"{people}: no such file or folder")
+        raise SourceError(f"{name}: no such file or folder")
     try:
         found = [one for one in folder.glob(pattern) if not one.is_dir() and one.suffix == ".npz"]
     except (ValueError, NotImplementedError, OSError) as error:
-        raise SourceError(f"{people}: {error}") from error
+        raise SourceError(f"{name}: {error}") from error
     for one in found:
         if not stays_in(folder, one):
-            raise SourceError(f"{people}: {one.name} is a link out of the folder; not followed")
-    return found
+            raise SourceError(f"{name}: {one.name} is a link out of the folder; not followed")
+    return wanted.source_of(_EpisodeFiles(found, name, options))
 
 
-def _flat_recordings(path: Path, name: str, options: _Options) -> FlatRecordings:
-    """The episodes of one file, one after the other.
-
-    Raises:
-      SourceError: it cannot be read, its arrays differ in length, or an option does not go with it.
-    """
-    sums = _checksums(path)
+def _flat_recordings(path: Path, name: str, options: RowOptions) -> FlatRecordings:
+    stamp = stamp_of(path)
     try:
         with opened(path) as members:
             keys = _keys_of(str(path), members)
             flags = [key for kind, key in keys.ends.items() if kind != _EPISODE_ENDS]
-            rows = _rows(path, {key: members[key] for key in (*keys.columns.values(), *flags)})
-            cuts = _cuts(str(path), members, keys, rows, options)
+            lengths = {
+                key: len(members[key]) if members[key].shape else None for key in (*keys.columns.values(), *flags)
+            }
+            first, rows = next(iter(lengths.items()))
+            for key, length in lengths.items():
+                if length is None or length != rows:
+                    has = "no" if length is None else f"{length:,}"
+                    raise SourceError(f"{path}: {key} has {has} rows; expected {rows or 0:,}, as {first} has")
+            cuts = _cuts(str(path), members, keys, rows or 0, options)
             values = {key: members[key].value() for key in keys.others if not members[key].shape}
             specs = {one: members[key].spec for one, key in keys.columns.items()}
     except BrokenEpisode as broken:
@@ -210,43 +160,27 @@ def _flat_recordings(path: Path, name: str, options: _Options) -> FlatRecordings
     last_step = ROWS if keys.is_of_rlds else last_step_of(name, keys.columns, options.last_step)
     if last_step != NEXT:
         specs = {one: spec for one, spec in specs.items() if one.split("/")[0] != NEXT_OBSERVATION}
-    left_out = [*keys.unused, *(key for key in keys.others if key not in values)]
-    notices = _notices(last_step, keys, cuts, left_out, options)
+    notices = [] if last_step == ROWS else [note("last_step", ENDINGS[last_step])]
+    if not keys.ends and not keys.is_of_rlds and options.max_episode_steps is None:
+        text = "no flags and no episode_ends: the whole file is one episode; or set max_episode_steps=N"
+        notices.append(Notice("no_ends", text))
+    elif cuts.tail_rows:
+        notices.append(tail_notice(cuts, options.tail))
+    notices += _left_out_notices([*keys.unused, *(key for key in keys.others if key not in values)])
 
     @contextmanager
     def columns() -> Iterator[Mapping[str, Rows]]:
-        if _checksums(path) != sums:
-            raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
+        check_unchanged(path, stamp)
         with opened(path) as members:
             yield {one: members[keys.columns[one]] for one in specs}
 
-    return FlatRecordings(Description(name, last_step, specs, values, notices), cuts, columns)
-
-
-def _rows(path: Path, members: Mapping[str, Member]) -> int:
-    lengths = {key: len(one) if one.shape else None for key, one in members.items()}
-    first, rows = next(iter(lengths.items()))
-    for key, length in lengths.items():
-        if length is None or length != rows:
-            raise SourceError(
-                f"{path}: {key} has {'no' if length is None else f'{length:,}'} rows; expected {rows or 0:,}, as {first} has"
-            )
-    return rows or 0
+    return FlatRecordings(name, last_step, specs, values, cuts, columns, tuple(notices))
 
 
 class _EpisodeFiles(Recordings):
-    """Episodes in files of their own, in the order of their names; numbers in these count as numbers.
+    """Episodes in files of their own, in the order of their names; numbers in these count as numbers."""
 
-    Args:
-      paths: of the files.
-      name: what people call them.
-      options: how they are read.
-
-    Raises:
-      SourceError: there are none, or the first cannot be read.
-    """
-
-    def __init__(self, paths: Sequence[Path], name: str, options: _Options) -> None:
+    def __init__(self, paths: Sequence[Path], name: str, options: RowOptions) -> None:
         self.name, self._options = name, options
         self._paths = sorted(paths, key=lambda path: by_number(path.name))
         if not self._paths:
@@ -265,17 +199,14 @@ class _EpisodeFiles(Recordings):
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """Notices on how ends are read and on arrays that are not columns."""
         ending = () if self._last_step is None else (note("last_step", ENDINGS[self._last_step]),)
         features = self._features.left_out if "_features" in vars(self) else ()
         return (*ending, *_left_out_notices(self._left_out), *left_out_notices(features))
 
     def spec(self) -> Nest:
-        """The spec of the first file."""
         return nested(self._first, self.name)
 
     def metadata_spec(self) -> Nest:
-        """The specs of the single values that all files have."""
         return dict(self._features.spec)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
@@ -311,23 +242,11 @@ class _EpisodeFiles(Recordings):
         if not rows:
             raise BrokenEpisode("", f"{path}: no steps")
         is_terminal = _ends_terminal(path, members, keys, rows)
-        lengths = {len(column) for column in observation.values()}
-        if lengths != {rows + 1}:
-            last_step = last_step_of(str(path), columns, self._options.last_step)
-            self._last_step = last_step
-            if last_step == MARK:
-                return marked(_without_next(columns), is_terminal)
-            observation = {at: with_last(one, _last(columns, at, one, last_step)) for at, one in observation.items()}
-        return steps(observation, action, columns.get(REWARD), is_terminal, discount=columns.get(DISCOUNT))
-
-
-def _last(columns: Mapping[str, Array], path: str, column: Array, last_step: str) -> Array:
-    after = columns.get(f"{NEXT_OBSERVATION}/{path}" if path else NEXT_OBSERVATION, column)
-    if last_step != NEXT:
-        after = column
-    if not len(after):
-        raise BrokenEpisode(OBSERVATION, "no rows")
-    return np.asarray(after[-1])
+        if {len(column) for column in observation.values()} == {rows + 1}:
+            return steps(observation, action, columns.get(REWARD), is_terminal, discount=columns.get(DISCOUNT))
+        self._last_step = last_step_of(str(path), columns, self._options.last_step)
+        after = columns_below(columns, NEXT_OBSERVATION)
+        return ended(_without_next(columns), self._last_step, is_terminal, after.__getitem__)
 
 
 def _without_next(columns: Mapping[str, Array]) -> dict[str, Array]:
@@ -335,10 +254,8 @@ def _without_next(columns: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _values(path: Path) -> dict[str, Any] | None:
-    """The single values of a file; None for one that cannot be read, which is a bad episode."""
     try:
-        others = list(filter(_is_other, (one.removesuffix(_NPY) for one, _, _ in _checksums(path))))
-        with opened(path, others) if others else nullcontext({}) as members:
+        with opened(path, _is_other) as members:
             return {key: one.value() for key, one in members.items() if not one.shape}
     except (SourceError, BrokenEpisode):
         return None
@@ -346,13 +263,7 @@ def _values(path: Path) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class _Keys:
-    """What the arrays of a file are.
-
-    Attributes:
-      columns: path of a column -> key.
-      ends: `TERMINALS`, `TIMEOUTS` or `_EPISODE_ENDS` -> key.
-      others: keys of other arrays.
-    """
+    """The meanings of the arrays of a file: path of a column -> key, kind of end -> key, and all other keys."""
 
     columns: dict[str, str] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
@@ -378,11 +289,7 @@ def _is_other(key: str) -> bool:
 
 
 def _keys_of(where: str, there: Mapping[str, object]) -> _Keys:
-    """What the arrays of a file are, by their names.
-
-    Raises:
-      SourceError: two are the same column, it has no observations or no actions, or `is_terminal` is the only one of RLDS' flags.
-    """
+    """The meanings of the arrays of a file, from their names. Raises `SourceError` if two are the same column, or one is missing."""
     columns: dict[str, str] = {}
     ends: dict[str, str] = {}
     others = []
@@ -403,37 +310,32 @@ def _keys_of(where: str, there: Mapping[str, object]) -> _Keys:
     keys = _Keys(columns, ends, tuple(others))
     if IS_TERMINAL in columns and not keys.is_of_rlds:
         raise SourceError(
-            f"{where}: {columns[IS_TERMINAL]} without is_first or is_last: whether it goes with a step or with the state after it is not told. "
+            f"{where}: {columns[IS_TERMINAL]} without is_first or is_last: whether it belongs to a step or to the state after it is unknown. "
             "Call flags of steps terminals; or add is_last, for rows as RLDS has them"
         )
     return keys
 
 
-def _cuts(where: str, members: Mapping[str, Member], keys: _Keys, rows: int, options: _Options) -> Cuts:
-    """Where episodes end: by the numbers of `episode_ends`, RLDS' flags, or flags as D4RL's; one episode without any.
-
-    Raises:
-      SourceError: numbers do not ascend, or lead beyond the rows.
-      BrokenEpisode: flags are none.
-    """
+def _cuts(where: str, members: Mapping[str, Member], keys: _Keys, rows: int, options: RowOptions) -> Cuts:
+    """The ends of episodes: from the numbers of `episode_ends`, RLDS' flags, or flags like D4RL's; without any, one episode."""
     no = np.zeros(rows, bool)
     terminals = _truths(members[keys.ends[TERMINALS]]) if TERMINALS in keys.ends else no
     if _EPISODE_ENDS in keys.ends:
         return at_stops(_stops(where, members[keys.ends[_EPISODE_ENDS]], rows), terminals, options.tail)
     if keys.is_of_rlds:
         terminals = _truths(members[keys.columns[IS_TERMINAL]]) if IS_TERMINAL in keys.columns else no
-        return at_stops(_rlds_stops(members, keys, rows), terminals, options.tail)
+        if IS_LAST in keys.columns:
+            stops = np.flatnonzero(_truths(members[keys.columns[IS_LAST]])) + 1
+        else:
+            starts = np.flatnonzero(_truths(members[keys.columns[IS_FIRST]]))
+            stops = np.append(starts[starts > 0], rows) if rows else starts
+        return at_stops(stops, terminals, options.tail)
     timeouts = _truths(members[keys.ends[TIMEOUTS]]) if TIMEOUTS in keys.ends else None
     return cut(terminals, timeouts, options.ends, options.max_episode_steps, options.tail)
 
 
 def _ends_terminal(path: Path, members: Mapping[str, Member], keys: _Keys, steps: int) -> bool | None:
-    """Whether a file of one episode ends in a terminal state; None where it does not tell.
-
-    Raises:
-      SourceError: numbers of `episode_ends` do not ascend, or lead beyond the steps.
-      BrokenEpisode: flags are none, are not as many as steps, or something says that an episode ends before the last step.
-    """
+    """Whether a file of one episode ends in a terminal state; None if that is not recorded. Raises if it holds more than one."""
     is_terminal = None
     for kind in (TERMINALS, TIMEOUTS):
         if kind in keys.ends:
@@ -460,15 +362,7 @@ def _check_whole(path: Path, member: Member, before: Array) -> None:
         )
 
 
-def _rlds_stops(members: Mapping[str, Member], keys: _Keys, rows: int) -> Array:
-    if IS_LAST in keys.columns:
-        return np.flatnonzero(_truths(members[keys.columns[IS_LAST]])) + 1
-    starts = np.flatnonzero(_truths(members[keys.columns[IS_FIRST]]))
-    return np.append(starts[starts > 0], rows) if rows else starts
-
-
 def _stops(where: str, member: Member, rows: int) -> Array:
-    """`episode_ends` as numbers, validated."""
     stops = member.rows() if len(member.shape) == 1 else np.zeros(0)
     if (
         stops.dtype.kind not in "iu"
@@ -482,25 +376,7 @@ def _stops(where: str, member: Member, rows: int) -> Array:
 
 
 def _truths(member: Member) -> Array:
-    values = member.rows()
-    flags = values.reshape(-1)
-    if values.dtype.kind not in "biuf" or len(flags) != len(values) or not np.isin(flags, (0, 1)).all():
-        raise BrokenEpisode(
-            member.key,
-            f"{member.where}: expected a flag of 0 or 1 for each row, found {values.dtype}{list(values.shape)}",
-        )
-    return np.asarray(flags != 0)
-
-
-def _notices(last_step: str, keys: _Keys, cuts: Cuts, left_out: Sequence[str], options: _Options) -> tuple[Notice, ...]:
-    told = [] if last_step == ROWS else [note("last_step", ENDINGS[last_step])]
-    if not keys.ends and not keys.is_of_rlds and options.max_episode_steps is None:
-        told.append(
-            Notice("no_ends", "no flags and no episode_ends: the whole file is one episode; or set max_episode_steps=N")
-        )
-    elif cuts.tail_rows:
-        told.append(tail_notice(cuts, options.tail))
-    return (*told, *_left_out_notices(left_out))
+    return truths(member.rows(), member.key, member.where)
 
 
 def _left_out_notices(left_out: Sequence[str]) -> tuple[Notice, ...]:
@@ -510,16 +386,7 @@ def _left_out_notices(left_out: Sequence[str]) -> tuple[Notice, ...]:
 
 
 class Member:
-    """An array of an archive, as a column of rows.
-
-    Args:
-      archive: open.
-      info: of the member.
-      where: what messages call the archive.
-
-    Raises:
-      BrokenEpisode: it cannot be read, or holds neither numbers nor texts.
-    """
+    """An array of an open archive, as a column of rows. Raises `BrokenEpisode` if it is damaged, or holds neither numbers nor texts."""
 
     def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> None:
         self._archive, self._info = archive, info
@@ -528,11 +395,8 @@ class Member:
         self._file: IO[bytes] | None = None
         self._loaded: Array | None = None
         try:
-            self.shape, self._is_fortran, self._dtype = self._header()
-            self._check()
-        except _ERRORS as error:
-            self.close()
-            raise self._broken(f"cannot be read: {line_of(error)}") from error
+            with self._reading():
+                self._open()
         except BrokenEpisode:
             self.close()
             raise
@@ -542,58 +406,56 @@ class Member:
 
     @property
     def spec(self) -> ArraySpec:
-        """That of a row."""
         return ArraySpec(self.shape[1:], self._dtype if self._dtype.kind in "biufc" else np.dtype(object))
 
     def rows(self, start: int = 0, stop: int | None = None) -> Array:
-        """Some rows, or all; text as `bytes`.
-
-        Raises:
-          BrokenEpisode: they cannot be read, or there is one value without rows.
-        """
+        """Some rows, or all; text as `bytes`. Raises `BrokenEpisode` if they cannot be read, or there is one value."""
         if not self.shape:
             raise self._broken("expected rows, found one value")
         stop = len(self) if stop is None else max(0, min(stop, len(self)))
         start = min(start, stop)
-        try:
-            return self._rows(start, stop)
-        except _ERRORS as error:
-            raise self._broken(f"cannot be read: {line_of(error)}") from error
+        with self._reading():
+            if self._dtype.hasobject or (self._is_fortran and len(self.shape) > 1):
+                return self._whole()[start:stop]
+            data = self._bytes(self._offset + start * self._row_bytes, (stop - start) * self._row_bytes)
+            return self._shaped(data, (stop - start, *self.shape[1:]))
 
     def value(self) -> Any:
-        """An array of no dimension, as a scalar; text as `bytes`."""
-        try:
+        """The scalar of an array without dimensions; text as `bytes`."""
+        with self._reading():
             return self._whole().reshape(())[()]
-        except _ERRORS as error:
-            raise self._broken(f"cannot be read: {line_of(error)}") from error
 
     def array(self) -> Array:
-        """All values as numpy has them; objects as they were pickled."""
+        """All values in numpy's own form; objects as they were pickled."""
         try:
-            if not self._dtype.hasobject:
-                return self._whole()
-            return self._pickled(self._bytes(self._offset, self._info.file_size - self._offset))
-        except _ERRORS as error:
-            raise self._broken(f"cannot be read: {line_of(error)}") from error
+            with self._reading():
+                if not self._dtype.hasobject:
+                    return self._whole()
+                return self._pickled(self._bytes(self._offset, self._info.file_size - self._offset))
         except SourceError as error:
             raise BrokenEpisode(self.key, str(error)) from error
 
     def close(self) -> None:
-        """Ends reading."""
         if self._file is not None:
             self._file.close()
 
-    def _header(self) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turns the errors of a damaged array into `BrokenEpisode`."""
+        try:
+            yield
+        except _ERRORS as error:
+            raise self._broken(f"cannot be read: {line_of(error)}") from error
+
+    def _open(self) -> None:
+        """Reads the header, and compares the sizes in it with the archive's."""
         self._file = self._archive.open(self._info)
         version = _FORMAT.read_magic(self._file)
         readers = {(1, 0): _FORMAT.read_array_header_1_0, (2, 0): _FORMAT.read_array_header_2_0}
         if version not in readers:
             raise ValueError(f"a .npy of version {version}; expected 1.0 or 2.0")
-        shape, is_fortran, dtype = readers[version](self._file, max_header_size=_MOST_HEADER)
+        self.shape, self._is_fortran, self._dtype = readers[version](self._file, max_header_size=_MOST_HEADER)
         self._offset = self._file.tell()
-        return shape, is_fortran, dtype
-
-    def _check(self) -> None:
         if self._dtype.kind not in "biufcSUO" or self._dtype.names:
             raise self._broken(f"holds values of dtype {self._dtype}; expected numbers or texts")
         if any(size < 0 for size in self.shape):
@@ -605,12 +467,6 @@ class Member:
             raise self._broken(f"has {there:,} bytes of values; expected {size:,}, as its shape {self.shape} says")
         if size > most_unpacked(stored):
             raise self._broken(f"unpacks {stored:,} bytes to {size:,}; at most {most_unpacked(stored):,} are read")
-
-    def _rows(self, start: int, stop: int) -> Array:
-        if self._dtype.hasobject or (self._is_fortran and len(self.shape) > 1):
-            return self._whole()[start:stop]
-        size = (stop - start) * self._row_bytes
-        return self._shaped(self._bytes(self._offset + start * self._row_bytes, size), (stop - start, *self.shape[1:]))
 
     def _whole(self) -> Array:
         """All values, in the order of rows. They are kept, because they cannot be read in parts."""
@@ -654,43 +510,31 @@ class Member:
 
 
 @contextmanager
-def opened(path: Path, only: Collection[str] | None = None) -> Iterator[dict[str, Member]]:
-    """The arrays of an archive, by key; those of some keys, or all.
-
-    Raises:
-      SourceError: it is missing or no archive, or a key makes no sense.
-      BrokenEpisode: one of its arrays cannot be read.
-    """
-    try:
-        check_regular(path)
-        with zipfile.ZipFile(path) as archive, ExitStack() as members:
-            infos = [one for one in _infos(path, archive) if only is None or one.filename.removesuffix(_NPY) in only]
-            made = (members.enter_context(closing(Member(archive, info, str(path)))) for info in infos)
-            yield {one.key: one for one in made}
-    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, RuntimeError) as error:
-        raise SourceError(f"{path}: cannot be read as .npz: {line_of(error)}") from error
-
-
-def _checksums(path: Path) -> list[tuple[str, int, int]]:
-    """Name, size and CRC-32 of every array, as the archive has them.
-
-    Raises:
-      SourceError: it is missing, or no archive.
-    """
-    try:
-        check_regular(path)
-        with zipfile.ZipFile(path) as archive:
-            return [(one.filename, one.file_size, one.CRC) for one in _infos(path, archive)]
-    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, RuntimeError) as error:
-        raise SourceError(f"{path}: cannot be read as .npz: {line_of(error)}") from error
+def opened(path: Path, is_wanted: Callable[[str], bool] = bool) -> Iterator[dict[str, Member]]:
+    """The arrays of an archive by key; all, or those of the wanted keys. Raises `SourceError`, or `BrokenEpisode` for an array."""
+    with _archive(path) as archive, ExitStack() as members:
+        infos = [one for one in _infos(path, archive) if is_wanted(one.filename.removesuffix(_NPY))]
+        made = (members.enter_context(closing(Member(archive, info, str(path)))) for info in infos)
+        yield {one.key: one for one in made}
 
 
 def most_unpacked(stored: int) -> int:
-    """How many bytes so many may unpack to."""
+    """The most bytes that a file of `stored` bytes may unpack to."""
     return max(_FREE_BYTES, _MOST_EXPANSION * stored)
 
 
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        check_regular(path)
+        with zipfile.ZipFile(for_library(path)) as archive:
+            yield archive
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, RuntimeError) as error:
+        raise SourceError(f"{path}: cannot be read as .npz: {line_of(error)}") from error
+
+
 def _infos(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """The arrays of an archive, if their names and sizes are acceptable."""
     infos = archive.infolist()
     if len(infos) > _MOST_MEMBERS:
         raise SourceError(f"{path}: {len(infos):,} arrays; expected at most {_MOST_MEMBERS:,}")
@@ -712,6 +556,4 @@ def _texts(values: Array) -> Array:
     for one in flat:
         if not isinstance(one, bytes):
             raise TypeError(f"an object of type {type(one).__name__}; expected numbers or texts")
-    made = np.empty(len(flat), object)
-    made[:] = flat
-    return made.reshape(values.shape)
+    return np.array(flat, object).reshape(values.shape)

@@ -1,6 +1,7 @@
 """Options behind a source's name: `minari:door/human-v2?episodes=0:100,seed=3`, `key=value` separated by commas.
 
-Options begin at the last "?" that no separator of paths follows, or behind which an option stands: "?task=observation/text". A sign that would end a path or a value is written as in an address:
+Options begin at the last "?" that no separator of paths follows, or that an option follows: "?task=observation/text". A sign that would
+end a path or a value is written as in an address:
 
 | sign | ends | written |
 | --- | --- | --- |
@@ -11,7 +12,7 @@ Options begin at the last "?" that no separator of paths follows, or behind whic
 | `,` | an option's value | `%2C` |
 | `%` | nothing; where one of these codes is meant as it stands | `%25` |
 
-No other code is one: "%20" are three signs.
+There are no further codes: "%20" are three signs.
 """
 
 from __future__ import annotations
@@ -30,23 +31,31 @@ Parse = Callable[[str], Any]
 _OPTIONS = re.compile(r"(?P<rest>.*)\?(?P<options>[^/\\?]*|\w+=[^?]*)", re.DOTALL | re.ASCII)
 _OPTION_IN_PATH = re.compile(r"\?(\w+)=", re.ASCII)
 
+URL = re.compile(r"([A-Za-z][\w+.-]*)://", re.ASCII)
+"""How a place in a bucket begins."""
+
 _SIGNS = "?@;|,%"
 _CODE = re.compile("%(" + "|".join(f"{ord(sign):02X}" for sign in _SIGNS) + ")", re.IGNORECASE)
 _ENDING = re.compile(f"[?@;|]|%(?={_CODE.pattern[1:]})", re.IGNORECASE)
 
 
+def is_url(text: str) -> bool:
+    """Whether a text names something in a bucket, or what looks like it."""
+    return URL.match(text) is not None
+
+
 def unescaped(text: str) -> str:
-    """A path or a value as it is meant."""
+    """A path or a value with its codes replaced by signs."""
     return _CODE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 def escaped(path: object) -> str:
-    """A path as it stands in a name, so that opening the name finds it."""
+    """A path as it is written in a name, so that opening the name finds it."""
     return _ENDING.sub(lambda found: f"%{ord(found[0]):02X}", str(path))
 
 
 def parted(text: str) -> tuple[str, str]:
-    """What stands before the options, as it is written; and the options' text, "" where there are none."""
+    """The text before the options, as it is written; and the options' text, "" where there are none."""
     found = _OPTIONS.fullmatch(text)
     return (found["rest"], found["options"]) if found else (text, "")
 
@@ -54,44 +63,43 @@ def parted(text: str) -> tuple[str, str]:
 def read_options(
     people: str, options: str, known: Mapping[str, Parse], error: type[Rlds2ReverbError] = SourceError
 ) -> dict[str, Any]:
-    """The options that are given, by name.
+    """The given options, by name.
 
     Args:
       people: what messages call the source or the destination.
       options: "key=value,...".
-      known: what there is, and how its value is read.
-      error: what is raised; `ConfigError` for a destination.
+      known: all options, and how their values are read.
+      error: the class to raise; `ConfigError` for a destination.
 
     Raises:
       error: an option is unknown, given twice, or its value makes no sense.
     """
+
+    def as_path() -> str:
+        """How to write an existing path that has the options in it; "" if there is none."""
+        scheme, _, text = people.partition(":")
+        return f'; for the path that is there write "{scheme}:{escaped(text)}"' if os.path.lexists(text) else ""
+
     wanted: dict[str, Any] = {}
     for option in options.split(",") if options else ():
         key, _, value = option.partition("=")
         if key not in known:
             near = get_close_matches(key, known, 1)
             hint = f'; did you mean "{near[0]}={value}"?' if near else ""
-            raise error(
-                f'"{people}": unknown option "{option}"; there are: {", ".join(known)}{hint}{_meant_as_path(people)}'
-            )
+            raise error(f'"{people}": unknown option "{option}"; there are: {", ".join(known)}{hint}{as_path()}')
         if key in wanted:
             raise error(f'"{people}": option "{key}" is given twice')
         try:
             wanted[key] = known[key](unescaped(value))
         except ValueError as wrong:
-            raise error(f'"{people}": option "{option}": {wrong}{_meant_as_path(people)}') from wrong
+            raise error(f'"{people}": option "{option}": {wrong}{as_path()}') from wrong
     return wanted
 
 
 def path_and_options(
     people: str, text: str, known: Mapping[str, Parse], error: type[Rlds2ReverbError]
 ) -> tuple[str, dict[str, Any]]:
-    """The path as it is written and the options of what is yet to be made, where a path that holds an option by mistake would become a folder.
-
-    Args:
-      people: what messages call it.
-      text: path and options.
-      known, error: as for `read_options`.
+    """The path as it is written and the options of a dataset to be, where a path with an option in it by mistake would become a folder.
 
     Raises:
       error: as `read_options`; or one of the options stands in the path.
@@ -107,13 +115,6 @@ def path_and_options(
     return path, wanted
 
 
-def _meant_as_path(people: str) -> str:
-    """How to write an existing path, options included; "" if no such path exists."""
-    scheme, _, text = people.partition(":")
-    is_there = os.path.lexists(text)
-    return f'; for the path that is there write "{scheme}:{escaped(text)}"' if is_there else ""
-
-
 def one_of(**known: Any) -> Parse:
     """Reads one of a few words, each of which stands for a value."""
 
@@ -126,19 +127,16 @@ def one_of(**known: Any) -> Parse:
 
 
 def words(*known: str) -> Parse:
-    """Reads one of a few words, each of which stands for itself."""
     return one_of(**{word: word for word in known})
 
 
 def whole_number(text: str) -> int:
-    """Reads a number of at least 0."""
     if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
         raise ValueError("expected a whole number of at least 0, of 18 digits at most")
     return int(text)
 
 
 def at_least_one(text: str) -> int:
-    """Reads a number of at least 1."""
     number = whole_number(text)
     if not number:
         raise ValueError("expected a number of at least 1")
@@ -146,7 +144,6 @@ def at_least_one(text: str) -> int:
 
 
 def some_text(text: str) -> str:
-    """Reads a text that is not empty."""
     if not text:
         raise ValueError("expected a text")
     return text

@@ -1,9 +1,12 @@
-"""Paths of a dataset's files: where they lead, and in which order they come."""
+"""Files of a dataset: where their paths lead, their order, whether one has changed since it was opened, how much of one is read at once."""
 
 from __future__ import annotations
 
+import io
+import os
 import re
 from pathlib import Path
+from typing import IO
 
 from rlds2reverb.errors import SourceError
 
@@ -19,7 +22,7 @@ def stays_in(folder: Path, path: Path) -> bool:
 
 
 def allowed(folder: Path) -> Path:
-    """Where links in a dataset's folder may lead: to that folder; of a snapshot in Hugging Face's cache, to all that the cache has of the dataset.
+    """Where links in a dataset's folder may lead: into that folder; for a snapshot in Hugging Face's cache, into the cache's folder of the dataset.
 
     Source: file_download.py of huggingface_hub, where a snapshot's files are links to `blobs` in the folder `datasets--ORG--NAME`.
 
@@ -40,6 +43,48 @@ def check_link(folder: Path, path: Path) -> None:
             raise SourceError(f"{path}: a link that leads out of the dataset; copy the file to where the link is")
     except (OSError, ValueError, RuntimeError) as error:
         raise SourceError(f"{path}: cannot be read: {error}") from error
+
+
+Stamp = tuple[int, int]  # of a file: its size in bytes, and the time of its last change in nanoseconds
+
+
+class WrittenAnew(SourceError):
+    """A file has changed since it was first opened."""
+
+
+def stamp_of(file: Path | IO[bytes]) -> Stamp:
+    """Changes when a file is rewritten, at its path or where it is open; raises `SourceError` where there is none."""
+    try:
+        found = os.fstat(file.fileno()) if isinstance(file, io.FileIO) else file.stat()  # type: ignore[union-attr]  # files in buckets have it
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise SourceError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    return found.st_size, found.st_mtime_ns
+
+
+def check_unchanged(path: Path, stamp: Stamp | None, found: Stamp | None = None) -> None:
+    """Raises `WrittenAnew` where a file's stamp is another one than it was; `found` is the one of now, if it is known."""
+    if stamp not in (None, stamp_of(path) if found is None else found):
+        raise WrittenAnew(f"{path}: was written anew after it was first looked at; open the source again")
+
+
+FREE_BYTES = 256 << 20  # may be read at once, whatever a file has
+_MOST_EXPANSION = 100  # most bytes of values per byte of the file, beyond `FREE_BYTES`
+
+
+def check_read(size: int, stored: int, most: int) -> None:
+    """Refuses values that take far more memory than their file has bytes.
+
+    Args:
+      size: bytes to read at once.
+      stored: bytes of the file.
+      most: bytes to read at once of any file.
+
+    Raises:
+      ValueError: they are too large.
+    """
+    allowed = min(most, max(FREE_BYTES, _MOST_EXPANSION * stored))
+    if size > allowed:
+        raise ValueError(f"has {size:,} bytes to read at once, of {stored:,} in the file; at most {allowed:,} are read")
 
 
 def by_number(name: str) -> list[tuple[int, str]]:

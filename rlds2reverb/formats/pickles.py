@@ -1,10 +1,10 @@
-"""Pickles of unknown origin: numpy's arrays, scalars and dtypes come out, anything else is refused by its name.
+"""Pickles of unknown origin: numpy's arrays, scalars and dtypes are read, anything else is refused by its name.
 
 A pickle is a program that may call any function. `pickle.Unpickler` runs it with `find_class` restricted to an allow-list: a few functions of
-this module, which make numpy's values and check what they are given. Classes that a format allows by name become `Inert` objects: what was
-pickled of them, and no code of theirs.
+this module, which make numpy's values and check their arguments. Classes that a format allows by name become `Inert` objects, with the
+pickled state and none of the code.
 
-A pickle that was made to attack may take much memory; docs/datasets.md says how to read such data in a container.
+A hostile pickle may take much memory; docs/datasets.md says how to read such data in a container.
 
 Sources of the layouts: numpy/core/src/multiarray (`array_setstate`, `arraydescr_setstate`), Lib/copyreg.py, Lib/pickle.py.
 """
@@ -26,21 +26,10 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.text import shortened
 
-_ERRORS = (
-    pickle.UnpicklingError,
-    EOFError,
-    ImportError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    RecursionError,
-    SystemError,
-    TypeError,
-    ValueError,
-    struct.error,
-)
-"""What the unpickler, and functions that it calls, raise over a damaged pickle."""
+_ERRORS = (  # raised by the unpickler, and functions that it calls, for a damaged pickle
+    pickle.UnpicklingError, EOFError, ImportError, ArithmeticError, AttributeError, LookupError, MemoryError,
+    RecursionError, SystemError, TypeError, ValueError, struct.error,
+)  # fmt: skip
 _MOST_DEPTH = 64
 _MOST_VALUES = 20_000_000
 _DTYPE = re.compile(r"[|<>=]?([biufc?O]|[SUV])\d{0,9}")
@@ -49,34 +38,27 @@ _MOST_ROWS = 1 << 40
 
 
 def safe_loads(data: bytes, where: str, inert: Collection[str] = frozenset()) -> Any:
-    """What a pickle holds, of any protocol. Arrays are read-only; the bytes behind the end of the pickle are ignored, as pickle does.
+    """The value of a pickle of any protocol. Arrays are read-only; bytes after the end are ignored, as by pickle.
 
     Args:
       data: the pickle.
-      where: what messages call it.
+      where: its name in messages.
       inert: "module.name" of classes whose objects, and of functions whose results, become `Inert`.
 
     Raises:
-      SourceError: it is damaged, refers to anything but numpy's values and these classes, or to itself; says what.
+      SourceError: it is damaged, refers to anything but numpy's values and these classes, or to itself.
     """
     try:
         return _finished(_Unpickler(data, frozenset(inert)).load())
     except _Refused as refused:
         raise SourceError(f"{where}: refused: {refused}") from refused
     except _ERRORS as error:
-        raise SourceError(
-            f"{where}: a damaged pickle: {type(error).__name__}: {shortened(' '.join(str(error).split()))}"
-        ) from error
+        text = shortened(" ".join(str(error).split()))
+        raise SourceError(f"{where}: a damaged pickle: {type(error).__name__}: {text}") from error
 
 
 class Inert:
-    """What a pickle says of an object of a class that is not loaded.
-
-    Attributes:
-      class_name: "module.name", as the pickle has it.
-      arguments: what it was made with.
-      state: what was set on it afterwards; None for nothing.
-    """
+    """An object of a class that is not loaded: "module.name", the arguments of its construction, and the state set afterwards."""
 
     class_name = ""
     arguments: tuple[Any, ...]
@@ -146,8 +128,7 @@ class _Array:
     made: Array | None = None
 
     def __setstate__(self, state: Any) -> None:
-        """Takes ([version,] shape, dtype, is_fortran, contents)."""
-        shape, kind, is_fortran, contents = state[-4:]
+        shape, kind, is_fortran, contents = state[-4:]  # after the version, if there is one
         self.made = _array(contents, _dtype_of(kind), shape, "F" if is_fortran else "C")
 
 
@@ -158,7 +139,6 @@ class _Dtype:
         self.made = made
 
     def __setstate__(self, state: Any) -> None:
-        """Takes (version, order, dtype and shape of its parts, names, fields, size, ...)."""
         _, order, part, names, fields, size, *_ = state
         if part is not None:
             self.made = np.dtype((_dtype_of(part[0]), part[1]))
@@ -206,10 +186,7 @@ def _array(contents: Any, dtype: np.dtype[Any], shape: Any, order: Any) -> Array
     if dtype.hasobject:
         if not isinstance(contents, list) or len(contents) != math.prod(shape):
             raise ValueError(f"an array of shape {shortened(str(shape))} without as many objects")
-        objects = np.empty(len(contents), object)
-        for number, one in enumerate(contents):
-            objects[number] = one
-        return objects.reshape(shape, order=order)
+        return np.fromiter(contents, object, len(contents)).reshape(shape, order=order)
     if isinstance(contents, str):
         contents = contents.encode("latin1")
     if not isinstance(contents, (bytes, bytearray)) or len(contents) != math.prod(shape) * dtype.itemsize:
@@ -220,7 +197,7 @@ def _array(contents: Any, dtype: np.dtype[Any], shape: Any, order: Any) -> Array
 
 
 def _from_buffer(buffer: Any, kind: Any, shape: Any, order: Any) -> _Array:
-    """How protocol 5 writes arrays."""
+    """An array in protocol 5."""
     made = _Array()
     made.made = _array(buffer, _dtype_of(kind), shape, order)
     return made
@@ -236,14 +213,14 @@ def _scalar(kind: Any, value: Any = b"") -> Any:
 
 
 def _encoded(text: Any, encoding: Any = "latin1") -> bytes:
-    """How bytes are written before protocol 3."""
+    """Bytes before protocol 3."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         raise ValueError("a text that stands for no bytes")
     return text.encode("latin1")
 
 
 def _bytes(*nothing: Any) -> bytes:
-    """How no bytes are written before protocol 3."""
+    """Empty bytes before protocol 3."""
     if nothing:
         raise _Refused("the pickle calls bytes")
     return b""
@@ -260,7 +237,7 @@ def _set(values: Any = ()) -> set[Any]:
 
 
 def _object_of(kind: Any, *_: Any) -> Inert:
-    """`copyreg._reconstructor`: how protocols 0 and 1 make an object of a class."""
+    """`copyreg._reconstructor`, which makes objects in protocols 0 and 1."""
     if not (isinstance(kind, type) and issubclass(kind, Inert)):
         raise _Refused(f"the pickle makes an object of {getattr(kind, 'name', type(kind).__name__)}")
     return kind()
@@ -289,24 +266,20 @@ _CALLS: dict[str, Callable[..., Any]] = {
     **{f"{core}.multiarray.scalar": _scalar for core in _CORES},
     **{f"{core}.numeric._frombuffer": _from_buffer for core in _CORES},
 }
-_ALLOWED: dict[str, Any] = {
+_ALLOWED: dict[str, Any] = {  # the names that every pickle may refer to
     **{name: _Function(name, call) for name, call in _CALLS.items()},
     **{f"numpy.{name}": getattr(np, name) for name in (*_NUMBERS, "bool_")},
     "numpy.bool": np.bool_,
 }
-"""What every pickle may refer to, by name."""
 _NDARRAY = _ALLOWED["numpy.ndarray"]
 
 
 _LEAVES = frozenset({int, float, str, bytes, bool, type(None), complex, bytearray})
+_TOO_DEEP = f"the pickle has more than {_MOST_DEPTH} containers within one another"
 
 
 def _finished(value: Any) -> Any:
-    """The value with arrays and dtypes in their places: a tree that its users can walk.
-
-    Raises:
-      _Refused: it refers to itself, is too deep, or has too many values when every reference is followed.
-    """
+    """The value with real arrays and dtypes, as a tree; raises `_Refused` if it refers to itself, is too deep, or too large."""
     made, size, _ = _tree(value, 0, {})
     if size > _MOST_VALUES:
         raise _Refused(f"the pickle has more than {_MOST_VALUES:,} values when every reference is followed")
@@ -314,7 +287,7 @@ def _finished(value: Any) -> Any:
 
 
 def _tree(value: Any, depth: int, known: dict[int, tuple[Any, int, int] | None]) -> tuple[Any, int, int]:
-    """The finished value, its number of values (each reference counts), and its depth in containers."""
+    """The finished value, its number of values (each reference counts), and the depth of containers in it."""
     if type(value) in _LEAVES or isinstance(value, (np.generic, type)):
         return value, 1, 0
     if id(value) in known:
@@ -345,9 +318,6 @@ def _tree(value: Any, depth: int, known: dict[int, tuple[Any, int, int] | None])
     return made, size, height
 
 
-_TOO_DEEP = f"the pickle has more than {_MOST_DEPTH} containers within one another"
-
-
 def _rebuilt(value: Any, child: Callable[[Any], Any]) -> Any:
     """The container with finished children."""
     kind = type(value)
@@ -364,9 +334,6 @@ def _rebuilt(value: Any, child: Callable[[Any], Any]) -> Any:
         raise _Refused(f"the pickle has {getattr(value, 'name', 'an array without contents')} as a value")
     made = value.made
     if made.dtype == object:
-        objects = np.empty(made.size, object)
-        for number, one in enumerate(made.ravel()):
-            objects[number] = child(one)
-        made = objects.reshape(made.shape)
+        made = np.fromiter(map(child, made.ravel()), object, made.size).reshape(made.shape)
     made.flags.writeable = False
     return made

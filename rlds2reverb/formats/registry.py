@@ -2,7 +2,7 @@
 
 A new format is a module and an entry here. Its contract tests run once it has data: tests/contract/source_cases.
 
-Help, messages and documentation are made of what stands here, so no module of a format is imported before it is used.
+Help, messages and documentation are made of these entries, so no module of a format is imported before it is used.
 """
 
 from __future__ import annotations
@@ -11,18 +11,31 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
 from rlds2reverb.extras import Lazily, needing
-from rlds2reverb.formats.bundled import BUNDLED
-from rlds2reverb.formats.options import parted, unescaped
+from rlds2reverb.formats.options import escaped, is_url, parted, unescaped
 
 if TYPE_CHECKING:
     from rlds2reverb.formats.destination import Destination
     from rlds2reverb.formats.source import Source
 
+
+BUNDLED: tuple[str, ...] = ("cartpole", "half_cheetah")
+
+
+def bundled_path(name: str) -> Path:
+    """The version directory of a small dataset shipped with this package. Raises `ValueError` unless it is one of `BUNDLED`."""
+    if name not in BUNDLED:
+        raise ValueError(f'unknown bundled dataset: expected one of {", ".join(BUNDLED)}, got "{name}"')
+    return Path(__file__).parent / "datasets" / name / "1.0.0"
+
+
+_LISTED_AT_ONCE = 16  # folders, which a bucket lists one by one
+_MOST_DEEP = 6
 
 Opened = TypeVar("Opened")
 
@@ -34,7 +47,7 @@ class Form:
     Attributes:
       written: with the scheme: "tfds:NAME[@SPLIT]".
       names: what it stands for, on one line; for help and documentation.
-      choices: the names that there are, where these are only a few.
+      choices: the names, where there are only a few.
     """
 
     written: str
@@ -51,17 +64,6 @@ class Form:
         return tuple(f"{scheme}:{choice}" for choice in self.choices) or (self.written,)
 
 
-def _is_of(name: str, marks: tuple[str, ...]) -> bool:
-    """Whether a file or a folder has one of the marks; False if it is missing or cannot be read."""
-    try:
-        path = Path(name).expanduser()
-        return (path.is_dir() and any(any(path.glob(mark)) for mark in marks)) or (
-            path.is_file() and any(map(path.match, marks))
-        )
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: "~nobody"
-        return False
-
-
 def _nothing(_: object) -> bool:
     return False
 
@@ -72,20 +74,21 @@ class Format(Generic[Opened]):
 
     Attributes:
       scheme: what its names begin with; also what it is called among the formats.
-      opener: opens the text behind "scheme:", or an object that `takes` accepts. As a rule `Lazily`.
+      opener: opens the text behind "scheme:", or an object that `takes` accepts; as a rule `Lazily`.
       purpose: what its libraries are for: "reading RLDS".
       extra: the extra of this package that brings its libraries; None where the core has them.
       forms: how its names are written; () when it takes objects only.
-      takes: whether a Python object is of this format. Says so without importing anything.
+      takes: whether a Python object is of this format; decides it without importing anything.
       objects: what these objects are, in Markdown: "a list of `Episode`"; "" when it takes names only.
       objects_are: what they stand for, on one line; for documentation.
-      marks: what its files look like: patterns of a file's name, or of what lies below its folder. For guesses only.
-      place: where the data of a name lie, whose text behind "scheme:" it is given; None where that text is a path. As a rule `Lazily`.
+      marks: what its files look like: patterns of a file's name, or of files below its folder. For guesses only.
+      place: where the data of a name lie, from the text behind "scheme:"; None where that text is a path. As a rule `Lazily`.
       page: of the documentation, below docs/, perhaps with a heading: "formats/d4rl.md"; "" where there is none.
+      losses: of a destination, code -> what it cannot hold.
     """
 
     scheme: str
-    opener: Callable[[Any], Opened]
+    opener: Lazily | Callable[[Any], Opened]
     purpose: str
     extra: str | None = None
     forms: tuple[Form, ...] = ()
@@ -95,16 +98,27 @@ class Format(Generic[Opened]):
     marks: tuple[str, ...] = ()
     place: Callable[[str], Path] | None = None
     page: str = ""
+    losses: Lazily | None = None
 
     @property
     def syntax(self) -> str:
         """How its names are written."""
         return " or ".join(map(str, self.forms))
 
+    def has_mark(self, name: str) -> bool:
+        """Whether a file or a folder looks like this format; False if it is missing or cannot be read."""
+        try:
+            path = Path(name).expanduser()
+            if path.is_dir():
+                return any(any(path.glob(mark)) for mark in self.marks)
+            return path.is_file() and any(map(path.match, self.marks))
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: "~nobody"
+            return False
+
 
 @dataclass(frozen=True)
 class Formats(Generic[Opened]):
-    """All formats of one kind, in the order in which people are told of them.
+    """All formats of one kind, in the order in which help and messages list them.
 
     Attributes:
       kind: what their names name: "source".
@@ -129,17 +143,15 @@ class Formats(Generic[Opened]):
         """What is taken beside names, in plain text."""
         return tuple(one.objects.replace("`", "") for one in self.known if one.objects)
 
-    def open(self, name: str) -> Opened:
-        """Opens "scheme:...".
-
-        Raises:
-          self.error: an unknown scheme, or an extra that is not installed; and what the format raises.
-        """
+    def of_name(self, name: str) -> tuple[Format[Opened], str]:
+        """The format of a name "scheme:...", and the text behind the scheme. Raises `self.error` for an unknown scheme."""
         found = self.named(name)
         if found is not None:
-            return self.open_with(found, name.partition(":")[2])
-        meant = self._meant(name)
+            return found, name.partition(":")[2]
+        meant = "" if is_url(name) else self._meant(name)
         hint = f'; did you mean "{meant}"?' if meant else ""
+        if is_url(name):
+            hint = f"; write SCHEME:{name}, or list the datasets in it: rlds2reverb inspect {name}"
         raise self.error(f'{self.kind} "{name}": expected {self.syntax}{hint}')
 
     def named(self, name: str) -> Format[Opened] | None:
@@ -158,7 +170,8 @@ class Formats(Generic[Opened]):
           self.error: an extra is not installed; and what the format raises.
         """
         with nullcontext() if one.extra is None else needing(one.purpose, one.extra, self.error):
-            return one.opener(what)
+            opener: Callable[[Any], Opened] = one.opener.function() if isinstance(one.opener, Lazily) else one.opener
+            return opener(what)
 
     def _meant(self, name: str) -> str:
         """The name that was probably meant, judged by its scheme; "" if there is no guess."""
@@ -166,10 +179,40 @@ class Formats(Generic[Opened]):
         if colon:
             near = get_close_matches(scheme.lower(), [one.scheme for one in self.known if one.forms], 1)
             return f"{near[0]}:{rest}" if near else ""
-        bare = name.partition("@")[0]
+        bare, path = name.partition("@")[0], unescaped(parted(name)[0])
         owners = [one.scheme for one in self.known for form in one.forms if bare in form.choices]
-        owners += [one.scheme for one in self.known if _is_of(unescaped(parted(name)[0]), one.marks)]
+        owners += [one.scheme for one in self.known if one.has_mark(path)]
         return f"{owners[0]}:{name}" if owners else ""
+
+    def below(self, folder: Path) -> Iterator[str]:
+        """The names of the datasets in a folder and below it, as far as their files tell; level by level, each sorted.
+
+        Raises:
+          OSError, StorageError: a folder cannot be listed.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        level = [folder]
+        with ThreadPoolExecutor(_LISTED_AT_ONCE) as pool:
+            for _ in range(_MOST_DEEP):
+                listed = list(pool.map(lambda one: sorted(one.iterdir()), level))
+                found = list(pool.map(self._marked, level, listed))
+                for names in found:
+                    yield from names
+                below = [path for names, paths in zip(found, listed) if not names for path in paths]
+                level = [path for path, is_folder in zip(below, pool.map(Path.is_dir, below)) if is_folder]
+
+    def _marked(self, folder: Path, listed: list[Path]) -> list[str]:
+        """The name of a folder that is a dataset as a whole; else those of files in it that are."""
+        there = {path.name for path in listed}
+        for one in self.known:
+            for mark in one.marks:
+                if not has_magic(mark) and mark.split("/")[0] in there and (folder / mark).exists():
+                    return [f"{one.scheme}:{escaped(folder)}"]
+        for one in self.known:
+            if found := [path for path in listed for mark in one.marks if "/" not in mark and path.match(mark)]:
+                return [f"{one.scheme}:{escaped(path)}" for path in found]
+        return []
 
     def help(self) -> str:
         """One line for each form of a name, in two columns."""
@@ -216,7 +259,7 @@ SOURCES: Formats[Source] = Formats(
         ),
         Format(
             "bundled",
-            Lazily("rlds2reverb.formats.bundled:open_bundled"),
+            Lazily("rlds2reverb.formats.tfds.read:open_bundled"),
             _READING_RLDS,
             forms=(Form("bundled:NAME[@SPLIT][?OPTIONS]", "a small dataset shipped with this package", BUNDLED),),
         ),
@@ -368,6 +411,7 @@ DESTINATIONS: Formats[Destination] = Formats(
                 ),
             ),
             page="convert.md#tfds",
+            losses=Lazily("rlds2reverb.formats.tfds:LOSSES"),
         ),
         Format(
             "minari",
@@ -379,6 +423,7 @@ DESTINATIONS: Formats[Destination] = Formats(
                 Form("minari:/path/to/dataset[?OPTIONS]", "a folder that becomes one"),
             ),
             page="formats/minari.md",
+            losses=Lazily("rlds2reverb.formats.minari:LOSSES"),
         ),
         Format(
             "ted",
@@ -390,6 +435,7 @@ DESTINATIONS: Formats[Destination] = Formats(
                 Form("ted:FILE.h5[?OPTIONS]", "the storage of one, as HDF5"),
             ),
             page="formats/ted.md",
+            losses=Lazily("rlds2reverb.formats.ted:LOSSES"),
         ),
         Format(
             "ilr",
@@ -399,6 +445,7 @@ DESTINATIONS: Formats[Destination] = Formats(
                 Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
             ),
             page="formats/il_representations.md",
+            losses=Lazily("rlds2reverb.formats.ilr:LOSSES"),
         ),
         Format(
             "lerobot",
@@ -407,6 +454,7 @@ DESTINATIONS: Formats[Destination] = Formats(
             extra="parquet",
             forms=(Form("lerobot:PATH[?OPTIONS]", "a folder that LeRobot reads, in its version 3.0"),),
             page="formats/lerobot.md",
+            losses=Lazily("rlds2reverb.formats.lerobot:LOSSES"),
         ),
     ),
 )

@@ -1,7 +1,7 @@
 """A `tf.data.Dataset` of RLDS episodes as a source; `loading` is the way back.
 
 Steps are batched inside the pipeline, one batch per episode: one Python call per step is what makes other converters slow;
-see docs/benchmarks.md, "Reading". At most two episodes are in memory beside the one in use.
+see docs/benchmarks.md. At most two episodes are in memory beside the one in use.
 Source of the form: https://github.com/google-research/rlds, "Dataset format".
 """
 
@@ -29,7 +29,7 @@ _MADE_PLAIN = {
     "RaggedTensorSpec": "pad it with a map (`to_tensor`), or leave it out",
     "SparseTensorSpec": "make it dense with a map (`tf.sparse.to_dense`), or leave it out",
 }
-"""Kind of spec -> how to go on."""
+"""Kind of spec -> how to continue."""
 
 
 class RldsSource(Source):
@@ -54,7 +54,6 @@ class RldsSource(Source):
 
     @property
     def episode_count(self) -> int | None:
-        """Its cardinality where TensorFlow knows it."""
         count = int(self._dataset.cardinality())
         return count if count >= 0 else None
 
@@ -62,8 +61,7 @@ class RldsSource(Source):
         """The steps' spec, from the dataset's element spec; nothing is read.
 
         Raises:
-          SourceError: a step feature cannot be stored (ragged, sparse, a dataset, of unknown rank), or two are named
-            alike; says which.
+          SourceError: a step feature cannot be stored (ragged, sparse, a dataset, of unknown rank), or two have the same name.
         """
         columns_of(self._steps_spec, self.name)  # refuses two of one path
         return map_with_path(self._step_feature, self._steps_spec)
@@ -75,8 +73,11 @@ class RldsSource(Source):
         """
         hidden = (STEPS, self._place_feature)
         features = {name: nest for name, nest in self._dataset.element_spec.items() if name not in hidden}
-        plain = {path: leaf for path, leaf in columns_of(features, self.name).items() if _is_plain(leaf)}
-        return {path: array_spec(leaf, path) for path, leaf in plain.items()}
+        return {
+            path: array_spec(leaf, path)
+            for path, leaf in columns_of(features, self.name).items()
+            if isinstance(leaf, tf.TensorSpec) and leaf.shape.rank is not None
+        }
 
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
@@ -86,16 +87,24 @@ class RldsSource(Source):
 
     def _episodes(self, start: int, stop: int | None) -> Iterator[Episode]:
         features = list(flatten(self.spec()))  # what cannot be stored is refused before anything is read
-        self._check_metadata()
+        for path, leaf in columns_of({**self._dataset.element_spec, STEPS: ()}, self.name).items():
+            if isinstance(leaf, tf.data.DatasetSpec):
+                raise SourceError(f'{self.name}: episode feature "{path}" is a dataset; leave it out with a map')
         with source_errors(f"{self.name}: cannot be read"):
-            episodes = self._dataset.skip(start).map(self._batch_steps).prefetch(_PREFETCHED_EPISODES)
+            batched = self._dataset.skip(start)
+            if not self._batched:
+                batched = batched.map(lambda element: {**element, STEPS: batch_steps(element[STEPS])})
+            episodes = batched.prefetch(_PREFETCHED_EPISODES)
             elements = iter(without_tuning(episodes).as_numpy_iterator())
         for number in self._numbers[start:stop]:
             with source_errors(f"{self.name}, episode {number}: cannot be read", features=features):
                 element = next(elements, None)
             if element is None:
                 return
-            yield self._episode(number, element)
+            steps = flatten(element.pop(STEPS))
+            metadata = flatten(element)
+            place = metadata.pop(self._place_feature).decode() if self._place_feature else f"{number}"
+            yield Episode(steps, metadata, where=f"{self.name}#{place}")
 
     def dataset(self) -> tf.data.Dataset:
         """The data as RLDS writes it: every episode with a dataset of steps, and its metadata."""
@@ -104,7 +113,6 @@ class RldsSource(Source):
         return self._dataset.map(with_single_steps)
 
     def shard(self, index: int, count: int) -> RldsSource:
-        """Every `count`-th episode; also of a shard."""
         check_shard(index, count)
         if count == 1:
             return self
@@ -121,20 +129,6 @@ class RldsSource(Source):
             raise SourceError(f"{where} has no time axis: columns of steps must have the shape [T, ...]")
         return ArraySpec(spec.shape[1:], spec.dtype, spec.name)
 
-    def _check_metadata(self) -> None:
-        for path, leaf in columns_of({**self._dataset.element_spec, STEPS: ()}, self.name).items():
-            if isinstance(leaf, tf.data.DatasetSpec):
-                raise SourceError(f'{self.name}: episode feature "{path}" is a dataset; leave it out with a map')
-
-    def _batch_steps(self, element: dict[str, Any]) -> dict[str, Any]:
-        return element if self._batched else {**element, STEPS: batch_steps(element[STEPS])}
-
-    def _episode(self, number: int, element: dict[str, Any]) -> Episode:
-        steps = flatten(element.pop(STEPS))
-        metadata = flatten(element)
-        place = metadata.pop(self._place_feature).decode() if self._place_feature else f"{number}"
-        return Episode(steps, metadata, where=f"{self.name}#{place}")
-
 
 def with_single_steps(element: dict[str, Any]) -> dict[str, Any]:
     """An episode whose steps are columns [T, ...] -> one with a dataset of steps; in the graph."""
@@ -150,26 +144,16 @@ def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 def batch_steps(steps: tf.data.Dataset) -> Any:
     """All steps of one episode as columns [T, ...]; in the graph; T may be 0."""
-    empty = tf.nest.map_structure(lambda spec: tf.zeros((0, *_known(spec.shape)), spec.dtype), steps.element_spec)
+    empty = tf.nest.map_structure(
+        lambda spec: tf.zeros((0, *(size or 0 for size in spec.shape.as_list())), spec.dtype), steps.element_spec
+    )
     batched = steps.batch(ENDLESS)
     # An episode without steps gives no batch; the empty columns stand in for it.
     return batched.concatenate(tf.data.Dataset.from_tensors(empty)).take(1).get_single_element()
 
 
-def _known(shape: tf.TensorShape) -> list[int]:
-    return [size or 0 for size in shape.as_list()]
-
-
-def _is_plain(spec: Any) -> bool:
-    return isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None
-
-
 def array_spec(spec: Any, where: str) -> ArraySpec:
-    """A tf.TensorSpec -> `ArraySpec`.
-
-    Args:
-      spec: what TensorFlow says of a feature.
-      where: what messages call it.
+    """A tf.TensorSpec -> `ArraySpec`; messages begin with `where`.
 
     Raises:
       SourceError: not a plain tensor (ragged, sparse, nested dataset), or of unknown rank.
@@ -207,45 +191,41 @@ def _steps_spec(element_spec: Any, name: str) -> tuple[Nest, bool]:
 
 # Errors of TensorFlow and TFDS as one line for people.
 #
-# Over a broken file TFDS raises whatever its code happens to stumble over (KeyError, TypeError, AssertionError, protobuf's
-# ParseError, RecursionError, ...), and TensorFlow adds node names and tracebacks to a message. So where only their code
-# runs, every error is the source's, and only the first line of its text stays.
+# On a broken file TFDS raises any error (KeyError, TypeError, AssertionError, protobuf's ParseError, RecursionError, ...), and
+# TensorFlow adds node names and tracebacks to a message. So where only their code runs, every error is the source's, and only
+# the first line of its text stays.
 
 _NODE = re.compile(r" for '\{\{node .*|\{\{[^{}]*\}\}\s*|\s*\[Op:\w*\].*")
 _COMPONENT = re.compile(r"\bcomponent (\d+)")
 _SAYS_ENOUGH = (OSError, ValueError, NotImplementedError)
-"""Kinds of errors whose text is a sentence. For others ("'content'") the kind is told, too."""
+"""Errors whose text is a sentence. Before the text of any other ("'content'") stands its kind."""
 
 
 @contextmanager
-def source_errors(where: str, how_to_go_on: str = "", features: Sequence[str] = ()) -> Iterator[None]:
+def source_errors(where: str, way_out: str = "", features: Sequence[str] = ()) -> Iterator[None]:
     """Turns what TensorFlow or TFDS raises inside into a `SourceError` of one line; put nothing else inside.
 
     Args:
       where: the sentence's beginning, "tfds:x: cannot be opened".
-      how_to_go_on: its end.
-      features: what TensorFlow, which numbers the leaves of an element, means by "component 0", "component 1", ...
+      way_out: its end.
+      features: names of an element's leaves, which TensorFlow numbers: "component 0", "component 1", ...
     """
     try:
         yield
     except Rlds2ReverbError:
         raise
     except Exception as error:
-        said = _COMPONENT.sub(lambda found: _feature(found, features), one_line(error))
-        sentence = f"{where}: {said}"
-        raise SourceError(f"{sentence.removesuffix('.')}; {how_to_go_on}" if how_to_go_on else sentence) from error
+        named = {f"component {number}": f'feature "{feature}"' for number, feature in enumerate(features)}
+        reason = _COMPONENT.sub(lambda found: named.get(f"component {int(found[1])}", found[0]), one_line(error))
+        sentence = f"{where}: {reason}"
+        raise SourceError(f"{sentence.removesuffix('.')}; {way_out}" if way_out else sentence) from error
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, on one line, without node names and without what TensorFlow appends."""
+    """An error's message on one line, without node names and without what TensorFlow appends."""
     message = getattr(error, "message", None)  # of TensorFlow's errors; str() would append the operation
     text = _NODE.sub("", message if isinstance(message, str) else str(error))
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if not isinstance(message, str) and not isinstance(error, _SAYS_ENOUGH):
         first = f"{type(error).__name__}: {first}".removesuffix(": ")
     return shortened(first or type(error).__name__)
-
-
-def _feature(found: re.Match[str], features: Sequence[str]) -> str:
-    number = int(found[1])
-    return f'feature "{features[number]}"' if number < len(features) else found[0]

@@ -1,6 +1,6 @@
-"""robomimic: one HDF5 file, a group of datasets for each demonstration; also as MimicGen and LIBERO write it.
+"""robomimic: one HDF5 file, a group of datasets for each demonstration; also the files of MimicGen and LIBERO.
 
-`robomimic:FILE[?OPTIONS]`; see docs/formats/robomimic.md. The first demonstration that can be read says which columns all have (`_Plan`).
+`robomimic:FILE[?OPTIONS]`; see docs/formats/robomimic.md. The first demonstration that can be read determines the columns of all (`_Plan`).
 
 Source of the layout: robomimic 0.5.0, docs/datasets/overview.md, scripts/ and utils/dataset.py; MimicGen (commit 72bd767); LIBERO
 (commit 8f1084e), scripts/create_dataset.py.
@@ -19,22 +19,33 @@ from typing import Any
 import h5py
 import numpy as np
 
-from rlds2reverb.episode import ACTION, EPISODE_ID, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, column_bytes, note
+from rlds2reverb.episode import (
+    ACTION,
+    EPISODE_ID,
+    OBSERVATION,
+    REWARD,
+    STEP_FIELDS,
+    Array,
+    Notice,
+    column_bytes,
+    columns_below,
+    note,
+)
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import hdf5
 from rlds2reverb.formats.features import Features, fitted, gathered, left_out_notices
 from rlds2reverb.formats.options import Parse, one_of, words
-from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
+from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rows import (
     ENDINGS,
     MARK,
     NEXT,
     NEXT_OBSERVATION,
     REPEAT,
+    ended,
     last_step_of,
-    marked,
+    step_specs,
     steps,
-    with_last,
 )
 from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec, Nest, nested
@@ -45,18 +56,14 @@ _ALIGNMENTS = (_AUTO, _BEFORE, _AFTER)
 _NOTHING, _TERMINAL, _SUCCESS = "nothing", "terminal", "reward"
 _DONE_MEANINGS = (_NOTHING, _TERMINAL, _SUCCESS)
 _COLUMNS = {"obs": OBSERVATION, "next_obs": NEXT_OBSERVATION, "actions": ACTION, "rewards": REWARD}
-_OF_SEGMENTS = ("src_demo_inds", "src_demo_labels")
-"""MimicGen's, of the parts that a demonstration is made of."""
+_OF_SEGMENTS = ("src_demo_inds", "src_demo_labels")  # MimicGen's, of the parts of a demonstration
 _DONES, _STATES = "dones", "states"
 _DEMO = re.compile(r"demo_(\d{1,18})", re.ASCII)
 _LIBERO = ("bddl_file_name", "problem_info")
 _LANGUAGE = "language_instruction"
-_MOST_TRIED = 32
-"""Demonstrations that are looked at for the columns, until one can be read."""
-_WITH_OBSERVATIONS = ("robot_states",)
-"""Recorded at the same time as the observations, also where these come after the action."""
-_SHORT_BYTES = 1024
-"""Metadata by which episodes may be chosen; longer texts (a simulator's model) are not kept."""
+_MOST_TRIED = 32  # demonstrations that are tried for the columns, until one can be read
+_WITH_OBSERVATIONS = ("robot_states",)  # recorded together with the observations, also if these come after the action
+_SHORT_BYTES = 1024  # of metadata by which episodes may be chosen; longer texts (a simulator's model) are not kept
 
 _OPTIONS: dict[str, Parse] = {
     "filter": str,
@@ -70,16 +77,7 @@ _OPTIONS: dict[str, Parse] = {
 
 @dataclass(frozen=True)
 class _Options:
-    """How a file is read.
-
-    Attributes:
-      filter: name of a mask of the file; None for all demonstrations.
-      align: whether observations were recorded before the action of their row or after it; of `_ALIGNMENTS`.
-      last_step: "next", or of `LAST_STEPS`; None for what the file has.
-      done_means: when the last state is a terminal one; of `_DONE_MEANINGS`.
-      flip: whether images are turned upside down.
-      others: whether datasets beside observations, actions and rewards become columns.
-    """
+    """The options; see docs/formats/robomimic.md."""
 
     filter: str | None = None
     align: str = _AUTO
@@ -93,23 +91,14 @@ def open_robomimic(text: str) -> Source:
     """Opens the dataset named after "robomimic:".
 
     Raises:
-      SourceError: no such file, it is damaged or none of robomimic's, or an option makes no sense.
+      SourceError: there is no such file, it is damaged or not robomimic's, or an option makes no sense.
     """
     wanted = asked("robomimic", text, _OPTIONS)
     return wanted.source_of(_Demonstrations(wanted.path, wanted.name, _Options(**wanted.options)))
 
 
 class _Demonstrations(Recordings):
-    """The demonstrations of a file, by their numbers.
-
-    Args:
-      path: of the file.
-      name: what people call it.
-      options: how it is read.
-
-    Raises:
-      SourceError: it cannot be read, is no file of robomimic, or an option does not go with it.
-    """
+    """The demonstrations of a file, by their numbers."""
 
     notices: tuple[Notice, ...] = ()
 
@@ -120,12 +109,13 @@ class _Demonstrations(Recordings):
             try:
                 self._demos, strangers = _chosen_demos(file, options.filter)
                 data = _data(file)
-                self._known = _said_of_all(data)
+                self._known = _attributes(data)
+                if language := _language(self._known.get("problem_info")):
+                    self._known[_LANGUAGE] = language
                 if not self._demos:
                     raise SourceError(f'{path}: filter "{options.filter}": none of its demonstrations is in the file')
                 plan = _plan(data, self._demos, options, _is_of_libero(self._known))
-                shape = _state_shape(data, self._demos) if _STATES in plan.specs else None
-                if shape is not None:
+                if _STATES in plan.specs and (shape := _state_shape(data, self._demos)) is not None:
                     spec = ArraySpec(shape, plan.specs[_STATES].dtype)
                     plan = replace(plan, specs={**plan.specs, _STATES: spec})
                 self._plan = plan
@@ -149,17 +139,9 @@ class _Demonstrations(Recordings):
         return int(samples) + (self._plan.last_step != MARK and self._plan.align != _AFTER)
 
     def spec(self) -> Nest:
-        """The spec of the first demonstration."""
-        flag, number = ArraySpec((), np.dtype(bool)), ArraySpec((), np.dtype(np.float32))
-        flags = ["is_first", "is_last"]
-        made: dict[str, ArraySpec] = dict(self._plan.specs)
-        if self._plan.options.done_means != _NOTHING:
-            made["discount"] = number
-            flags.append("is_terminal")
-        return nested({**made, **dict.fromkeys(flags, flag)}, self.name)
+        return nested(step_specs(self._plan.specs, self._plan.options.done_means != _NOTHING), self.name)
 
     def metadata_spec(self) -> Nest:
-        """The specs of the metadata of all demonstrations."""
         return dict(self._features.spec)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
@@ -174,33 +156,21 @@ class _Demonstrations(Recordings):
                 data = _data(file)
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
-            passing = _Pass(data, self._demos, self._plan, self._known, self._features.spec)
-            yield from each(passing, numbers, self._demos.__getitem__, self.metadata_of)
+            for number in numbers:
+                name = self._demos[number]
+                try:
+                    yield self._one(data, name)
+                except BrokenEpisode as broken:
+                    yield Recording({}, self.metadata_of(number), name, ((broken.path, broken.why),))
 
-
-class _Pass:
-    def __init__(
-        self,
-        data: h5py.Group,
-        names: Sequence[str],
-        plan: _Plan,
-        known: Mapping[str, Any],
-        features: Mapping[str, ArraySpec],
-    ) -> None:
-        self._data, self._names, self._plan, self._known, self._features = data, names, plan, known, features
-
-    def one(self, number: int) -> Recording:
-        name = self._names[number]
-        demo = _demo(self._data, name)
+    def _one(self, data: h5py.Group, name: str) -> Recording:
+        demo = _demo(data, name)
         try:
-            said = {**self._known, **_said_of(demo, name)}
+            said = {**self._known, **_attributes(demo), EPISODE_ID: name.encode()}
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
         columns = _columns(demo, self._plan.names)
-        self._check(hdf5.where(demo), columns, said.get("num_samples"))
-        return Recording(self._made(columns), fitted(said, self._features), name)
-
-    def _check(self, where: str, columns: Mapping[str, hdf5.Column], samples: Any) -> None:
+        where, samples = hdf5.where(demo), said.get("num_samples")
         missing = [path for path in self._plan.specs if path not in columns]
         if missing:
             raise BrokenEpisode(missing[0], f"{where}: lacks what the first demonstration has: {', '.join(missing)}")
@@ -215,6 +185,7 @@ class _Pass:
                     path,
                     f"{where}: {columns[path].where} has {len(columns[path]):,} rows; expected {rows:,}, one for each action",
                 )
+        return Recording(self._made(columns), fitted(said, self._features.spec), name)
 
     def _made(self, columns: Mapping[str, hdf5.Column]) -> dict[str, Array]:
         plan = self._plan
@@ -223,33 +194,23 @@ class _Pass:
         if not rows:
             raise BrokenEpisode("", "no steps")
         is_terminal = self._is_terminal(columns, read)
-        if plan.last_step == MARK:
-            return marked(read, is_terminal)
-        observation = {path: column for path, column in read.items() if _field(path) == OBSERVATION}
-        if plan.align == _AFTER:
-            read = {
-                path: column if _field(path) in (OBSERVATION, *_WITH_OBSERVATIONS) else column[1:]
-                for path, column in read.items()
-            }
-        else:
-            observation = {
-                path: with_last(column, self._after(columns, path, column)) for path, column in observation.items()
-            }
+        if plan.align != _AFTER:
+            return ended(read, plan.last_step, is_terminal, lambda below: self._after(columns, below, rows))
+        read = {
+            path: column if _field(path) in (OBSERVATION, *_WITH_OBSERVATIONS) else column[1:]
+            for path, column in read.items()
+        }
         others = {path: column for path, column in read.items() if _field(path) not in (OBSERVATION, ACTION, REWARD)}
-        below = {path.partition("/")[2]: column for path, column in observation.items()}
-        return steps(below, {"": read[ACTION]}, read.get(REWARD), is_terminal, others)
+        observation = columns_below(read, OBSERVATION)
+        return steps(observation, {"": read[ACTION]}, read.get(REWARD), is_terminal, others)
 
-    def _after(self, columns: Mapping[str, hdf5.Column], path: str, column: Array) -> Array:
-        if self._plan.last_step != NEXT:
-            return np.asarray(column[-1])
-        beside = path.replace(OBSERVATION, NEXT_OBSERVATION, 1)
-        if beside not in columns or len(columns[beside]) != len(column):
-            raise BrokenEpisode(
-                path,
-                f"no {beside.replace(NEXT_OBSERVATION, 'next_obs', 1)} of {len(column):,} rows; last_step=repeat does without",
-            )
-        last: Array = self._upright(path, columns[beside].rows(len(column) - 1, len(column)))[0]
-        return last
+    def _after(self, columns: Mapping[str, hdf5.Column], below: str, rows: int) -> Array:
+        """[1, ...] the last next observation."""
+        beside = columns.get(f"{NEXT_OBSERVATION}/{below}")
+        path = f"{OBSERVATION}/{below}"
+        if beside is None or len(beside) != rows:
+            raise BrokenEpisode(path, f"no next_obs/{below} of {rows:,} rows; last_step=repeat does without")
+        return self._upright(path, beside.rows(rows - 1, rows))
 
     def _upright(self, path: str, column: Array) -> Array:
         is_image = column.ndim == 4 and _field(path) == OBSERVATION
@@ -271,11 +232,7 @@ def _field(path: str) -> str:
 
 
 def _plan(data: h5py.Group, names: Sequence[str], options: _Options, is_libero: bool) -> _Plan:
-    """How demonstrations are read, as the first that can be read has it.
-
-    Raises:
-      SourceError, BrokenEpisode: none of the first ones can be; what is wrong with the very first.
-    """
+    """How demonstrations are read, from the first that can be read; raises the first error if there is none."""
     why: SourceError | BrokenEpisode | None = None
     for name in names[:_MOST_TRIED]:
         try:
@@ -286,12 +243,6 @@ def _plan(data: h5py.Group, names: Sequence[str], options: _Options, is_libero: 
 
 
 def _data(file: h5py.File) -> h5py.Group:
-    """The group of the demonstrations.
-
-    Raises:
-      SourceError: there is none.
-      BrokenEpisode: it cannot be read.
-    """
     data = hdf5.found(file, "data")
     if not isinstance(data, h5py.Group):
         raise SourceError(
@@ -301,11 +252,6 @@ def _data(file: h5py.File) -> h5py.Group:
 
 
 def _demo(data: h5py.Group, name: str) -> h5py.Group:
-    """The group of one demonstration.
-
-    Raises:
-      BrokenEpisode: it is none, or cannot be read.
-    """
     demo = hdf5.found(data, name)
     if not isinstance(demo, h5py.Group):
         raise BrokenEpisode("", f"{hdf5.where(data)}/{name}: expected a group, found something else")
@@ -313,64 +259,30 @@ def _demo(data: h5py.Group, name: str) -> h5py.Group:
 
 
 def _chosen_demos(file: h5py.File, wanted: str | None) -> tuple[list[str], int]:
-    """Names of the demonstrations that are wanted, by their numbers, and how many names a mask has that are of none.
-
-    Args:
-      file: open.
-      wanted: a mask's name; None for all.
-
-    Raises:
-      SourceError: there are no demonstrations, or there is no such mask.
-      BrokenEpisode: they cannot be read.
-    """
+    """The names in a mask (None: all names) of demonstrations, by their numbers; and the number of all other names in it."""
     there = {name: int(found[1]) for name in hdf5.names(_data(file)) if (found := _DEMO.fullmatch(name))}
     if not there:
         raise SourceError(f"{hdf5.path_of(file)}: no data/demo_0, data/demo_1, ...; expected a robomimic file")
-    chosen = set(there) if wanted is None else _masked(file, wanted)
+    chosen = set(there)
+    if wanted is not None:
+        masks, where = hdf5.found(file, "mask"), hdf5.path_of(file)
+        known = hdf5.names(masks) if isinstance(masks, h5py.Group) else []
+        if wanted not in known:
+            raise SourceError(f'{where}: filter "{wanted}": there are: {", ".join(known) or "no masks"}')
+        column = hdf5.column(masks, wanted, "")
+        if column.dtype.kind != "O" or column.ndim != 1:
+            raise SourceError(f"{where}: mask/{wanted}: expected names of demonstrations, found {column.dtype}")
+        chosen = {name.decode("utf-8", "replace") for name in column}
     return sorted(chosen & set(there), key=lambda name: (there[name], name)), len(chosen - set(there))
 
 
-def _masked(file: h5py.File, wanted: str) -> set[str]:
-    masks = hdf5.found(file, "mask")
-    known = hdf5.names(masks) if isinstance(masks, h5py.Group) else []
-    if wanted not in known:
-        raise SourceError(f'{hdf5.path_of(file)}: filter "{wanted}": there are: {", ".join(known) or "no masks"}')
-    column = hdf5.column(masks, wanted, "")
-    if column.dtype.kind != "O" or column.ndim != 1:
-        raise SourceError(
-            f"{hdf5.path_of(file)}: mask/{wanted}: expected names of demonstrations, found {column.dtype}"
-        )
-    return {name.decode("utf-8", "replace") for name in column}
-
-
-def _said_of_all(data: h5py.Group) -> dict[str, Any]:
-    """What the file says of all demonstrations: numbers and texts as `bytes`.
-
-    Raises:
-      SourceError: it cannot be read.
-    """
-    said = _plain(hdf5.attributes(data))
-    language = _language(said.get("problem_info"))
-    return said | ({_LANGUAGE: language} if language else {})
-
-
 def _is_of_libero(known: Mapping[str, Any]) -> bool:
-    """Whether LIBERO's create_dataset.py wrote the file."""
     return all(key in known for key in _LIBERO)
 
 
-def _said_of(demo: h5py.Group, name: str) -> dict[str, Any]:
-    """What the file says of one demonstration.
-
-    Raises:
-      SourceError: it cannot be read.
-    """
-    return {**_plain(hdf5.attributes(demo)), EPISODE_ID: name.encode()}
-
-
-def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts as `bytes`; empty attributes are left out."""
-    return {key: _as_bytes(value) for key, value in attributes.items() if value is not None}
+def _attributes(group: h5py.Group) -> dict[str, Any]:
+    """The attributes of all or of one demonstration, without empty ones; texts as `bytes`."""
+    return {key: _as_bytes(value) for key, value in hdf5.attributes(group).items() if value is not None}
 
 
 def _as_bytes(value: Any) -> Any:
@@ -378,9 +290,7 @@ def _as_bytes(value: Any) -> Any:
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
         flat = [_as_bytes(one) for one in value.ravel().tolist()]
-        made = np.empty(len(flat), object)
-        made[:] = flat
-        return made.reshape(value.shape)
+        return np.array(flat, object).reshape(value.shape)
     return value
 
 
@@ -401,11 +311,9 @@ class _Plan:
 
     Attributes:
       specs: path -> spec of a row; next observations are not among them.
-      names: path -> dataset, of all that is looked up in a demonstration.
+      names: path -> dataset, of everything that is looked up in a demonstration.
       align: `_BEFORE` or `_AFTER`.
-      last_step: what becomes of the end.
-      left_out: names of datasets of another number of rows.
-      options: as they were given.
+      left_out: names of datasets with another number of rows.
     """
 
     specs: Mapping[str, ArraySpec]
@@ -416,22 +324,7 @@ class _Plan:
     options: _Options
 
 
-def _path(name: str) -> str:
-    """The column of a dataset: `obs/image` is `observation/image`."""
-    first, slash, rest = name.partition("/")
-    return f"{_COLUMNS.get(first, first)}{slash}{rest}"
-
-
 def _columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Column]:
-    """Path -> dataset, of those that a demonstration has.
-
-    Args:
-      demo: its group.
-      names: path -> name of what is looked up.
-
-    Raises:
-      BrokenEpisode: one cannot be read.
-    """
     groups: dict[str, Any] = {"": demo}
     made = {}
     for path, name in names.items():
@@ -446,14 +339,14 @@ def _columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Colum
 
 
 def _plan_of(demo: h5py.Group, options: _Options, is_libero: bool) -> _Plan:
-    """How demonstrations like this one are read.
+    """How demonstrations like this one are read; raises `SourceError` if it has no actions or no observations."""
 
-    Raises:
-      SourceError: it has no actions, or no observations; or an option does not go with it.
-      BrokenEpisode: it cannot be read.
-    """
+    def path_of(name: str) -> str:
+        first, slash, rest = name.partition("/")
+        return f"{_COLUMNS.get(first, first)}{slash}{rest}"
+
     there = {name: one for name, one in hdf5.leaves(demo).items() if one.shape}
-    columns = {_path(name): hdf5.Column(demo, name, _path(name), one.id) for name, one in there.items()}
+    columns = {path_of(name): hdf5.Column(demo, name, path_of(name), one.id) for name, one in there.items()}
     if ACTION not in columns:
         raise SourceError(f"{hdf5.where(demo)}: no actions; expected a robomimic file")
     if not any(path.startswith(f"{OBSERVATION}/") for path in columns):
@@ -470,28 +363,25 @@ def _plan_of(demo: h5py.Group, options: _Options, is_libero: bool) -> _Plan:
     left_out = tuple(path for path in beside if path not in fitting) if options.others else ()
     align = {_AUTO: _AFTER if is_libero else _BEFORE}.get(options.align, options.align)
     specs = {path: columns[path].spec for path in (*used, *fitting)}
-    last_step = _last_step(demo, columns, options, align)
+    if align == _BEFORE:
+        last_step = last_step_of(hdf5.where(demo), columns, options.last_step)
+    elif options.last_step in (None, NEXT):
+        last_step = NEXT
+    else:
+        raise SourceError(
+            f"{hdf5.path_of(demo)}: last_step goes with align=before: after the last action there is an observation"
+        )
     looked_up = [*specs, *{_TERMINAL: [_DONES], _SUCCESS: [REWARD]}.get(options.done_means, [])]
     if last_step == NEXT:
         looked_up += [path for path in columns if path.split("/")[0] == NEXT_OBSERVATION]
-    names = {_DONES: _DONES, REWARD: "rewards", **{_path(name): name for name in there}}
+    names = {_DONES: _DONES, REWARD: "rewards", **{path_of(name): name for name in there}}
     return _Plan(specs, {path: names[path] for path in looked_up}, align, last_step, left_out, options)
 
 
-def _last_step(demo: h5py.Group, columns: Mapping[str, Any], options: _Options, align: str) -> str:
-    if align == _AFTER:
-        if options.last_step not in (None, NEXT):
-            raise SourceError(
-                f"{hdf5.path_of(demo)}: last_step goes with align=before: after the last action there is an observation"
-            )
-        return NEXT
-    return last_step_of(hdf5.where(demo), columns, options.last_step)
-
-
 def _state_shape(data: h5py.Group, demos: list[str]) -> tuple[int | None, ...] | None:
-    """The shape of one state in all demonstrations, None where sizes differ; None where they cannot be compared.
+    """The shape of one state in all demonstrations, with None for sizes that differ; None if the shapes cannot be compared.
 
-    Simulated states of scenes with other objects have other sizes.
+    The size of a simulated state depends on the objects of the scene.
     """
     shapes = set()
     for name in demos:
@@ -510,61 +400,34 @@ def _metadata(
     data: h5py.Group, chosen: Sequence[str], known: Mapping[str, Any]
 ) -> tuple[Features, Sequence[Mapping[str, Any]]]:
     """The features of the chosen demonstrations without long values, and the short features of each."""
-    of_all = _without_long(known)
-    said: dict[str, Mapping[str, Any]] = {}
+    kept: list[dict[str, Any] | None] = []
+    short: list[Mapping[str, Any]] = []
     for name in chosen:
+        said: dict[str, Any] | None = None
         with suppress(BrokenEpisode, SourceError):  # the episode is a bad one
-            said[name] = {**of_all, **_without_long(_said_of(_demo(data, name), name))}
-    features = gathered(
-        {key: _python_value(value) for key, value in said[name].items()} if name in said else None for name in chosen
-    )
-    short = [
-        {key: value for key, value in said.get(name, {}).items() if not isinstance(value, _Long)} for name in chosen
-    ]
-    return features, short
+            said = {**known, **_attributes(_demo(data, name)), EPISODE_ID: name.encode()}
+        kept.append(None if said is None else {key: _like(value) for key, value in said.items()})
+        short.append({key: value for key, value in (said or {}).items() if not _is_long(value)})
+    return gathered(kept), short
 
 
-class _Long:
-    """Replaces a value that is too long to keep; has its shape and dtype."""
-
-    def __init__(self, value: Any) -> None:
-        array = np.asarray(value)
-        nothing = np.array(b"", object) if array.dtype == object else np.zeros((), array.dtype)
-        self.like = b"" if isinstance(value, bytes) else np.broadcast_to(nothing, array.shape)
+def _is_long(value: Any) -> bool:
+    return (len(value) if isinstance(value, bytes) else column_bytes(np.asarray(value))) > _SHORT_BYTES
 
 
-def _without_long(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value if _is_short(value) else _Long(value) for key, value in said.items()}
+def _like(value: Any) -> Any:
+    """The value; one of its shape and dtype that takes no memory, if it is too long to keep."""
+    if not _is_long(value):
+        return value
+    if isinstance(value, bytes):
+        return b""
+    array = np.asarray(value)
+    nothing = np.array(b"", object) if array.dtype == object else np.zeros((), array.dtype)
+    return np.broadcast_to(nothing, array.shape)
 
 
-def _python_value(value: Any) -> Any:
-    return value.like if isinstance(value, _Long) else value
-
-
-def _is_short(value: Any) -> bool:
-    return (len(value) if isinstance(value, bytes) else column_bytes(np.asarray(value))) <= _SHORT_BYTES
-
-
-def _notices(plan: _Plan, known: Mapping[str, Any], strangers: int) -> tuple[Notice, ...]:
-    """All notices on a file; `strangers` is the number of names in the mask that are no demonstrations."""
-    told = [*_notices_of_alignment(plan), *_notices_of_libero(plan, known)]
-    if plan.options.done_means == _NOTHING and _DONES in plan.specs:
-        told.append(
-            note(
-                "done_means",
-                "dones are kept as a column: whether they mark success, the end of the demonstration or both is not in the file, so no end "
-                "is terminal. done_means=terminal takes them for terminal states, done_means=reward a last reward above 0",
-            )
-        )
-    if strangers:
-        text = f'{counted(strangers, "name")} in mask "{plan.options.filter}" that the file has no demonstration of'
-        told.append(Notice("masked_names", text, strangers))
-    if plan.left_out:
-        told.append(Notice("left_out", f"not a row for each action: {', '.join(plan.left_out)}", len(plan.left_out)))
-    return tuple(told)
-
-
-def _notices_of_alignment(plan: _Plan) -> Iterator[Notice]:
+def _notices(plan: _Plan, known: Mapping[str, Any], strangers: int) -> Iterator[Notice]:
+    """All notices on a file; `strangers` is the number of names in the mask that are not demonstrations."""
     if plan.align == _AFTER:
         yield note(
             "align",
@@ -573,15 +436,22 @@ def _notices_of_alignment(plan: _Plan) -> Iterator[Notice]:
         )
     else:
         yield note("last_step", ENDINGS[plan.last_step])
-
-
-def _notices_of_libero(plan: _Plan, known: Mapping[str, Any]) -> Iterator[Notice]:
-    if not _is_of_libero(known):
-        return
-    if plan.align != _AFTER:
+    is_of_libero = _is_of_libero(known)
+    if is_of_libero and plan.align != _AFTER:
         yield Notice(
             "observations_after",
             "LIBERO's create_dataset.py recorded each observation after its row's action, not before it; align=auto mends that",
         )
-    if not plan.options.flip:
+    if is_of_libero and not plan.options.flip:
         yield Notice("upside_down", "LIBERO's images are upside down, as recorded; flip=yes turns them")
+    if plan.options.done_means == _NOTHING and _DONES in plan.specs:
+        yield note(
+            "done_means",
+            "dones are kept as a column: whether they mark success, the end of the demonstration or both is not in the file, so no end "
+            "is terminal. done_means=terminal takes them for terminal states, done_means=reward a last reward above 0",
+        )
+    if strangers:
+        text = f'{counted(strangers, "name")} in mask "{plan.options.filter}" that the file has no demonstration of'
+        yield Notice("masked_names", text, strangers)
+    if plan.left_out:
+        yield Notice("left_out", f"not a row for each action: {', '.join(plan.left_out)}", len(plan.left_out))

@@ -1,6 +1,6 @@
 """Recorded steps as rows of RLDS (`episode`), and datasets of rows in which flags or numbers say where episodes end.
 
-`steps` and `marked` make RLDS' rows of an episode: T actions become T + 1 rows.
+`steps` and `marked` make RLDS' rows of an episode: T actions become T + 1 rows. `ended` does, of T recorded rows, whichever its format wants.
 
 | the format has | rows |
 | --- | --- |
@@ -36,6 +36,7 @@ from rlds2reverb.episode import (
     columns_below,
 )
 from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.options import Parse, at_least_one, one_of, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, each
 from rlds2reverb.specs import ArraySpec, Nest, nested, value_spec
 from rlds2reverb.text import counted
@@ -70,14 +71,14 @@ def steps(
       observation: path below `observation` ("" for a plain one) -> [T + 1, ...].
       action: path below `action` -> [T, ...].
       reward: [T], or None where the format has none.
-      is_terminal: whether the episode ends in a terminal state; None where the format does not tell.
+      is_terminal: whether the episode ends in a terminal state; None where the format does not say.
       others: path -> [T, ...] or [T + 1, ...], further columns; a row of zeros (or of empty text) is put behind the shorter ones.
-      discount: [T] as recorded; without it the one above.
+      discount: [T] as recorded; by default the one described above.
 
     Raises:
       BrokenEpisode: columns do not go together, or one of `others` has the name of a flag or of another column.
     """
-    _refuse_flags(others or {})
+    _check_no_flags(others or {})
     rows = _rows(observation, action)
     columns = {_path(OBSERVATION, path): column for path, column in observation.items()}
     columns |= {_path(ACTION, path): _closed(_path(ACTION, path), column, rows) for path, column in action.items()}
@@ -100,7 +101,7 @@ def last_step_of(where: str, paths: Collection[str], wanted: str | None) -> str:
     Args:
       where: what messages call the data.
       paths: of all columns recorded.
-      wanted: `NEXT`, or of `LAST_STEPS`; None for the default.
+      wanted: `NEXT`, or one of `LAST_STEPS`; None for the default.
 
     Raises:
       SourceError: next observations are wanted, and there are none.
@@ -116,16 +117,16 @@ def last_step_of(where: str, paths: Collection[str], wanted: str | None) -> str:
 
 
 def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
-    """RLDS columns of as many rows as there are: the last step recorded is the last one.
+    """RLDS columns of as many rows as were recorded: the last recorded step is the last one.
 
     Args:
       columns: path (as of RLDS) -> [T, ...].
       is_terminal: as of `steps`.
 
     Raises:
-      BrokenEpisode: columns differ in length, names one and both lengths; or one has the name of a flag.
+      BrokenEpisode: columns differ in length; or one has the name of a flag.
     """
-    _refuse_flags(columns)
+    _check_no_flags(columns)
     rows = max(map(len, columns.values()), default=0)
     for path, column in columns.items():
         if len(column) != rows:
@@ -134,6 +135,33 @@ def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
     if is_terminal is not None:
         made.setdefault(DISCOUNT, terminal_discount(rows, is_terminal))
     return made
+
+
+def ended(
+    columns: Columns, last_step: str, is_terminal: bool | None, after: Callable[[str], Array] | None = None
+) -> dict[str, Array]:
+    """RLDS columns of T recorded rows.
+
+    Args:
+      columns: path (as of RLDS) -> [T, ...], without next observations.
+      last_step: what becomes of the end: `NEXT`, or one of `LAST_STEPS`.
+      is_terminal: as of `steps`.
+      after: path below `observation` -> next observations, the last of which is that of the last row; for `NEXT`.
+
+    Raises:
+      BrokenEpisode: as `steps` and `marked`; or there is no observation that could be the last.
+    """
+    if last_step == MARK:
+        return marked(columns, is_terminal)
+    observation = {}
+    for below, column in columns_below(columns, OBSERVATION).items():
+        ahead = column if after is None or last_step != NEXT else after(below)
+        if not len(ahead):
+            raise BrokenEpisode(_path(OBSERVATION, below), "no rows")
+        observation[below] = with_last(column, ahead[-1])
+    others = {path: column for path, column in columns.items() if path.split("/")[0] not in (OBSERVATION, ACTION)}
+    reward, discount = others.pop(REWARD, None), others.pop(DISCOUNT, None)
+    return steps(observation, columns_below(columns, ACTION), reward, is_terminal, others, discount)
 
 
 def flags(rows: int, is_terminal: bool | None) -> dict[str, Array]:
@@ -146,12 +174,21 @@ def flags(rows: int, is_terminal: bool | None) -> dict[str, Array]:
     return made
 
 
-def with_last(column: Array, last: Any) -> Array:
-    """[T, ...] and one more row -> [T + 1, ...].
+def step_specs(recorded: Mapping[str, ArraySpec], has_terminal: bool = True) -> dict[str, ArraySpec]:
+    """The specs of the columns that `steps` makes.
 
-    Raises:
-      BrokenEpisode: the row is not like those of the column.
+    Args:
+      recorded: path -> spec of a row, of the columns that were recorded.
+      has_terminal: whether the format says which ends are terminal.
     """
+    flag = ArraySpec((), np.dtype(bool))
+    if not has_terminal:
+        return {**recorded, IS_FIRST: flag, IS_LAST: flag}
+    return {DISCOUNT: ArraySpec((), np.dtype(np.float32)), **recorded, **dict.fromkeys(FLAGS, flag)}
+
+
+def with_last(column: Array, last: Any) -> Array:
+    """[T, ...] and one more row -> [T + 1, ...]. Raises `BrokenEpisode` if the row is not like those of the column."""
     row = np.empty((1, *column.shape[1:]), column.dtype)
     if column.dtype != object:
         last = np.asarray(last)
@@ -170,7 +207,7 @@ def zero_row(column: Array) -> Array:
     return row
 
 
-def _refuse_flags(columns: Columns) -> None:
+def _check_no_flags(columns: Columns) -> None:
     for path in columns:
         if path in FLAGS:  # these are made of the episode's end, and the recorded column would be lost
             raise BrokenEpisode(path, "the data have a column of this name, which is that of a flag made of the end")
@@ -206,12 +243,7 @@ def terminal_discount(rows: int, is_terminal: bool) -> Array:
 
 
 def exactly(column: Array, dtype: np.dtype[Any]) -> Array | None:
-    """The column in another dtype of numbers; None where a value would change, or one of the two dtypes is none of numbers.
-
-    Args:
-      column: [T, ...], whole numbers or floats; nan stays nan.
-      dtype: the wanted one.
-    """
+    """A column of numbers [T, ...] in another dtype; None where a value would change, or one of the two dtypes is none of numbers. nan stays nan."""
     if column.dtype == dtype:
         return column
     if column.dtype.kind not in "iuf" or dtype.kind not in "iuf":
@@ -221,11 +253,11 @@ def exactly(column: Array, dtype: np.dtype[Any]) -> Array | None:
         back = made.astype(column.dtype)
     if not np.array_equal(back, column, equal_nan=column.dtype.kind == "f"):
         return None
-    return made if _is_in_range(made, column.dtype) and _is_in_range(column, dtype) else None
+    return made if _fits_range(made, column.dtype) and _fits_range(column, dtype) else None
 
 
-def _is_in_range(column: Array, dtype: np.dtype[Any]) -> bool:
-    """Whether whole numbers of this dtype reach as far; where they do not, a cast there and back may meet by chance."""
+def _fits_range(column: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether all numbers are in the range of a dtype of whole numbers; beyond it, a cast there and back may give the same by chance."""
     if dtype.kind == "f":
         return True
     if column.dtype.kind == "f":
@@ -239,7 +271,7 @@ def _is_in_range(column: Array, dtype: np.dtype[Any]) -> bool:
 
 
 def differing(one: Array, other: Array) -> Array:
-    """[T] in which rows two columns [T, ...] differ; nan is like nan, and columns of other shapes differ in all rows."""
+    """[T] the rows in which two columns [T, ...] differ; nan equals nan, and columns of other shapes differ in all rows."""
     if one.shape != other.shape:
         return np.ones(len(one), bool)
     unequal = np.asarray(one != other, bool)
@@ -250,15 +282,14 @@ def differing(one: Array, other: Array) -> Array:
 
 _BLOCK_BYTES = 4 << 20
 _TEXT_BYTES = 64
-"""What a text is taken for, when a block's rows are counted."""
+"""Assumed size of a text."""
 
 
 class Rows(Protocol):
     """A column of all episodes."""
 
     @property
-    def spec(self) -> ArraySpec:
-        """That of a row."""
+    def spec(self) -> ArraySpec: ...
 
     def __len__(self) -> int: ...
 
@@ -267,24 +298,20 @@ class Rows(Protocol):
 
 
 class _Blocks:
-    """Reads columns together; a block ahead where episodes come one after the other.
-
-    Args:
-      columns: path -> column; all of one length.
-    """
+    """Reads columns of one length together; a block ahead where episodes follow one another."""
 
     def __init__(self, columns: Mapping[str, Rows]) -> None:
         self._columns = columns
-        self._most_rows = _BLOCK_BYTES // max(1, sum(_row_bytes(column.spec) for column in columns.values()))
+        row_bytes = 0
+        for column in columns.values():
+            values = int(np.prod([size or 1 for size in column.spec.shape], dtype=object))
+            row_bytes += values * (_TEXT_BYTES if column.spec.dtype.kind == "O" else column.spec.dtype.itemsize)
+        self._most_rows = _BLOCK_BYTES // max(1, row_bytes)
         self._start = self._stop = self._next = self._ahead = 0
         self._block: dict[str, Array] = {}
 
     def rows(self, start: int, stop: int) -> dict[str, Array]:
-        """These rows of every column; views of the block that they are in.
-
-        Raises:
-          BrokenEpisode: one of the columns cannot be read there; names it.
-        """
+        """These rows of every column; views of their block. Raises `BrokenEpisode`, which names the column."""
         if not self._start <= start <= stop <= self._stop:
             self._read(start, stop)
         self._next = stop
@@ -294,23 +321,34 @@ class _Blocks:
         """Reads a block: twice the rows of the one before, as long as episodes follow one another."""
         self._ahead = min(max(2 * self._ahead, 2 * (stop - start)), self._most_rows) if start == self._next else 0
         try:
-            self._take(start, max(stop, start + self._ahead))
+            self._read_block(start, max(stop, start + self._ahead))
         except BrokenEpisode:
-            self._take(start, stop)
+            self._read_block(start, stop)
 
-    def _take(self, start: int, stop: int) -> None:
+    def _read_block(self, start: int, stop: int) -> None:
         self._start = self._stop = 0
         self._block = {path: column.rows(start, stop) for path, column in self._columns.items()}
         self._start, self._stop = start, min((start + len(one) for one in self._block.values()), default=start)
 
 
-def _row_bytes(spec: ArraySpec) -> int:
-    values = int(np.prod([size or 1 for size in spec.shape], dtype=object))
-    return values * (_TEXT_BYTES if spec.dtype.kind == "O" else spec.dtype.itemsize)
-
-
 EITHER, TERMINALS, TIMEOUTS = "either", "terminals", "timeouts"
 ENDS = (EITHER, TERMINALS, TIMEOUTS)
+ROW_OPTIONS: dict[str, Parse] = {
+    "ends": words(*ENDS),
+    "max_episode_steps": at_least_one,
+    "last_step": words(REPEAT, MARK, NEXT),
+    "tail": one_of(keep=True, drop=False),
+}
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """The options of a dataset of rows, `ROW_OPTIONS`; see docs/formats/npz.md."""
+
+    ends: str = EITHER
+    max_episode_steps: int | None = None
+    last_step: str | None = None
+    tail: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,7 +378,7 @@ def cut(
     Args:
       terminals: [rows] bool.
       timeouts: [rows] bool; None where there are none.
-      ends: which of the two end episodes; of `ENDS`.
+      ends: which of the two end episodes; one of `ENDS`.
       most_steps: an episode also ends after so many.
       keeps_tail: whether rows after the last end are an episode.
 
@@ -357,6 +395,18 @@ def cut(
     if most_steps is not None:
         stops = _with_limit(stops, len(flags), most_steps)
     return at_stops(stops, terminals, keeps_tail)
+
+
+def truths(values: Array, path: str, where: str) -> Array:
+    """[rows] bool of flags of any dtype, [rows] or [rows, 1]; raises `BrokenEpisode` for other values."""
+    expected = f"{where}: expected a flag of 0 or 1 for each row"
+    if values.dtype.kind not in "biuf" or values.size != len(values):
+        raise BrokenEpisode(path, f"{expected}, found {values.dtype}{list(values.shape)}")
+    flags = values.reshape(-1)
+    are_flags = np.isin(flags, (0, 1))
+    if not are_flags.all():
+        raise BrokenEpisode(path, f"{expected}; row {int(np.argmin(are_flags)):,} is neither")
+    return np.asarray(flags != 0)
 
 
 def at_stops(stops: Array, terminals: Array, keeps_tail: bool = True) -> Cuts:
@@ -382,7 +432,6 @@ def _with_limit(stops: Array, rows: int, most: int) -> Array:
 
 
 def tail_notice(cuts: Cuts, keeps_tail: bool) -> Notice:
-    """What became of the rows after the last end."""
     became = "an episode without an end" if keeps_tail else "left out"
     text = f"{counted(cuts.tail_rows, 'row')} after the last end: {became} (tail=keep or drop)"
     return Notice("unfinished_tail", text, cuts.tail_rows)
@@ -391,21 +440,23 @@ def tail_notice(cuts: Cuts, keeps_tail: bool) -> Notice:
 ROWS = "rows"
 """The `last_step` of rows that are RLDS' own."""
 _FEW_ROWS = 256
-"""Of so short an episode all next observations are read with those of its neighbours; of a longer one the last only."""
+"""All next observations of an episode of at most so many rows are read, with those of its neighbours; of a longer one only the last."""
 
 Opened = Callable[[], AbstractContextManager[Mapping[str, Rows]]]
 """Opens the columns for one pass over them: path (as of RLDS; `next_observation` beside them) -> column."""
 
 
-@dataclass(frozen=True)
-class Description:
-    """What is known of a dataset of rows.
+@dataclass(frozen=True, eq=False)
+class FlatRecordings(Recordings):
+    """Episodes of a dataset of rows; messages name each by its first row and the one after its last.
 
     Attributes:
       name: for messages.
-      last_step: what becomes of an episode's end: `NEXT`, or of `LAST_STEPS`; `ROWS` for rows that are RLDS' own.
+      last_step: what becomes of an episode's end: `NEXT`, or one of `LAST_STEPS`; `ROWS` for rows that are RLDS' own.
       specs: path -> spec of a row.
       metadata: of every episode.
+      cuts: where episodes begin and end.
+      opened: opens the columns.
       notices: of the data.
     """
 
@@ -413,54 +464,40 @@ class Description:
     last_step: str
     specs: Mapping[str, ArraySpec]
     metadata: Mapping[str, Any]
-    notices: tuple[Notice, ...]
-
-
-class FlatRecordings(Recordings):
-    """Episodes of a dataset of rows; messages name each by its first row and the one after its last."""
-
+    cuts: Cuts
+    opened: Opened
     notices: tuple[Notice, ...] = ()
-
-    def __init__(self, about: Description, cuts: Cuts, opened: Opened) -> None:
-        self._about, self._cuts, self._opened = about, cuts, opened
-        self.name, self.notices = about.name, about.notices
 
     @property
     def count(self) -> int:
-        """How many episodes the ends make."""
-        return len(self._cuts)
+        return len(self.cuts)
 
     def length_of(self, number: int) -> int:
         """Its rows, and the one that is added."""
-        rows = int(self._cuts.stops[number] - self._cuts.starts[number])
-        return rows + (rows > 0 and self._about.last_step not in (ROWS, MARK))
+        rows = int(self.cuts.stops[number] - self.cuts.starts[number])
+        return rows + (rows > 0 and self.last_step not in (ROWS, MARK))
 
     def spec(self) -> Nest:
-        """The columns', discount and the flags."""
-        flag, number = ArraySpec((), np.dtype(bool)), ArraySpec((), np.dtype(np.float32))
-        if self._about.last_step == ROWS:
-            return nested(self._about.specs, self.name)
-        kept = {path: one for path, one in self._about.specs.items() if not _is_next(path)}
-        return nested({DISCOUNT: number, **kept, **dict.fromkeys(("is_first", IS_LAST, IS_TERMINAL), flag)}, self.name)
+        if self.last_step == ROWS:
+            return nested(self.specs, self.name)
+        return nested(step_specs({path: one for path, one in self.specs.items() if not _is_next(path)}), self.name)
 
     def metadata_spec(self) -> Nest:
-        """That of what is known of every episode."""
-        return {key: value_spec(value) for key, value in self._about.metadata.items()}
+        return {key: value_spec(value) for key, value in self.metadata.items()}
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The episodes of these numbers."""
         if not numbers:
             return
-        with self._opened() as columns:
-            passing = _Pass(self._about, self._cuts, columns)
-            yield from each(passing, numbers, passing.name_of, lambda _: self._about.metadata)
+        with self.opened() as columns:
+            passing = _Pass(self, columns)
+            yield from each(passing, numbers, passing.name_of, lambda _: self.metadata)
 
 
 class _Pass:
     """One pass over the episodes: blocks of rows are read once for many short ones."""
 
-    def __init__(self, about: Description, cuts: Cuts, columns: Mapping[str, Rows]) -> None:
-        self._about, self._cuts = about, cuts
+    def __init__(self, of: FlatRecordings, columns: Mapping[str, Rows]) -> None:
+        self._of, self._cuts = of, of.cuts
         self._blocks = _Blocks({path: column for path, column in columns.items() if not _is_next(path)})
         self._next = _Blocks({path: column for path, column in columns.items() if _is_next(path)})
 
@@ -469,28 +506,17 @@ class _Pass:
         if start == stop:
             raise BrokenEpisode("", f"no steps: it ends at row {stop:,}, as the one before it")
         columns = self._blocks.rows(start, stop)
-        made = self._made(columns, (start, stop), bool(self._cuts.terminal[number]))
-        return Recording(made, self._about.metadata, self.name_of(number))
+        if self._of.last_step != ROWS:
+            after: Columns = {}
+            if self._of.last_step == NEXT:
+                after = self._next.rows(stop - 1 if stop - start > _FEW_ROWS else start, stop)
+                after = columns_below(after, NEXT_OBSERVATION)
+            columns = ended(columns, self._of.last_step, bool(self._cuts.terminal[number]), after.__getitem__)
+        return Recording(columns, self._of.metadata, self.name_of(number))
 
     def name_of(self, number: int) -> str:
         start, stop = int(self._cuts.starts[number]), int(self._cuts.stops[number])
         return f"{start}-{stop}" if start < stop else f"{start}-{stop}~{number}"  # several may be empty at the same row
-
-    def _made(self, columns: dict[str, Array], rows: tuple[int, int], is_terminal: bool) -> dict[str, Array]:
-        if self._about.last_step == ROWS:
-            return columns
-        if self._about.last_step == MARK:
-            return marked(columns, is_terminal)
-        observation = columns_below(columns, OBSERVATION)
-        last = {path: column[-1] for path, column in observation.items()}
-        if self._about.last_step == NEXT:
-            start, stop = rows
-            after = self._next.rows(stop - 1 if stop - start > _FEW_ROWS else start, stop)
-            last = {path: one[-1] for path, one in columns_below(after, NEXT_OBSERVATION).items()}
-        fields = {path: column for path, column in columns.items() if path.split("/")[0] not in (OBSERVATION, ACTION)}
-        reward, discount = fields.pop(REWARD, None), fields.pop(DISCOUNT, None)
-        closed = {path: with_last(column, last[path]) for path, column in observation.items()}
-        return steps(closed, columns_below(columns, ACTION), reward, is_terminal, fields, discount)
 
 
 def _is_next(path: str) -> bool:

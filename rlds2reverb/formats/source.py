@@ -18,9 +18,7 @@ from rlds2reverb.episode import IS_FIRST, IS_LAST, Episode, KnownEpisode, Notice
 from rlds2reverb.errors import SourceError, SpecError
 from rlds2reverb.specs import ImageSpec, Nest, column_spec, flatten, nested
 
-ENDLESS = 1 << 62
-"""A number larger than any dataset's count of episodes."""
-
+ENDLESS = 1 << 62  # larger than any dataset's number of episodes
 
 IsKnown = Callable[[str], bool]
 """Whether the reader already knows the episode of this name, so that it need not be decoded."""
@@ -31,7 +29,7 @@ ALL = "all"
 
 @dataclass
 class Tally:
-    """How much was read from one part of a mix.
+    """The amount that was read from one part of a mix.
 
     Attributes:
       name: the part's.
@@ -100,7 +98,7 @@ class Source:
         count = self.episode_count
         if count is None:
             raise SourceError(
-                f"{self.name}: only reading tells how many episodes it has, so it cannot be divided among workers (--workers, --ray); leave them out"
+                f"{self.name}: the number of its episodes is unknown without reading them, so they cannot be divided among workers (--workers, --ray); leave them out"
             )
         return count
 
@@ -111,6 +109,14 @@ class Source:
           SourceError: the description of the episodes cannot be read.
         """
         return None
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether the next episode never waits for a program that makes it: all are in memory or in files.
+
+        A push checks and encodes short episodes of such a source together; those of any other one by one, as they come.
+        """
+        return False
 
     def metadata_spec(self) -> Nest:
         """The spec of an episode's metadata: a nest of `ArraySpec`, or path -> `ArraySpec`; by default that of the first episode.
@@ -179,7 +185,7 @@ class Source:
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        """How much the last reading took from each part of a mix; () for any other source."""
+        """The amounts that the last reading read from each part of a mix; () for any other source."""
         return ()
 
     def shard(self, index: int, count: int) -> Source:
@@ -203,12 +209,7 @@ class Source:
 
 
 class Wrapper(Source):
-    """A source that wraps another one, and has its description.
-
-    Args:
-      source: the wrapped one.
-      name: for messages; that of the wrapped one by default.
-    """
+    """A source that wraps another one, and has its description, and its name by default."""
 
     def __init__(self, source: Source, name: str = "") -> None:
         self._source = source
@@ -226,6 +227,10 @@ class Wrapper(Source):
 
     def metadata_spec(self) -> Nest:
         return self._source.metadata_spec()
+
+    @property
+    def is_at_hand(self) -> bool:
+        return self._source.is_at_hand
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -247,13 +252,7 @@ class Wrapper(Source):
 
 
 class Slice(Wrapper):
-    """Some episodes of a source, named as in the whole.
-
-    Args:
-      source: any.
-      numbers: of the episodes, in the order of the source.
-      name: for messages; the source's by default.
-    """
+    """Some episodes of a source, by their `numbers` in its order, named as in the whole."""
 
     def __init__(self, source: Source, numbers: range, name: str = "") -> None:
         super().__init__(source, name)
@@ -329,7 +328,6 @@ class Adapted(Source):
 
 
 def as_source(thing: Any) -> Source:
-    """A source from an object that is one, or has `spec` and `__iter__`."""
     return thing if isinstance(thing, Source) else Adapted(thing)
 
 
@@ -366,11 +364,7 @@ def checked_spec(source: Source) -> Nest:
 
 
 def check_steps(source: Source, spec: Nest) -> None:
-    """Refuses steps that are not RLDS steps.
-
-    Raises:
-      SourceError: they lack is_first or is_last.
-    """
+    """Raises `SourceError` for steps that are not RLDS steps: they lack is_first or is_last."""
     missing = [name for name in (IS_FIRST, IS_LAST) if name not in spec]
     if missing:
         raise SourceError(f"{source.name}: not RLDS: steps lack {' and '.join(missing)}; found {sorted(spec)}")
@@ -416,12 +410,12 @@ _MOST_ITEMS = 32
 def read_ahead(items: Generator[T, None, None], size_of: Callable[[T], int]) -> Iterator[T]:
     """The same items, read by a thread.
 
-    The thread begins with the first item that is asked for. It ends with the items, and when this iterator is closed or
-    dropped; then `items` is closed, too, before `close` returns. At the end of the program nothing is waited for. What `items`
-    raises comes after the items before it.
+    The thread begins with the first item that is requested. It ends with the items, and when this iterator is closed or
+    dropped; then `items` is closed, too, before `close` returns. The end of the program does not wait for it. An error of `items`
+    is raised after the items before it.
 
     Args:
-      items: what is read; used by the thread only.
+      items: used by the thread only.
       size_of: bytes of an item.
     """
     shelf: _Shelf[list[T]] = _Shelf()
@@ -435,21 +429,6 @@ def read_ahead(items: Generator[T, None, None], size_of: Callable[[T], int]) -> 
             shelf.close()
             if thread is not threading.current_thread():  # which is where the garbage collector may run
                 thread.join()
-
-
-@dataclass
-class _Batch(Generic[T]):
-    """Items being collected, up to a limit."""
-
-    items: list[T]
-    room: int
-    size: int = 0
-
-    def add(self, item: T, size: int) -> bool:
-        """Adds an item; returns whether the batch is full."""
-        self.items.append(item)
-        self.size += size
-        return len(self.items) >= self.room or self.size >= _FULL_BYTES
 
 
 class _Shelf(Generic[T]):
@@ -486,25 +465,26 @@ class _Shelf(Generic[T]):
             return thing
 
     def close(self) -> None:
-        """Tells the producer to stop."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
 
 def _read(items: Generator[T, None, None], size_of: Callable[[T], int], shelf: _Shelf[list[T]]) -> None:
-    """The body of the producing thread."""
-    batch: _Batch[T] = _Batch([], 1)
+    batch: list[T] = []
+    most, size = 1, 0  # items, bytes
     failure: BaseException | None = None
     try:
         with closing(items):
             for item in items:
-                if batch.add(item, size_of(item)):
-                    full, batch = batch.items, _Batch([], min(2 * batch.room, _MOST_ITEMS))
+                batch.append(item)
+                size += size_of(item)
+                if len(batch) >= most or size >= _FULL_BYTES:
+                    full, batch, most, size = batch, [], min(2 * most, _MOST_ITEMS), 0
                     if not shelf.put(full):
                         return
     except BaseException as error:
         failure = error
-    if batch.items:
-        shelf.put(batch.items)
+    if batch:
+        shelf.put(batch)
     shelf.end(failure)

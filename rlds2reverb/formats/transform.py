@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -44,7 +45,7 @@ from rlds2reverb.specs import (
     shape_fits,
 )
 
-# The operations go in one fixed order, however they are written: action, select, drop, resize, rename, reward_last. All names but the new ones
+# Operations are applied in one fixed order, however they are written: action, select, drop, resize, rename, reward_last. All names but the new ones
 # of `rename` are those of the dataset.
 
 AS_RECORDED, SHIFT = LAST_REWARDS = ("as_recorded", "shift")
@@ -79,9 +80,21 @@ class Transform:
 
     def __post_init__(self) -> None:
         for name in ("select", "drop"):
-            object.__setattr__(self, name, _paths(name, getattr(self, name)))
+            paths = getattr(self, name)
+            paths = (paths,) if isinstance(paths, str) else paths
+            if not isinstance(paths, Sequence) or isinstance(paths, bytes):
+                raise _error(name, f"{paths!r}: expected a list of paths")
+            for path in paths:
+                _check_path(name, path)
+            _check_distinct(name, paths)
+            object.__setattr__(self, name, tuple(paths))
         for name in ("resize", "rename"):
-            object.__setattr__(self, name, _pairs(name, getattr(self, name)))
+            pairs = getattr(self, name)
+            if not isinstance(pairs, Mapping):
+                raise _error(name, f"{pairs!r}: expected a mapping that begins with paths of columns")
+            for path in pairs:
+                _check_path(name, path)
+            object.__setattr__(self, name, dict(pairs))
         for path in self.rename.values():
             _check_path("rename", path)
         if self.reward_last not in LAST_REWARDS:
@@ -106,7 +119,13 @@ class Transform:
     @cached_property
     def sizes(self) -> Mapping[str, Size]:
         """Path of an image column -> what it becomes."""
-        return {path: _parsed_size(path, text) for path, text in self.resize.items()}
+        sizes = {}
+        for path, text in self.resize.items():
+            try:
+                sizes[path] = Size.parse(text)
+            except ConfigError as error:
+                raise _error("resize", f'"{path}": {error}') from error
+        return sizes
 
     @property
     def changes_columns(self) -> bool:
@@ -138,43 +157,17 @@ class Transform:
 
     def lines(self) -> dict[str, str]:
         """Every operation that does something, in its order, as people read it."""
-        return {name: _in_words(value) for name, value in self.as_dict().items()}
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{one} -> {other}" for one, other in value.items())
-    return value if isinstance(value, str) else ", ".join(value)
+        lines = {}
+        for name, value in self.as_dict().items():
+            if isinstance(value, Mapping):
+                lines[name] = ", ".join(f"{one} -> {other}" for one, other in value.items())
+            else:
+                lines[name] = value if isinstance(value, str) else ", ".join(value)
+        return lines
 
 
 def _error(operation: str, problem: str) -> ConfigError:
     return ConfigError(f"transform: {operation}: {problem}")
-
-
-def _paths(operation: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = (value,)
-    if not isinstance(value, Sequence) or isinstance(value, bytes):
-        raise _error(operation, f"{value!r}: expected a list of paths")
-    for path in value:
-        _check_path(operation, path)
-    _check_distinct(operation, value)
-    return tuple(value)
-
-
-def _pairs(operation: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise _error(operation, f"{value!r}: expected a mapping that begins with paths of columns")
-    for path in value:
-        _check_path(operation, path)
-    return dict(value)
-
-
-def _parsed_size(path: str, text: object) -> Size:
-    try:
-        return Size.parse(text)
-    except ConfigError as error:
-        raise _error("resize", f'"{path}": {error}') from error
 
 
 def _check_path(operation: str, path: object) -> None:
@@ -204,11 +197,17 @@ SECTION = "transform"
 
 _PARTS = re.compile(r"(?:[^,()]|\([^()]*\))+")
 _OPTION = re.compile(r"\s*(\w+)\s*=(.*)", re.DOTALL)
-_RESIZE = re.compile(r"(.+?)\s*:\s*([0-9]+x[0-9]+(?::\w+)?)")
+_PAIRS = {  # option -> how one of its pairs is written, and how people say that
+    "resize": (
+        re.compile(r"(.+?)\s*:\s*([0-9]+x[0-9]+(?::\w+)?)"),
+        "PATH:HEIGHTxWIDTH or PATH:HEIGHTxWIDTH:METHOD",
+    ),
+    "rename": (re.compile(r"\s*([^:]*[^:\s])\s*:\s*([^:]*[^:\s])\s*"), 'OLD:NEW; names with ":" go into a YAML file'),
+}
 
 
 def transform_of(given: TransformLike) -> Transform:
-    """The transform that was meant; several add up to one, whatever their order.
+    """The transform that is given; several add up to one, whatever their order.
 
     Args:
       given: a `Transform`; text "option=value,..."; a YAML file, by its `Path` or its name; a mapping of `Transform`'s fields, alone or below
@@ -223,26 +222,20 @@ def transform_of(given: TransformLike) -> Transform:
         return _from_mapping(given, "transform")
     if isinstance(given, Path):
         return _read(given)
-    if isinstance(given, str):
-        return _from_text(given) if _is_text(given) else _read(Path(given))
+    if isinstance(given, str):  # a file whose name looks like options can be written ./NAME
+        found = _OPTION.match(given)
+        if found is None:
+            return _read(Path(given))
+        is_file = False
+        if found[1] not in OPTIONS:
+            with suppress(OSError, ValueError):  # too long for a name, or with a NUL
+                is_file = Path(given).exists()
+        return _read(Path(given)) if is_file else _from_text(given)
     if isinstance(given, (list, tuple)):
         return _sum([transform_of(one) for one in given])
     raise ConfigError(
         f"transform {given!r}: expected text such as resize=observation/image:256x256, a YAML file, or a mapping"
     )
-
-
-def _is_text(text: str) -> bool:
-    """Whether it is options rather than a file's name. A name that looks like options can be written ./NAME."""
-    found = _OPTION.match(text)
-    return found is not None and (found[1] in OPTIONS or not _is_a_file(text))
-
-
-def _is_a_file(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):  # too long for a name, or with a NUL
-        return False
 
 
 def _read(path: Path) -> Transform:
@@ -274,14 +267,30 @@ def _from_text(text: str) -> Transform:
     values: dict[str, list[str]] = {}
     for name, value in _options_in(text):
         values.setdefault(name, []).append(value)
+    options: dict[str, Any] = {}
     try:
-        return _sum([_of_option(name, each) for name, each in values.items()])
+        for name, each in values.items():
+            if name in ("select", "drop"):
+                options[name] = each
+            elif name in _PAIRS:
+                pattern, expected = _PAIRS[name]
+                pairs = []
+                for value in each:
+                    found = pattern.fullmatch(value)
+                    if found is None:
+                        raise _error(name, f'"{value}": expected {expected}')
+                    pairs.append((found[1], found[2]))
+                options[name] = _mapping(name, pairs)
+            elif len(each) > 1:
+                raise _error(name, f"expected one value, got {', '.join(each)}")
+            else:
+                options[name] = each[0]
+        return Transform(**options)
     except ConfigError as error:
         raise ConfigError(f'"{text}": {error}') from error
 
 
 def _options_in(text: str) -> Iterator[tuple[str, str]]:
-    """Option and value, part by part."""
     name = ""
     if "".join(_PARTS.findall(text)) != re.sub(r",(?![^()]*\))", "", text):
         raise ConfigError(f'transform "{text}": expected brackets in pairs, as in action=concat(a,b)')
@@ -294,43 +303,16 @@ def _options_in(text: str) -> Iterator[tuple[str, str]]:
         yield name, part.strip()
 
 
-def _of_option(name: str, values: list[str]) -> Transform:
-    if name in ("select", "drop"):
-        return Transform(**{name: values})  # type: ignore[arg-type] # one of two fields of the same type
-    if name == "resize":
-        return Transform(resize=_mapping(name, [_size(value) for value in values]))
-    if name == "rename":
-        return Transform(rename=_mapping(name, [_names(value) for value in values]))
-    if len(values) > 1:
-        raise ConfigError(f"transform: {name}: expected one value, got {', '.join(values)}")
-    return Transform(action=values[0]) if name == "action" else Transform(reward_last=values[0])
-
-
-def _size(text: str) -> tuple[str, str]:
-    found = _RESIZE.fullmatch(text)
-    if found is None:
-        raise ConfigError(f'transform: resize: "{text}": expected PATH:HEIGHTxWIDTH or PATH:HEIGHTxWIDTH:METHOD')
-    return found[1], found[2]
-
-
-def _names(text: str) -> tuple[str, str]:
-    old, _, new = (word.strip() for word in text.partition(":"))
-    if not old or not new or ":" in new:
-        raise ConfigError(f'transform: rename: "{text}": expected OLD:NEW; names with ":" go into a YAML file')
-    return old, new
-
-
 def _mapping(name: str, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     merged: dict[str, str] = {}
     for path, value in pairs:
         if path in merged:
-            raise ConfigError(f'transform: {name}: "{path}" stands twice')
+            raise _error(name, f'"{path}" stands twice')
         merged[path] = value
     return merged
 
 
 def _sum(several: Sequence[Transform]) -> Transform:
-    """One transform that combines several."""
     actions = [one.action for one in several if one.action]
     if len(actions) > 1:
         raise ConfigError(f"transform: action: expected one, got {' and '.join(actions)}")
@@ -345,7 +327,7 @@ def _sum(several: Sequence[Transform]) -> Transform:
     )
 
 
-# A transform and a step spec -> what each new column is made of; checked here, before an episode is read.
+# A transform and a step spec -> the recipe of each new column; checked here, before an episode is read.
 #
 # | operation | refused |
 # | --- | --- |
@@ -355,102 +337,63 @@ def _sum(several: Sequence[Transform]) -> Transform:
 # | rename | a name that is none of the columns left; two columns of one name; a column with the name of a nest |
 
 ALWAYS_SELECTED = (REWARD, DISCOUNT, *FLAGS)
-"""What `select` keeps unnamed: where these are absent they are filled in, and nobody would see that they were there."""
+"""Kept by `select` even if they are not named: where these are absent they are filled in, which would hide that they were recorded."""
 
 Specs = Mapping[str, ArraySpec]
 
 
-class Recipe(Protocol):
-    """How a column is made of recorded ones."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Paths of these."""
-
-    def problem(self, columns: Sequence[Array]) -> tuple[str, str] | None:
-        """Path and reason why recorded columns, each as its spec says, cannot be used; None when they can."""
-
-    def make(self, columns: Sequence[Array]) -> Array:
-        """[T, ...] columns, in the order of `reads`, of equal length -> the new column."""
-
-
 @dataclass(frozen=True)
-class Taken:
-    """A column as it is recorded."""
+class Made:
+    """A column after the transform: one recorded column as it is or resized, or several joined as one vector of floats.
 
-    path: str
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The column."""
-        return (self.path,)
-
-    def problem(self, columns: Sequence[Array]) -> None:
-        """None: whatever it is, validation sees it."""
-
-    def make(self, columns: Sequence[Array]) -> Array:
-        """The column."""
-        return columns[0]
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Several columns as one vector, or nested vectors, of floats `spec`."""
+    Attributes:
+      reads: paths of the recorded columns.
+      spec: of the new one.
+      size: of resized images.
+      is_joined: whether it is the vector.
+    """
 
     reads: tuple[str, ...]
     spec: ArraySpec
+    size: Size | None = None
+    is_joined: bool = False
+
+    @property
+    def is_taken(self) -> bool:
+        return self.size is None and not self.is_joined
 
     def problem(self, columns: Sequence[Array]) -> tuple[str, str] | None:
-        """An integer that is not exact as a float."""
-        for path, column in zip(self.reads, columns):
-            if (reason := too_large(column, self.spec.dtype)) is not None:
-                return path, reason
+        """Path and reason why recorded columns, each as its spec says, cannot be used; None when they can."""
+        if self.size is not None and 0 in columns[0].shape[1:3]:
+            height, width = columns[0].shape[1:3]
+            return self.reads[0], f"images of {height}x{width} pixels cannot be resized"
+        if self.is_joined:
+            for path, column in zip(self.reads, columns):
+                if (reason := too_large(column, self.spec.dtype)) is not None:
+                    return path, reason
         return None
 
     def make(self, columns: Sequence[Array]) -> Array:
-        return joined(columns, self.spec.dtype)
-
-
-@dataclass(frozen=True)
-class Resized:
-    """Images of another size."""
-
-    path: str
-    size: Size
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The column."""
-        return (self.path,)
-
-    def problem(self, columns: Sequence[Array]) -> tuple[str, str] | None:
-        """Images of no pixels."""
-        height, width = columns[0].shape[1:3]
-        return None if height and width else (self.path, f"images of {height}x{width} pixels cannot be resized")
-
-    def make(self, columns: Sequence[Array]) -> Array:
-        """See `resize.resized`."""
-        return images.resized(columns[0], self.size)
-
-
-@dataclass(frozen=True)
-class Made:
-    """A column of the steps as they will be: how it is made, and its spec."""
-
-    recipe: Recipe
-    spec: ArraySpec
+        """[T, ...] columns, in the order of `reads`, of equal length -> the new column."""
+        if self.is_joined:
+            return joined(columns, self.spec.dtype)
+        return columns[0] if self.size is None else images.resized(columns[0], self.size)
 
 
 def made_columns(transform: Transform, recorded: Specs) -> dict[str, Made]:
     """Path -> column, for steps of the recorded spec; in the order of the dataset.
 
     Raises:
-      ConfigError: an operation that these steps do not allow; says what there is.
+      ConfigError: an operation that these steps do not allow; the message says what there is.
     """
-    columns = {path: Made(Taken(path), spec) for path, spec in recorded.items()}
+    columns = {path: Made((path,), spec) for path, spec in recorded.items()}
     columns = _with_action(columns, transform.parts, recorded)
-    columns = _selected(columns, transform.select)
-    columns = _without(columns, transform.drop)
+    if transform.select:
+        _check_matched("select", columns, transform.select)
+        wanted = (*transform.select, *ALWAYS_SELECTED)
+        columns = {path: made for path, made in columns.items() if any(_matches(path, one) for one in wanted)}
+    _check_matched("drop", columns, transform.drop)
+    columns = {path: made for path, made in columns.items() if not any(_matches(path, one) for one in transform.drop)}
     columns = _with_sizes(columns, transform.sizes)
     columns = _renamed(columns, transform.rename)
     if missing := [name for name in (IS_FIRST, IS_LAST) if name in recorded and name not in columns]:
@@ -473,23 +416,10 @@ def _with_action(columns: dict[str, Made], parts: Sequence[str], recorded: Specs
             f"transform: action: expected numbers, all of one rank (a scalar is a vector of one), got {listed}"
         )
     others = {path: column for path, column in columns.items() if not is_under(path, ACTION)}
-    return {**others, ACTION: Made(Joined(reads, spec), spec)}
+    return {**others, ACTION: Made(reads, spec, is_joined=True)}
 
 
-def _selected(columns: dict[str, Made], patterns: Sequence[str]) -> dict[str, Made]:
-    if not patterns:
-        return columns
-    _check_patterns("select", columns, patterns)
-    kept = [path for path in columns if any(_matches(path, one) for one in (*patterns, *ALWAYS_SELECTED))]
-    return {path: columns[path] for path in kept}
-
-
-def _without(columns: dict[str, Made], patterns: Sequence[str]) -> dict[str, Made]:
-    _check_patterns("drop", columns, patterns)
-    return {path: made for path, made in columns.items() if not any(_matches(path, one) for one in patterns)}
-
-
-def _check_patterns(operation: str, columns: Mapping[str, Made], patterns: Sequence[str]) -> None:
+def _check_matched(operation: str, columns: Mapping[str, Made], patterns: Sequence[str]) -> None:
     for pattern in patterns:
         if not any(_matches(path, pattern) for path in columns):
             raise _no_column(operation, pattern, list(columns))
@@ -509,20 +439,13 @@ def _with_sizes(columns: dict[str, Made], sizes: Mapping[str, Size]) -> dict[str
         if path not in columns:
             raise _no_column("resize", path, list(columns))
         spec = columns[path].spec
-        _check_image(path, columns[path])
+        if spec.dtype.newbyteorder("=") not in IMAGE_DTYPES or len(spec.shape) != 3 or 0 in spec.shape[:2]:
+            kinds = ", ".join(dtype_name(dtype) for dtype in IMAGE_DTYPES)
+            hint = "; images that stay encoded (JPEG, PNG) cannot be resized" if spec.dtype.kind in "OSU" else ""
+            raise _error("resize", f'"{path}" is {spec}: expected an image [height, width, channels] of {kinds}{hint}')
         shape = (size.height, size.width, spec.shape[2])
-        made[path] = Made(Resized(path, size), replace(spec, shape=shape))
+        made[path] = Made((path,), replace(spec, shape=shape), size)
     return made
-
-
-def _check_image(path: str, column: Made) -> None:
-    spec = column.spec
-    if spec.dtype.newbyteorder("=") not in IMAGE_DTYPES or len(spec.shape) != 3 or 0 in spec.shape[:2]:
-        kinds = ", ".join(dtype_name(dtype) for dtype in IMAGE_DTYPES)
-        hint = "; images that stay encoded (JPEG, PNG) cannot be resized" if spec.dtype.kind in "OSU" else ""
-        raise ConfigError(
-            f'transform: resize: "{path}" is {spec}: expected an image [height, width, channels] of {kinds}{hint}'
-        )
 
 
 def _renamed(columns: dict[str, Made], names: Mapping[str, str]) -> dict[str, Made]:
@@ -532,32 +455,24 @@ def _renamed(columns: dict[str, Made], names: Mapping[str, str]) -> dict[str, Ma
         if not any(is_under(path, old) for path in columns):
             raise _no_column("rename", old, list(columns))
         if above := [other for other in names if other != old and is_under(old, other)]:
-            raise ConfigError(f'transform: rename: "{old}" is part of "{above[0]}"; rename one of them')
+            raise _error("rename", f'"{old}" is part of "{above[0]}"; rename one of them')
     made: dict[str, Made] = {}
     sources: dict[str, str] = {}
     for path, column in columns.items():
-        new = _new_name(path, names)
+        renamed = next((old for old in names if is_under(path, old)), "")
+        new = names[renamed] + path[len(renamed) :] if renamed else path
         if new in made:
-            raise ConfigError(f'transform: rename: "{sources[new]}" and "{path}" would both be named "{new}"')
+            raise _error("rename", f'"{sources[new]}" and "{path}" would both be named "{new}"')
         made[new], sources[new] = column, path
-    nests = {nest: path for path in made for nest in _nests_of(path)}
+    nests: dict[str, str] = {}  # of all columns: their path -> one of the columns
+    for path in made:
+        keys = path.split("/")
+        nests |= {"/".join(keys[:depth]): path for depth in range(1, len(keys))}
     if both := [path for path in made if path in nests]:
         raise ConfigError(
             f'transform: rename: column "{both[0]}" would have the name of the nest of "{nests[both[0]]}"'
         )
     return made
-
-
-def _nests_of(path: str) -> Iterator[str]:
-    names = path.split("/")
-    return ("/".join(names[:depth]) for depth in range(1, len(names)))
-
-
-def _new_name(path: str, names: Mapping[str, str]) -> str:
-    for old, new in names.items():
-        if is_under(path, old):
-            return new + path[len(old) :]
-    return path
 
 
 def _no_column(operation: str, path: str, there: Sequence[str], what: str = "no column") -> ConfigError:
@@ -568,11 +483,11 @@ def _no_column(operation: str, path: str, there: Sequence[str], what: str = "no 
 
 def left_out(columns: Mapping[str, Made], recorded: Specs) -> tuple[str, ...]:
     """Recorded columns that none of the new ones is made of."""
-    read = {path for made in columns.values() for path in made.recipe.reads}
+    read = {path for made in columns.values() for path in made.reads}
     return tuple(path for path in recorded if path not in read)
 
 
-# Joins numbers of several columns into one vector per step: `concat(world_vector, rotation_delta, gripper)`.
+# Numbers of several columns joined into one vector per step: `concat(world_vector, rotation_delta, gripper)`.
 
 _WRITTEN, _END = "concat(", ")"
 
@@ -586,24 +501,25 @@ def parts_of(text: str) -> tuple[str, ...] | None:
 
 
 def written(parts: Sequence[str]) -> str:
-    """The way back."""
     return f"{_WRITTEN}{', '.join(parts)}{_END}"
 
 
 def joined_spec(parts: Sequence[ArraySpec]) -> ArraySpec | None:
-    """The spec of what is joined along the last axis, or None when it cannot be: not numbers, or shapes that do not go together.
+    """The spec of columns joined along the last axis, or None when they cannot be: no numbers, or shapes that do not go together.
 
-    A scalar counts as a vector of one number. Truth values and integers become the floats of the others; floats become the widest
-    among them, at least float32. So nothing is rounded, as long as integers are small enough; `too_large` tells.
+    A scalar counts as a vector of one number. Truth values and integers become the floats of the rest; floats become the widest
+    among them, at least float32. So nothing is rounded, unless integers are `too_large`.
     """
-    if not all(_is_number(part.dtype) for part in parts):
+    dtypes = [part.dtype for part in parts]
+    if not all(dtype.kind in "biuf" or dtype.name == "bfloat16" for dtype in dtypes):
         return None
     shapes = [part.shape or (1,) for part in parts]
     if len({shape[:-1] for shape in shapes}) > 1:
         return None
     last = [shape[-1] for shape in shapes]
     total = None if None in last else sum(size or 0 for size in last)
-    return ArraySpec((*shapes[0][:-1], total), _float_of([part.dtype for part in parts]))
+    dtype = np.result_type(np.float32, *(dtype for dtype in dtypes if dtype.kind == "f"))
+    return ArraySpec((*shapes[0][:-1], total), dtype)
 
 
 def joined(columns: Sequence[Array], dtype: np.dtype[Any]) -> Array:
@@ -613,7 +529,7 @@ def joined(columns: Sequence[Array], dtype: np.dtype[Any]) -> Array:
 
 
 def too_large(column: Array, dtype: np.dtype[Any]) -> str | None:
-    """Why a column of integers is not exact in floats of this dtype: says the first step; None when every integer up to its largest is."""
+    """Why a column of integers is not exact in floats of this dtype, with the first such step; None when it is exact."""
     most = 2 ** (np.finfo(dtype).nmant + 1)
     if column.dtype.kind not in "iu" or not column.size or (int(column.max()) <= most and int(column.min()) >= -most):
         return None
@@ -623,29 +539,14 @@ def too_large(column: Array, dtype: np.dtype[Any]) -> str | None:
     return f"step {step} has {worst}: expected integers of at most {most:,}, which {dtype.name} holds exactly"
 
 
-def _is_number(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biuf" or dtype.name == "bfloat16"
-
-
-def _float_of(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
-    return np.result_type(np.float32, *(dtype for dtype in dtypes if dtype.kind == "f"))
-
-
-# A source whose steps have other columns: what a `Transform` makes of another source's.
-
-
 class Transformed(Wrapper):
     """The episodes of a source, with the columns that a transform makes; ids and metadata stay.
 
-    Nothing in an episode's id tells of the transform. Who stores what is made puts `Transform.label` into the item keys, as a push does
-    that is given the transform (`PushOptions.data_label`).
+    An episode's id does not depend on the transform. Whoever stores the result puts `Transform.label` into the item keys, as a push with
+    the transform does (`PushOptions.data_label`).
 
     An episode that the transform cannot be applied to lacks the columns that cannot be made, and has the reason among its `faults`; the
     columns that are only taken, renamed or not, are as they are. Validation then treats it as any other bad one.
-
-    Args:
-      source: what is read.
-      transform: what is made of it.
     """
 
     def __init__(self, source: Source, transform: Transform) -> None:
@@ -662,7 +563,7 @@ class Transformed(Wrapper):
         return _with_containers(nested({path: made.spec for path, made in self._made.items()}), self._recorded)
 
     def images(self) -> Mapping[str, ImageSpec]:
-        """The source's, under the names that they have here; without those that are resized or left out."""
+        """The source's, under their new names; without those that are resized or left out."""
         offered = self._source.images()
         return {path: offered[recorded] for path, recorded in self._taken.items() if recorded in offered}
 
@@ -672,24 +573,21 @@ class Transformed(Wrapper):
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
     ) -> Iterator[Episode | KnownEpisode]:
-        """See `Source.read`; what is read is transformed."""
         made, recorded = self._made, flatten(self._recorded)
         episodes = self._source.read(start, stop, is_known)
         return (one if isinstance(one, KnownEpisode) else made_of(one, made, recorded) for one in episodes)
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Paths of the source's step columns that nothing is made of."""
         return left_out(self._made, flatten(self._recorded))
 
     def recorded_path(self, path: str) -> str:
-        """What the source calls a column that is taken as it is; the path itself for any other."""
         return self._source.recorded_path(self._taken.get(path, path))
 
     @property
     def _taken(self) -> dict[str, str]:
         """New path -> recorded path, for the columns that stay unchanged."""
-        return {path: one.recipe.path for path, one in self._made.items() if isinstance(one.recipe, Taken)}
+        return {path: one.reads[0] for path, one in self._made.items() if one.is_taken}
 
     @cached_property
     def _recorded(self) -> Nest:
@@ -706,7 +604,7 @@ def transformed(source: Source, transform: Transform) -> Source:
 
 
 def made_of(episode: Episode, made: Mapping[str, Made], recorded: Specs) -> Episode:
-    """An episode as recorded -> with the columns that are made of it, and the faults that keep others from being made.
+    """An episode as recorded -> with the columns that are made of it, and the faults that prevent further ones.
 
     A column that the recorded spec does not have stays as it is, so that validation refuses it by name.
     """
@@ -715,12 +613,14 @@ def made_of(episode: Episode, made: Mapping[str, Made], recorded: Specs) -> Epis
         return episode
     faults: list[tuple[str, str]] = []
     for path, one in made.items():
-        found = [fault for read in one.recipe.reads if (fault := _fault(episode, read, recorded, one))]
-        if not found:
-            found = _faults_together(episode, one)
+        if one.is_taken:  # whatever it is, validation sees it
+            if one.reads[0] in episode.columns:
+                columns[path] = episode.columns[one.reads[0]]
+            continue
+        found = _faults(episode, one, recorded)
         faults += found
-        if not found and all(read in episode.columns for read in one.recipe.reads):
-            columns[path] = one.recipe.make([episode.columns[read] for read in one.recipe.reads])
+        if not found:
+            columns[path] = one.make([episode.columns[read] for read in one.reads])
     for path, column in episode.columns.items():
         if path not in recorded and path in columns:
             faults.append((path, "the dataset's spec has no such column, and the transform makes one of this name"))
@@ -729,34 +629,29 @@ def made_of(episode: Episode, made: Mapping[str, Made], recorded: Specs) -> Epis
     return replace(episode, columns=columns, faults=(*episode.faults, *faults))
 
 
-def _fault(episode: Episode, path: str, recorded: Specs, made: Made) -> tuple[str, str] | None:
-    """Why a column cannot be read by the recipe of another one. Columns that are only taken are left to validation."""
-    if isinstance(made.recipe, Taken):
-        return None
-    if path not in episode.columns:
-        return path, f"expected it in every episode; found {sorted(episode.columns)}"
-    found, wanted = column_spec(episode.columns[path]), recorded[path]
-    if not same_dtype(found.dtype, wanted.dtype) or not shape_fits(found.shape, wanted.shape):
-        return path, f"expected rows of {wanted}, got {found}"
-    return None
-
-
-def _faults_together(episode: Episode, made: Made) -> list[tuple[str, str]]:
-    """Why columns that are each as they should be do not make another one."""
-    recipe = made.recipe
-    if isinstance(recipe, Taken):
-        return []
-    columns = [episode.columns[path] for path in recipe.reads]
+def _faults(episode: Episode, made: Made, recorded: Specs) -> list[tuple[str, str]]:
+    """Why the columns that one is made of cannot be used, each alone or all together."""
+    alone = []
+    for path in made.reads:
+        if path not in episode.columns:
+            alone.append((path, f"expected it in every episode; found {sorted(episode.columns)}"))
+            continue
+        found, wanted = column_spec(episode.columns[path]), recorded[path]
+        if not same_dtype(found.dtype, wanted.dtype) or not shape_fits(found.shape, wanted.shape):
+            alone.append((path, f"expected rows of {wanted}, got {found}"))
+    if alone:
+        return alone
+    columns = [episode.columns[path] for path in made.reads]
     rows = [len(column) for column in columns]
     if len(set(rows)) > 1:
-        listed = ", ".join(f"{path} {count:,}" for path, count in zip(recipe.reads, rows))
-        return [(recipe.reads[0], f"expected columns of equal length, got {listed}")]
-    fault = recipe.problem(columns)
+        listed = ", ".join(f"{path} {count:,}" for path, count in zip(made.reads, rows))
+        return [(made.reads[0], f"expected columns of equal length, got {listed}")]
+    fault = made.problem(columns)
     return [] if fault is None else [fault]
 
 
 def _with_containers(nest: Nest, recorded: Nest) -> Nest:
-    """The nest with the lists, tuples and namedtuples that the recorded one has, wherever all their children are still there."""
+    """The nest with the lists, tuples and namedtuples of the recorded one, where all their children are still there."""
     if not isinstance(nest, dict):
         return nest
     inside = {key: _with_containers(child, _child(recorded, key)) for key, child in nest.items()}

@@ -1,8 +1,7 @@
-"""A dataset at a glance: its spec, what its tables need, counts, ranges, and what is wrong with it. One pass, in bounded memory."""
+"""What is in a dataset: its spec, what its tables need, counts, ranges, and what is wrong with it. One pass, in bounded memory."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,33 +9,44 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from rlds2reverb.display import as_html
-from rlds2reverb.episode import ACTION, DISCOUNT, REWARD, Array, Episode, Notice
+from rlds2reverb.episode import ACTION, DISCOUNT, REWARD, Array, Episode, Notice, Occurrences
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.transform import Transform, TransformLike
-from rlds2reverb.identity import Occurrences
-from rlds2reverb.inspection.statistics import Ends, ImageColumn, Range, image_columns
-from rlds2reverb.prepare.column_stats import ColumnStats, duplicates_notice
+from rlds2reverb.inspection.statistics import Ends, ImageColumn, Range, Returns, Statistics, image_columns
+from rlds2reverb.plain import Count, attributes, members, printed
 from rlds2reverb.prepare.conventions import Conventions, last_row_is_added
-from rlds2reverb.prepare.cutting import Output, OutputCut, Tally
-from rlds2reverb.prepare.endings import Ending
-from rlds2reverb.prepare.options import EpisodeOptions, Progress
-from rlds2reverb.prepare.policy import SKIP
-from rlds2reverb.prepare.preparation import Preparation, Prepared, Preparer
-from rlds2reverb.prepare.problems import Findings, Problem
+from rlds2reverb.prepare.options import SKIP, EpisodeOptions, Pace, Progress
+from rlds2reverb.prepare.preparation import (
+    ColumnStats,
+    ItemCounts,
+    Output,
+    OutputCut,
+    Preparation,
+    Prepared,
+    Preparer,
+    duplicates_notice,
+)
+from rlds2reverb.prepare.problems import Ending, Findings, FoundProblem, Problem
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
+from rlds2reverb.text import as_html
+from rlds2reverb.views import ViewLike, is_view_config, view_from
 from rlds2reverb.views.base import View, not_in_items
 from rlds2reverb.views.prioritized import Prioritized
-from rlds2reverb.views.registry import ViewLike, is_view_config, view_from
 from rlds2reverb.views.trajectory import table_signature
 
-Statistics = dict[str, float | None]
-"""What is told of some numbers: min, median, mean, max."""
 
-
+@printed(
+    "view",
+    "items=items_per_table",
+    "without_items",
+    "left_over",
+    "by_priority",
+    "not_in_items",
+    "trajectory_data_spec",
+)
 @dataclass
 class InspectedOutput:
-    """What one table gets of the dataset, and which signature it needs.
+    """What a view makes of a dataset, and what its table needs.
 
     Attributes:
       view: its name and options.
@@ -50,26 +60,40 @@ class InspectedOutput:
 
     view: str
     signature: Nest
-    items_per_table: int = 0
-    without_items: int = 0
-    left_over: int = 0
+    items_per_table: Count = 0
+    without_items: Count = 0
+    left_over: Count = 0
     by_priority: bool = False
     not_in_items: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        spec = spec_texts(self.signature)
-        return {
-            "view": self.view,
-            "items": self.items_per_table,
-            "without_items": self.without_items,
-            "left_over": self.left_over,
-            "by_priority": self.by_priority,
-            "not_in_items": list(self.not_in_items),
-            "trajectory_data_spec": spec,
-        }
+    @property
+    def trajectory_data_spec(self) -> dict[str, str]:
+        """What the table must have as its signature: path -> dtype and shape."""
+        return spec_texts(self.signature)
 
 
+_BEFORE_TABLES = (
+    "source",
+    "episodes",
+    "steps",
+    "step_bytes",
+    "transform",
+    "left_out",
+    "step_spec",
+    "images=images_by_path",
+    "filled",
+)
+_BEHIND_TABLES = (
+    "episode_length",
+    "return=return_statistics",
+    "ranges",
+    "ends",
+    "problems",
+    "notices",
+)
+
+
+@printed(*_BEFORE_TABLES, "tables=outputs", *_BEHIND_TABLES)
 @dataclass
 class Inspection:
     """What is in a dataset.
@@ -78,7 +102,7 @@ class Inspection:
       source: its name.
       step_spec: path -> spec of a step as recorded, or as the transform makes it.
       filled: step fields that the dataset lacks and that a push would fill.
-      outputs: table -> what its view makes.
+      outputs: table -> what its view makes, and what it needs.
       lengths: [episodes] steps of each episode.
       returns: [episodes] sum of the rewards of each episode, its last (boundary) step included; NaN or infinite where a
         reward is.
@@ -99,7 +123,7 @@ class Inspection:
     outputs: dict[str, InspectedOutput]
     lengths: list[int] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
-    step_bytes: int = 0
+    step_bytes: Count = 0
     images: tuple[ImageColumn, ...] = ()
     ranges: dict[str, Range] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
@@ -111,75 +135,76 @@ class Inspection:
     def _repr_html_(self) -> str:
         return as_html(self)
 
-    def return_summary(self) -> Statistics | None:
-        """min, median, mean and max of the finite returns, and how many are not; None where no episode has one."""
-        if not self.returns:
-            return None
-        finite = [one for one in self.returns if math.isfinite(one)]
-        numbers = summary(finite) or dict.fromkeys(("min", "median", "mean", "max"))
-        return {**numbers, "not_finite": len(self.returns) - len(finite)}
+    @property
+    def episodes(self) -> Count:
+        """Number of episodes that were read."""
+        return len(self.lengths)
+
+    @property
+    def steps(self) -> Count:
+        """Number of their steps."""
+        return sum(self.lengths)
+
+    @property
+    def images_by_path(self) -> dict[str, ImageColumn]:
+        """Path -> what a step of an image column takes."""
+        return {one.path: one for one in self.images}
+
+    @property
+    def episode_length(self) -> Statistics | None:
+        """Steps of an episode; None without episodes."""
+        return Statistics.of(self.lengths)
+
+    @property
+    def return_statistics(self) -> Returns | None:
+        """Sums of the rewards of an episode; None where no episode has one."""
+        return Returns.of(self.returns)
+
+    @property
+    def problems(self) -> dict[str, FoundProblem]:
+        """Code -> what was found."""
+        return self.findings.as_dict()
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """Notices about the dataset as a whole."""
+        return self.findings.notices
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON. When there is one table, what it needs stands beside the rest."""
-        outputs = {table: one.as_dict() for table, one in self.outputs.items()}
+        """Plain values, for JSON. When there is one table, what it needs stands in place of the tables; see `OneTable`."""
+        found = members(self)
+        if len(self.outputs) != 1:
+            return found
+        (output,) = self.outputs.values()
         return {
-            "source": self.source,
-            "episodes": len(self.lengths),
-            "steps": sum(self.lengths),
-            "step_bytes": self.step_bytes,
-            "transform": self.transform.as_dict(),
-            "left_out": list(self.left_out),
-            "step_spec": {path: str(spec) for path, spec in self.step_spec.items()},
-            "images": {one.path: one.as_dict() for one in self.images},
-            "filled": list(self.filled),
-            **(next(iter(outputs.values())) if len(outputs) == 1 else {"tables": outputs}),
-            "episode_length": summary(self.lengths),
-            "return": self.return_summary(),
-            "ranges": {path: span.as_dict() for path, span in self.ranges.items()},
-            "ends": self.ends.as_dict(),
-            "problems": self.findings.as_dict(),
-            "notices": [notice.as_dict() for notice in self.findings.notices],
+            name: value
+            for before, whole in found.items()
+            for name, value in (members(output) if before == "tables" else {before: whole}).items()
         }
 
 
-def summary(values: Sequence[float]) -> Statistics | None:
-    """min, median, mean and max of finite numbers; None when there are none."""
-    if not len(values):
-        return None
-    array = np.sort(np.asarray(values, np.float64))  # np.median would load masked arrays (numpy 2)
-    return {
-        "min": float(array.min()),
-        "median": float(array[(len(array) - 1) // 2] / 2 + array[len(array) // 2] / 2),
-        "mean": float(array.mean()),
-        "max": float(array.max()),
-    }
+@printed(*_BEFORE_TABLES, *map("=".join, attributes(InspectedOutput).items()), *_BEHIND_TABLES)
+class OneTable(InspectedOutput, Inspection):
+    """An inspection with one table: what the table needs stands beside the rest."""
 
 
 class Watcher(Protocol):
-    """Sees every episode of an inspection once."""
+    """Sees every episode of an inspection once; pickled for workers."""
 
     def add(
         self, episode: Episode, columns: Mapping[str, Array], problems: Sequence[Problem], cuts: Sequence[OutputCut]
     ) -> None:
-        """Takes in an episode.
+        """Adds an episode, transformed.
 
-        Args:
-          episode: as recorded, or as the transform makes it.
-          columns: its meaningful values, see `meant`.
-          problems: what is wrong with it; without problems that only other episodes show, where several workers read.
-          cuts: what the views make of it, one per table; () for a bad episode.
+        `columns` are its meaningful values, see `meant`. Where workers read, `problems` lack those that only other episodes show.
+        `cuts` are what the views make of it, one per table; () for a bad episode.
         """
 
     def add_part(self, other: Any) -> None:
-        """Adds what another watcher saw of the episodes that follow."""
+        """Adds what another watcher saw in the episodes that follow."""
 
 
-Watch = Callable[[Inspection], Watcher]
-"""Makes a watcher for an inspection that has read nothing yet. It is pickled for workers."""
-
-
-TELL_SECONDS = 0.25
-"""Between two reports of progress."""
+Watch = Callable[[Inspection], Watcher]  # makes a watcher for an inspection that has read nothing yet
 
 OnProgress = Callable[[Progress], object]
 
@@ -192,15 +217,9 @@ def inspect_source(
     on_progress: OnProgress = lambda _: None,
     watch: Watch | None = None,
 ) -> Inspection:
-    """Reads a dataset once, and returns what is in it.
+    """Reads a dataset once, and returns what is in it; the options' policy of bad episodes is ignored, because all problems are reported.
 
-    Args:
-      source: what to read; anything that `open_source` takes.
-      views: table -> view whose items to count.
-      limit: episodes to read at most, or None for all.
-      options: as for a push; the policy of bad episodes is ignored, because all problems are reported.
-      on_progress: called a few times per second with the episodes and steps read.
-      watch: makes a watcher, which is `Inspection.watched` then.
+    Without `views` it only judges the episodes: ranges, ends and images are not looked at.
 
     Raises:
       SourceError: it cannot be read.
@@ -209,93 +228,40 @@ def inspect_source(
     """
     ready = prepared_for(source, views, options)
     preparer, whole = ready.preparer(), InspectionBuilder(ready, watch)
-    pace = Paced(on_progress, ready.source.episode_count, limit)
+    count, pace, began = ready.source.episode_count, Pace(), time.monotonic()
+    if limit is not None and count is not None:
+        count = min(count, limit)
     for episode, found in ready.read(stop=limit):
-        pace.count(episode)
         prepared = preparer.prepare(episode, found)
-        whole.part.add(prepared)
+        if views:
+            whole.part.add(prepared)
         whole.add(EpisodeRecord.of(prepared))
+        if pace.is_due():
+            seconds = time.monotonic() - began
+            on_progress(Progress(preparer.episodes, preparer.steps, count, 0, 0, seconds))
     whole.part.complete(ready, preparer)
     return whole.completed([cutter.left_over for cutter in preparer.cutters])
 
 
-def validate_source(
-    source: Any,
-    limit: int | None = None,
-    options: EpisodeOptions = EpisodeOptions(),
-    on_progress: OnProgress = lambda _: None,
-) -> tuple[int, Findings]:
-    """Reads a dataset once and judges every episode; returns how many there were, and what is wrong with them.
-
-    Arguments and errors as `inspect_source`; no view is asked.
-    """
-    ready = prepared_for(source, {}, options)
-    preparer, findings, names = ready.preparer(), Findings(), Occurrences()
-    pace = Paced(on_progress, ready.source.episode_count, limit)
-    for episode, found in ready.read(stop=limit):
-        pace.count(episode)
-        names.count(episode.id)
-        findings.add(episode, preparer.prepare(episode, found).problems)
-    findings.notices = (*ready.notices, *preparer.columns.notices, *duplicates_notice(names.copies))
-    return preparer.episodes, findings
-
-
 def prepared_for(source: Any, views: Mapping[str, View], options: EpisodeOptions) -> Preparation:
-    """A source to be inspected: no bad episode ends the reading, and all problems count. Errors as `inspect_source`."""
-    telling = replace(options, on_invalid=SKIP, quarantine=None, allow=(), strict=False)
-    return Preparation.open(source, telling, [Output((table,), view) for table, view in views.items()])
-
-
-class Paced:
-    """Counts episodes and steps, and reports progress.
-
-    Args:
-      on_progress: called at most every quarter of a second, without bytes, because nothing is sent.
-      episode_count: of the source; None where it is not known.
-      limit: most episodes that are read.
-    """
-
-    def __init__(self, on_progress: OnProgress, episode_count: int | None, limit: int | None) -> None:
-        self._on_progress, self._episodes, self._steps = on_progress, 0, 0
-        self._count = episode_count if limit is None or episode_count is None else min(episode_count, limit)
-        self._began = self._told_at = time.monotonic()
-
-    def count(self, episode: Episode) -> None:
-        """An episode was read."""
-        self._episodes += 1
-        self._steps += len(episode)
-        now = time.monotonic()
-        if now - self._told_at >= TELL_SECONDS:
-            self._told_at = now
-            self._on_progress(Progress(self._episodes, self._steps, self._count, 0, 0, now - self._began))
+    """A source of which no bad episode ends the reading, and all problems count."""
+    collecting = replace(options, on_invalid=SKIP, quarantine=None, allow=(), strict=False)
+    return Preparation.open(source, collecting, [Output((table,), view) for table, view in views.items()])
 
 
 class EpisodeRecord(NamedTuple):
-    """What was found in one episode.
-
-    Attributes:
-      id, recorded_id, title: of the episode, as those of `Episode`.
-      steps: of it.
-      returns: its return; [] where it has none.
-      problems: what is wrong with it, as far as that is known where it was read.
-      items: of each table; [] when it is bad.
-      refused: why a push would reject it all the same.
-      ending: how it ends, for whoever hears of all; None where that cannot tell.
-    """
-
     id: str
     recorded_id: str | None
     title: str
     steps: int
-    returns: list[float]
-    problems: tuple[Problem, ...]
-    items: list[int]
-    refused: tuple[Problem, ...]
-    ending: Ending | None = None
+    returns: list[float]  # [] where it has none
+    problems: tuple[Problem, ...]  # without those that only other episodes show
+    items: list[int]  # of each table; [] when it is bad
+    refused: tuple[Problem, ...]  # why a push would reject it all the same
+    ending: Ending | None = None  # to compare with other episodes; None where it shows nothing
 
     @staticmethod
     def of(prepared: Prepared) -> EpisodeRecord:
-        """Of an episode that was decided about."""
         episode = prepared.episode
         return EpisodeRecord(
             episode.id,
@@ -311,16 +277,7 @@ class EpisodeRecord(NamedTuple):
 
 @dataclass
 class PartStatistics:
-    """What was found in a part of a source, or in all of it, whatever the order of the episodes is.
-
-    Attributes:
-      ranges: path -> range of the values.
-      ends: how the episodes end.
-      columns: what columns held.
-      watcher: what else looks at them; None for nothing.
-      notices: of the source.
-      episodes: one after the other, for whoever takes them in; see `InspectionBuilder.add`.
-    """
+    """What was found in a part of a source, or in all of it: what does not depend on the order of the episodes, and their records."""
 
     ranges: dict[str, Range]
     ends: Ends
@@ -331,11 +288,9 @@ class PartStatistics:
 
     @property
     def steps(self) -> int:
-        """Of all its episodes."""
         return sum(one.steps for one in self.episodes)
 
     def add(self, prepared: Prepared) -> None:
-        """Takes in an episode."""
         columns = meant(prepared.episode)
         for path, column in columns.items():
             self.ranges.setdefault(path, Range()).add(column)
@@ -345,12 +300,12 @@ class PartStatistics:
             self.watcher.add(prepared.episode, columns, [*prepared.problems, *refused], prepared.cuts)
 
     def complete(self, ready: Preparation, preparer: Preparer) -> None:
-        """Takes in what is known once all its episodes are read."""
+        """Adds what is known once all its episodes are read."""
         self.columns = preparer.columns
         self.notices.update(dict.fromkeys(ready.notices))
 
     def add_part(self, other: PartStatistics) -> None:
-        """Takes in what was found in the part that follows, but its episodes."""
+        """Adds the part that follows, without its episodes."""
         for path, span in other.ranges.items():
             self.ranges.setdefault(path, Range()).add_range(span)
         self.ends.add_ends(other.ends)
@@ -361,32 +316,35 @@ class PartStatistics:
 
 
 class InspectionBuilder:
-    """An inspection while its episodes are taken in.
-
-    Args:
-      ready: what is read, see `prepared_for`.
-      watch: makes what looks at the episodes, too.
-
-    Attributes:
-      part: what does not depend on the order of the episodes.
-    """
+    """An inspection to which episodes are added, in the order of the source; `part` has what does not depend on that order."""
 
     def __init__(self, ready: Preparation, watch: Watch | None = None) -> None:
         self._ready, self._watch = ready, watch
-        self._tallies, self._names = [Tally() for _ in ready.outputs], Occurrences()
-        self._inspection = _begun(ready)
+        self._tallies, self._names = [ItemCounts() for _ in ready.outputs], Occurrences()
+        columns = flatten(ready.recorded_spec)
+        images = image_columns(ready.source) if ready.outputs else ()
+        self._inspection = Inspection(
+            source=ready.source.name,
+            step_spec=columns,
+            filled=ready.filled,
+            outputs={},
+            step_bytes=sum(one.encoded_bytes for one in images if one.is_encoded)
+            + sum(map(_row_bytes, columns.values())),
+            images=images,
+            transform=ready.options.chosen_transform,
+            left_out=ready.source.left_out,
+        )
         self.part = self.new_part()
         self._inspection.ranges, self._inspection.ends = self.part.ranges, self.part.ends
         self._inspection.watched = self.part.watcher
 
     def new_part(self) -> PartStatistics:
-        """A part of which nothing has been read."""
         columns, watch = self._inspection.step_spec, self._watch
         watcher = None if watch is None else watch(self._inspection)
         return PartStatistics({path: Range() for path in columns}, Ends(), ColumnStats.of(columns), watcher)
 
     def add(self, read: EpisodeRecord, found: Sequence[Problem] = ()) -> None:
-        """Takes in an episode, in the order of the source; `found` are problems that were not known where it was read."""
+        """Adds an episode; `found` are problems that were not known where it was read."""
         inspection = self._inspection
         self._names.count(read.id)
         inspection.findings.add(read, [*read.problems, *found])
@@ -398,7 +356,7 @@ class InspectionBuilder:
                 tally.add(items, output.is_of_stream)
 
     def completed(self, left_over: Sequence[int]) -> Inspection:
-        """The inspection, once all is read; `left_over` are the steps at the end of each output's stream that no item holds."""
+        """The inspection; `left_over` has, per output, the steps at the end of its stream that no item holds."""
         inspection, ready = self._inspection, self._ready
         duplicates = duplicates_notice(self._names.copies)
         inspection.findings.notices = (*self.part.notices, *self.part.columns.notices, *duplicates)
@@ -417,29 +375,12 @@ class InspectionBuilder:
         return inspection
 
 
-def _begun(ready: Preparation) -> Inspection:
-    """What the source tells by itself."""
-    columns = flatten(ready.recorded_spec)
-    images = image_columns(ready.source) if ready.outputs else ()
-    step_bytes = sum(one.encoded_bytes for one in images if one.is_encoded) + sum(map(_row_bytes, columns.values()))
-    return Inspection(
-        source=ready.source.name,
-        step_spec=columns,
-        filled=ready.filled,
-        outputs={},
-        step_bytes=step_bytes,
-        images=images,
-        transform=ready.options.chosen_transform,
-        left_out=ready.source.left_out,
-    )
-
-
 def _row_bytes(spec: ArraySpec) -> int:
     return 0 if spec.dtype == object else int(np.prod([size or 0 for size in spec.shape])) * spec.dtype.itemsize
 
 
 def return_of(episode: Episode) -> list[float]:
-    """The sum of an episode's rewards; [] where it has none that are numbers."""
+    """[sum of the rewards]; [] where they are no numbers."""
     reward = episode.columns.get(REWARD)
     if reward is None or reward.dtype.kind not in "fiu":
         return []
@@ -458,9 +399,7 @@ def meant(episode: Episode) -> dict[str, Array]:
 
 
 _CONVENTIONS = tuple(vars(Conventions()))
-
-_TABLE = "replay"
-"""What the table is called where only a view is given."""
+_TABLE = "replay"  # the name of the table where only a view is given
 
 
 def inspect(
@@ -471,7 +410,7 @@ def inspect(
     encoded: str | Sequence[str] = (),
     **conventions: str,
 ) -> Inspection:
-    """Reads a dataset once and tells what is in it, what is wrong with it, and which tables it needs. Stores nothing.
+    """Reads a dataset once and returns what is in it, what is wrong with it, and which tables it needs. Stores nothing.
 
     Args:
       source: as for `Client.push`.

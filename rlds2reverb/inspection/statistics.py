@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,24 +12,73 @@ import numpy as np
 from rlds2reverb.episode import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, column_bytes
 from rlds2reverb.formats.source import Source
 from rlds2reverb.images import image_size
+from rlds2reverb.plain import Count, members, printed
 from rlds2reverb.prepare.conventions import last_row_is_added
 from rlds2reverb.specs import ImageSpec, flatten
 
 
+@printed("*")
+@dataclass(frozen=True)
+class Statistics:
+    """Of some numbers.
+
+    Attributes:
+      min, median, mean, max: over those that are finite; None where there are none.
+    """
+
+    min: float | None = None
+    median: float | None = None
+    mean: float | None = None
+    max: float | None = None
+
+    def items(self) -> list[tuple[str, float | None]]:
+        """Names and numbers, of these four."""
+        return [(one.name, getattr(self, one.name)) for one in fields(Statistics)]
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Statistics | None:
+        """Of finite numbers; None when there are none."""
+        if not len(values):
+            return None
+        array = np.sort(np.asarray(values, np.float64))  # np.median would load masked arrays (numpy 2)
+        median = array[(len(array) - 1) // 2] / 2 + array[len(array) // 2] / 2
+        return Statistics(float(array.min()), float(median), float(array.mean()), float(array.max()))
+
+
+@printed("*")
+@dataclass(frozen=True)
+class Returns(Statistics):
+    """Sums of the rewards of episodes.
+
+    Attributes:
+      not_finite: returns that are NaN or infinite, and left out.
+    """
+
+    not_finite: Count = 0
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Returns | None:
+        """None when there are none."""
+        finite = [one for one in values if math.isfinite(one)]
+        found = Statistics.of(finite) or Statistics()
+        return Returns(**vars(found), not_finite=len(values) - len(finite)) if values else None
+
+
+@printed("min=minimum", "max=maximum", "mean", "not_finite")
 @dataclass
 class Range:
     """What the values of one column span, over all steps.
 
     Attributes:
-      minimum, maximum, mean: over finite values; None for text and for a column without any.
-      not_finite: values that are NaN or infinite.
+      minimum, maximum: over finite values; None for text and for a column without any.
+      not_finite: values that are NaN or infinite, and left out.
     """
 
     minimum: float | None = None
     maximum: float | None = None
     total: float = 0.0
     finite: int = 0
-    not_finite: int = 0
+    not_finite: Count = 0
 
     @property
     def mean(self) -> float | None:
@@ -37,7 +86,7 @@ class Range:
         return self.total / self.finite if self.finite else None
 
     def add(self, column: Array) -> None:
-        """Takes in [T, ...] values; text, complex and empty columns are passed over."""
+        """Adds [T, ...] values; text, complex and empty columns are skipped."""
         if column.dtype.kind in "OSUc" or not column.size:
             return
         values = column.astype(np.float64)
@@ -51,7 +100,6 @@ class Range:
             self.finite += finite.size
 
     def add_range(self, other: Range) -> None:
-        """Takes in what the values of other steps span. The mean may differ in its last digits from that of one pass: sums are rounded."""
         self.minimum = min((one for one in (self.minimum, other.minimum) if one is not None), default=None)
         self.maximum = max((one for one in (self.maximum, other.maximum) if one is not None), default=None)
         self.total += other.total
@@ -59,8 +107,7 @@ class Range:
         self.not_finite += other.not_finite
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {"min": self.minimum, "max": self.maximum, "mean": self.mean, "not_finite": self.not_finite}
+        return members(self)
 
 
 _OPEN_X = (
@@ -79,6 +126,7 @@ _MIXED = "some have a last row that was added, some a real one"
 _NONE_TERMINAL = "none terminal, though discounts of 0 lead into some ends"
 
 
+@printed("*", "style")
 @dataclass
 class Ends:
     """How episodes of two steps and more end, counted.
@@ -119,7 +167,7 @@ class Ends:
         return "; ".join(self._traits()) if self.episodes else ""
 
     def add(self, episode: Episode) -> None:
-        """Takes in an episode with absent fields filled in. One that is too short, or has flags that cannot be read, is passed over."""
+        """Adds an episode with absent fields filled in. One that is too short, or whose flags cannot be read, is skipped."""
         rows, columns = len(episode), episode.columns
         flags = [columns.get(path) for path in (IS_LAST, IS_TERMINAL)]
         if rows < 2 or any(flag is None or flag.shape != (rows,) or flag.dtype != bool for flag in flags):
@@ -131,20 +179,18 @@ class Ends:
         self.added += last_row_is_added(episode)
         self.unmarked += not columns[IS_LAST][-1]
         if discount is not None:
-            self.zero_discount += not is_terminal and discount[-1] == 0
-            self.cut_by_discount += not is_terminal and discount[-2] == 0
+            self.zero_discount += not is_terminal and bool(discount[-1] == 0)
+            self.cut_by_discount += not is_terminal and bool(discount[-2] == 0)
             self.always_one += bool(np.all(discount == 1))
         if reward is not None:
-            self.rewarded_last += reward[-1] != 0 and not np.any(reward[:-1])
+            self.rewarded_last += bool(reward[-1] != 0) and not np.any(reward[:-1])
 
     def add_ends(self, other: Ends) -> None:
-        """Takes in how other episodes end."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {**{name: int(count) for name, count in asdict(self).items()}, "style": self.style}
+        return members(self)
 
     def _traits(self) -> Iterator[str]:
         if self.real == self.terminal == self.always_one == self.episodes:
@@ -172,10 +218,10 @@ def _numbers(column: Array | None, rows: int) -> Array | None:
     return column if column is not None and column.shape == (rows,) and column.dtype.kind in "fiu" else None
 
 
-_ENOUGH_STEPS = 200
-"""Steps to measure, at least; sizes of a camera's images differ little."""
+_ENOUGH_STEPS = 200  # steps to measure, at least; sizes of a camera's images differ little
 
 
+@printed("image", "encoded=is_encoded", "encoded_bytes", "decoded_bytes", "measured_steps", "recorded")
 @dataclass(frozen=True)
 class ImageColumn:
     """A column of images, and what a step of it takes.
@@ -186,43 +232,33 @@ class ImageColumn:
       is_encoded: whether the files' bytes are stored; otherwise they are decoded first.
       encoded_bytes: mean bytes of a step's files.
       decoded_bytes: mean bytes of a step once decoded; None where that is not known.
-      measured_steps: of how many steps.
+      measured_steps: number of steps that were measured.
       recorded: the dataset's path of it, which the option `encoded` takes; another one where a transform renames it.
     """
 
     path: str
     image: ImageSpec
     is_encoded: bool
-    encoded_bytes: int
-    decoded_bytes: int | None
-    measured_steps: int
+    encoded_bytes: Count
+    decoded_bytes: Count | None
+    measured_steps: Count
     recorded: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "image": str(self.image),
-            "encoded": self.is_encoded,
-            "encoded_bytes": self.encoded_bytes,
-            "decoded_bytes": self.decoded_bytes,
-            "measured_steps": self.measured_steps,
-            "recorded": self.recorded,
-        }
 
 
 def image_columns(source: Source) -> tuple[ImageColumn, ...]:
-    """The image columns of a source, those that it decodes and could keep encoded, too; () when it has none.
-
-    Raises:
-      SourceError: the first episodes cannot be read.
-    """
+    """The image columns of a source, including those that it decodes and could keep encoded; it reads the first episodes."""
     kept = {path: leaf.image for path, leaf in flatten(source.spec()).items() if leaf.image is not None}
     offered = source.images()
     images = {**offered, **kept}
     if not images:
         return ()
-    episodes = list(_first(source.with_encoded(list(offered))))
-    steps = sum(map(len, episodes))
+    episodes: list[Episode] = []
+    steps = 0
+    for episode in source.with_encoded(list(offered)):
+        episodes.append(episode)
+        steps += len(episode)
+        if steps >= _ENOUGH_STEPS:
+            break
     if not steps:
         return ()
     columns = {path: [episode.columns[path] for episode in episodes] for path in images}
@@ -238,15 +274,6 @@ def image_columns(source: Source) -> tuple[ImageColumn, ...]:
         )
         for path, image in images.items()
     )
-
-
-def _first(source: Source) -> Iterator[Episode]:
-    steps = 0
-    for episode in source:
-        yield episode
-        steps += len(episode)
-        if steps >= _ENOUGH_STEPS:
-            return
 
 
 def _decoded_bytes(image: ImageSpec, columns: list[Array], steps: int) -> int | None:

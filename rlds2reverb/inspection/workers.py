@@ -1,7 +1,7 @@
-"""`inspect` and `validate` by several workers: what each finds in its part of a source, put together as one pass would have it.
+"""`inspect` and `validate` by workers: each reads a part of the source, and the results are those of one pass.
 
-Counts, smallest and largest values, problems and their examples are those of one pass. A mean may differ in its last digits, for sums
-are rounded. What only several episodes show (`prepare.endings`) is found here, where all are heard of in order.
+Only a mean may differ in its last digits, because sums are rounded. What several episodes show together (`prepare.problems`) is found
+here, where the records of all arrive in order.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from rlds2reverb.inspection.inspection import (
     Watch,
     prepared_for,
 )
-from rlds2reverb.prepare.endings import InOrder
-from rlds2reverb.prepare.options import EpisodeOptions, Progress
+from rlds2reverb.prepare.options import EpisodeOptions, Pace, Progress
 from rlds2reverb.prepare.preparation import Preparation
-from rlds2reverb.prepare.problems import Findings
+from rlds2reverb.prepare.problems import InOrder
 from rlds2reverb.views.base import StreamView, View
 from rlds2reverb.workers.driver import (
     MOST_EPISODES,
@@ -40,37 +39,24 @@ from rlds2reverb.workers.driver import (
     split_tasks,
 )
 
-_TELL_SECONDS = 0.25
-
-Execute = Callable[[Job], Executor]
-"""Makes what runs the tasks of a job."""
+Execute = Callable[[Job], Executor]  # makes what runs the tasks of a job
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is read, and how it is judged.
+    """The job of the workers: what is read, and how it is judged."""
 
-    Attributes:
-      source: opened by each worker.
-      views: table -> view whose items to count; {} only to judge the episodes.
-      limit: episodes to read at most; None for all.
-      options: what a push would be told of the episodes.
-      watch: makes what looks at the episodes, too; None for nothing.
-    """
-
-    source: NamedSource
-    views: Mapping[str, View] = field(default_factory=dict)
+    source: NamedSource  # opened by each worker
+    views: Mapping[str, View] = field(default_factory=dict)  # {} only to judge the episodes
     limit: int | None = None
     options: EpisodeOptions = EpisodeOptions()
     watch: Watch | None = None
 
     def prepared(self) -> Preparation:
-        """Opens the source."""
         return prepared_for(self.source.open(), self.views, self.options)
 
     @contextmanager
     def opened(self) -> Iterator[_Reading]:
-        """As the job of workers."""
         yield _Reading(self)
 
 
@@ -82,7 +68,7 @@ class _Reading:
         self._whole = InspectionBuilder(self._ready, wanted.watch)
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
-        ready, preparer, told_at = self._ready, self._ready.preparer(), time.monotonic()
+        ready, preparer, pace = self._ready, self._ready.preparer(), Pace()
         part = self._whole.new_part()
         try:
             for episode in ready.source.slice(task.start, task.stop):
@@ -90,10 +76,9 @@ class _Reading:
                 if ready.outputs:
                     part.add(prepared)
                 ending = ready.ending(episode)
-                told = None if ending is None else ending.for_others(episode)
-                part.episodes.append(EpisodeRecord.of(prepared)._replace(ending=told))
-                if time.monotonic() - told_at > _TELL_SECONDS:
-                    told_at = time.monotonic()
+                shown = None if ending is None else ending.for_others(episode)
+                part.episodes.append(EpisodeRecord.of(prepared)._replace(ending=shown))
+                if pace.is_due():
                     on_progress((len(part.episodes), part.steps))
         except BaseException as error:
             return Outcome(part, error)
@@ -107,9 +92,9 @@ class _Together:
     def __init__(self, whole: InspectionBuilder, tasks: Collection[Task], on_progress: OnProgress) -> None:
         self._whole, self._left, self._on_progress = whole, deque(tasks), on_progress
         self._episode_count = sum(task.episodes for task in tasks)
-        self._began = self._told_at = time.monotonic()
+        self._began, self._pace = time.monotonic(), Pace()
         self._done = 0, 0  # episodes and steps of the parts that were read
-        self._told: dict[int, tuple[int, int]] = {}
+        self._running: dict[int, tuple[int, int]] = {}
         self._shown: Progress | None = None
         self._in_turn = InTurn[PartStatistics]()
         self._order = InOrder[EpisodeRecord]()
@@ -118,14 +103,13 @@ class _Together:
         return self._left.popleft() if self._left else None
 
     def on_progress(self, task: Task, what: tuple[int, int]) -> None:
-        self._told[task.number] = what
+        self._running[task.number] = what
 
     def on_retry(self, task: Task, why: str) -> None:
-        """A lost worker's part is read again, and nothing of it was taken in."""
-        self._told.pop(task.number, None)
+        self._running.pop(task.number, None)
 
     def on_done(self, task: Task, outcome: Outcome) -> bool:
-        self._told.pop(task.number, None)
+        self._running.pop(task.number, None)
         if outcome.error is None:
             read: PartStatistics = outcome.value
             self._done = self._done[0] + len(read.episodes), self._done[1] + read.steps
@@ -134,9 +118,7 @@ class _Together:
         return False
 
     def look(self) -> None:
-        """Tells how far all is, a few times per second, however often it is called."""
-        if time.monotonic() - self._told_at > _TELL_SECONDS:
-            self._told_at = time.monotonic()
+        if self._pace.is_due():
             self._tell()
 
     def finish(self) -> None:
@@ -144,7 +126,7 @@ class _Together:
         self._judge()
 
     def _tell(self) -> None:
-        episodes, steps = (sum(counts) for counts in zip(self._done, *self._told.values()))
+        episodes, steps = (sum(counts) for counts in zip(self._done, *self._running.values()))
         seconds = time.monotonic() - self._began
         now = Progress(episodes, steps, self._episode_count, 0, 0, seconds)
         self._shown = now.no_less_than(self._shown)
@@ -157,7 +139,7 @@ class _Together:
                 self._judge()
 
     def _judge(self) -> None:
-        """Takes in the episodes of which no other can show anything any more."""
+        """Adds the episodes that no later one can show anything about."""
         for one, found in self._order.held():
             self._whole.add(one, found)
 
@@ -165,13 +147,7 @@ class _Together:
 def inspected(
     wanted: Wanted, execute: Execute, most: int = MOST_EPISODES, on_progress: OnProgress = lambda _: None
 ) -> Inspection:
-    """Reads a dataset once and tells what is in it.
-
-    Args:
-      wanted: what to read.
-      execute: makes what runs the tasks.
-      most: episodes of a task.
-      on_progress: told a few times per second how many episodes and steps all workers have read; nothing is sent, so it has no bytes.
+    """Reads a dataset once and returns what is in it; `most` is the number of episodes of a task.
 
     Raises:
       ConfigError: a view whose items depend on the episodes before, or a source that cannot be sent; or as `inspect_source`.
@@ -183,21 +159,6 @@ def inspected(
             raise ConfigError(
                 f"{view.label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
             )
-    return _read(wanted, execute, most, on_progress)
-
-
-def validated(
-    wanted: Wanted, execute: Execute, most: int = MOST_EPISODES, on_progress: OnProgress = lambda _: None
-) -> tuple[int, Findings]:
-    """Reads a dataset once and judges every episode; returns how many there were, and what is wrong with them.
-
-    Arguments and errors as `inspected`; no view is asked.
-    """
-    inspection = _read(wanted, execute, most, on_progress)
-    return len(inspection.lengths), inspection.findings
-
-
-def _read(wanted: Wanted, execute: Execute, most: int, on_progress: OnProgress) -> Inspection:
     ready = wanted.prepared()
     count = ready.source.known_count()
     if wanted.limit is not None:

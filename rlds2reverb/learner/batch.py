@@ -1,6 +1,6 @@
-"""What a learner gets: batches in the structure of their table, and what the server tells of every sample.
+"""Batches in the structure of their table, and the server's information about every sample.
 
-A list in a batch may be a container, or a leaf: items that differ in shape. Only the structure tells.
+A list in a batch may be a container, or a leaf: items that differ in shape. Only the structure distinguishes them.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlds2reverb.display import as_html
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, map_with_path
+from rlds2reverb.text import as_html
 from rlds2reverb.wire.sample.batches import Column
 
 
 class BatchInfo(NamedTuple):
-    """What is known of every sample of a batch; as of the moment when the server took it.
+    """Information about every sample of a batch, as of the moment when the server drew it.
 
     Attributes:
       key: [B] uint64, the item's, for `update_priorities` and `delete`.
-      probability: [B] float64, with which the sampler drew it; 1 of samplers that leave nothing to chance (fifo, heaps).
+      probability: [B] float64, with which the sampler drew it; 1 of samplers without chance (fifo, heaps).
       table_size: [B] int64, items in the table.
       priority: [B] float64, the item's.
       times_sampled: [B] int32, this time included.
-      weight: [B] float32 importance weights, where they were asked for; else None.
+      weight: [B] float32 importance weights, where the options ask for them; else None.
       mask: [B, L] bool, the rows that an item has in every column that was filled up, or that its slice has of the
         episode; None where nothing is filled up or sliced.
       masks: by column, [B, L] bool, the rows that an item has there, where columns were filled up; else None. See
         `padded`.
       start: [B] int64, the row or step where an item begins in the episode that it was cut out of; else None.
-      source: [B] int64, which part of a mix, or which server of several, a sample came from; else None.
+      source: [B] int64, the part of a mix, or the server, that a sample came from; else None.
     """
 
     key: Array
@@ -53,7 +53,7 @@ class BatchInfo(NamedTuple):
 
     @property
     def ends(self) -> Array | None:
-        """As `mask`, the last row of every item among those of it: where a slice was cut off. None without a mask."""
+        """[B, L] bool, the last row of every item, where a slice was cut off; None without a mask."""
         if self.mask is None:
             return None
         after = np.zeros_like(self.mask)
@@ -78,22 +78,22 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of samples; of stacked ones, too."""
+        """The number of samples, also of a stacked batch."""
         return int(self.info.key.size)
 
 
 def unbatched(batch: Batch, structure: Nest | None) -> Batch:
     """The only sample of a batch, without the axis of the batch; `structure` is the sampler's."""
-    fields: list[Any] = [_first(values) for values in batch.info]
+
+    def first(values: Any) -> Any:
+        if values is None:
+            return None
+        return {name: mask[0] for name, mask in values.items()} if isinstance(values, Mapping) else values[0]
+
+    fields: list[Any] = [first(values) for values in batch.info]
     paths = paths_of(batch.data, structure)
     values = [column[0] for column in columns_of(batch.data, paths)]
     return Batch(in_structure(values, paths), BatchInfo(*fields))
-
-
-def _first(values: Any) -> Any:
-    if values is None:
-        return None
-    return {name: mask[0] for name, mask in values.items()} if isinstance(values, Mapping) else values[0]
 
 
 _Own = TypeVar("_Own", bound="BatchIterator")
@@ -104,22 +104,20 @@ class BatchIterator(Iterator[Batch], ABC):
 
     @abstractmethod
     def next_batch(self) -> Batch | None:
-        """The next batch; None at the end. Iterating raises what this does."""
+        """Returns the next batch; None at the end. Iterating raises the same errors."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Begins no more samples. What was asked for ahead still comes, where anything is."""
+        """Requests no more samples. Prefetched ones still come."""
 
     @abstractmethod
     def close(self) -> None:
         """Ends it at once."""
 
     def __iter__(self: _Own) -> _Own:
-        """Batches, one after the other; see `next_batch`."""
         return self
 
     def __next__(self) -> Batch:
-        """The next batch; see `next_batch`."""
         if (batch := self.next_batch()) is None:
             raise StopIteration
         return batch
@@ -132,44 +130,36 @@ class BatchIterator(Iterator[Batch], ABC):
 
 
 def only_sample(batches: BatchIterator, structure: Nest | None) -> Batch:
-    """The only sample that there is, without the axis of a batch. Closes what gave it. Raises as `next_batch` does.
-
-    Args:
-      batches: gives one batch of one sample.
-      structure: nest of what its columns are called.
-    """
+    """The only sample of an iterator of one batch of one, without the axis of a batch. Closes it. Raises as `next_batch` does."""
     with batches:
         (batch,) = batches
     return unbatched(batch, structure)
 
 
-def paths_of(data: Nest, told: Nest | None) -> Nest:
+def paths_of(data: Nest, structure: Nest | None) -> Nest:
     """The nest of a batch's columns, with its path in place of every leaf.
 
-    Args:
-      data: of the batch.
-      told: the structure that its origin tells; None where it tells none. Then a list at the top has one entry per column, and any
-        other list is a leaf.
+    Without a structure, a list at the top has one entry per column, and any other list is a leaf.
     """
-    if told is not None:
-        return map_with_path(lambda path, _: path, told)
+    if structure is not None:
+        return map_with_path(lambda path, _: path, structure)
     if isinstance(data, list):  # a table without a signature
         return [str(number) for number in range(len(data))]
     return map_with_path(lambda path, _: path, _without_lists(data))
 
 
 def columns_of(data: Nest, paths: Nest) -> list[Column]:
-    """The columns of a batch in the order of `paths_of`. A list of arrays in the place of a leaf is one column."""
+    """The columns of a batch in the order of `paths_of`. A list of arrays in place of a leaf is one column."""
     return list(_columns(data, paths))
 
 
 def in_structure(columns: Iterable[object], structure: Nest) -> Nest:
-    """The nest with columns, as many as it has leaves and in their order, in place of the leaves."""
+    """The nest with one column in place of each leaf, in their order."""
     return _nested(iter(columns), structure)
 
 
 def _nested(left: Iterator[object], structure: Nest) -> Nest:
-    """The structure with what is left in place of its leaves, one after the other; as `map_with_path`, which costs more."""
+    """As `map_with_path`, which costs more."""
     fill = partial(_nested, left)
     if isinstance(structure, Mapping):
         keys = sorted(structure)
@@ -205,13 +195,7 @@ def _without_lists(data: Nest) -> Nest:
 
 
 class Padded(NamedTuple):
-    """Columns of one shape each.
-
-    Attributes:
-      columns: as they came, or [B, L, ...] where they were filled up, with L of their own.
-      mask: [B, L] bool, the rows that an item has in every column that was filled up; None when none was.
-      masks: by column, [B, L] bool, the rows that it has there.
-    """
+    """Columns of one shape each: unchanged, or [B, L, ...] with L of their own; masks as of `BatchInfo`."""
 
     columns: list[Column]
     mask: Array | None
@@ -219,11 +203,11 @@ class Padded(NamedTuple):
 
 
 def padded(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bool], rows: int | None) -> Padded:
-    """Fills columns up at the end, with zeros or empty text: those whose items differ in rows, and those whose items might.
+    """Fills columns up at the end, with zeros or empty text: those whose items differ in rows, or may differ.
 
     Observations of T + 1 rows beside actions of T, in a batch of two items with 2 and 3 actions:
 
-    | | rows | comes out as | its mask |
+    | | rows | becomes | its mask |
     | --- | --- | --- | --- |
     | observation | 3, 4 | [2, 4, ...] | `masks["observation"]` 1110 1111 |
     | action | 2, 3 | [2, 3, ...] | `masks["action"]` 110 111 |
@@ -231,12 +215,11 @@ def padded(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bo
 
     Args:
       columns: [B, ...], or B arrays.
-      names: of the columns.
-      is_free: whether the signature leaves their rows open, so that they have a mask even where all items are of one length.
-      rows: L of every column that is filled up; None for those of its longest item.
+      is_free: of every column, whether the signature leaves its rows open; it then has a mask even where all items have one length.
+      rows: L of every column that is filled up; None for the rows of its longest item.
 
     Raises:
-      ConfigError: items differ in more than their rows, in their dtype, say, or have more than there are to be.
+      ConfigError: items differ in more than their rows, in their dtype, say, or have more than `rows`.
     """
     out: list[Column] = []
     lengths: dict[str, Array] = {}
@@ -256,7 +239,7 @@ def padded(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bo
 
 
 def rows_are_free(leaves: Iterable[object]) -> list[bool]:
-    """Of every leaf, whether it is a spec that leaves an item's rows open."""
+    """For every leaf, whether it is a spec that leaves an item's rows open."""
     return [isinstance(leaf, ArraySpec) and leaf.shape[:1] == (None,) for leaf in leaves]
 
 

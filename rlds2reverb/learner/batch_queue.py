@@ -1,28 +1,30 @@
-"""The batches of one table on one server: asked for by streams of samples, put together, and waited for.
+"""Batches of one table on one server, requested in the background by streams of samples.
 
     BatchQueue                    next_batch: waits, cuts, packs
-      Watch                       why nothing comes
-      InFlight                    what all streams share: samples still to be asked for, batches that are ready
-      SampleStream, one or more   requests out, samples in, batches built
+      Watch                       finds out why nothing comes
+      InFlight                    shared by all streams: samples still to be requested, batches that are ready
+      SampleStream, one or more   sends requests, receives samples, builds batches
 
-What is ready is handed out before anything else is said, a failure included.
+Batches that are ready are handed out before anything else is reported, a failure included.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import operator
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
-from typing import Any, Generic, TypeVar
+from functools import cache, partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, Stalled, TransportError, WireError
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.options import SampleOptions, owed
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.slices import Cutting
 from rlds2reverb.specs import differences, view_in
@@ -30,10 +32,9 @@ from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import PersistentStream, Reason, StreamWords, close_streams, why_silent
-from rlds2reverb.wire.limiter import Wait, sample_wait
-from rlds2reverb.wire.messages import SampleRequest, ServerInfo, TableInfo
-from rlds2reverb.wire.sample.batches import BatchBuilder, FlatBatch, in_batches
-from rlds2reverb.wire.sample.stream import encode_sample_request
+from rlds2reverb.wire.codec import encode_sample_request
+from rlds2reverb.wire.messages import SampleRequest, ServerInfo, TableInfo, Wait, sample_wait
+from rlds2reverb.wire.sample.batches import ChunkCache, FlatBatch, batch_builder, in_batches
 
 T = TypeVar("T")
 
@@ -41,20 +42,16 @@ LOG = logging.getLogger("rlds2reverb.learner")
 """The log of samplers: waits, broken streams, losses."""
 
 LOOK_SECONDS = 2.5
-"""How long nothing comes before the table is looked at; longer than learners wait for the first reason."""
+"""After which the table is looked at while nothing comes; longer than learners wait for the first reason."""
 
-_LOG_AGAIN_SECONDS = 60.0
-"""After which the same wait is logged once more."""
+_LOG_AGAIN_SECONDS = 60.0  # after which the same wait is logged once more
 
+# Streams wait as long as the learner does, whose waits are bounded here. One answer may have 2 MiB, which takes a slow connection its
+# time; a stream that is given up as dead meanwhile brings the same again.
 _DEADLINES = Deadlines(silence=10.0, stall=1e9)
-"""Streams wait for as long as the learner does, whose waits are bounded here. One answer may have 2 MiB, which takes a slow
-connection its time; a stream that is taken for dead meanwhile brings the same again."""
 
-_LONGER_SILENCE = 6.0
-"""Times as long is the silence in which a stream is taken for dead where its samples would be gone with it."""
-
-_CLOSE_SECONDS = 1.0
-"""For threads that are in the middle of a call when all is closed; they end after it."""
+_LONGER_SILENCE = 6.0  # factor of the silence after which a stream is given up, where its samples would be gone with it
+_CLOSE_SECONDS = 1.0  # for threads that are in a call when the queue is closed; they end after the call
 
 _WORDS = StreamWords(
     nothing_came="no sample came",
@@ -64,17 +61,23 @@ _WORDS = StreamWords(
 )
 
 
+class Counts(NamedTuple):
+    """Numbers of samples that came, samples that servers may have taken and that were not read, reopened streams, and server restarts."""
+
+    received: int = 0
+    lost_at_most: int = 0
+    reconnects: int = 0
+    restarts: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        return Counts(*map(operator.add, self, other))
+
+
 class BatchQueue:
     """Batches of one table on one server. Thread-safe; holds threads until it is closed.
 
-    Args:
-      transport: the way to the server.
-      info: the server's tables.
-      table: of which one.
-      options: how.
-
     Raises:
-      ConfigError: the structure that is asked for is not that of the table, or it cannot give the epochs that are asked for.
+      ConfigError: the structure in the options is not that of the table, or the table cannot give the requested epochs.
 
     Attributes:
       structure: see `Sampler`.
@@ -85,18 +88,23 @@ class BatchQueue:
         self.structure = self._packing.structure
         cutter = self._packing.cutter
         self._cutting = None if cutter is None else Cutting(table.name, cutter, options.batch_size, options.drop_last)
-        self._drops_last = options.drop_last and cutter is None  # of what is cut, the cutting drops it
-        self._latest: TableInfo | None = table
-        self._drained = Drained(lambda: self._latest) if options.epochs is not None else None
-        self._options = options = options.in_samples(table)
+        self._drops_last = options.drop_last and cutter is None  # of cut items, `Cutting` drops it
+        self._drained = Drained() if options.epochs is not None else None
+        if options.epochs is not None:
+            options = replace(options, samples=owed(table, options.epochs), epochs=None)
+        self._options = options
         self._transport, self._table = transport, table
         self._window = InFlight(options.samples, info.state_id)
         self._changed = self._window.changed
-        self._is_closed = self._is_left = False
-        self._ends_now = False  # the rest was handed out: what follows is the end
-        prefetch, arena_bytes = options.prefetch_of(table), max(1, options.arena_bytes // options.streams)
+        self._is_closed = self._was_closed_early = False
+        self._ends_now = False  # the rest was handed out: the end follows
+        prefetch, chunks = options.prefetch_of(table), ChunkCache(options.arena_bytes)
+        if not chunks.is_compiled:
+            _log_once(
+                "samples are read without the compiled library, more slowly: install a C compiler, then this package anew"
+            )
         self._users = [
-            SampleStream(transport, table, self._window, options.request_size, prefetch, arena_bytes)
+            SampleStream(transport, table, self._window, options.request_size, prefetch, chunks)
             for _ in range(options.streams)
         ]
         silence = _DEADLINES.silence * (_LONGER_SILENCE if table.max_times_sampled > 0 else 1.0)
@@ -108,35 +116,24 @@ class BatchQueue:
         self._watch = Watch(transport, self._streams, self._changed, on_wait, deadlines.notice)
 
     def next_batch(self) -> Batch | None:
-        """The next batch, waited for; None when all samples came, or none for `end_after_seconds`: then later ones may follow.
-
-        Raises:
-          Stalled: no batch came for `timeout_seconds`; says what the rate limiter waits for.
-          TransportError: the server is gone for longer than `reconnect_seconds`, or refuses.
-          WireError: an answer that is not Reverb's.
-          ServerRestarted: the new server process has no such table any more, or one of another signature.
-        """
+        """See `Sampler.next_batch`."""
         return self._packed(self._next_flat)
 
     def allow(self, more: int) -> None:
-        """Makes `samples`, where that is bounded, so many more. For a queue that has not ended."""
+        """Increases `samples`, where it is bounded. For a queue that has not ended."""
         with self._changed:
             if self._window.left is not None:
                 self._window.left += more
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Asks for nothing more."""
+        """Requests nothing more."""
         with self._changed:
             self._window.is_stopped = True
             self._changed.notify_all()
 
     def drain(self, quiet_seconds: float) -> Iterator[Batch]:
-        """Asks for no more, and gives all that comes until nothing came for so long. Close it afterwards. See `Sampler.drain`.
-
-        Raises:
-          TransportError, WireError: as `next_batch` does, after what came was handed out.
-        """
+        """See `Sampler.drain`. Close it afterwards."""
         self.stop()
         if self._cutting is not None:
             self._cutting.drain()
@@ -148,41 +145,20 @@ class BatchQueue:
             raise failures[0]
 
     def close(self) -> None:
-        """Ends it at once: samples that were asked for and not read are lost. Any number of times."""
-        self._is_left = True
+        """Ends it at once: samples that were requested and not read are lost. Closing twice is harmless."""
+        self._was_closed_early = True
         self._end()
-
-    # What became of the samples.
 
     @property
     def is_closed(self) -> bool:
         """Whether its streams have ended: all samples came, or it was closed."""
         return self._is_closed
 
-    @property
-    def received(self) -> int:
-        """Samples that came so far."""
+    def counts(self) -> Counts:
+        uncut = 0 if self._cutting is None or not self._was_closed_early else self._cutting.held
         with self._changed:
-            return self._window.received
-
-    @property
-    def reconnects(self) -> int:
-        """How often a stream was opened in place of one that broke."""
-        with self._changed:
-            return sum(stream.reconnects for stream in self._streams)
-
-    @property
-    def restarts(self) -> int:
-        """How often another server process answered."""
-        with self._changed:
-            return self._window.restarts
-
-    @property
-    def lost_at_most(self) -> int:
-        """Samples that the server may have taken and that were not read: of streams that broke, and unread when it was closed."""
-        uncut = 0 if self._cutting is None or not self._is_left else self._cutting.held
-        with self._changed:
-            return self._window.lost_at_most + uncut
+            window, reconnects = self._window, sum(stream.reconnects for stream in self._streams)
+            return Counts(window.received, window.lost_at_most + uncut, reconnects, window.restarts)
 
     # Waiting for a batch.
 
@@ -191,11 +167,13 @@ class BatchQueue:
         return None if flat is None else self._packing.pack(flat)
 
     def _next_flat(self) -> FlatBatch | None:
-        """The next batch of what the server sent, waited for; None at an end. Raises as `next_batch`."""
+        """Waits for the next batch as the server sent it; None at an end. Raises as `next_batch`."""
         while (flat := self._popped()) is None:
-            if self._ends():
+            with self._changed:
+                is_end, self._ends_now = self._ends_now or self._is_closed, False
+            if is_end:
                 if self._is_empty:
-                    self._end()  # a request that is left would take what is inserted later
+                    self._end()  # a pending request would take what is inserted later
                 return None
             if self._is_due_in_time():
                 is_more = self._is_more()
@@ -208,39 +186,32 @@ class BatchQueue:
         return flat
 
     def _left(self, quiet_seconds: float, failures: list[Rlds2ReverbError]) -> Iterator[FlatBatch]:
-        """Yields the batches that still come, then the rest as a short batch; appends errors to `failures`."""
+        """Yields batches until all samples came, or none for `quiet_seconds`, then the rest as a short one.
+
+        Appends errors to `failures`.
+        """
         try:
-            yield from self._until_quiet(quiet_seconds)
+            while not self._is_closed:
+                if (flat := self._popped()) is not None:
+                    yield flat
+                    continue
+                with self._changed:
+                    received = self._window.received
+                    is_over = self._is_over
+                if is_over or not self._watch.until(partial(self._is_due_since, received), quiet_seconds):
+                    break
         except (TransportError, WireError) as error:
             failures.append(error)
         self._gather(are_short_ones_dropped=False)
         while (flat := self._popped()) is not None:
             yield flat
 
-    def _until_quiet(self, quiet_seconds: float) -> Iterator[FlatBatch]:
-        """Yields batches until all samples have come, or none came for `quiet_seconds`."""
-        while not self._is_closed:
-            if (flat := self._popped()) is not None:
-                yield flat
-                continue
-            with self._changed:
-                received = self._window.received
-                is_over = self._is_over
-            if is_over or not self._watch.until(partial(self._is_due_since, received), quiet_seconds):
-                return
-
     def _popped(self) -> FlatBatch | None:
         with self._changed:
             return self._window.get() if self._window.ready and not self._is_closed else None
 
-    def _ends(self) -> bool:
-        """Whether iteration ends now: once after the rest, always when closed."""
-        with self._changed:
-            ends, self._ends_now = self._ends_now or self._is_closed, False
-            return ends
-
     def _is_due_in_time(self) -> bool:
-        """Waits for a batch, or an end; False when that took too long, or when the table is empty for good."""
+        """Waits for a batch, or an end; False on a timeout, or when the table is empty for good."""
         seconds = self._options.end_after_seconds or self._options.timeout_seconds
         if self._drained is None:
             return self._watch.until(self._is_due, seconds)
@@ -251,26 +222,18 @@ class BatchQueue:
         return True
 
     def _is_found_empty(self, drained: Drained, end: float) -> bool:
-        """Looks at the table; whether it is empty for good. What comes meanwhile ends the look, and so does the clock at `end`."""
-        received = self.received
+        """Looks at the table; whether it is empty for good. A batch ends the look early, and so does the clock at `end`."""
+        received = self.counts().received
         look = BackgroundCall(self._changed, partial(_look_at, self._transport, self._table))
         self._watch.is_done_until(lambda: look.is_over or self._is_due(), end)
-        if not look.is_over:
-            return False
-        self._latest = look.result()
-        return drained.is_over(received)
+        return look.is_over and drained.is_over(look.result(), received)
 
     @property
     def _is_empty(self) -> bool:
-        """Whether the table was found empty for good."""
         return self._drained is not None and self._drained.was_over
 
     def _is_due(self) -> bool:
-        """Whether there is a batch, or none will come. With the lock held.
-
-        Raises:
-          Exception: what has ended a stream for good.
-        """
+        """Whether a batch is ready, or none will come; raises the error that ended a stream. With the lock held."""
         if self._is_closed or self._window.ready:
             return True
         for stream in self._streams:
@@ -283,11 +246,11 @@ class BatchQueue:
 
     @property
     def _is_over(self) -> bool:
-        """Whether nothing more is asked for, and nothing awaited. With the lock held."""
+        """Whether nothing will be requested, and nothing is awaited. With the lock held."""
         return self._window.is_spent and all(user.awaits_nothing for user in self._users)
 
     def _is_more(self) -> bool:
-        """Whether a batch can follow. After the last sample it makes batches of the rest; without one, streams end."""
+        """Whether a batch can follow. After the last sample it makes batches of the rest; without a rest, it ends the streams."""
         with self._changed:
             if self._is_closed:
                 return False
@@ -297,15 +260,19 @@ class BatchQueue:
         return is_more
 
     def _gather(self, are_short_ones_dropped: bool) -> bool:
-        """Makes batches of the samples that are in none yet; whether there is one. What is dropped counts as lost."""
+        """Makes batches of the samples that are in none yet; False without any. Dropped samples count as lost."""
         size = self._options.request_size
         with self._changed:
             rests = [rest for user in self._users if (rest := user.rest()) is not None]
-            whole = list(in_batches(rests, size))
+            try:
+                whole = list(in_batches(rests, size))
+            except WireError:  # the streams brought items of different columns
+                self._window.lost_at_most += sum(map(len, rests))
+                raise
             if are_short_ones_dropped and whole and len(whole[-1]) < size:
                 self._window.lost_at_most += len(whole.pop())
             self._window.put(whole)
-            self._changed.notify_all()  # there is room for other samples
+            self._changed.notify_all()  # more may be requested
             return bool(whole)
 
     def _stalled(self) -> Stalled:
@@ -317,7 +284,7 @@ class BatchQueue:
         )
 
     def _end(self) -> None:
-        """Ends all streams, and counts what is lost with them."""
+        """Ends all streams, and counts the samples that are lost with them."""
         with self._changed:
             if self._is_closed:
                 return
@@ -340,18 +307,14 @@ class BatchQueue:
 
 
 class InFlight:
-    """The in-flight window of all streams of a queue, and their batches that are ready. Hold `changed`, which all threads wait on.
-
-    Args:
-      samples: to ask for in all; None for no end.
-      state_id: of the server process that was asked for its tables.
+    """The in-flight window of all streams of a queue, and the batches that are ready. Hold `changed` for every call.
 
     Attributes:
-      changed: the lock, and the condition over all that is here.
-      left: samples still to be asked for; None for no end.
-      is_stopped: nothing more is asked for.
+      changed: the lock, and the condition that all threads wait on.
+      left: samples still to be requested; None for no end.
+      is_stopped: nothing more is requested.
       received: samples that came.
-      lost_at_most: samples that the server may have taken, and that are not read.
+      lost_at_most: samples that the server may have taken, and that were not read.
       restarts: how often another server process answered.
     """
 
@@ -364,7 +327,7 @@ class InFlight:
         self._ready: deque[tuple[FlatBatch, Callable[[int], object] | None]] = deque()
 
     def grant(self, wanted: int) -> int:
-        """How many of them may be asked for; they count as asked for."""
+        """Number of samples that may be requested now, at most `wanted`; they count as requested."""
         if self.is_stopped:
             return 0
         if self.left is None:
@@ -374,63 +337,64 @@ class InFlight:
         return granted
 
     def lose(self, awaited: int) -> None:
-        """A stream broke that was to bring so many: others may be asked for in their place."""
+        """A stream broke that awaited so many samples: as many may be requested in their place."""
         self.lost_at_most += awaited
         if self.left is not None:
             self.left += awaited
 
     def answers(self, state_id: int) -> None:
-        """A server process answers; every stream notices a restart by itself."""
+        """Counts restarts by the process that answers; every stream notices a restart by itself."""
         self.restarts += state_id != self._state_id
         self._state_id = state_id
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing more is asked for."""
+        """Whether nothing more is requested."""
         return self.is_stopped or self.left == 0
 
     @property
     def ready(self) -> int:
-        """Batches to be read."""
+        """Number of batches that are ready."""
         return len(self._ready)
 
     def put(self, batches: Iterable[FlatBatch], on_read: Callable[[int], object] | None = None) -> None:
-        """Puts batches behind those that are ready; `on_read` is called with the samples of each that is read."""
+        """Appends batches; `on_read` is called with the number of samples of each that is read."""
         self._ready.extend((batch, on_read) for batch in batches)
 
     def get(self) -> FlatBatch:
-        """Takes out the batch that has been ready for longest. There must be one."""
+        """Removes the oldest batch. There must be one."""
         batch, on_read = self._ready.popleft()
         if on_read is not None:
             on_read(len(batch))
         return batch
 
     def clear(self) -> int:
-        """Takes all batches out; how many samples they held."""
+        """Removes all batches; returns the number of their samples."""
         unread = sum(len(batch) for batch, _ in self._ready)
         self._ready.clear()
         return unread
 
 
-class SampleStream:
-    """One stream of samples of one table, as a `StreamUser`, which says when the lock is held.
+class _Decoded(NamedTuple):
+    """What an answer gave."""
 
-    How many samples are under way is bounded here. A request asks for as much as there is room for, once half of it is free: the
-    server takes more at once the more it is asked for (observed in 0.14: 128 samples of a request first, then twice as many each time).
+    samples: int  # that it completes
+    full: list[FlatBatch]  # the batches that these complete
+    error: Exception | None  # what cannot be read of it
+
+
+class SampleStream:
+    """One stream of samples of one table, as a `StreamUser`; see there for when the lock is held.
+
+    Bounds the samples that are requested, on their way, or ready to `prefetch` batches. A request fills the window once half of it is
+    free: the server sends more at once the more is requested (observed in 0.14: 128 samples of a request first, then twice as many
+    each time).
 
     Chunks that were decoded before the stream broke, or the server was restarted, stay: a chunk's key is drawn at random from
     64 bits by whoever writes it, never given twice, and comes back unchanged with a checkpoint.
 
-    Args:
-      transport: the way to the server.
-      table: as the server tells of it.
-      window: shared with the other streams of the queue.
-      batch_size: samples of a batch.
-      prefetch: batches that may be asked for, on their way, or ready.
-      arena_bytes: most bytes of decoded chunks that are kept.
-
     Attributes:
-      awaited: samples that were asked for and have not come.
+      awaited: samples that were requested and have not come.
       held: samples that came and are in no batch yet.
     """
 
@@ -443,50 +407,45 @@ class SampleStream:
         window: InFlight,
         batch_size: int,
         prefetch: int,
-        arena_bytes: int,
+        chunks: ChunkCache,
     ) -> None:
         self._transport, self._table, self._window = transport, table, window
         self._most, self._least = batch_size * prefetch, batch_size * max(1, prefetch // 2)
-        self._builder = BatchBuilder(batch_size, arena_bytes)
+        self._builder = batch_builder(batch_size, chunks)
         self._building = threading.Lock()
         self._ready = 0  # samples in batches that are ready
         self.awaited = self.held = 0
 
     def open(self, messages: Iterator[bytes]) -> Stream:
-        """A sample stream."""
         return self._transport.sample_stream(messages)
 
     def next_messages(self) -> tuple[bytes, ...]:
-        """The next request, for as many samples as there is room for."""
-        wanted = self._window.grant(self._room) if self._has_room else 0
+        wanted = self._window.grant(self._free()) if self._is_request_due() else 0
         if not wanted:
             return ()
         self.awaited += wanted
         return (encode_sample_request(SampleRequest(self._table.name, wanted)),)
 
-    @property
-    def _room(self) -> int:
+    def _free(self) -> int:
         return self._most - self.awaited - self.held - self._ready
 
-    @property
-    def _has_room(self) -> bool:
-        """Whether there is room enough for a request; any is enough when the server has nothing to do."""
-        return self._room >= self._least or (not self.awaited and self._room > 0)
+    def _is_request_due(self) -> bool:
+        """Whether enough is free for a request; one sample is enough when the server has nothing to do."""
+        return self._free() >= self._least or (not self.awaited and self._free() > 0)
 
-    def decode(self, message: bytes) -> tuple[int, list[FlatBatch]]:
-        """How many samples an answer ends, and the batches that they complete."""
+    def decode(self, message: bytes) -> _Decoded:
+        full: list[FlatBatch] = []
+        error = None
         with self._building:
             before = self._builder.waiting
-            full = self._builder.take(message)
-            return sum(map(len, full)) + self._builder.waiting - before, full
+            try:
+                self._builder.take(message, full)
+            except (WireError, MemoryError) as caught:  # raised behind the batches that came before it
+                error = caught
+            return _Decoded(sum(map(len, full)) + self._builder.waiting - before, full, error)
 
-    def take(self, answer: tuple[int, list[FlatBatch]]) -> bool:
-        """Counts samples, and puts their batches beside the others.
-
-        Raises:
-          WireError: more came than were asked for.
-        """
-        samples, full = answer
+    def take(self, answer: _Decoded) -> bool:
+        samples, full, error = answer
         if samples > self.awaited:
             raise WireError(
                 f'server {self._transport.address}, table "{self._table.name}": {samples} samples came where {self.awaited} were awaited'
@@ -497,10 +456,16 @@ class SampleStream:
         self._ready += in_batches
         self._window.received += samples
         self._window.put(full, self._read)
+        if error is not None:
+            raise error
         return samples > 0
 
+    def _read(self, samples: int) -> None:
+        self._ready -= samples
+        if self._is_request_due() and not self._window.is_spent:
+            self._window.changed.notify_all()
+
     def lost(self) -> None:
-        """What was asked for will be asked for again."""
         self._window.lose(self.awaited)
         self.awaited = 0
         with self._building:
@@ -508,25 +473,23 @@ class SampleStream:
 
     @property
     def awaits_nothing(self) -> bool:
-        """Whether every sample that was asked for is there."""
         return not self.awaited
 
     def rest(self) -> FlatBatch | None:
-        """The samples that are in no batch yet; None when there are none."""
+        """Removes the samples that are in no batch yet; None without any."""
         with self._building:
             rest = self._builder.rest()
         self.held -= 0 if rest is None else len(rest)
         return rest
 
     def held_back(self, info: ServerInfo) -> list[Wait]:
-        """The rate limiter that holds the samples back."""
         if self._table.name not in info.tables:
             return []
         wait = sample_wait(info.tables[self._table.name])
         return [wait] if wait.blocks else []
 
     def restarted(self, what: str, info: ServerInfo) -> None:
-        """Continues with the new process, when its table holds the same kind of items."""
+        """Continues with the new process if its table holds the same kind of items."""
         name = self._table.name
         if name not in info.tables:
             raise ServerRestarted(f'{what}; it has no table "{name}"; sample anew once it has one')
@@ -543,23 +506,15 @@ class SampleStream:
             'table "%s": its stream of samples broke, and another one took its place: %s', self._table.name, why
         )
 
-    def _read(self, samples: int) -> None:
-        self._ready -= samples
-        if self._has_room and not self._window.is_spent:
-            self._window.changed.notify_all()
-
 
 class Watch:
     """Waits for what streams bring. Several threads may wait; one of them calls `on_wait`.
 
-    The server is asked in another thread: what comes meanwhile ends the wait at once, however slow the server answers.
+    Another thread asks the server why nothing comes, so that a sample ends the wait at once, however slow the server answers.
 
     Args:
-      transport: asked why, when nothing comes.
-      streams: which may be silent.
       changed: the lock and condition of all that is waited for.
-      on_wait: called with the reason after `notice_seconds` and as often again, and with an empty one when the wait is over.
-      notice_seconds: see there.
+      on_wait: called with the reason every `notice_seconds` of a wait, and with an empty one when the wait is over.
     """
 
     def __init__(
@@ -577,11 +532,8 @@ class Watch:
         self._noticed_at: float | None = None
 
     def until(self, done: Callable[[], bool], seconds: float | None) -> bool:
-        """Waits until the claim holds, which is asked with the lock held; False when the time was over first.
-
-        Raises:
-          Exception: whatever `done` raises.
-          WireError: the server, when it was asked for the reason, gave an answer that is not Reverb's.
+        """Waits until `done`, called with the lock held, is true; False when the time is over first. Raises what `done` does, and
+        WireError when the server does not answer as Reverb.
         """
         began = time.monotonic()
         end = math.inf if seconds is None else began + seconds
@@ -593,18 +545,14 @@ class Watch:
         return True
 
     def is_done_until(self, done: Callable[[], bool], end: float) -> bool:
-        """Waits until the claim holds or the clock, `time.monotonic`, is at `end`, without a notice; whether it holds."""
+        """As `until`, up to `end` of `time.monotonic` and without a notice."""
         with self._changed:
             while not (is_done := done()) and (left := end - time.monotonic()) > 0:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
             return is_done
 
     def reason(self) -> Reason:
-        """Why nothing comes, as the server explained it just now, or else explains it; waits for that.
-
-        Raises:
-          WireError: the server gave an answer that is not Reverb's.
-        """
+        """Why nothing comes: the server's latest explanation, or a new one that is waited for; raises WireError as `until`."""
         with self._changed:
             call = self._call
             if call is None or call.age_seconds > 2 * self._notice_seconds:
@@ -612,14 +560,14 @@ class Watch:
         return call.result()
 
     def _ask(self) -> BackgroundCall[Reason]:
-        """Asks the server, unless an answer is awaited already. With the lock held."""
+        """Asks the server, unless an answer is awaited. With the lock held."""
         if self._call is None or self._call.is_over:
             self._call = BackgroundCall(self._changed, lambda: why_silent(self._transport, self._streams))
         return self._call
 
     def _notice(self, done: Callable[[], bool], end: float) -> None:
         """Calls `on_wait` with the reason, unless the wait is over before the server has explained it."""
-        if not self._noticing.acquire(blocking=False):  # another thread is at it
+        if not self._noticing.acquire(blocking=False):  # another thread does
             self.is_done_until(done, min(end, time.monotonic() + self._notice_seconds))
             return
         try:
@@ -643,25 +591,16 @@ class Watch:
 
 
 class BackgroundCall(Generic[T]):
-    """A call in a thread of its own, which begins at once; so whoever wants the result takes what comes meanwhile.
-
-    The thread ends with the result, or with the deadline of the call.
-
-    Args:
-      changed: notified when the result is there.
-      call: gives the result, or raises.
-    """
+    """A call in a thread of its own, which begins at once; `changed` is notified at its end."""
 
     def __init__(self, changed: threading.Condition, call: Callable[[], T]) -> None:
         self._changed, self._call = changed, call
-        self._results: list[T] = []
-        self._failure: Exception | None = None
+        self._future: Future[T] = Future()
         self._over_at = math.inf
         threading.Thread(target=self._run, name="rlds2reverb-ask", daemon=True).start()
 
     @property
     def is_over(self) -> bool:
-        """Whether the result is there, or none will come."""
         return self._over_at < math.inf
 
     @property
@@ -670,34 +609,21 @@ class BackgroundCall(Generic[T]):
         return time.monotonic() - self._over_at
 
     def result(self) -> T:
-        """The result, waited for.
-
-        Raises:
-          Exception: what the call raised.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self.is_over)
-        if self._failure is not None:
-            raise self._failure
-        return self._results[0]
+        """Waits for the result; raises what the call raised."""
+        return self._future.result()
 
     def _run(self) -> None:
         try:
-            self._results.append(self._call())
+            self._future.set_result(self._call())
         except Exception as error:  # not handled here: raised in the thread that wants the result
-            self._failure = error
+            self._future.set_exception(error)
         with self._changed:
             self._over_at = time.monotonic()
             self._changed.notify_all()
 
 
 class WaitLog:
-    """Writes waits to the log: each reason's beginning, once more every minute, and that it is over. The default `on_wait`.
-
-    Args:
-      table: as messages call it.
-      write: takes the lines instead of the log.
-    """
+    """Logs waits: the beginning of each reason, a reminder every minute, and the end. The default `on_wait`."""
 
     def __init__(self, table: str, write: Callable[[str], object] = LOG.warning) -> None:
         self._table, self._write = table, write
@@ -705,7 +631,6 @@ class WaitLog:
         self._noticed_at = 0.0
 
     def __call__(self, reason: Reason) -> None:
-        """Logs a reason, when it is new."""
         now, kind = time.monotonic(), (*reason.held_by, reason.text.split(":")[0])  # the rest of it counts
         if not reason.text:
             self._write(f'table "{self._table}": samples come again')
@@ -715,10 +640,15 @@ class WaitLog:
             self._logged, self._noticed_at = kind, now
 
 
-def _look_at(transport: Transport, table: TableInfo) -> TableInfo | None:
-    """The table as the server tells of it now, None when it is gone; as it was at first when the server does not answer.
+@cache
+def _log_once(text: str) -> None:
+    LOG.warning(text)
 
-    Streams wait for a server that is away as long as they may, and a table that cannot be seen is not an empty one.
+
+def _look_at(transport: Transport, table: TableInfo) -> TableInfo | None:
+    """The table as it is now, None when it is gone; as it was at first when the server does not answer.
+
+    Streams wait for an absent server as long as they may, and a table that cannot be seen is not an empty one.
     """
     try:
         return transport.server_info().tables.get(table.name)
@@ -729,28 +659,15 @@ def _look_at(transport: Transport, table: TableInfo) -> TableInfo | None:
 
 
 class Drained:
-    """Tells when a table is empty for good. Ask it when nothing came for `LOOK_SECONDS`.
+    """Finds out whether a table is empty for good: it was empty at two looks in a row, and no sample came between them."""
 
-    Args:
-      look: the table, as the server tells of it now; None when it is gone.
-
-    Attributes:
-      was_over: what it said last.
-    """
-
-    def __init__(self, look: Callable[[], TableInfo | None]) -> None:
-        self._look = look
+    def __init__(self) -> None:
         self._received_when_empty: int | None = None
         self.was_over = False
 
-    def is_over(self, received: int) -> bool:
-        """Whether it was empty at the look before, too, and no sample came in between.
-
-        Args:
-          received: samples that have come so far.
-        """
-        table = self._look()
-        was = self._received_when_empty
+    def is_over(self, table: TableInfo | None, received: int) -> bool:
+        """Judges by one more look: the table now, None when it is gone, and the samples received so far."""
+        before = self._received_when_empty
         self._received_when_empty = received if table is None or not table.current_size else None
-        self.was_over = self._received_when_empty is not None and was == received
+        self.was_over = self._received_when_empty is not None and before == received
         return self.was_over

@@ -1,4 +1,4 @@
-"""A dataset as batches without a server: what a table filled by a push of it would give, item by item, straight from disk."""
+"""Batches of a dataset without a server: the items of a table that a push of it would fill, read straight from disk."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.images import SizeLike
 from rlds2reverb.learner.batch import Batch, BatchIterator
 from rlds2reverb.learner.options import LIST, RAGGED, SampleOptions, check_count, check_pad, check_word
 from rlds2reverb.learner.packing import Packing
+from rlds2reverb.learner.slices import ItemColumn, item_columns
 from rlds2reverb.learner.states import State, check_state, count_in, digest, pairs_in, state_of
-from rlds2reverb.prepare.cutting import outputs_of
 from rlds2reverb.prepare.options import split_options
-from rlds2reverb.prepare.preparation import Preparation
+from rlds2reverb.prepare.preparation import Preparation, outputs_of
 from rlds2reverb.prepare.problems import ENDS_ALIKE
 from rlds2reverb.push.keys import ItemNames
 from rlds2reverb.specs import Nest
-from rlds2reverb.views.registry import ViewLike
-from rlds2reverb.wire.insert import TOP_BIT, Part, check_reach, item_fields, keys, keys_of_items, seed
+from rlds2reverb.views import ViewLike
+from rlds2reverb.wire.codec import as_bytes, as_wire_array, wire_number
+from rlds2reverb.wire.insert import TOP_BIT, Part, checked_span, item_fields, keys, keys_of_items, seed
 from rlds2reverb.wire.messages import RateLimiter, TableInfo
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, placed
-from rlds2reverb.wire.tensors import as_bytes, as_wire_array, wire_number
 
-SHUFFLED = 1024
-"""Items of a shuffle buffer, where its size is not said."""
+SHUFFLED = 1024  # items of a shuffle buffer of no given size
 
 
 @dataclass(frozen=True)
 class LocalOptions:
-    """What `local` is told beside what episodes are to be (`EpisodeOptions`). Each field is a keyword of `local`.
+    """Options of `local` beside those of the episodes (`EpisodeOptions`). Each field is a keyword of `local`.
 
     Attributes:
       batch_size: samples per batch.
-      table: `info.key` has the keys that items of a push to the table of this name have.
+      table: name of a table; `info.key` has the keys that a push to it would give its items.
       epochs: how often the source is read; None for no end.
       shuffle: items of the shuffle buffer; True for 1024, 0 or False for the order of the source.
       seed: of the shuffling; each epoch has an order of its own.
-      drop_last: leave out the last batch where it is shorter than the others. Batches go across the ends of epochs.
+      drop_last: leave out the last batch where it is shorter than the rest. Batches extend across the ends of epochs.
       ragged, pad_to: as for `SampleOptions`.
-      decode: decode images that the items hold encoded (`encoded=...`); False leaves their bytes.
+      decode: decode images that the items hold encoded (`encoded=...`); False leaves their bytes, a size decodes to that size, as for
+        `SampleOptions`.
 
     Raises:
-      ConfigError: a number out of its range, or a word that is none of those above.
+      ConfigError: a number out of its range, or an unknown word.
     """
 
     batch_size: int = 256
@@ -59,7 +59,7 @@ class LocalOptions:
     drop_last: bool = False
     ragged: str = LIST
     pad_to: int | None = None
-    decode: bool = True
+    decode: bool | SizeLike = True
 
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size)
@@ -80,11 +80,7 @@ class LocalOptions:
 
 
 def check_seed(seed: object) -> None:
-    """Refuses what `numpy.random.RandomState` does not take.
-
-    Raises:
-      ConfigError: no whole number from 0 to 2**32 - 1.
-    """
+    """Raises ConfigError for a seed that `numpy.random.RandomState` does not take."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
         raise ConfigError(f"seed {seed!r}: expected a whole number from 0 to 2**32 - 1")
 
@@ -92,22 +88,15 @@ def check_seed(seed: object) -> None:
 _T = TypeVar("_T")
 
 _DRAWS_AT_ONCE = 1024
-_BITS = 63
-"""Of a draw."""
+_BITS = 63  # of a draw
 
 
 class ShuffleBuffer(Generic[_T]):
-    """A small fixed buffer from which items are taken at random, as il-representations and webdataset do it; of one epoch.
+    """A fixed buffer of one epoch, from which items are drawn at random, as il-representations and webdataset do it.
 
-    The buffer is filled first. Each draw takes one item out, and the next one takes its place; at the end of an epoch it runs empty. So an
-    epoch is a permutation, and an item comes at most about so many places too early as the buffer has items. Every draw is a function of
-    (seed, epoch, number of the draw): the items in the buffer and that number say all that there is to restore.
-
-    Args:
-      size: items; 0 keeps their order.
-      seed_number, epoch: what the draws depend on.
-      held: the items in it.
-      drawn: items that were taken out.
+    The buffer is filled first. Each draw removes an item, and the next one takes its place; at the end of an epoch it runs empty. So an
+    epoch is a permutation, and an item comes early by at most about the size of the buffer. Every draw is a function of
+    (seed, epoch, number of the draw): the items in the buffer and that number are all there is to restore.
     """
 
     def __init__(self, size: int, seed_number: int, epoch: int, held: list[_T] | None = None, drawn: int = 0) -> None:
@@ -119,10 +108,9 @@ class ShuffleBuffer(Generic[_T]):
         self._first_draw = drawn
 
     def next(self, more: Callable[[], _T | None]) -> tuple[_T, int] | None:
-        """The next item, and from how many it was drawn; None at the end.
+        """Draws an item, and gives the number of items it was drawn from; None at the end.
 
-        Args:
-          more: the next item of the epoch, None at its end.
+        `more` gives the epoch's next item, or None.
         """
         while len(self.held) < self._size and (item := more()) is not None:
             self.held.append(item)
@@ -134,161 +122,76 @@ class ShuffleBuffer(Generic[_T]):
         return self.held.pop(), count
 
     def _draw(self) -> int:
-        """A number of `_BITS` bits, for the draw that is next."""
+        """A number of `_BITS` bits."""
         if not self._first_draw <= self.drawn < self._first_draw + len(self._draws):
             numbers = np.arange(self.drawn, self.drawn + _DRAWS_AT_ONCE)
             self._draws, self._first_draw = (keys(self._seed, numbers) & ~TOP_BIT).tolist(), self.drawn
         return self._draws[self.drawn - self._first_draw]
 
 
-class _ItemColumn(NamedTuple):
-    """How one column of the items is read: `rows[anchors + offsets]`, without the rows' axis where it is squeezed."""
-
-    rows: Array  # [R, ...]
-    anchors: Array  # [n]
-    offsets: Array  # [L]
-    is_squeezed: bool
-
-    def take(self, items: Array) -> Array:
-        """[m] numbers of items -> [m, L, ...], or [m, ...]."""
-        first = self.anchors[items]
-        at = first + self.offsets[0] if self.is_squeezed else first[:, np.newaxis] + self.offsets
-        values: Array = np.take(self.rows, at, axis=0)
-        return values
-
-
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """The items of one episode.
-
-    Attributes:
-      number: the episode's place in its source.
-      episode_id: its name.
-      keys: [n] uint64, the items'.
-      priorities: [n] float64.
-      columns: how each is read, in the order of the signature.
-    """
+    """The items of one episode; `number` is its place in the source, `columns` are in the order of the signature."""
 
     number: int
     episode_id: str
-    keys: Array
-    priorities: Array
-    columns: Sequence[_ItemColumn]
+    keys: Array  # [n] uint64
+    priorities: Array  # [n] float64
+    columns: Sequence[ItemColumn]
 
-    def __len__(self) -> int:
-        return len(self.keys)
+    @classmethod
+    def of(cls, number: int, episode_id: str, part: Part) -> _Block:
+        """The items that a table would get of an episode; `part` is for one table, and has items.
 
-    def take(self, column: int, items: Array) -> Array:
-        """One column of some items, [m] -> [m, ...]; a copy."""
-        return self.columns[column].take(items)
-
-
-def _block_of(number: int, episode_id: str, part: Part) -> _Block:
-    """The items that a table would get of an episode.
-
-    Args:
-      number: the episode's place in its source.
-      episode_id: its name.
-      part: for one table; its cut has items.
-
-    Raises:
-      ViewError: a window of the cut reaches outside its rows.
-      WireError: a column's dtype could not be stored.
-    """
-    cut = part.cut
-    check_reach(cut, item_fields(cut))
-    rows = {path: stored(column) for path, column in cut.rows.items()}
-    (keys,) = keys_of_items(part).values()
-    return _Block(number, episode_id, keys, np.asarray(cut.priorities, np.float64), _item_columns(cut, rows))
+        Raises:
+          ViewError: a window of the cut reaches outside its rows.
+          WireError: a column's dtype could not be stored.
+        """
+        cut = part.cut
+        checked_span(cut, item_fields(cut))
+        rows = {path: _stored(column) for path, column in cut.rows.items()}
+        (keys,) = keys_of_items(part).values()
+        return cls(number, episode_id, keys, np.asarray(cut.priorities, np.float64), item_columns(cut, rows))
 
 
-def stored(column: Array) -> Array:
-    """A column as it comes back from a table: C order, this machine's byte order, text as bytes.
-
-    Raises:
-      WireError: Reverb cannot store its dtype, or a text of it.
-    """
+def _stored(column: Array) -> Array:
+    """A column as it comes back from a table: C order, native byte order, text as bytes. Raises WireError if Reverb cannot store it."""
     wire_number(column.dtype)
     rows = as_wire_array(column)
     if rows.dtype != object:
         return rows
-    texts = np.empty(rows.shape, object)
-    texts.reshape(-1)[:] = [as_bytes(text) for text in rows.ravel()]
-    return texts
-
-
-def _item_columns(cut: Cut, rows: dict[str, Array]) -> list[_ItemColumn]:
-    return [
-        _ItemColumn(
-            rows[field.column],
-            cut.anchors if field.anchors is None else field.anchors,
-            np.concatenate([_offsets(window) for window in field.windows]),
-            field.squeeze,
-        )
-        for field in cut.fields.values()
-    ]
-
-
-def _offsets(window: Window) -> Array:
-    return np.arange(window.start, window.stop)
-
-
-@dataclass(frozen=True, eq=False)
-class _Picks:
-    """Items of several blocks, in an order of their own.
-
-    Attributes:
-      blocks: each once.
-      which: [B] of which block.
-      items: [B] which item of it.
-    """
-
-    blocks: Sequence[_Block]
-    which: Array
-    items: Array
-
-    def __len__(self) -> int:
-        return len(self.which)
-
-    @staticmethod
-    def of(picked: Sequence[tuple[_Block, int]]) -> _Picks:
-        """Picked one by one."""
-        places = {id(block): place for place, block in enumerate({id(block): block for block, _ in picked}.values())}
-        blocks = list({id(block): block for block, _ in picked}.values())
-        which = np.array([places[id(block)] for block, _ in picked], np.int64)
-        return _Picks(blocks, which, np.array([item for _, item in picked], np.int64))
-
-    @property
-    def keys(self) -> Array:
-        """[B] uint64."""
-        return self._numbers([block.keys for block in self.blocks], np.dtype(np.uint64))
-
-    @property
-    def priorities(self) -> Array:
-        """[B] float64."""
-        return self._numbers([block.priorities for block in self.blocks], np.dtype(np.float64))
-
-    def columns(self) -> list[Column]:
-        """What a sampler would give: [B, ...] where all items of the batch have one shape, else B arrays."""
-        groups = [np.flatnonzero(self.which == place) for place in range(len(self.blocks))]
-        return [self._column(number, groups) for number in range(len(self.blocks[0].columns))]
-
-    def _column(self, number: int, groups: Sequence[Array]) -> Column:
-        values = [block.take(number, self.items[group]) for block, group in zip(self.blocks, groups)]
-        if len(values) == 1:
-            return values[0]
-        return placed(values, groups, len(self))
-
-    def _numbers(self, values: Sequence[Array], dtype: np.dtype[np.generic]) -> Array:
-        out = np.empty(len(self), dtype)
-        for place, own in enumerate(values):
-            mine = self.which == place
-            out[mine] = own[self.items[mine]]
-        return out
+    return np.array([as_bytes(text) for text in rows.ravel()], object).reshape(rows.shape)
 
 
 _Item = tuple[_Block, int]
 """An episode's items, and the number of one of them."""
+
+
+class _Drawn(NamedTuple):
+    """An item, the number of items that it was drawn from, and its epoch."""
+
+    item: _Item
+    among: int
+    epoch: int
+
+
+def _flat_batch(picked: Sequence[_Drawn]) -> FlatBatch:
+    """The batch that a sampler would give of these items: [B, ...] where all of a column have one shape, else B arrays."""
+    blocks = list({id(one.item[0]): one.item[0] for one in picked}.values())
+    places = {id(block): place for place, block in enumerate(blocks)}
+    which = np.array([places[id(one.item[0])] for one in picked], np.int64)  # [B] places in `blocks`
+    items = np.array([one.item[1] for one in picked], np.int64)
+    groups = [np.flatnonzero(which == place) for place in range(len(blocks))]
+    key, priority = np.empty(len(picked), np.uint64), np.empty(len(picked), np.float64)
+    for block, group in zip(blocks, groups):
+        key[group], priority[group] = block.keys[items[group]], block.priorities[items[group]]
+    columns: list[Column] = []
+    for number in range(len(blocks[0].columns)):
+        values = [block.columns[number].take(items[group]) for block, group in zip(blocks, groups)]
+        columns.append(values[0] if len(values) == 1 else placed(values, groups, len(picked)))
+    among = np.array([one.among for one in picked], np.int64)
+    times = np.array([one.epoch + 1 for one in picked], np.int32)
+    return FlatBatch(tuple(columns), SampleInfo(key, 1 / among, among, priority, times))
 
 
 class _Epoch:
@@ -296,13 +199,8 @@ class _Epoch:
 
     Args:
       ready: the source, for one output with one table.
-      options: how.
-      number: of the epoch, from 0.
       first: episodes to pass over at the start; only where `_can_skip`.
-      silent_until: bad episodes before this one are not written into a quarantine file: they are there.
-
-    Attributes:
-      number: as given.
+      silent_until: bad episodes before this one are in the quarantine file already.
     """
 
     def __init__(
@@ -317,18 +215,22 @@ class _Epoch:
 
     @classmethod
     def at(cls, ready: Preparation, options: LocalOptions, state: Mapping[str, Any]) -> _Epoch:
-        """The epoch where another one stood.
-
-        Raises:
-          ConfigError: the state's items are not those of the source.
-        """
+        """The epoch at the position of a state; raises ConfigError if its items are not those of the source."""
         number, episode, item = (count_in(state, name) for name in ("epoch", "episode", "item"))
         held = pairs_in(state, "buffer")
         needed = {one for one, _ in held} | ({episode} if item else set())
         first = min([episode, *needed]) if _can_skip(ready) else 0
         there = cls(ready if number == 0 else ready.silent(), options, number, first, episode)
         blocks = there._found(needed)
-        _check_items(state, blocks, [*held, *([(episode, item)] if item else [])])
+        for one, place in [*held, *([(episode, item)] if item else [])]:
+            if place >= len(blocks[one].keys):
+                raise ConfigError(
+                    f"restore: the state has item {place} of episode {one}, which has {len(blocks[one].keys)}: other data"
+                )
+        if state.get("ids") != _ids(blocks):
+            raise ConfigError(
+                "restore: the episodes that the state stands at are not those of this source: other data under the same name"
+            )
         there._current, there._episode, there._item = blocks.get(episode) if item else None, episode, item
         there._buffer = ShuffleBuffer(
             options.buffer_size,
@@ -341,16 +243,16 @@ class _Epoch:
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Code of a problem -> episodes that were left out for it so far."""
+        """Code of a problem -> number of episodes that were left out for it so far."""
         return dict(self._policy.rejected)
 
     @property
     def drawn(self) -> int:
-        """Items that it gave."""
+        """Number of items that it gave."""
         return self._buffer.drawn
 
     def next(self) -> tuple[_Item, int] | None:
-        """The next item, and from how many it was drawn; None at the end."""
+        """The next item, and the number of items that it was drawn from; None at the end."""
         return self._buffer.next(self._next_read)
 
     def position(self) -> State:
@@ -372,7 +274,7 @@ class _Epoch:
         self._blocks.close()
 
     def _read(self, first: int, silent_until: int) -> Generator[_Block, None, None]:
-        """The items, episode by episode; without the episodes that have none. Those of equal episodes have equal keys."""
+        """The items of every episode that has any. Equal episodes have items of equal keys."""
         ready, silent = self._ready, self._ready.options.silent().policy()
         names, preparer = ItemNames(ready.outputs[0], ready.identity), ready.preparer(self._policy)
         for number, (episode, found) in enumerate(ready.read(start=first), first):
@@ -383,10 +285,9 @@ class _Epoch:
             names.take_in(prepared.key_name)
             (made,) = prepared.cuts
             if made.items_per_table:
-                yield _block_of(number, episode.id, names.part(made.cut))
+                yield _Block.of(number, episode.id, names.part(made.cut))
 
     def _next_read(self) -> _Item | None:
-        """The next item in the order of the source."""
         while self._current is None:
             block = next(self._blocks, None)
             if block is None:
@@ -395,12 +296,12 @@ class _Epoch:
                 self._current, self._episode, self._item = block, block.number, 0
         item = self._current, self._item
         self._item += 1
-        if self._item == len(self._current):
+        if self._item == len(self._current.keys):
             self._current, self._episode, self._item = None, self._episode + 1, 0
         return item
 
     def _found(self, needed: set[int]) -> dict[int, _Block]:
-        """Reads as far as the last of these episodes."""
+        """Reads up to the last of these episodes."""
         found: dict[int, _Block] = {}
         while needed - found.keys():
             block = next(self._blocks, None)
@@ -415,8 +316,8 @@ class _Epoch:
 def _can_skip(ready: Preparation) -> bool:
     """Whether an episode's items are the same when those before it are not read.
 
-    Items of streams depend on the episodes before. So does whether an episode is left out because it ends as others do; where that
-    stops the reading instead, it leaves out nothing.
+    Items of streams depend on the episodes before. So does leaving out an episode because it ends like earlier ones; where that
+    stops the reading instead, nothing is left out.
     """
     is_of_stream = any(output.is_of_stream for output in ready.outputs)
     return not is_of_stream and (ready.options.stops or ENDS_ALIKE in ready.options.allow)
@@ -424,18 +325,6 @@ def _can_skip(ready: Preparation) -> bool:
 
 def _ids(blocks: Mapping[int, _Block]) -> str:
     return digest(*(blocks[number].episode_id for number in sorted(blocks)))
-
-
-def _check_items(state: Mapping[str, Any], blocks: Mapping[int, _Block], items: list[tuple[int, int]]) -> None:
-    for number, item in items:
-        if item >= len(blocks[number]):
-            raise ConfigError(
-                f"restore: the state has item {item} of episode {number}, which has {len(blocks[number])}: other data"
-            )
-    if state.get("ids") != _ids(blocks):
-        raise ConfigError(
-            "restore: the episodes that the state stands at are not those of this source: other data under the same name"
-        )
 
 
 _KIND, _VERSION = "local", 1
@@ -449,11 +338,11 @@ class Local(BatchIterator):
 
     Args:
       ready: the source, for one output with one table.
-      options: how.
+      options: batches, epochs and shuffling.
 
     Attributes:
       options: as given.
-      structure: of the samples, nest of `ArraySpec`: what the signature of such a table is.
+      structure: of the samples, nest of `ArraySpec`: the signature of such a table.
     """
 
     def __init__(self, ready: Preparation, options: LocalOptions) -> None:
@@ -469,7 +358,7 @@ class Local(BatchIterator):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The source's name."""
         return self._ready.source.name
 
     @property
@@ -479,11 +368,11 @@ class Local(BatchIterator):
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Code of a problem -> episodes that were left out for it, of those read in this epoch."""
+        """Code of a problem -> number of episodes of this epoch that were left out for it so far."""
         return self._epoch.rejected
 
     def next_batch(self) -> Batch | None:
-        """The next batch; None at the end.
+        """Returns the next batch; None at the end.
 
         Raises:
           InvalidEpisode, ViewError: an episode is bad, and `on_invalid` is to stop.
@@ -496,43 +385,41 @@ class Local(BatchIterator):
         return None if is_short and self.options.drop_last else batch
 
     def take(self, count: int) -> Batch | None:
-        """The next so many samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does."""
-        picked: list[tuple[_Item, int, int]] = []
+        """Returns the next `count` samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does."""
+        picked: list[_Drawn] = []
         while len(picked) < count and (one := self._next_item()) is not None:
             picked.append(one)
-        if not picked:
-            return None
-        picks = _Picks.of([item for item, _, _ in picked])
-        drawn_from = np.array([among for _, among, _ in picked], np.int64)
-        times = np.array([epoch + 1 for _, _, epoch in picked], np.int32)
-        info = SampleInfo(picks.keys, 1 / drawn_from, drawn_from, picks.priorities, times)
-        return self._packing.pack(FlatBatch(tuple(picks.columns()), info))
+        return self._packing.pack(_flat_batch(picked)) if picked else None
 
     def stop(self) -> None:
-        """Ends it at once: the next batch is None. Nothing is asked for ahead, so nothing is left to `drain`, as of a `Sampler`."""
+        """Ends it at once: the next batch is None. Nothing is prefetched, so unlike a `Sampler` it has nothing to `drain`."""
         self._is_stopped = True
 
     def close(self) -> None:
-        """Ends it, and closes what it reads."""
+        """Ends it, and closes the source's files."""
         self._is_closed = True
         self._epoch.close()
 
     def restart(self) -> None:
-        """Begins again with the first epoch's first item; shuffled otherwise, since epochs count on."""
+        """Begins again with the first item of the source; in another order when shuffled, since epochs are counted on."""
         self._begin(self._epoch.number + (self._epoch.drawn > 0))
         self._until = None if self.options.epochs is None else self._epoch.number + self.options.epochs
         self._is_stopped = False
 
     def state(self) -> State:
-        """Where it stands, between two batches: plain values, for JSON."""
+        """Returns its position between two batches, as plain values for JSON."""
         return state_of(_KIND, self._of, _VERSION, until=self._until, **self._epoch.position())
 
     def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
-        """Goes to where another one of the same arguments stood: the same batches follow.
+        """Goes to the position of another one of the same arguments: the same batches follow.
 
-        What lies before is passed over where an episode's items depend on no other episode, and the source can pass it over
-        (`tfds:`, `bundled:`, lists); else it is read, and not cut. Where it is passed over, two faults of the source are found only
-        among the episodes that are read: ids that two episodes share, and ends that are not the episodes' own.
+        Earlier episodes are passed over where an episode's items depend on no other episode, and the source can do so
+        (`tfds:`, `bundled:`, lists); else they are read, and not cut. Where they are passed over, two faults of the source are found
+        only among the episodes that are read: ids that two episodes share, and ends that are not the episodes' own.
+
+        Args:
+          state: of `state()`.
+          anew: without effect; everything here can be restored.
 
         Raises:
           ConfigError: a state of something else, of another version, or of other data; says in what it differs.
@@ -548,7 +435,7 @@ class Local(BatchIterator):
 
     @property
     def _of(self) -> dict[str, Any]:
-        """What two of them must share for a position to mean the same."""
+        """What two `Local` must share for a position to mean the same."""
         options, source = self._ready.options, self._ready.source
         return {
             "source": source.name,
@@ -563,13 +450,12 @@ class Local(BatchIterator):
             "strict": options.strict,
         }
 
-    def _next_item(self) -> tuple[_Item, int, int] | None:
-        """An item, from how many it was drawn, and its epoch; None at the end."""
+    def _next_item(self) -> _Drawn | None:
         while (
             not self._is_closed and not self._is_stopped and (self._until is None or self._epoch.number < self._until)
         ):
             if (drawn := self._epoch.next()) is not None:
-                return *drawn, self._epoch.number
+                return _Drawn(*drawn, self._epoch.number)
             if self._until is None and not self._epoch.drawn:
                 raise SourceError(f"{self.name}: no item in a whole epoch, so epochs without end give no batch")
             self._begin(self._epoch.number + 1)
@@ -581,26 +467,26 @@ class Local(BatchIterator):
 
 
 def _full_table(name: str, signature: Nest) -> TableInfo:
-    """The table that a push of the source would have filled: items come in the order in which they were inserted, and never run out."""
+    """The table that a push of the source would have filled, with sampler "fifo" and without an end."""
     limiter = RateLimiter(1.0, -math.inf, math.inf, 1, 0, 0)
     return TableInfo(name, "fifo", "fifo", 0, 0, 0, limiter, signature, 0, 0, 0)
 
 
 def local(source: Any, view: ViewLike = "two_step", batch_size: int = LocalOptions.batch_size, **options: Any) -> Local:
-    """A dataset as batches, without a server: `for data, info in rlds2reverb.local("tfds:my_dataset")`.
+    """Iterates batches of a dataset, without a server: `for data, info in rlds2reverb.local("tfds:my_dataset")`.
 
-    Structure, dtypes, shapes and values are those that `client.sample` gives of a table filled by `client.push(source, view=view)`, in
+    Structure, dtypes, shapes and values are those of `client.sample` on a table filled by `client.push(source, view=view)`, in
     the order in which the push inserts them (a table with the sampler "fifo"), or shuffled.
 
     Args:
       source: anything that `push` takes.
-      view: what the items are, as for `push`.
+      view: of the items, as for `push`.
       batch_size: samples per batch.
       options: the other fields of `LocalOptions`, and those of `EpisodeOptions`: on_invalid, quarantine, allow, strict, terminal_discount,
         last_reward, last_observation, encoded, transform.
 
     Raises:
-      ConfigError: an option that is none of these or makes no sense.
+      ConfigError: an unknown option, or one that makes no sense.
       SourceError, ViewError: as for a push.
     """
     chosen, episodes = split_options(LocalOptions, "local", {"batch_size": batch_size, **options})

@@ -14,35 +14,34 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import ConfigError, Rlds2ReverbError
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SpecMismatch
 from rlds2reverb.learner.batch import Batch, BatchInfo, BatchIterator, columns_of, in_structure, paths_of
-from rlds2reverb.learner.joining import Feed, Interleave, Iterated, Repeated
+from rlds2reverb.learner.joining import Feed, Iterated, Piece, Repeated, cut_short, joined_of
 from rlds2reverb.learner.local import Local, check_seed, local
-from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, options_of
+from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_word, options_of
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
-from rlds2reverb.specs import Nest, flatten
+from rlds2reverb.specs import Nest, differences, flatten
 
 ITEM, BATCH = "item", "batch"
-BY = (ITEM, BATCH)
 
 
 @dataclass(frozen=True)
 class MixOptions:
-    """Everything about a mix but its parts. Each field is a keyword of `mix`.
+    """Options of a mix. Each field is a keyword of `mix`.
 
     Attributes:
       batch_size: samples per batch.
       seed: of the choices between parts.
       by: "item": each sample is of a part chosen for it alone; "batch": parts are chosen for runs of samples of a batch.
-      samples: how many in all; None for no end.
-      drop_last: leave out the last batch where it is shorter than the others.
-      draws: by "batch": how many runs a batch has; None for as many as there are parts. A part may be drawn more than once.
+      samples: in all; None for no end.
+      drop_last: leave out the last batch where it is shorter than the rest.
+      draws: by "batch": number of runs of a batch; None for the number of parts. A part may be drawn more than once.
       sample_from_all: by "batch": one run of every part, in their order, whatever their weights.
       stacked: by "batch": [draws, batch_size / draws, ...] instead of [batch_size, ...].
       ragged, pad_to: as for `SampleOptions`, of the whole batch.
 
     Raises:
-      ConfigError: a number out of its range, a word that is none of those above, or options that do not go together.
+      ConfigError: a number out of its range, an unknown word, or options that do not go together.
     """
 
     batch_size: int = 256
@@ -63,9 +62,8 @@ class MixOptions:
         for name in ("samples", "draws"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
-        for name, words in (("by", BY), ("ragged", RAGGED)):
-            if getattr(self, name) not in words:
-                raise ConfigError(f"mix: {name} {getattr(self, name)!r}: expected one of {', '.join(words)}")
+        check_word("mix: by", self.by, (ITEM, BATCH))
+        check_word("mix: ragged", self.ragged, RAGGED)
         check_pad(self.pad_to, self.ragged)
         if self.by == ITEM and (self.draws is not None or self.sample_from_all or self.stacked):
             raise ConfigError('mix: draws, sample_from_all and stacked are of by="batch"; give that, or leave them out')
@@ -73,10 +71,10 @@ class MixOptions:
             raise ConfigError("mix: sample_from_all draws every part once; leave out draws")
 
     def draws_of(self, parts: int) -> int:
-        """Runs of a batch.
+        """Number of runs of a batch.
 
         Raises:
-          ConfigError: the batch cannot be cut into so many equal ones, or all samples into whole batches.
+          ConfigError: a batch cannot be divided into equal runs, or `samples` into whole batches.
         """
         draws = parts if self.draws is None else self.draws
         if self.batch_size % draws:
@@ -96,18 +94,18 @@ _KIND, _VERSION = "mix", 1
 class Mix(BatchIterator):
     """Iterates batches of samples of several parts. Made by `mix`. Close it, or use it as a context manager. Not thread-safe.
 
-    Samples of a part come in the order in which it gives them. `info.source` says of which part a sample is; all else in `info` is as
-    the part tells it: `probability` and `table_size` are those within the part. Where some parts tell a `weight` or a `mask`,
-    those of the others are 1, and true for all rows that an item has; `start` is None then, as is all that only some tell.
+    Samples of a part come in its order. `info.source` is the number of each sample's part; the rest of `info` comes from the part:
+    `probability` and `table_size` are those within the part. Where only some parts have a `weight` or a `mask`, it is 1, or true for all
+    rows of an item, in the samples of the rest; any other field that only some parts have, such as `start`, is None.
 
     Args:
       feeds: the parts, numbered from 0.
       weights: one per part.
-      options: how.
+      options: batch size, seed, and how parts are chosen.
 
     Raises:
       ConfigError: weights or options that make no sense.
-      SpecMismatch: the items of two parts differ, as far as the parts tell of them; else the first batch raises it.
+      SpecMismatch: the items of two parts differ. Parts without a signature are compared at the first batch, which raises it then.
     """
 
     def __init__(self, feeds: Sequence[Feed], weights: Sequence[float], options: MixOptions) -> None:
@@ -116,22 +114,27 @@ class Mix(BatchIterator):
         self.options, self._choices = options, Choices(options.seed, weights)
         self._weights = [float(share) for share in self._choices.shares]
         self._draws = options.draws_of(len(feeds)) if options.by != ITEM else 0
-        self._parts = Interleave(feeds, options.ragged, options.pad_to)
+        self._feeds = feeds
+        self._compared = 0  # parts whose specs are known, and were compared
+        self._wanted: Array | None = None  # [B] part of each sample of a batch that an error left unfinished
+        self._pieces: list[Piece] = []  # that came for it
         self._given = 0
-        self._is_closed = self._is_stopped = False
+        self._is_closed = self._is_stopped = self._is_over = False
+        self._compare()
 
     @property
     def structure(self) -> Nest | None:
-        """Nest of the samples, as a table's signature; None before the first batch where no part tells it."""
-        return self._parts.structure
+        """Nest of the samples, as a table's signature; None before the first batch where no part has it."""
+        known = [feed.spec if feed.spec is not None else feed.structure for feed in self._feeds]
+        return next((one for one in known if one is not None), None)
 
     @property
     def name(self) -> str:
-        """What people call it."""
-        return f"mix of {', '.join(feed.name for feed in self._parts.feeds)}"
+        """For messages and states: the parts' names."""
+        return f"mix of {', '.join(feed.name for feed in self._feeds)}"
 
     def next_batch(self) -> Batch | None:
-        """The next batch; None at the end. After an error of a part the same batch is made on, with what had come for it.
+        """Returns the next batch; None at the end. After an error of a part the next call continues the same batch, and loses nothing.
 
         Raises:
           ConfigError: a part is empty, or pads its samples.
@@ -139,18 +142,18 @@ class Mix(BatchIterator):
           Rlds2ReverbError: as the parts do.
         """
         size = self.options.batch_size
-        batch = self._next(size if self._draws == 0 else self._draws, size)
+        batch = self._next(self._draws or size, size)
         if batch is None or (batch.size < size and (self.options.drop_last or self.options.stacked)):
             return None
         return _stacked(batch, self._draws, self.structure) if self.options.stacked else batch
 
     def take(self, count: int) -> Batch | None:
-        """The next so many samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does.
+        """Returns the next `count` samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does.
 
-        After an error the batch that it left unfinished comes first, with as many samples as were asked for then.
+        After an error the batch that it left unfinished comes first, with the count of that call.
 
         Raises:
-          ConfigError: by "batch", `count` is not that of whole batches.
+          ConfigError: by "batch", `count` is not `batch_size`.
         """
         if self._draws and count != self.options.batch_size:
             raise ConfigError(
@@ -159,40 +162,41 @@ class Mix(BatchIterator):
         return self._next(self._draws or count, count)
 
     def stop(self) -> None:
-        """Ends it at once: the next batch is None. The parts hear nothing of it before `close`.
+        """Ends it at once: the next batch is None. The parts are not stopped before `close`.
 
-        What its parts had asked for ahead is theirs: `stop` and `drain` a `Sampler` that is a part where no sample may get lost, before
-        the mix is closed.
+        Samples that a part has prefetched stay with the part: where none may get lost, `stop` and `drain` a `Sampler` that is a part
+        before the mix is closed.
         """
         self._is_stopped = True
 
     def close(self) -> None:
         """Ends it, and closes all parts."""
         self._is_closed = True
-        self._parts.close()
+        for feed in self._feeds:
+            feed.batches.close()
 
     def state(self) -> State:
-        """Where it stands, between two batches: plain values, for JSON. Of tables of a server there is nothing to keep but their names.
+        """Returns its position between two batches, as plain values for JSON. Of tables of a server it holds only the names.
 
         Raises:
-          ConfigError: an error left it within a batch.
+          ConfigError: an error left a batch unfinished.
         """
-        if self._parts.is_begun:
+        if self._wanted is not None:
             raise ConfigError(
                 "mix: state: an error came between, and the batch is not complete; expected that it is taken first: next_batch()"
             )
-        parts = [feed.state() for feed in self._parts.feeds]
+        parts = [feed.state() for feed in self._feeds]
         return state_of(_KIND, self._of, _VERSION, chosen=self._choices.made, given=self._given, parts=parts)
 
     def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
-        """Goes to where another one of the same arguments stood: the same batches follow.
+        """Goes to the position of another mix of the same arguments: the same batches follow.
 
-        What comes from sources is the same to the bit, and so is which part each sample is of. Samples of a server's tables are not:
-        the server draws them, and keeps no account of it.
+        Samples of sources are the same to the bit, and so is the part of each sample. Samples of a server's tables are not: the server
+        draws them, and keeps no account of it.
 
         Args:
           state: of `state()`.
-          anew: restore all the same where there are tables, and continue with what they give now.
+          anew: restore also where there are tables, and continue with their next samples.
 
         Raises:
           ConfigError: a state of something else, of another version, or of other data; or there are tables, and `anew` is false.
@@ -200,23 +204,22 @@ class Mix(BatchIterator):
         """
         checked = check_state(state, _KIND, self._of, _VERSION)
         parts = checked.get("parts")
-        feeds = self._parts.feeds
-        if not isinstance(parts, (list, tuple)) or len(parts) != len(feeds):
-            raise ConfigError(f"restore: the state has no list of {len(feeds)} parts")
+        if not isinstance(parts, (list, tuple)) or len(parts) != len(self._feeds):
+            raise ConfigError(f"restore: the state has no list of {len(self._feeds)} parts")
         chosen, given = count_in(checked, "chosen"), count_in(checked, "given")
-        for feed, part in zip(feeds, parts):
+        for feed, part in zip(self._feeds, parts):
             feed.check(part, anew)
         self._restore_parts(parts, anew)
-        self._parts.drop()
+        self._wanted = None
         self._choices.go_to(chosen)
-        self._given, self._is_stopped, self._parts.is_over = given, False, False
+        self._given, self._is_stopped, self._is_over = given, False, False
 
     @property
     def _of(self) -> dict[str, Any]:
-        """What two of them must share for a position to mean the same."""
+        """What two mixes must share for a position to mean the same."""
         options = self.options
         return {
-            "parts": [feed.name for feed in self._parts.feeds],
+            "parts": [feed.name for feed in self._feeds],
             "weights": self._weights,
             "seed": options.seed,
             "by": options.by,
@@ -226,36 +229,59 @@ class Mix(BatchIterator):
         }
 
     def _restore_parts(self, parts: Sequence[Mapping[str, Any]], anew: bool) -> None:
-        """All parts, or none: those that went there come back where a later one cannot."""
-        feeds = self._parts.feeds
-        before = [_state_of(feed) for feed in feeds]
-        for number, feed in enumerate(feeds):
+        """Restores all parts, or none: where one cannot be restored, those before it go back."""
+        before = [_state_of(feed) for feed in self._feeds]
+        for number, feed in enumerate(self._feeds):
             try:
                 feed.restore(parts[number], anew)
             except Rlds2ReverbError:
-                for moved, was in zip(feeds[:number], before):
+                for moved, was in zip(self._feeds[:number], before):
                     if was is not None:
                         moved.restore(was, anew=True)
                 raise
 
     def _next(self, draws: int, count: int) -> Batch | None:
-        """The next batch, of `count` samples in `draws` runs; or that which an error came between."""
+        """The next batch, of `count` samples in `draws` runs; or the unfinished one. None at the end, fewer samples before it."""
         left = count if self.options.samples is None else min(count, self.options.samples - self._given)
-        if left <= 0 or self._is_closed or self._is_stopped or self._parts.is_over:
+        if left <= 0 or self._is_closed or self._is_stopped or self._is_over:
             return None
-        if not self._parts.is_begun:
-            parts = self._drawn(min(draws, left))
-            self._parts.begin(np.repeat(parts, left // len(parts)))
-        batch = self._parts.finish()
-        self._given += 0 if batch is None else batch.size
+        if self._wanted is None:
+            draws = min(draws, left)
+            parts = np.arange(draws) if self.options.sample_from_all else self._choices.take(draws)
+            self._wanted, self._pieces = np.repeat(parts, left // draws), []
+        wanted, pieces, options = self._wanted, self._pieces, self.options
+        came = np.bincount([one.part for one in pieces], [one.size for one in pieces], len(self._feeds))
+        lacking = np.bincount(wanted, minlength=len(self._feeds)) - came.astype(np.int64)
+        for feed, lacks in zip(self._feeds, lacking.tolist()):
+            for piece in feed.take(lacks):
+                pieces.append(piece)  # one by one: an error may come between
+        self._compare()
+        self._wanted = None
+        if sum(piece.size for piece in pieces) < len(wanted):
+            self._is_over = True
+            pieces, wanted = cut_short(pieces, wanted, len(self._feeds))
+        if not len(wanted):
+            return None
+        batch = joined_of(self._feeds, pieces, wanted, options.ragged, options.pad_to)
+        self._given += len(wanted)
         return batch
 
-    def _drawn(self, count: int) -> Array:
-        return np.arange(count) if self.options.sample_from_all else self._choices.take(count)
+    def _compare(self) -> None:
+        """Refuses parts whose items differ, whenever the spec of one more is known. A free size in one fits any in another."""
+        known = [feed for feed in self._feeds if feed.spec is not None]
+        for feed in known[1:] if len(known) != self._compared else ():
+            lines = differences(feed.spec, known[0].spec)
+            if lines and differences(known[0].spec, feed.spec):
+                raise SpecMismatch(
+                    f'mix: "items" are those of {feed.title}, "table" is {known[0].title}',
+                    lines,
+                    "give the parts the same view, the same transform and the same columns",
+                )
+        self._compared = len(known)
 
 
 def _state_of(feed: Feed) -> State | None:
-    """Where a part stands; None of a mix that an error left within a batch."""
+    """The position of a part; None of a mix that an error left within a batch."""
     try:
         return feed.state()
     except ConfigError:
@@ -283,7 +309,7 @@ def _stacked(batch: Batch, draws: int, structure: Nest) -> Batch:
 def mix(
     parts: Mapping[Any, float] | Sequence[tuple[Any, float]], batch_size: int = MixOptions.batch_size, **options: Any
 ) -> Mix:
-    """Batches of samples of several tables and datasets: `mix({client.sample("online"): 3, local("tfds:demos"): 1}, 256, seed=1)`.
+    """Mixes samples of several tables and datasets: `mix({client.sample("online"): 3, local("tfds:demos"): 1}, 256, seed=1)`.
 
     Args:
       parts: part -> weight, or pairs of them where a part cannot be a key. A part is a `Sampler`, a `Local`, another mix, an iterator or
@@ -296,24 +322,21 @@ def mix(
 
     Raises:
       ConfigError: parts, weights or options that make no sense.
-      SpecMismatch: the items of two parts differ, as far as the parts tell of them; else the first batch raises it.
+      SpecMismatch: the items of two parts differ. Parts without a signature are compared at the first batch, which raises it then.
     """
     chosen = options_of(MixOptions, "mix", batch_size, **options)
-    pairs = (
-        list(parts.items()) if isinstance(parts, Mapping) else [_pair(number, one) for number, one in enumerate(parts)]
-    )
+    pairs = list(parts.items()) if isinstance(parts, Mapping) else list(parts)
+    for number, pair in enumerate(pairs):
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise ConfigError(
+                f"mix: part {number}: expected a pair of a part and its weight, got {type(pair).__name__}"
+            )
     weights = [weight for _, weight in pairs]
     Choices(chosen.seed, weights)  # refuses them before anything is opened
     feeds = [_feed(number, part, chosen) for number, (part, _) in enumerate(pairs)]
     if len({id(feed.batches) for feed in feeds}) < len(feeds):
         raise ConfigError("mix: a part is named twice; give it one weight")
     return Mix(feeds, weights, chosen)
-
-
-def _pair(number: int, given: Any) -> tuple[Any, float]:
-    if not isinstance(given, (list, tuple)) or len(given) != 2:
-        raise ConfigError(f"mix: part {number}: expected a pair of a part and its weight, got {type(given).__name__}")
-    return given[0], given[1]
 
 
 def _feed(number: int, part: Any, options: MixOptions) -> Feed:
@@ -335,21 +358,16 @@ def _name_of(part: Any) -> str:
     return name if isinstance(name, str) else type(part).__name__
 
 
-_AT_ONCE = 1 << 20
-"""Choices that are made again at a time, to come to a place."""
+_AT_ONCE = 1 << 20  # choices that are made again at a time, to come to a place
 
 
 class Choices:
-    """The sequence of parts that samples come from, decided by the seed and the weights, and found again at any place.
+    """The parts that samples come from: a sequence that follows from the seed and the weights, found again at any place.
 
     Draws with replacement: `RandomState(seed).randint` where all weights are equal, as il-representations' InterleavedDataset; else `choice` with p.
 
-    Args:
-      seed: of the draws.
-      weights: one per part.
-
     Raises:
-      ConfigError: as `shares_of`.
+      ConfigError: no weight, one that is negative or not finite, or all are 0.
 
     Attributes:
       made: draws so far.
@@ -357,9 +375,18 @@ class Choices:
     """
 
     def __init__(self, seed: int, weights: Sequence[float]) -> None:
+        if not weights:
+            raise ConfigError("mix: expected at least one part")
+        given: Sequence[object] = weights  # whatever a caller passed
+        for number, weight in enumerate(given):
+            if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
+                raise ConfigError(f"mix: weight {weight!r} of part {number}: expected a finite number of at least 0")
+        values = np.array(weights, np.float64)
+        if not 0 < (whole := sum(values.tolist())) < np.inf:
+            raise ConfigError("mix: weights that add up to 0, or to no finite number; expected one above 0 at least")
+        self.shares: Array = values / whole
         self._seed, self._random = seed, np.random.RandomState(seed)
         self.made = 0
-        self.shares = shares_of(weights)
         self._are_equal = len(set(weights)) == 1
 
     def take(self, count: int) -> Array:
@@ -370,25 +397,7 @@ class Choices:
         return self._random.choice(len(self.shares), size=count, p=self.shares)
 
     def go_to(self, made: int) -> None:
-        """Goes to where so many draws were made."""
+        """Goes to the place after `made` draws."""
         self._random, self.made = np.random.RandomState(self._seed), 0
         while self.made < made:
             self.take(min(_AT_ONCE, made - self.made))
-
-
-def shares_of(weights: Sequence[object]) -> Array:
-    """[n] float64 weights that add up to 1.
-
-    Raises:
-      ConfigError: there is none, one is negative or not finite, or all are 0.
-    """
-    if not weights:
-        raise ConfigError("mix: expected at least one part")
-    for number, weight in enumerate(weights):
-        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
-            raise ConfigError(f"mix: weight {weight!r} of part {number}: expected a finite number of at least 0")
-    values = np.array(weights, np.float64)  # each of them a number
-    if not 0 < (whole := sum(values.tolist())) < np.inf:
-        raise ConfigError("mix: weights that add up to 0, or to no finite number; expected one above 0 at least")
-    shares: Array = values / whole
-    return shares

@@ -7,52 +7,59 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.images import decode_images
+from rlds2reverb.images import Size, decode_images
 from rlds2reverb.learner.batch import Batch, BatchInfo, in_structure, padded, rows_are_free
 from rlds2reverb.learner.options import PAD, SampleOptions, SliceSpec
 from rlds2reverb.learner.slices import CutBatch, Slicing, Viewing
 from rlds2reverb.learner.weights import Weights
-from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.wire.messages import TableInfo
 from rlds2reverb.wire.sample.batches import Column, FlatBatch
 
 
 class Packing:
-    """Makes batches of columns.
-
-    Args:
-      table: as the server tells of it.
-      options: `spec`, `decode`, `ragged`, `pad_to`, `slices`, `view` and the weights count.
+    """Packs columns into batches.
 
     Raises:
-      ConfigError, ViewError: there are two structures that differ in their number of columns; or the items cannot be cut as is asked for.
+      ConfigError, ViewError: `spec` and the signature differ in their number of columns; or the items cannot be cut as the options say.
 
     Attributes:
-      cutter: what cuts the samples, if something does.
-      structure: nest of what the columns of a batch are called; None where nothing tells.
+      cutter: cuts the samples; None where they stay whole.
+      structure: nest of the names of a batch's columns; None where neither a spec nor a signature gives them.
     """
 
     def __init__(self, table: TableInfo, options: SampleOptions) -> None:
         self._name, self._options = table.name, options
-        self.cutter = cut = _cutter_of(table, options)
-        _check_columns(table, options)
-        self.structure = _item_structure(table, options) if cut is None else cut.signature
+        structure = table.signature if options.spec is None else options.spec
+        cut = options.cut
+        self.cutter: Slicing | Viewing | None = None
+        if isinstance(cut, SliceSpec):
+            self.cutter = Slicing(table, structure, cut)
+        elif cut is not None:
+            self.cutter = Viewing(table, structure, cut)
+        if options.spec is not None and table.signature is not None:
+            given, expected = len(flatten(options.spec)), len(flatten(table.signature))
+            if given != expected:
+                raise ConfigError(
+                    f'table "{table.name}": spec has {given} leaves, the table\'s items have {expected} columns'
+                )
+        self.structure = structure if self.cutter is None else self.cutter.signature
         self._leaves = None if self.structure is None else flatten(self.structure)
-        known = self.structure if cut is not None or table.signature is None else table.signature
+        known = self.structure if self.cutter is not None or table.signature is None else table.signature
         leaves = flatten(known)
         self._specs = leaves if all(isinstance(leaf, ArraySpec) for leaf in leaves.values()) else {}
-        self._has_images = options.decode and any(leaf.image is not None for leaf in self._specs.values())
+        self._has_images = options.decode is not False and any(leaf.image is not None for leaf in self._specs.values())
         self._weights = (
             None if options.weights is None else Weights(table, options.weights, options.beta, options.min_priority)
         )
 
     def pack(self, flat: FlatBatch) -> Batch:
-        """The batch.
+        """Decodes images, fills rows up and computes weights, as the options say.
 
         Raises:
           ConfigError: the items do not have the columns of the structure, or cannot be filled up to one shape.
           DecodeError: an encoded image cannot be decoded.
-          WireError: a sample's probability is not one, where there are weights.
+          WireError: with weights, a sample's probability is no probability.
         """
         columns: Sequence[Column] = flat.columns
         if self._leaves is not None and len(columns) != len(self._leaves):
@@ -60,7 +67,8 @@ class Packing:
                 f'table "{self._name}": items have {len(columns)} columns, the structure has {len(self._leaves)} leaves: {list(self._leaves)}'
             )
         if self._has_images:
-            columns = [_decoded(column, *one) for column, one in zip(columns, self._specs.items(), strict=True)]
+            size = self._options.decode if isinstance(self._options.decode, Size) else None
+            columns = [_decoded(column, *one, size) for column, one in zip(columns, self._specs.items(), strict=True)]
         weight = None if self._weights is None else self._weights.next(flat.info)
         start, mask = (flat.start, flat.mask) if isinstance(flat, CutBatch) else (None, None)
         masks = None
@@ -74,38 +82,13 @@ class Packing:
         return Batch(data, BatchInfo(*flat.info, weight, mask, masks, start))
 
 
-def _item_structure(table: TableInfo, options: SampleOptions) -> Nest | None:
-    """What the columns of a table's items are called; None where nothing tells."""
-    return table.signature if options.spec is None else options.spec
-
-
-def _cutter_of(table: TableInfo, options: SampleOptions) -> Slicing | Viewing | None:
-    """What cuts the samples, if something shall.
-
-    Raises:
-      ConfigError, ViewError: the table's items cannot be cut so.
-    """
-    spec = options.cut
-    if spec is None:
-        return None
-    structure = _item_structure(table, options)
-    return Slicing(table, structure, spec) if isinstance(spec, SliceSpec) else Viewing(table, structure, spec)
-
-
-def _check_columns(table: TableInfo, options: SampleOptions) -> None:
-    if options.spec is None or table.signature is None:
-        return
-    given, expected = len(flatten(options.spec)), len(flatten(table.signature))
-    if given != expected:
-        raise ConfigError(f'table "{table.name}": spec has {given} leaves, the table\'s items have {expected} columns')
-
-
-def _decoded(column: Column, name: str, leaf: ArraySpec) -> Column:
+def _decoded(column: Column, name: str, leaf: ArraySpec, size: Size | None) -> Column:
     """The column with its images decoded; B arrays where they differ in size, or in number."""
     if leaf.image is None:
         return column
-    if not isinstance(column, list) and None not in leaf.image.shape:
-        return decode_images(column, leaf.image, column=name)
+    is_free = None in leaf.image.shape[0 if size is None else 2 :]
+    if not isinstance(column, list) and not is_free:
+        return decode_images(column, leaf.image, column=name, size=size)
     values = column if isinstance(column, list) else [column[number, ...] for number in range(len(column))]
-    found = [decode_images(value, leaf.image, column=name) for value in values]
+    found = [decode_images(value, leaf.image, column=name, size=size) for value in values]
     return found if len({value.shape for value in found}) > 1 else np.stack(found)

@@ -1,6 +1,6 @@
-"""The servers of a client, one or many: asked all at once, and known where one is missing.
+"""The servers of a client, one or many: called all at once, and remembered where one is missing.
 
-One server is a pool of one: its errors and answers are those of the server, and nothing is looked up on the way.
+One server is a pool of one: its errors and answers are those of the server.
 """
 
 from __future__ import annotations
@@ -27,33 +27,26 @@ from rlds2reverb.wire.messages import ServerInfo
 T = TypeVar("T")
 
 ASK_SECONDS = 1.0
-"""How often the sizes of a table are asked for while it is sampled from many servers."""
+"""Interval at which the sizes of a table are requested while it is sampled from many servers."""
 
 LEAST_KEYS = 1 << 17
 """Keys whose server is remembered: five hundred batches of 256."""
 
-_BACK_SECONDS = 0.5
-"""For servers that are missing, to tell that they are back; one that needs longer is found back when it is asked for next."""
-
+_BACK_SECONDS = 0.5  # for missing servers to answer that they are back; a slower one is found back at the next call
 _LOOK_SECONDS = 0.01
 
 
 class ServerPool:
-    """Servers by number and by address, and calls to them. Thread-safe.
+    """The servers, numbered in the order of their transports, and calls to them. Thread-safe.
 
     Args:
-      transports: the ways to them; their order gives them their numbers.
-      allow_missing: continue without those that cannot be reached, as long as one can.
+      allow_missing: continue without servers that cannot be reached, as long as one can; ignored for a single server.
       ask_seconds: see `ASK_SECONDS`.
-      missing: number -> why, of servers that were found missing just now.
+      missing: number -> error, of servers that were found missing just now.
 
     Raises:
-      ConfigError: there is none, or one is named twice.
+      ConfigError: no server, or one is named twice.
       ServerUnreachable: one is missing that may not be, or all are.
-
-    Attributes:
-      transports, ask_seconds: as given.
-      allow_missing: as given; false for a single server.
     """
 
     def __init__(
@@ -68,7 +61,7 @@ class ServerPool:
         self.ask_seconds = ask_seconds
         self._lock = threading.Lock()  # of what follows
         self._missing: set[int] = set()
-        self._asked: dict[int, PendingInfo] = {}  # of those that are missing
+        self._requests: dict[int, PendingInfo] = {}  # to missing servers
         self._routes: dict[str, KeyRoutes] = {}
         addresses = self.addresses
         if not addresses:
@@ -84,31 +77,29 @@ class ServerPool:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Of all, in their order."""
         return tuple(transport.address for transport in self.transports)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Addresses of those that could not be reached when they were last asked."""
+        """Addresses of the servers that did not answer the last call."""
         with self._lock:
             return tuple(self.addresses[number] for number in sorted(self._missing))
 
     def close(self) -> None:
-        """Closes the connections."""
         with self._lock:
-            for pending in self._asked.values():
+            for pending in self._requests.values():
                 pending.drop()
-            self._asked.clear()
+            self._requests.clear()
         for transport in self.transports:
             transport.close()
 
     # Calls to many servers at the same time.
 
     def each(self, ask: Callable[[Transport], T], numbers: Sequence[int] | None = None) -> dict[int, T]:
-        """Number -> answer, of all servers or of these, all at once. Those that are missing are left out, where others are not.
+        """Calls all servers, or these, at the same time: number -> answer. Missing servers are left out, unless all are missing.
 
         Raises:
-          ServerUnreachable: one cannot be reached; with `allow_missing`, none can, where all were asked.
+          ServerUnreachable: one cannot be reached; with `allow_missing`, when all were called and none can.
           Rlds2ReverbError: as `ask` does; names the server.
         """
         chosen = range(len(self)) if numbers is None else numbers
@@ -116,17 +107,12 @@ class ServerPool:
             there = [number for number in chosen if number not in self._missing]
         if numbers is None:
             there = there or list(chosen)
-        found: list[T | Rlds2ReverbError]
+        answer_of, called = partial(_answered, ask), [self.transports[number] for number in there]
         if len(there) > 1:
             with ThreadPoolExecutor(len(there), "rlds2reverb-ask") as threads:
-                found = list(threads.map(partial(_answered, ask), [self.transports[number] for number in there]))
+                found = list(threads.map(answer_of, called))
         else:  # the usual case while sampling: no thread for it
-            found = []
-            for number in there:
-                try:
-                    found.append(ask(self.transports[number]))
-                except Rlds2ReverbError as error:
-                    found.append(error)
+            found = list(map(answer_of, called))
         answers: dict[int, T] = {}
         failure: ServerUnreachable | None = None
         for number, answer in zip(there, found, strict=True):
@@ -144,19 +130,17 @@ class ServerPool:
         return answers
 
     def infos(self) -> dict[int, ServerInfo]:
-        """Number -> what the server tells of its tables. A missing server is not waited for, unless all are missing; raises as `each`."""
+        """Number -> tables of the server. A missing server is not waited for, unless all are missing; raises as `each`."""
         began = time.monotonic()
-        self._ask_missing()
+        with self._lock:
+            for number in self._missing - self._requests.keys():
+                self._requests[number] = self.transports[number].ask_server_info()
         infos = self.each(methodcaller("server_info"))
         infos.update(self._back(began + _BACK_SECONDS))
         return dict(sorted(infos.items()))
 
     def merged(self, infos: Mapping[int, ServerInfo]) -> ServerInfo:
-        """The tables of these servers together: sizes and counts add up.
-
-        Raises:
-          SpecMismatch, ConfigError: a table is not the same on all that have it.
-        """
+        """The tables of these servers, sizes and counts added up; raises SpecMismatch or ConfigError for tables that differ."""
         if len(infos) == 1:
             return next(iter(infos.values()))
         return merged({self.addresses[number]: info for number, info in infos.items()})
@@ -165,19 +149,16 @@ class ServerPool:
         """All tables of all servers. Raises as `infos` and `merged`."""
         return self.merged(self.infos())
 
-    # Calls about a table.
-
     def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Gives items other priorities, each on the server that it was sampled from last; keys of unknown servers go to all.
+        """Changes priorities, each on the server that its item was sampled from last; keys of unknown servers are sent to all.
 
         Args:
-          table: its name.
           keys: [n] uint64.
           priorities: [n], or one for all.
 
         Raises:
           ConfigError: shapes or values that make no sense, or no server has such a table; nothing was changed.
-          ServerUnreachable: a server cannot be reached, and may not be missing; some items may be changed.
+          ServerUnreachable: a server cannot be reached, and may not be missing; some priorities may be changed.
           TransportError: a server refuses a priority.
         """
         item_keys, values = checked_priorities(keys, priorities)
@@ -191,29 +172,23 @@ class ServerPool:
             self.each(update, [*masks])
 
     def delete(self, table: str, keys: npt.ArrayLike) -> None:
-        """Takes items out of a table; keys that a server does not have are passed over. Raises as `update_priorities` does."""
+        """Removes items from a table; keys that a server does not have are ignored. Raises as `update_priorities` does."""
         item_keys = checked_keys(keys)
         masks = self._routed(table, item_keys)
         with self._naming(table):
             self.each(lambda one: one.delete_items(table, item_keys[masks[self._number_of(one)]]), [*masks])
 
     def reset(self, table: str) -> None:
-        """Empties a table on all servers; rate limiters count anew.
-
-        Raises:
-          ConfigError: no server has such a table.
-          ServerUnreachable: one cannot be reached, and may not be missing; some may be empty.
-        """
+        """Empties a table on all servers, and resets rate limiters. Raises as `update_priorities` does; some may be empty then."""
         with self._naming(table):
             self.each(lambda one: one.reset(table), self._having(table))
 
     def routes_of(self, table: str) -> KeyRoutes:
-        """Which server each key of a table was sampled from."""
         with self._lock:
             return self._routes.setdefault(table, KeyRoutes())
 
     def _routed(self, table: str, keys: Array) -> dict[int, Array]:
-        """Number of a server -> [n] bool, which of these keys are sent there; of servers that get any."""
+        """Number of a server -> [n] bool, the keys that are sent there; without servers that get none."""
         if len(self) == 1:
             return {0: np.ones(len(keys), bool)}
         servers = self.routes_of(table).servers_of(keys)
@@ -223,7 +198,6 @@ class ServerPool:
         return {number: mask for number, mask in masks.items() if mask.any()}
 
     def _having(self, table: str) -> list[int]:
-        """Numbers of the servers that have a table."""
         if len(self) == 1:
             return [0]  # it says so itself when it has none
         infos = self.infos()
@@ -235,11 +209,7 @@ class ServerPool:
 
     @contextmanager
     def _naming(self, table: str) -> Iterator[None]:
-        """A call about a table.
-
-        Raises:
-          ConfigError: a server refused it, and none has such a table.
-        """
+        """Raises a ConfigError in place of a server's refusal if no server has the table."""
         try:
             yield
         except TransportError as error:
@@ -247,14 +217,8 @@ class ServerPool:
                 table_of(self.server_info(), table)
             raise
 
-    # Servers that are missing.
-
     def lost(self, number: int, error: TransportError) -> ServerUnreachable:
-        """Notes that a server cannot be reached, and returns what to raise when it is the last.
-
-        Raises:
-          TransportError: none may be missing.
-        """
+        """Marks a server as missing, and returns what to raise if it was the last; raises TransportError if none may be missing."""
         if not self.allow_missing:
             self.fail(number, error)
         address = self.addresses[number]
@@ -262,23 +226,19 @@ class ServerPool:
             is_new = number not in self._missing
             self._missing.add(number)
         if is_new:
-            LOG.warning("server %s is missing, and others go on: %s", address, error)
+            LOG.warning("server %s is missing, continuing without it: %s", address, error)
         named = self._named(number, error)
         return ServerUnreachable(f"no server of {', '.join(self.addresses)} can be reached; the last error: {named}")
 
     def fail(self, number: int, error: TransportError) -> NoReturn:
-        """Raises an error of one server; among others, it names the server.
-
-        Raises:
-          TransportError: always.
-        """
+        """Raises the error of a server; it names the server where there are many."""
         named = self._named(number, error)
         if named is error:
             raise error
         raise named from error
 
     def found(self, number: int) -> None:
-        """Notes that a server answers."""
+        """Marks a server as answering."""
         with self._lock:
             was_missing = number in self._missing
             self._missing.discard(number)
@@ -286,7 +246,6 @@ class ServerPool:
             LOG.warning("server %s is back", self.addresses[number])
 
     def _named(self, number: int, error: TransportError) -> TransportError:
-        """The error, with the server's address in its message."""
         address = self.addresses[number]
         if len(self) == 1 or address in str(error):
             return error
@@ -294,34 +253,25 @@ class ServerPool:
         named.retryable = error.retryable
         return named
 
-    def _ask_missing(self) -> None:
-        """Requests ServerInfo of each missing server without a pending request; does not wait."""
-        with self._lock:
-            for number in self._missing - self._asked.keys():
-                self._asked[number] = self.transports[number].ask_server_info()
-
     def _back(self, until: float) -> dict[int, ServerInfo]:
         """Number -> ServerInfo of missing servers that answered before `until`; the next call reads later answers."""
-        while not self._have_all_answered and (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0:
+            with self._lock:
+                if all(pending.is_over for pending in self._requests.values()):
+                    break
             time.sleep(min(left, _LOOK_SECONDS))
         with self._lock:
-            over = {number: pending for number, pending in self._asked.items() if pending.is_over}
+            over = {number: pending for number, pending in self._requests.items() if pending.is_over}
             for number in over:
-                del self._asked[number]
+                del self._requests[number]
         answers = {number: pending.answer() for number, pending in over.items()}
         infos = {number: info for number, info in answers.items() if info is not None}
         for number in infos:
             self.found(number)
         return infos
 
-    @property
-    def _have_all_answered(self) -> bool:
-        with self._lock:
-            return all(pending.is_over for pending in self._asked.values())
-
 
 def _answered(ask: Callable[[Transport], T], transport: Transport) -> T | Rlds2ReverbError:
-    """The server's answer, or the error in its place."""
     try:
         return ask(transport)
     except Rlds2ReverbError as error:
@@ -329,40 +279,35 @@ def _answered(ask: Callable[[Transport], T], transport: Transport) -> T | Rlds2R
 
 
 class TableSizes:
-    """How many items a table has on each server; asked now and then, and never waited for. Any thread may close it.
-
-    Args:
-      servers: of the table.
-      table: its name.
-      infos: by number, what the servers answered just now; of those that can be reached.
+    """Number of items of a table on each server; requested now and then, and never waited for. Any thread may close it.
 
     Attributes:
-      infos: the last answers.
+      infos: by number, the latest answers of the servers that can be reached.
     """
 
     def __init__(self, servers: ServerPool, table: str, infos: Mapping[int, ServerInfo]) -> None:
         self._servers, self._table = servers, table
         self.infos = dict(infos)
         self._away = set(range(len(servers))) - set(infos)
-        self._asked: dict[int, PendingInfo] = {}
-        self._asked_at = time.monotonic()
-        self._lock = threading.Lock()  # of what was asked
+        self._requests: dict[int, PendingInfo] = {}
+        self._requested_at = time.monotonic()
+        self._lock = threading.Lock()  # of the requests
         self._is_closed = False
 
     def now(self) -> Array:
-        """[n] float64 items of each server, as of the last answer; 0 for one that is away, or has no such table."""
+        """[n] float64 items of each server at its last answer; 0 for one that is away, or has no such table."""
         with self._lock:
-            self._look()
-            if time.monotonic() - self._asked_at >= self._servers.ask_seconds and not self._is_closed:
-                self._asked_at = time.monotonic()
+            self._read_answers()
+            if time.monotonic() - self._requested_at >= self._servers.ask_seconds and not self._is_closed:
+                self._requested_at = time.monotonic()
                 for number, transport in enumerate(self._servers.transports):
-                    if number not in self._asked:
-                        self._asked[number] = transport.ask_server_info()
-                self._look()
+                    if number not in self._requests:
+                        self._requests[number] = transport.ask_server_info()
+                self._read_answers()
         return np.array([self._size(number) for number in range(len(self._servers))], np.float64)
 
     def asked(self, number: int) -> int:
-        """Items of one server, asked for now; 0 for one that is away, or cannot be reached. Raises as `ServerPool.each`."""
+        """Items of one server, requested now; 0 for one that is away, or cannot be reached. Raises as `ServerPool.each`."""
         if number not in self._away:
             self.put(self._servers.each(methodcaller("server_info"), [number]))
             self._away |= {number} if self._servers.addresses[number] in self._servers.missing else set()
@@ -374,27 +319,26 @@ class TableSizes:
         self._away -= set(infos)
 
     def lose(self, number: int) -> None:
-        """Notes that a server is away; the next answer brings it back."""
+        """Marks a server as away; its next answer brings it back."""
         self._away.add(number)
         with self._lock:
-            if number in self._asked:
-                self._asked.pop(number).drop()
+            if number in self._requests:
+                self._requests.pop(number).drop()
 
     def is_away(self, number: int) -> bool:
-        """Whether a server is known to be away."""
         return number in self._away
 
     def close(self) -> None:
-        """Drops what was asked and is not answered, and asks for no more."""
+        """Drops pending requests, and makes no more."""
         with self._lock:
             self._is_closed = True
-            for pending in self._asked.values():
+            for pending in self._requests.values():
                 pending.drop()
-            self._asked.clear()
+            self._requests.clear()
 
-    def _look(self) -> None:
-        for number in [number for number, pending in self._asked.items() if pending.is_over]:
-            info = self._asked.pop(number).answer()
+    def _read_answers(self) -> None:
+        for number in [number for number, pending in self._requests.items() if pending.is_over]:
+            info = self._requests.pop(number).answer()
             if info is not None:
                 self.put({number: info})
                 self._servers.found(number)
@@ -406,12 +350,12 @@ class TableSizes:
 
 
 class KeyRoutes:
-    """Remembers the servers of keys. Thread-safe: all samplers of a table tell one, and priorities are updated by it.
+    """Remembers the servers of keys. Thread-safe: all samplers of a table share one, and priorities are updated by it.
 
     The keys are in two halves. Once the newer half is full, the older one is forgotten, and the newer takes its place.
 
     Args:
-      least: so many different keys are remembered for certain, those that came last; and never more than twice as many.
+      least: number of different keys, the latest, that are remembered for certain; never more than twice as many are.
     """
 
     def __init__(self, least: int = LEAST_KEYS) -> None:
@@ -421,12 +365,12 @@ class KeyRoutes:
         self._older: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """Keys that are remembered; one that came in both halves counts twice."""
+        """A key in both halves counts twice."""
         with self._lock:
             return len(self._newer) + len(self._older)
 
     def remember(self, keys: Array, servers: Array) -> None:
-        """Takes a batch: [n] uint64 keys, and [n] numbers of the servers that they came from."""
+        """Adds [n] uint64 keys, and [n] numbers of their servers."""
         for start in range(0, len(keys), self._least):  # no half is ever fuller than it may be
             came = dict(zip(keys[start : start + self._least].tolist(), servers[start : start + self._least].tolist()))
             with self._lock:
@@ -435,7 +379,7 @@ class KeyRoutes:
                 self._newer.update(came)
 
     def servers_of(self, keys: Array) -> Array:
-        """[n] int64 number of the server that each key came from last; -1 where that is not known."""
+        """[n] int64 number of the server that each key came from last; -1 for unknown keys."""
         wanted = keys.tolist()
         with self._lock:
             found = [self._newer.get(key, self._older.get(key, -1)) for key in wanted]
@@ -443,11 +387,7 @@ class KeyRoutes:
 
 
 def checked_keys(keys: npt.ArrayLike) -> Array:
-    """[n] uint64 keys of items; int64 of the same bits, as PyTorch has them, will do.
-
-    Raises:
-      ConfigError: other numbers than whole ones.
-    """
+    """[n] uint64 keys of items, also from int64 of the same bits, as PyTorch has them; raises ConfigError for any other dtype."""
     item_keys = np.atleast_1d(np.asarray(keys))
     if item_keys.dtype == np.int64:
         item_keys = item_keys.view(np.uint64)
@@ -458,11 +398,12 @@ def checked_keys(keys: npt.ArrayLike) -> Array:
 
 
 def checked_priorities(keys: npt.ArrayLike, priorities: npt.ArrayLike) -> tuple[Array, Array]:
-    """[n] uint64 keys and [n] float64 priorities; one priority does for all keys.
+    """[n] uint64 keys and [n] float64 priorities; a single priority is for all keys.
+
+    Negative priorities are left to the server: heaps order by them, prioritized samplers and removers refuse them.
 
     Raises:
-      ConfigError: numbers of them that differ, or a priority that is not finite. Negative ones are for the server to judge: heaps order by
-      them, prioritized samplers and removers refuse them.
+      ConfigError: the numbers of keys and priorities differ, or a priority is not finite.
     """
     item_keys = checked_keys(keys)
     values = np.asarray(priorities, np.float64)

@@ -1,10 +1,10 @@
 """Samples one table of many servers as if it were one: every item of all of them is as likely as in one large table.
 
 Each sample's server is drawn with probability size / sum of sizes. So P = P on its server * that share, which is 1 / N for uniform
-tables. `info` has that P and the sum N, and importance weights are made of them. Items that leave a table with their last sample count
-for its size until they are handed out.
+tables. `info` has that P and the sum N, and importance weights are made of them. Where items leave a table with their last sample,
+those that came count for its size until they are handed out.
 
-No server is waited for while another may have what is wanted: after a while without a sample its size is looked at, and where it
+No server is waited for while another may have samples: after a while without a sample a server's size is requested, and if it
 has become 0, its part of the batch is drawn anew. A server whose rate limiter holds its items back is waited for.
 """
 
@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, Stalled, TransportError, WireError
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.batch_queue import BatchQueue, WaitLog
+from rlds2reverb.learner.batch_queue import BatchQueue, Counts, WaitLog
 from rlds2reverb.learner.joining import Feed, Piece, joined_of
 from rlds2reverb.learner.options import LIST, TABLE_MIN, SampleOptions
 from rlds2reverb.learner.packing import Packing
@@ -35,29 +36,15 @@ from rlds2reverb.transport.stream import Reason
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from rlds2reverb.wire.sample.batches import SampleInfo
 
-_STALL_SECONDS = 3.0
-"""After which a server without a sample is looked at; longer than it takes until a wait is noticed."""
-
-_LOOK_SECONDS = 0.25
-"""How often the servers are asked while all are empty."""
-
-_COUNTS = ("received", "lost_at_most", "reconnects", "restarts")
+_STALL_SECONDS = 3.0  # after which a server without a sample is looked at; longer than it takes until a wait is noticed
+_LOOK_SECONDS = 0.25  # interval at which the servers are asked while all are empty
 
 
 class ShardedQueue:
-    """Batches of one table of many servers; `info.source` is the server's number. As a `BatchQueue`, and in its place.
-
-    Args:
-      servers: of the table.
-      infos: by number, what each answered just now.
-      table: the table as all servers together tell of it.
-      options: how; each server is asked for its part of a batch.
+    """Batches of one table of many servers, in place of a `BatchQueue`; `info.source` is the server's number.
 
     Raises:
       ConfigError: an option is for one server only.
-
-    Attributes:
-      structure: see `Sampler`.
     """
 
     def __init__(
@@ -84,92 +71,66 @@ class ShardedQueue:
         self._stopped, self._ended = threading.Event(), threading.Event()
 
     def next_batch(self) -> Batch | None:
-        """The next batch; None at the end.
-
-        Raises:
-          Stalled: no batch came for `timeout_seconds`; names the server that was waited for. Iterating may continue.
-          ServerUnreachable: a server is gone; with `allow_missing`, all are.
-          TransportError, WireError, ServerRestarted: as a `Sampler` does.
-          ConfigError: a weight cannot be computed.
-        """
+        """See `Sampler.next_batch`; an error names the server."""
         with self._turn:
             return self._next()
 
     def stop(self) -> None:
-        """Asks for no more samples; those that were asked for still come, and iterating ends after them."""
+        """Requests no more samples; those that were requested still come, and iterating ends after them."""
         self._stopped.set()
         for shard in self._shards:
             shard.stop()
 
     def drain(self, quiet_seconds: float) -> Iterator[Batch]:
-        """Asks for no more, hands out all that was asked for, server by server. For the thread that iterates. See `Sampler.drain`.
-
-        Raises:
-          Rlds2ReverbError: as iterating does; the first, after all servers gave what they had.
-        """
+        """See `Sampler.drain`: server by server, the first error at the end. For the thread that iterates."""
         self.stop()
-        shares = self._last_sizes / max(1.0, self._last_sizes.sum())
+        shares = self._last_shares()
         failures: list[Rlds2ReverbError] = []
         draft, self._draft = self._draft, None
         if draft is not None and draft.came:
             yield self._packed(draft)
         for feed, shard in zip(self._feeds, self._shards):
             for piece in _drained(feed, shard, quiet_seconds, failures):
-                yield self._packed(Draft.of(piece, shares[shard.number]))
+                whole = Draft(piece.size)
+                whole.add(np.arange(piece.size), piece, shares[shard.number])
+                yield self._packed(whole)
         if failures:
             raise failures[0]
 
     def close(self) -> None:
-        """Ends it at once. Samples that were asked for and not read are lost."""
+        """Ends it at once. Samples that were requested and not read are lost."""
         self._stopped.set()
         self._ended.set()
         for shard in self._shards:
             shard.close()
         self._sizes.close()
 
-    @property
-    def received(self) -> int:
-        """Samples that came so far, from all servers."""
-        return sum(shard.received for shard in self._shards)
-
-    @property
-    def reconnects(self) -> int:
-        """How often a stream was opened in place of one that broke, to any server."""
-        return sum(shard.reconnects for shard in self._shards)
-
-    @property
-    def restarts(self) -> int:
-        """How often another server process answered, at any address."""
-        return sum(shard.restarts for shard in self._shards)
-
-    @property
-    def lost_at_most(self) -> int:
-        """Samples that servers may have taken and that were not read: of streams that broke, and unread when it was closed."""
-        lost = sum(shard.lost_at_most for shard in self._shards)
+    def counts(self) -> Counts:
+        counts = reduce(Counts.plus, (shard.counts() for shard in self._shards))
         if not self._ended.is_set():
-            return lost
+            return counts
         draft = self._draft
-        return lost + int(self._unread.sum()) + (0 if draft is None else draft.came)
+        unread = int(self._unread.sum()) + (0 if draft is None else draft.came)
+        return counts._replace(lost_at_most=counts.lost_at_most + unread)
 
     def _next(self) -> Batch | None:
-        size, counts = self._options.batch_size, self._counts(1)
-        if not counts:
+        size, sizes = self._options.batch_size, self._batch_sizes(1)
+        if not sizes:
             self.close()
         if self._ended.is_set():
             return None
-        draft = self._draft = self._draft or Draft(counts[0])
+        draft = self._draft = self._draft or Draft(sizes[0])
         began = time.monotonic()
         self._fill(draft, began)
         if self._stopped.is_set():
             self._fill_left(draft, began)
         if self._ended.is_set() or not draft.came or (self._options.drop_last and draft.came < size):
-            return None  # what came is kept for the next call
+            return None  # the draft is kept for the next call
         self._draft = None
         self._given += draft.came
         return self._packed(draft)
 
-    def _counts(self, batches: int) -> list[int]:
-        """The sizes of the next so many batches."""
+    def _batch_sizes(self, batches: int) -> list[int]:
         size, samples = self._options.batch_size, self._options.samples
         if samples is None:
             return [size] * batches
@@ -178,7 +139,7 @@ class ShardedQueue:
         return [count for count in counts if count == size or not self._options.drop_last]
 
     def _fill(self, draft: Draft, began: float) -> None:
-        """Draws and takes samples until all are there, it ends, or it is stopped."""
+        """Draws servers and takes samples until the draft is full, the queue ends, or it is stopped."""
         while (left := draft.left).size and not self._stopped.is_set():
             sizes = self._sizes.now() + (self._unread if self._items_leave else 0)
             if not sizes.sum() > 0:
@@ -186,7 +147,9 @@ class ShardedQueue:
                     return
                 if time.monotonic() - began >= Deadlines.notice:
                     self._notice(Reason("the table is empty on all servers"))
-                self._look()
+                self._stopped.wait(_LOOK_SECONDS)
+                if not self._stopped.is_set():
+                    self._sizes.put(self._servers.infos())
                 continue
             self._notice(Reason())
             self._last_sizes = sizes
@@ -197,36 +160,36 @@ class ShardedQueue:
                     return
 
     def _drawn(self, count: int, sizes: Array) -> Draw:
-        """Draws the servers of the next so many samples, and allows each what is wanted of it."""
+        """Draws the servers of the next samples, and allows each server to request its part."""
         draw = self._draws.next(count, sizes)
         if self._options.samples is not None:
-            self._draws.ahead(self._counts(1 + self._ahead)[1:], sizes)
+            self._draws.ahead(self._batch_sizes(1 + self._ahead)[1:], sizes)
             for shard, feed, wanted in zip(self._shards, self._feeds, self._draws.wanted(draw).tolist()):
                 shard.allow(wanted - _rest_of(feed))
         return draw
 
     def _take(self, draft: Draft, places: Array, number: int, share: float, began: float) -> bool:
-        """Takes samples of one server, as long as it has some; whether to continue."""
+        """Takes samples of one server as long as it has some; False at an end."""
         while len(places) and not self._stopped.is_set():
             places = self._taken(draft, places, number, share)
             if not len(places):
                 return True
             if self._is_over(began, self._servers.addresses[number]):
                 return False
-            if not self._sizes.asked(number) + self._unread[number]:  # it is empty, or missing: others have the rest
+            if not self._sizes.asked(number) + self._unread[number]:  # empty, or missing: the rest is drawn anew
                 return True
         return True
 
     def _taken(self, draft: Draft, places: Array, number: int, share: float) -> Array:
-        """Takes what one server gives; the places that are left."""
+        """Fills places with the samples that one server gives; returns the places that are left."""
         for piece in self._feeds[number].take(len(places)):
             draft.add(places[: piece.size], piece, share)
             places = places[piece.size :]
         return places
 
     def _fill_left(self, draft: Draft, began: float) -> None:
-        """After a stop: takes what was asked for, server by server, and closes after the last of it."""
-        shares = self._last_sizes / max(1.0, self._last_sizes.sum())
+        """After a stop: takes what was requested, server by server, and closes after the last sample."""
+        shares = self._last_shares()
         for shard in self._shards:
             while (left := draft.left).size and not self._ended.is_set():
                 rest = self._taken(draft, left, shard.number, float(shares[shard.number]))
@@ -239,17 +202,17 @@ class ShardedQueue:
         if not draft.came or (draft.left.size and self._options.drop_last):
             self.close()
 
+    def _last_shares(self) -> Array:
+        shares: Array = self._last_sizes / max(1.0, self._last_sizes.sum())
+        return shares
+
     @property
     def _unread(self) -> Array:
-        """[n] items of each server that came and were not handed out; where items leave, they are in its table no more."""
+        """[n] items of each server that came and were not handed out."""
         return np.array([shard.unread + _rest_of(feed) for shard, feed in zip(self._shards, self._feeds)])
 
     def _is_over(self, began: float, whom: str) -> bool:
-        """Whether it ends because nothing came for too long.
-
-        Raises:
-          Stalled: that is an error.
-        """
+        """Whether it ends because nothing came for too long; raises Stalled where that is an error."""
         waited, options = time.monotonic() - began, self._options
         if options.timeout_seconds is not None and waited >= options.timeout_seconds:
             raise Stalled(
@@ -259,7 +222,7 @@ class ShardedQueue:
         return options.end_after_seconds is not None and waited >= options.end_after_seconds
 
     def _notice(self, reason: Reason) -> None:
-        """Calls `on_wait` for a wait for tables that are all empty; the servers' queues do so for other waits."""
+        """Calls `on_wait` for a wait on empty tables; the servers' queues call it for other waits."""
         now, noticed_at = time.monotonic(), self._noticed_at
         if reason.text and (noticed_at is None or now - noticed_at >= Deadlines.notice):
             self._noticed_at = now
@@ -267,12 +230,6 @@ class ShardedQueue:
         elif not reason.text and noticed_at is not None:
             self._noticed_at = None
             self._on_wait(reason)
-
-    def _look(self) -> None:
-        """All are empty or away: asks again, a little later."""
-        self._stopped.wait(_LOOK_SECONDS)
-        if not self._stopped.is_set():
-            self._sizes.put(self._servers.infos())
 
     def _packed(self, draft: Draft) -> Batch:
         pieces, places, servers, shares = draft.made()
@@ -288,18 +245,9 @@ class ShardedQueue:
 
 
 class Shard:
-    """The table on one server, as `feed.Batches`: its queue is made when it is first asked. Any thread may stop and close it.
+    """The table on one server, as `Batches`: its queue is made at the first call. Any thread may stop and close it.
 
-    Args:
-      servers: all of them.
-      sizes: of the table.
-      number: the server's.
-      table: its name.
-      options: how this server is sampled. Where `samples` is given, however many, it is asked for what `allow` says.
-      structure: nest of what the samples' columns are called; None where nothing tells.
-
-    Attributes:
-      number, structure: as given.
+    If the options have `samples`, whatever their number, the server is asked for as many as `allow` says.
     """
 
     def __init__(
@@ -316,12 +264,12 @@ class Shard:
         self._lock = threading.Lock()  # of the queue, and of whether there may be another one
         self._queue: BatchQueue | None = None
         self._is_stopped = False
-        self._before = dict.fromkeys(_COUNTS, 0)  # of queues that are closed
-        self._rests: deque[Batch] = deque()  # that came of a server which is lost now
-        self._owed = self._passed = 0
+        self._before = Counts()  # of queues that are closed
+        self._rests: deque[Batch] = deque()  # read from a server that is lost now
+        self._owed = self._passed = 0  # samples allowed and not handed out; samples of this queue that were handed out
 
     def allow(self, samples: int) -> None:
-        """Says that so many samples will be taken next: no more are asked for, where those of all servers are counted."""
+        """Allows to request as many samples as will be taken next; matters only where `samples` bounds those of all servers."""
         if self._options.samples is None or samples <= self._owed:
             return
         with self._lock:
@@ -332,11 +280,9 @@ class Shard:
         self._open()
 
     def next_batch(self) -> Batch | None:
-        """The next batch; None when none came for a while, when the server is missing, which `sizes` knows then, and when it is closed.
+        """The next batch; None after a while without one, of a missing server, which `sizes` then marks as away, and after `close`.
 
-        Raises:
-          TransportError: the server is gone, and none may be missing; or another fault. Names the server.
-          WireError, ServerRestarted: as a `Sampler` does.
+        Raises as a `Sampler` does, with the server's name, also when the server is gone and may not be missing.
         """
         if self._rests:
             return self._rest()
@@ -354,14 +300,13 @@ class Shard:
         return batch
 
     def stop(self) -> None:
-        """Asks for nothing more."""
         with self._lock:
             self._is_stopped = True
             if self._queue is not None:
                 self._queue.stop()
 
     def drain(self, quiet_seconds: float) -> Iterator[Batch]:
-        """What was asked for; see `Sampler.drain`. Raises as `next_batch`, after what came was handed out."""
+        """Yields what was requested; see `Sampler.drain`. Raises as `next_batch`, after what came was handed out."""
         self.stop()
         while (batch := self._rest()) is not None:
             yield batch
@@ -373,7 +318,6 @@ class Shard:
             self._note_loss(error)
 
     def close(self) -> None:
-        """Ends it for good."""
         with self._lock:
             self._is_stopped = True
             queue, self._queue = self._queue, None
@@ -383,39 +327,24 @@ class Shard:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing comes any more, once it was stopped."""
+        """Whether nothing more comes, once it was stopped."""
         queue = self._queue
         return not self._rests and (queue is None or queue.is_closed)
 
     @property
     def unread(self) -> int:
-        """Items that came and were not handed out yet. Of episodes that are cut, only those that are cut already."""
+        """Items that came and were not handed out; without those of episodes that are not cut yet."""
         queue = self._queue
-        on_the_way = 0 if queue is None or self._options.cut is not None else queue.received - self._passed
+        on_the_way = 0 if queue is None or self._options.cut is not None else queue.counts().received - self._passed
         return on_the_way + sum(batch.size for batch in self._rests)
 
-    @property
-    def received(self) -> int:
-        """Samples that came so far."""
-        return self._total("received")
-
-    @property
-    def lost_at_most(self) -> int:
-        """Samples that the server may have taken and that were not read."""
-        return self._total("lost_at_most")
-
-    @property
-    def reconnects(self) -> int:
-        """How often a stream was opened in place of one that broke."""
-        return self._total("reconnects")
-
-    @property
-    def restarts(self) -> int:
-        """How often another server process answered."""
-        return self._total("restarts")
+    def counts(self) -> Counts:
+        """Of all its queues together."""
+        with self._lock:
+            return self._before if self._queue is None else self._before.plus(self._queue.counts())
 
     def _open(self) -> BatchQueue | None:
-        """The queue, opened if there is none; None after a stop, and of a server that is away."""
+        """The queue, opened at the first call; None after a stop, and of a server that is away."""
         with self._lock:
             if self._queue is None and not self._is_stopped and not self._sizes.is_away(self.number):
                 transport, info = self._servers.transports[self.number], self._sizes.infos[self.number]
@@ -427,18 +356,18 @@ class Shard:
             return self._queue
 
     def _note_loss(self, error: TransportError) -> None:
-        """The server is missing, if it may be. Raises as `next_batch`."""
+        """Marks the server as missing, if it may be. Raises as `next_batch`."""
         if isinstance(error, Stalled) or not error.retryable:
             self._servers.fail(self.number, error)
         self._servers.lost(self.number, error)
         self._sizes.lose(self.number)
 
     def _gather(self, queue: BatchQueue) -> None:
-        """Keeps what came of a server that is lost, and leaves the queue."""
+        """Keeps what came of a lost server, and closes its queue."""
         try:
             self._rests.extend(queue.drain(0.0))
         except TransportError:
-            pass  # it is why the server is lost
+            pass  # the error that lost the server
         finally:
             queue.close()
             with self._lock:
@@ -456,23 +385,16 @@ class Shard:
 
     def _count(self, queue: BatchQueue) -> None:
         with self._lock:
-            for name in _COUNTS:
-                self._before[name] += getattr(queue, name)
-
-    def _total(self, name: str) -> int:
-        with self._lock:
-            now: int = 0 if self._queue is None else getattr(self._queue, name)
-            return self._before[name] + now
+            self._before = self._before.plus(queue.counts())
 
 
 def _rest_of(feed: Feed) -> int:
-    """Samples that are left of the batch in use."""
     rest = feed.rest()
     return 0 if rest is None else rest.size
 
 
 def _drained(feed: Feed, shard: Shard, quiet_seconds: float, failures: list[Rlds2ReverbError]) -> Iterator[Piece]:
-    """All that one server still gives; an error waits at the end."""
+    """Yields everything that one server still gives; appends an error to `failures`."""
     yield from feed.take(_rest_of(feed))
     try:
         for batch in shard.drain(quiet_seconds):
@@ -483,23 +405,12 @@ def _drained(feed: Feed, shard: Shard, quiet_seconds: float, failures: list[Rlds
 
 
 class Draft:
-    """The samples of a batch, as they come; kept when an error comes between, so that no sample is lost.
-
-    Args:
-      count: B, samples that it is to have.
-    """
+    """The samples of an unfinished batch of `count`; kept when an error comes between, so that no sample is lost."""
 
     def __init__(self, count: int) -> None:
         self._servers, self._shares = np.full(count, -1), np.zeros(count)
         self._pieces: list[Piece] = []
         self._places: list[Array] = []
-
-    @classmethod
-    def of(cls, piece: Piece, share: float) -> Draft:
-        """That of one piece."""
-        draft = cls(piece.size)
-        draft.add(np.arange(piece.size), piece, share)
-        return draft
 
     @property
     def left(self) -> Array:
@@ -508,40 +419,30 @@ class Draft:
 
     @property
     def came(self) -> int:
-        """How many came."""
         return sum(piece.size for piece in self._pieces)
 
     def add(self, places: Array, piece: Piece, share: float) -> None:
-        """Takes samples for these places; their server was drawn with that probability."""
+        """Puts samples at these places; `share` is the probability with which their server was drawn."""
         self._servers[places], self._shares[places] = piece.part, share
         self._pieces.append(piece)
         self._places.append(places)
 
     def made(self) -> tuple[list[Piece], list[Array], Array, Array]:
-        """What came, as if no more had been wanted: pieces; where their samples stand; [b] the server of each; [b] its probability."""
+        """The pieces, the places of their samples without gaps, and [b] the server of each sample and its probability."""
         there = self._servers >= 0
         rank = np.cumsum(there) - 1
         return self._pieces, [rank[places] for places in self._places], self._servers[there], self._shares[there]
 
 
 class Draw(NamedTuple):
-    """Of some samples.
-
-    Attributes:
-      servers: [n] the server that each is to come from.
-      shares: by server, with which probability it was drawn.
-    """
+    """`servers`, [n], the server of each sample; `shares`, by server, the probability with which it was drawn."""
 
     servers: Array
     shares: Array
 
 
 class Draws:
-    """Draws servers.
-
-    Args:
-      servers: how many there are.
-    """
+    """Draws servers by the sizes of their tables, also for later batches."""
 
     def __init__(self, servers: int) -> None:
         self._servers = servers
@@ -549,18 +450,18 @@ class Draws:
         self._later: deque[Draw] = deque()
 
     def next(self, count: int, sizes: Array) -> Draw:
-        """That of so many samples; `sizes` are the items of each server, and one of them has some."""
+        """The draw of the next samples; `sizes` are the items of each server, not all 0."""
         if self._later and len(self._later[0].servers) == count:
             return self._later.popleft()
         return self._drawn(count, sizes)
 
     def ahead(self, counts: list[int], sizes: Array) -> None:
-        """Draws for the batches after the next one, of these sizes, where it was not done yet."""
+        """Draws for the batches after the next one, of these counts, those that are not drawn yet."""
         for count in counts[len(self._later) :]:
             self._later.append(self._drawn(count, sizes))
 
     def wanted(self, now: Draw) -> Array:
-        """By server, how many samples are wanted of it: now, and later."""
+        """By server, the number of samples of it in this draw and in later ones."""
         return np.bincount(np.concatenate([draw.servers for draw in (now, *self._later)]), minlength=self._servers)
 
     def _drawn(self, count: int, sizes: Array) -> Draw:
@@ -569,7 +470,7 @@ class Draws:
 
 
 def _of_one_server(options: SampleOptions, servers: int) -> SampleOptions:
-    """How one server is sampled: its part of a batch at a time, and never waited for without end. What is of the whole batch is done to the whole.
+    """Options of one server: its part of a batch at a time, and bounded waits. Padding, weights and drop_last apply to whole batches.
 
     `samples` stays where samples of all servers are counted; of episodes that are cut, the number of items of each is not known.
 

@@ -9,9 +9,9 @@
 
 P is the probability with which the server drew the episode and N the size of the table, so that N P is 1 for uniform tables.
 "step" makes up for any prioritised sampler, too. A number of slices that is not whole is rounded up or down at random, so that
-the average is exact. Under "trajectory" how likely an episode is, is the table's business.
+the average is exact. Under "trajectory" the table alone decides how likely an episode is.
 
-A slice depends on the seed, the item's key and its `times_sampled` only: not on the order in which samples come.
+A slice depends only on the seed, the item's key and its `times_sampled`, not on the order in which samples come.
 """
 
 from __future__ import annotations
@@ -24,46 +24,72 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut, Field
+from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import in_structure
 from rlds2reverb.learner.options import STEP, TRAJECTORY, ZERO, SliceSpec, ViewSpec
-from rlds2reverb.learner.weights import alpha_of
 from rlds2reverb.prepare.conventions import fill_absent, filled_spec
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.base import View
 from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
-from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wire.messages import TableInfo, priority_exponent
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, joined, stacked
 
-_ALIKE = ("uniform", "fifo")
-"""Samplers that hand out all items equally often, besides the prioritised ones, which tell by how much they do not."""
-
+_ALIKE = ("uniform", "fifo")  # samplers that hand out all items equally often; prioritised ones give the probability
 _MOST_PER_SAMPLE = 1 << 20
-_ROUNDING = -1
-"""In place of a slice's number: the draw that rounds the count of slices."""
+_ROUNDING = -1  # in place of a slice's number: the draw that rounds the count of slices
+
+
+class CutItems(NamedTuple):
+    """The items that a batch of samples gives; nothing is cut yet.
+
+    Attributes:
+      counts: [S] int64 number of items of each sample.
+      rows: cuts some of them: `samples`, [n] int64 in ascending order, and `numbers`, [n] int64, those of the items in their samples.
+    """
+
+    counts: Array
+    rows: Callable[[Array, Array], CutRows]
+
+
+class SampleCutter(Protocol):
+    """Cuts sampled items."""
+
+    @property
+    def signature(self) -> Nest | None:
+        """The spec of an item that comes out; None where that of the samples is not known."""
+        ...
+
+    @property
+    def nothing(self) -> str:
+        """Why a sample may give no item at all, as the end of a sentence."""
+        ...
+
+    def items(self, flat: FlatBatch) -> CutItems:
+        """The items of these samples. Raises ConfigError for samples that cannot be cut so."""
+        ...
 
 
 class Slicing:
     """Cuts slices; a `SampleCutter`.
 
     Args:
-      table: as the server tells of it.
-      structure: nest of specs of its items; those with a first axis of any size are cut, or all when there are none. None
+      structure: nest of specs of the table's items; columns with a first axis of any size are cut, or all without any such column. None
         for a table without a signature: all columns are cut.
-      spec: which slices.
 
     Raises:
-      ConfigError: the table's sampler prefers some items, and does not tell by how much, where steps shall be equally likely.
+      ConfigError: steps shall be equally likely, and the table's sampler prefers some items without giving probabilities.
     """
 
     def __init__(self, table: TableInfo, structure: Nest | None, spec: SliceSpec) -> None:
         self._table, self._spec = table, spec
         self._structure = structure
-        self._names, self._is_cut = _columns(structure)
+        leaves = {} if structure is None else flatten(structure)
+        is_free = [isinstance(leaf, ArraySpec) and leaf.shape[:1] == (None,) for leaf in leaves.values()]
+        self._names, self._is_cut = list(leaves), is_free if any(is_free) else [True] * len(is_free)
         self._extra: tuple[int, ...] | None = None
-        self._has_alpha = alpha_of(table.sampler) is not None
+        self._has_alpha = priority_exponent(table.sampler) is not None
         if spec.by == STEP and not self._has_alpha and table.sampler not in _ALIKE:
             raise ConfigError(
                 f'table "{table.name}": slices: by="step" makes all starts equally likely; its sampler {table.sampler} prefers some'
@@ -72,23 +98,26 @@ class Slicing:
 
     @property
     def nothing(self) -> str:
-        """Why an episode may give no slice."""
         return (
             f'they are shorter than length {self._spec.length}; use strict=False, or a smaller "every" with by="step"'
         )
 
     @property
     def signature(self) -> Nest | None:
-        """The spec of a slice. CutRows are free where a column may have one more than others, and nothing tells whether it has."""
+        """The spec of a slice. Its rows are free where a column may have one row more than the rest, and the specs do not say so."""
         if self._structure is None:
             return None
         leaves = list(flatten(self._structure).values())
-        rows = [_rows_of(leaf) for leaf, is_cut in zip(leaves, self._is_cut) if is_cut]
+        rows = [
+            leaf.shape[0] if isinstance(leaf, ArraySpec) and leaf.shape else None
+            for leaf, is_cut in zip(leaves, self._is_cut)
+            if is_cut
+        ]
         sliced = [self._of_slice(leaf, rows) if is_cut else leaf for leaf, is_cut in zip(leaves, self._is_cut)]
         return in_structure(sliced, self._structure)
 
     def _of_slice(self, leaf: Any, rows: Sequence[int | None]) -> Any:
-        """The spec of a column that is cut, whose items have such rows in the columns that are."""
+        """The spec of a cut column; `rows` are those of an item in each cut column, None where they are free."""
         if not isinstance(leaf, ArraySpec) or not leaf.shape:
             return leaf
         known = [count for count in rows if count is not None]
@@ -99,17 +128,29 @@ class Slicing:
             more = leaf.shape[0] - min(known)
         return replace(leaf, shape=(None if more is None else self._spec.length + more, *leaf.shape[1:]))
 
-    def items(self, flat: FlatBatch) -> Slices:
-        """The slices of every sample."""
-        spec, info = self._spec, flat.info
-        if self._names and len(flat.columns) != len(self._names):
-            raise self._refused(f"items have {len(flat.columns)} columns", f"expected {len(self._names)}")
-        steps = self._steps(flat)
+    def items(self, flat: FlatBatch) -> CutItems:
+        spec, info, columns = self._spec, flat.info, flat.columns
+        if self._names and len(columns) != len(self._names):
+            raise self._refused(f"items have {len(columns)} columns", f"expected {len(self._names)}")
+        is_cut = self._is_cut or [True] * len(columns)
+        steps = self._steps(flat, is_cut)
         starts = steps - spec.length + 1
         starts = np.maximum(starts, 0 if spec.strict else steps > 0)
         counts = spec.per_episode * (starts > 0) if spec.by == TRAJECTORY else self._counts(flat, starts)
         chosen = picks_in_a_row(spec.seed, info.key, info.times_sampled, counts, starts)
-        return Slices(flat.columns, self._cuts(len(flat.columns)), steps, counts, chosen, spec)
+        firsts, extra = np.cumsum(counts) - counts, iter(self._extra or ())
+        lengths = [spec.length + next(extra) if one else None for one in is_cut]
+
+        def rows(samples: Array, numbers: Array) -> CutRows:
+            starts = chosen[firsts[samples] + numbers]
+            cut = [
+                _whole(column, samples) if length is None else self._cut(column, samples, starts, length)
+                for column, length in zip(columns, lengths)
+            ]
+            mask = starts[:, np.newaxis] + np.arange(spec.length) < steps[samples, np.newaxis]
+            return CutRows(cut, starts, mask)
+
+        return CutItems(counts, rows)
 
     def _counts(self, flat: FlatBatch, starts: Array) -> Array:
         """[B] slices of each sample by "step"."""
@@ -127,17 +168,9 @@ class Slicing:
         counts: Array = np.floor(wanted + rounding).astype(np.int64)
         return counts
 
-    def _cuts(self, columns: int) -> tuple[int | None, ...]:
-        """For every column how many rows more than `length` a slice of it has; None for one that is not cut."""
-        extra = iter(self._extra or ())
-        return tuple(next(extra) if one else None for one in self._cut_columns(columns))
-
-    def _cut_columns(self, columns: int) -> Sequence[bool]:
-        return self._is_cut or [True] * columns
-
-    def _steps(self, flat: FlatBatch) -> Array:
-        """[S] the rows that every item has in all columns that are cut."""
-        cut = [number for number, one in enumerate(self._cut_columns(len(flat.columns))) if one]
+    def _steps(self, flat: FlatBatch, is_cut: Sequence[bool]) -> Array:
+        """[S] the rows that every item has in all cut columns. The first item decides which columns have one row more."""
+        cut = [number for number, one in enumerate(is_cut) if one]
         rows = np.stack([self._rows(number, flat.columns[number]) for number in cut])  # [columns, S]
         steps: Array = rows.min(axis=0)
         extra = rows - steps
@@ -169,39 +202,8 @@ class Slicing:
     def _refused(self, came: str, expected: str) -> ConfigError:
         return ConfigError(f'table "{self._table.name}": slices: {came}; {expected}')
 
-
-@dataclass(frozen=True, eq=False)
-class Slices:
-    """The slices of a batch of samples; a `CutItems`.
-
-    Attributes:
-      columns: of the samples.
-      cuts: for every column how many rows more than `length` a slice of it has; None for one that is not cut.
-      steps: [S] int64, rows of every sample.
-      counts: [S] int64, slices of every sample.
-      starts: [sum of counts] int64, where each slice begins, sample after sample.
-      spec: which slices.
-    """
-
-    columns: Sequence[Column]
-    cuts: tuple[int | None, ...]
-    steps: Array
-    counts: Array
-    starts: Array
-    spec: SliceSpec
-
-    def rows(self, samples: Array, numbers: Array) -> CutRows:
-        """Some slices: [n, length, ...], and [n, length] bool, the rows that are the sample's."""
-        starts = self.starts[(np.cumsum(self.counts) - self.counts)[samples] + numbers]
-        columns = [
-            _whole(column, samples) if cut is None else self._cut(column, samples, starts, self.spec.length + cut)
-            for column, cut in zip(self.columns, self.cuts)
-        ]
-        mask = starts[:, np.newaxis] + np.arange(self.spec.length) < self.steps[samples, np.newaxis]
-        return CutRows(columns, starts, mask)
-
     def _cut(self, column: Column, samples: Array, starts: Array, length: int) -> Column:
-        """[n, length, ...] of a column; n arrays where they differ."""
+        """[n, length, ...] of a column; n arrays where their shapes differ."""
         if not isinstance(column, list):
             rows = starts[:, np.newaxis] + np.arange(length)  # [n, length]
             found = column[samples[:, np.newaxis], np.minimum(rows, column.shape[1] - 1)]
@@ -221,30 +223,18 @@ class Slices:
         return self._filled(rows[firsts + np.minimum(offsets, lengths[:, np.newaxis] - 1)], beyond)
 
     def _filled(self, found: Array, beyond: Array) -> Array:
-        """Slices whose rows beyond the end repeat the last one, as the spec wants them."""
-        if self.spec.fill == ZERO and beyond.any():
+        """Fills rows beyond the end, which repeat the last one, as the spec wants them."""
+        if self._spec.fill == ZERO and beyond.any():
             empty: Any = b"" if found.dtype.kind == "O" else 0
             found[beyond] = empty
         return found
 
 
 def _whole(column: Column, samples: Array) -> Column:
-    """What is not cut, once for every slice."""
+    """A column that is not cut, once for every slice."""
     if not isinstance(column, list):
         return column[samples]
     return stacked([column[sample].copy() for sample in samples.tolist()])
-
-
-def _columns(structure: Nest | None) -> tuple[list[str], list[bool]]:
-    """Paths of the columns, and which are cut: those of any number of rows, or all when none is."""
-    leaves = {} if structure is None else flatten(structure)
-    free = [isinstance(leaf, ArraySpec) and leaf.shape[:1] == (None,) for leaf in leaves.values()]
-    return list(leaves), free if any(free) else [True] * len(free)
-
-
-def _rows_of(leaf: object) -> int | None:
-    """The rows of an item, where its spec says them."""
-    return leaf.shape[0] if isinstance(leaf, ArraySpec) and leaf.shape else None
 
 
 _FLAG = ArraySpec((), np.dtype(bool))
@@ -254,12 +244,10 @@ class Viewing:
     """Cuts sampled episodes as a view does; a `SampleCutter`.
 
     Args:
-      table: as the server tells of it.
-      structure: nest of `ArraySpec` of its items: trajectories, or RLDS steps, with a first axis.
-      spec: which view.
+      structure: nest of `ArraySpec` of the table's items: trajectories, or RLDS steps, with a first axis.
 
     Raises:
-      ConfigError: the items are no episodes, or nothing tells what their columns are.
+      ConfigError: the items are no episodes, or the names of their columns are not known.
       ViewError: the view needs a step field that they lack.
     """
 
@@ -274,19 +262,31 @@ class Viewing:
 
     @property
     def nothing(self) -> str:
-        """Why an episode may give no item."""
         return f"the view {self._view} cuts no item out of them"
 
-    def items(self, flat: FlatBatch) -> ViewItems:
-        """The items of every sampled episode."""
+    def items(self, flat: FlatBatch) -> CutItems:
         info, wanted = flat.info, self._spec.per_episode
-        cuts = [self._cut(item_columns(flat, number), int(info.key[number])) for number in range(len(flat))]
+        cuts = []
+        for number, key in enumerate(info.key.tolist()):
+            columns = [one[number] if isinstance(one, list) else one[number, ...] for one in flat.columns]
+            cuts.append(self._cut(columns, key))
         counts = np.array([len(cut.anchors) for cut in cuts], np.int64)
         if wanted is None:
             chosen = [np.arange(count) for count in counts]
         else:
             chosen = picks(self._spec.seed, info.key, info.times_sampled, wanted * (counts > 0), counts)
-        return ViewItems(cuts, chosen)
+
+        def rows(samples: Array, numbers: Array) -> CutRows:
+            """Each item starts at the step that it is anchored at."""
+            own, firsts = np.unique(samples, return_index=True)
+            parts = []
+            for one, run in zip(own.tolist(), np.split(numbers, firsts[1:])):
+                cut, mine = cuts[one], chosen[one][run]
+                columns = [column.take(mine) for column in item_columns(cut, cut.rows)]
+                parts.append(CutRows(columns, cut.steps[mine].astype(np.int64)))
+            return joined_rows(parts)
+
+        return CutItems(np.array([len(one) for one in chosen], np.int64), rows)
 
     def _cut(self, columns: Sequence[Array], key: int) -> Cut:
         if len(columns) != len(self._names):
@@ -306,7 +306,7 @@ class Viewing:
         return self._view.cut(episode).in_order(self._order)
 
     def _steps(self, rows: Mapping[str, Array]) -> dict[str, Array]:
-        """The columns of steps that such rows of a trajectory are made of."""
+        """Rows of a trajectory -> columns of RLDS steps."""
         kinds = rows[STEP_TYPE]
         last = kinds == LAST
         first = kinds == FIRST
@@ -320,7 +320,9 @@ class Viewing:
     def _steps_of(self, structure: Nest | None) -> tuple[dict[str, Nest], bool]:
         """The spec of a step, and whether the items are trajectories."""
         if structure is None or not all(isinstance(leaf, ArraySpec) for leaf in flatten(structure).values()):
-            raise self._refused("it tells nothing of its columns; give spec, a nest of ArraySpec as of the items")
+            raise self._refused(
+                "the names and specs of its columns are not known; give spec, a nest of ArraySpec as of the items"
+            )
         fields = getattr(structure, "_fields", ())
         named = dict(zip(fields, structure)) if fields else structure
         if not isinstance(named, Mapping) or not ({STEP_TYPE} <= set(named) or {IS_FIRST, IS_LAST} <= set(named)):
@@ -329,7 +331,9 @@ class Viewing:
             )
         if flat := [path for path, leaf in flatten(structure).items() if not leaf.shape]:
             raise self._refused(f'column "{flat[0]}" has no rows, so the items are no episodes')
-        steps = {name: map_leaves(_of_row, field) for name, field in named.items()}
+        steps = {
+            name: map_leaves(lambda leaf: replace(leaf, shape=leaf.shape[1:]), field) for name, field in named.items()
+        }
         if STEP_TYPE not in named:
             return filled_spec(steps), False
         if missing := [name for name in FIELDS if name not in named and name != "policy_info"]:
@@ -343,61 +347,47 @@ class Viewing:
         return ConfigError(f'table "{self._table.name}": view {self._spec.view}: {why}')
 
 
-@dataclass(frozen=True, eq=False)
-class ViewItems:
-    """Items of sampled episodes; a `CutItems`.
+class ItemColumn(NamedTuple):
+    """How one column of a cut's items is read: `rows[anchors + offsets]`, without the rows' axis where it is squeezed."""
 
-    Attributes:
-      cuts: of every episode.
-      chosen: [n] int64 of every episode, which of its items.
-    """
+    rows: Array  # [R, ...]
+    anchors: Array  # [n]
+    offsets: Array  # [L]
+    is_squeezed: bool
 
-    cuts: Sequence[Cut]
-    chosen: Sequence[Array]
-
-    @property
-    def counts(self) -> Array:
-        """[S] int64, how many items each episode gives."""
-        return np.array([len(one) for one in self.chosen], np.int64)
-
-    def rows(self, samples: Array, numbers: Array) -> CutRows:
-        """Some items; each starts at the step that it is anchored at."""
-        own, firsts = np.unique(samples, return_index=True)
-        runs = np.split(numbers, firsts[1:])
-        return joined_rows([_rows(self.cuts[one], self.chosen[one][run]) for one, run in zip(own.tolist(), runs)])
+    def take(self, items: Array) -> Array:
+        """[m] numbers of items -> [m, L, ...], or [m, ...]; a copy."""
+        first = self.anchors[items]
+        at = first + self.offsets[0] if self.is_squeezed else first[:, np.newaxis] + self.offsets
+        values: Array = np.take(self.rows, at, axis=0)
+        return values
 
 
-def _rows(cut: Cut, chosen: Array) -> CutRows:
-    """These items of one episode."""
-    columns = [_values(cut, field, chosen) for field in cut.fields.values()]
-    return CutRows(columns, cut.steps[chosen].astype(np.int64))
+def item_columns(cut: Cut, rows: Mapping[str, Array]) -> list[ItemColumn]:
+    """The columns of a cut's items, in the order of its fields; `rows` are the cut's, or what is stored of them."""
+    return [
+        ItemColumn(
+            rows[field.column],
+            cut.anchors if field.anchors is None else field.anchors,
+            np.concatenate([np.arange(window.start, window.stop) for window in field.windows]),
+            field.squeeze,
+        )
+        for field in cut.fields.values()
+    ]
 
 
-def _values(cut: Cut, field: Field, chosen: Array) -> Array:
-    """[n, ...] what a field of these items holds."""
-    anchors = (cut.anchors if field.anchors is None else field.anchors)[chosen]
-    offsets = np.concatenate([np.arange(window.start, window.stop) for window in field.windows])
-    rows = anchors[:, np.newaxis] + offsets  # [n, rows of an item]
-    found: Array = cut.rows[field.column][rows[:, 0] if field.squeeze else rows]
-    return found
-
-
-def _of_row(leaf: ArraySpec) -> ArraySpec:
-    return replace(leaf, shape=leaf.shape[1:])
-
-
+# After so many samples without an item, and so many per item of the table, no item is expected: of a table with one item in N that
+# gives any, a uniform sampler passes over that one so often with a probability of exp(-40).
 _EMPTY_LEAST, _EMPTY_PER_ITEM = 1000, 40
-"""After so many samples without an item, and so many per item of the table, none is expected: of a table with one item in N that
-gives any, a uniform sampler passes over that one so often with a probability of exp(-40)."""
 
 
 @dataclass(frozen=True, eq=False)
 class CutBatch(FlatBatch):
-    """Items that were cut out of sampled ones; `info` is of the sample that each is from.
+    """Items that were cut out of sampled ones; `info` is that of the sample of each.
 
     Attributes:
       start: [B] int64, the row or step of the sampled item where each begins.
-      mask: [B, L] bool, the rows that the sampled item has; None where there is no filling up.
+      mask: [B, L] bool, true for rows of the sampled item, false for filling; None where nothing is filled up.
     """
 
     start: Array
@@ -405,7 +395,7 @@ class CutBatch(FlatBatch):
 
 
 class CutRows(NamedTuple):
-    """Some items, in memory of their own: `columns` as of a batch, `start` [n] int64, `mask` [n, L] bool or None."""
+    """Cut items, in memory of their own; fields as of `CutBatch`."""
 
     columns: Sequence[Column]
     start: Array
@@ -413,7 +403,7 @@ class CutRows(NamedTuple):
 
 
 def joined_rows(parts: Sequence[CutRows]) -> CutRows:
-    """The items of all parts, of which there is one at least."""
+    """The items of at least one part."""
     if len(parts) == 1:
         return parts[0]
     columns = [joined(values) for values in zip(*(part.columns for part in parts))]
@@ -421,71 +411,24 @@ def joined_rows(parts: Sequence[CutRows]) -> CutRows:
     return CutRows(columns, np.concatenate([part.start for part in parts]), np.concatenate(masks) if masks else None)
 
 
-def item_columns(flat: FlatBatch, number: int) -> list[Array]:
-    """The columns of one sample; those of a single value, too, are arrays."""
-    return [column[number] if isinstance(column, list) else column[number, ...] for column in flat.columns]
-
-
-class CutItems(Protocol):
-    """The items that a batch of samples gives."""
-
-    @property
-    def counts(self) -> Array:
-        """[S] int64, how many each sample gives."""
-        ...
-
-    def rows(self, samples: Array, numbers: Array) -> CutRows:
-        """Some of them: `samples`, [n] int64 in ascending order, tells of which sample; `numbers`, [n] int64, which of its items."""
-        ...
-
-
-class SampleCutter(Protocol):
-    """A way to cut sampled items."""
-
-    @property
-    def signature(self) -> Nest | None:
-        """The spec of an item that comes out; None where that of the samples is not known."""
-        ...
-
-    @property
-    def nothing(self) -> str:
-        """Why a sample may give no item at all, as the end of a sentence."""
-        ...
-
-    def items(self, flat: FlatBatch) -> CutItems:
-        """What these samples give.
-
-        Raises:
-          ConfigError: the samples are not what can be cut so.
-        """
-        ...
-
-
 class Cutting:
-    """Makes batches of what a cutter makes of samples. Thread-safe.
+    """Makes batches of the items that a cutter makes of samples. Thread-safe.
 
-    A sampled episode gives none, one or many items. So batches are made anew: what a sample gives beyond a batch goes into the next one.
-    Nothing is cut before a batch takes it, so a long episode waits as what it is, and not as all the items in it.
-
-    Args:
-      table: its name.
-      cutter: how samples are cut.
-      batch_size: items of a batch.
-      drop_last: hold a batch that is shorter than others back.
+    A sampled episode gives none, one or many items. So batches are made anew: the items of a sample beyond a batch are put into the next
+    one. Nothing is cut before a batch needs it, so a long episode waits as itself, and not as all its items.
     """
 
     def __init__(self, table: str, cutter: SampleCutter, batch_size: int, drop_last: bool = False) -> None:
         self._table, self._cutter, self._batch_size, self._drop_last = table, cutter, batch_size, drop_last
         self._lock = threading.Lock()
-        self._ends_now = False  # the rest was handed out: what follows is the end
+        self._ends_now = False  # the rest was handed out: the end follows
         self._held: deque[_Held] = deque()
         self._count = self._empty = 0
 
     def next(self, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
-        """The next batch; a shorter one, and then None, when there are no more samples. Raises as `samples` and the cutter do.
+        """The next batch; a shorter one, and then None, after the last samples.
 
-        Raises:
-          ConfigError: so many samples in a row gave no item that none will.
+        Too many samples in a row without an item raise ConfigError.
         """
         with self._lock:
             if self._ends_now:
@@ -499,13 +442,13 @@ class Cutting:
             return self._batch() if self._ends_now else None
 
     def drain(self) -> None:
-        """From now on short batches are handed out, too, and an end that was due is skipped: more comes."""
+        """Hands out short batches from now on, and skips an end that was due: more samples come."""
         with self._lock:
             self._ends_now = self._drop_last = False
 
     @property
     def held(self) -> int:
-        """Samples that came and have items left that are in no batch yet."""
+        """Number of samples with items that are in no batch yet."""
         return sum(len(np.unique(held.samples[held.taken :])) for held in self._held)
 
     def _take(self, info: SampleInfo, items: CutItems) -> None:
@@ -523,7 +466,6 @@ class Cutting:
             )
 
     def _batch(self) -> CutBatch:
-        """A batch of what is held."""
         parts: list[CutRows] = []
         infos: list[SampleInfo] = []
         wanted = min(self._batch_size, self._count)
@@ -545,7 +487,7 @@ class Cutting:
 
 @dataclass
 class _Held:
-    """What a batch of samples gives: `samples` [n] and `numbers` [n] tell all its items, `taken` of which are in batches."""
+    """Items of a batch of samples: `samples` [n] and `numbers` [n] as of `CutItems.rows`; the first `taken` are in batches."""
 
     info: SampleInfo
     items: CutItems
@@ -556,8 +498,7 @@ class _Held:
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_BITS = 53
-"""Of a float64's fraction."""
+_BITS = 53  # of a float64's fraction
 
 
 def uniforms(seed: int, *numbers: Array) -> Array:
@@ -567,7 +508,7 @@ def uniforms(seed: int, *numbers: Array) -> Array:
 
     Args:
       seed: any whole number.
-      numbers: each [n], whole numbers of any size that 64 bits hold.
+      numbers: each [n], whole numbers of 64 bits.
     """
     state = np.full(len(numbers[0]), seed % (1 << 64), np.uint64)
     for number in numbers:
@@ -584,22 +525,18 @@ def _mixed(state: Array) -> Array:
 
 
 def picks(seed: int, keys: Array, times: Array, counts: Array, among: Array) -> list[Array]:
-    """For every item so many numbers below `among`, drawn one by one, each as likely as any other.
+    """Draws numbers below `among` for every item, independently and each equally likely: B arrays [count] int64.
 
     Args:
-      seed: any whole number.
-      keys, times: [B], what tells this sample of an item from all others.
-      counts: [B], how many.
+      keys, times: [B], which together identify a sample of an item.
+      counts: [B], how many to draw.
       among: [B], at least 1 where the count is.
-
-    Returns:
-      B arrays [count] int64.
     """
     return np.split(picks_in_a_row(seed, keys, times, counts, among), np.cumsum(counts)[:-1])
 
 
 def picks_in_a_row(seed: int, keys: Array, times: Array, counts: Array, among: Array) -> Array:
-    """[sum of counts] int64: what `picks` gives, item after item."""
+    """[sum of counts] int64: the arrays of `picks`, one after the other."""
     ends = np.cumsum(counts)
     ranks = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
     drawn = uniforms(seed, np.repeat(keys, counts), np.repeat(times, counts), ranks)

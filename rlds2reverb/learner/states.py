@@ -1,6 +1,6 @@
-"""Where sampling stands, as plain values: what can be written as JSON, and is refused where it does not fit.
+"""Positions of sampling as plain values for JSON, checked when they are restored.
 
-A state is a dict: "format" and "version" say what it is, "of" says of what, the rest says where. Numbers come from files, so each
+A state is a dict: "format" and "version" identify its kind, "of" the data, and the rest is the position. Numbers come from files, so each
 is checked before it is used.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.text import shortened
 from rlds2reverb.wire.insert import seed
 
 State = dict[str, Any]
@@ -19,22 +20,17 @@ FORMAT, VERSION, OF = "format", "version", "of"
 
 
 def state_of(kind: str, of: Mapping[str, Any], version: int, **position: Any) -> State:
-    """A state.
+    """A state of the kind "local", say.
 
-    Args:
-      kind: what the position is in, such as "local".
-      of: what two runs must share for the position to mean the same, as plain values.
-      version: of what `position` holds.
-      position: plain values.
+    `of` is what two runs must share for the position to mean the same, `version` that of `position`.
     """
     return {FORMAT: f"rlds2reverb.{kind}", VERSION: version, OF: dict(of), **position}
 
 
 def check_state(state: object, kind: str, of: Mapping[str, Any], version: int) -> Mapping[str, Any]:
-    """The state, when it is one of this kind, this version, and of the same things.
+    """Returns the state if it is of this kind, this version, and of the same data.
 
-    Raises:
-      ConfigError: it is not; says in what it differs.
+    Raises ConfigError with the differences otherwise.
     """
     if not isinstance(state, Mapping) or FORMAT not in state:
         raise ConfigError(f"restore: {_short(state)}: expected what state() of a {kind} gave")
@@ -58,11 +54,6 @@ def check_state(state: object, kind: str, of: Mapping[str, Any], version: int) -
 
 
 def count_in(state: Mapping[str, Any], name: str) -> int:
-    """A whole number of at least 0.
-
-    Raises:
-      ConfigError: there is none of this name.
-    """
     count = state.get(name)
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise ConfigError(f"restore: {name} is {_short(count)}; expected a whole number of at least 0")
@@ -70,7 +61,6 @@ def count_in(state: Mapping[str, Any], name: str) -> int:
 
 
 def pairs_in(state: Mapping[str, Any], name: str) -> list[tuple[int, int]]:
-    """Pairs of whole numbers of at least 0. Raises as `count_in` does."""
     pairs = state.get(name)
     if not isinstance(pairs, (list, tuple)):
         raise ConfigError(f"restore: {name} is {_short(pairs)}; expected pairs of whole numbers")
@@ -83,10 +73,8 @@ def pairs_in(state: Mapping[str, Any], name: str) -> list[tuple[int, int]]:
 
 
 def digest(*parts: str) -> str:
-    """16 hex digits that depend on every part."""
     return f"{seed(*parts):016x}"
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return shortened(repr(value), 80)

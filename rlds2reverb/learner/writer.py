@@ -1,70 +1,288 @@
-"""The way of an environment loop into tables: `append` each step, `end_episode`, continue.
+"""Writes the episodes of an environment loop to tables: `append` each step, `end_episode`, continue.
 
-EpisodeWriter     what the loop calls: records, judges an episode when it ends, hands it over
-SendingThread   encodes and sends, so that the loop is not held up by the network
+OpenEpisode     records steps; one per key
+EpisodeWriter   what the loop calls, and an open episode itself: checks an episode when it ends, and hands it over
+SendingThread   encodes and sends, so that the network does not hold up the loop
 """
 
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import secrets
 import threading
+import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
-from rlds2reverb.episode import Episode
+import numpy as np
+
+from rlds2reverb.episode import (
+    DISCOUNT,
+    FLAGS,
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    Array,
+    Episode,
+    is_under,
+)
 from rlds2reverb.errors import ConfigError, keep_report, reason_of
 from rlds2reverb.learner.batch_queue import LOG
 from rlds2reverb.learner.recording import (
+    Columns,
     LiveSource,
-    OpenEpisode,
     Steps,
     WriteOptions,
     check_held,
+    check_name,
     steps_of,
     steps_of_spec,
 )
-from rlds2reverb.push.options import Tuning
-from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.plan import Tuning, plan_push
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.shard import Outgoing, Shard
+from rlds2reverb.push.shard import TOGETHER_BYTES, TOGETHER_ROWS, Outgoing, Shard
 from rlds2reverb.push.tables import table_of
+from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Transport
-from rlds2reverb.views.extras import wants_metadata
+from rlds2reverb.views.base import wants_metadata
 from rlds2reverb.wire.messages import ServerInfo
 
 
-class EpisodeWriter:
+class _Open(NamedTuple):
+    """An open stream: episodes handed in to `source` come out of `reading`, are prepared by `push` and sent by `sending`."""
+
+    source: LiveSource
+    reading: Iterable[Episode]
+    push: Shard
+    sending: SendingThread
+    finalizer: weakref.finalize
+
+
+class OpenEpisode:
+    """An episode that steps are appended to, and after it the next one. Made by `EpisodeWriter.episode`.
+
+    Row t holds the observation o_t, the action a_t taken at it, and what that action earned. The last row holds the final observation; its
+    action and reward mean nothing.
+
+    An episode belongs to the thread that appends its first step.
+    """
+
+    def __init__(self, writer: EpisodeWriter, name: str, options: WriteOptions) -> None:
+        self._writer, self._name = writer, name
+        self._most_bytes, self._max_steps = options.most_episode_bytes, options.max_steps
+        self._columns: Columns | None = None
+        self._thread = 0
+        self._number = self._pieces = self._room = 0
+
+    def __len__(self) -> int:
+        """Steps of the unfinished episode, or of the unfinished part of one that is cut by max_steps."""
+        return 0 if self._columns is None else self._columns.rows
+
+    @property
+    def id(self) -> str:
+        """The unfinished episode's name, unless `end_episode` is given another one."""
+        name = f"{self._name}/{self._number}"
+        return f"{name}+{self._pieces}" if self._pieces else name
+
+    def append(self, step: Mapping[str, Any] | None = None, /, **fields: Any) -> None:
+        """Appends a step. Its values are copied.
+
+        Args:
+          step: the fields of an RLDS step, nested or not: observation, action, reward, discount, flags and any further ones. Fields that
+            follow from the rest may be left out: is_first, is_last, is_terminal, discount.
+          fields: the same, by name.
+
+        Raises:
+          ConfigError: the step's structure, a dtype or a shape is not that of the first step, which names the column; the episode is
+            too long, or another thread's. The episode is as before.
+          SpecMismatch, ViewError, SourceError: such steps do not fit the tables; raised by the first one.
+          InvalidEpisode: the part that max_steps cut off is bad; this step is kept, as the first of the next part.
+          Rlds2ReverbError: sending has failed meanwhile; raised once.
+        """
+        if step is None:
+            step = fields
+        elif fields:
+            step = {**step, **fields}
+        columns = self._columns
+        if columns is None:
+            steps = self._writer.steps_like(step)
+            self._thread = threading.get_ident()
+            columns = Columns(steps.layout, steps.specs, self._most_bytes, self._room)
+        elif self._thread != threading.get_ident():
+            self._refuse_thread()
+        self._writer.check()
+        if columns.rows == self._max_steps:
+            self._cut(columns, step)
+        else:
+            columns.append(step)
+            self._columns = columns
+
+    def end_episode(
+        self,
+        step: Mapping[str, Any] | None = None,
+        /,
+        *,
+        terminal: bool | None = None,
+        id: str | None = None,  # noqa: A002  as `Episode.id`
+        metadata: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> None:
+        """Ends the episode, and hands it over to be sent.
+
+        Args:
+          step: the last row, of which only the observation has a meaning; fields that are left out become 0, False, or empty
+            text. Without any field the step appended last is the last row.
+          terminal: True if the last state is a terminal one, False if the episode was cut off (truncated). To be left out when the
+            steps hold is_terminal.
+          id: names the episode; the same steps under the same name add nothing.
+          metadata: of the whole episode, by path; for views that put it into items.
+          fields: the last row's fields by name.
+
+        Raises:
+          ConfigError: no step, an unclear end, a name that was there before, a step that differs; the episode is as before.
+          InvalidEpisode, ViewError: it is bad, or the view cannot cut it; the next one may begin, nothing of this one is stored.
+          Rlds2ReverbError: sending has failed meanwhile; raised once.
+        """
+        self._writer.check()
+        columns = self._columns
+        if columns is None:
+            raise ConfigError("end_episode: there is no step; append the first one before")
+        if self._thread != threading.get_ident():
+            self._refuse_thread()
+        last = fields if step is None else {**step, **fields}
+        if last:
+            self._check_last(columns, last)
+        is_terminal = self._checked_terminal(columns, terminal, last)
+        episode_id = self._checked_id(id)
+        if last:
+            self._append_last(columns, last, is_terminal)
+        episode = Episode(self._finished(columns, is_terminal), metadata or {}, episode_id)
+        self._forget(columns)
+        self._writer.take(episode)
+
+    def discard_episode(self) -> int:
+        """Drops the unfinished episode; returns the number of its steps. Parts that `max_steps` cut off are stored."""
+        steps = len(self)
+        if self._columns is not None:
+            self._forget(self._columns)
+        return steps
+
+    def _forget(self, columns: Columns) -> None:
+        self._room, self._columns = columns.room, None
+        self._number, self._pieces = self._number + 1, 0
+
+    def _refuse_thread(self) -> None:
+        raise ConfigError(
+            f"episode {self.id}: another thread began it, and a writer is for one thread. Give each thread a writer of its own, or an "
+            "episode of its own: writer.episode(key)"
+        )
+
+    def _cut(self, columns: Columns, step: Any) -> None:
+        """Ends the episode with this step's observation, as truncated; the next part begins with this step."""
+        layout = columns.layout
+        following = Columns(layout, columns.specs, self._most_bytes, columns.room)
+        following.append(step)  # raises before anything changes
+        values = zip(layout.paths, layout.values(step))
+        self._append_last(columns, {path: value for path, value in values if is_under(path, OBSERVATION)}, False)
+        episode = Episode(self._finished(columns, False), {}, self.id)
+        self._pieces += 1
+        self._columns = following
+        self._writer.take(episode)
+
+    def _check_last(self, columns: Columns, last: Mapping[str, Any]) -> None:
+        """Refuses a last row without an observation, or with columns that the steps do not have."""
+        paths, given = columns.layout.paths, flatten(last)
+        said = [f'column "{path}" is not there' for path in paths if is_under(path, OBSERVATION) and path not in given]
+        said += [f'column "{path}" was not there before' for path in given if path not in paths]
+        if said:
+            raise ConfigError(f"end_episode: {'; '.join(said)}. The episode is as before")
+
+    def _checked_terminal(self, columns: Columns, terminal: Any, last: Mapping[str, Any]) -> bool:
+        """Whether the last state is a terminal one, by the argument, by the last row, or by both alike."""
+        if terminal is not None and not isinstance(terminal, (bool, np.bool_)):
+            raise ConfigError(f"end_episode: terminal {terminal!r}: expected True or False")
+        if IS_TERMINAL in (last or columns.specs):
+            recorded = bool(np.all(last[IS_TERMINAL] if last else columns.last(IS_TERMINAL)))
+            if terminal is not None and terminal != recorded:
+                raise ConfigError(
+                    f"end_episode: terminal={terminal}, and the last step has is_terminal {recorded}. The episode is as before"
+                )
+            return recorded
+        if terminal is None:
+            raise ConfigError(
+                "end_episode: say terminal=True when the last state is a terminal one (`terminated`), terminal=False when the episode was cut "
+                "off (`truncated`). The episode is as before"
+            )
+        return bool(terminal)
+
+    def _checked_id(self, given: str | None) -> str:
+        check_name("id", given)
+        if given is None:
+            return self.id
+        if self._pieces:
+            raise ConfigError(
+                f'end_episode: id "{given}" comes too late: parts of this episode, cut by max_steps, went as {self._name}/{self._number}; name '
+                "the writer instead (client.writer(..., name=...)). The episode is as before"
+            )
+        self._writer.check_new(given)
+        return given
+
+    def _append_last(self, columns: Columns, last: Mapping[str, Any], is_terminal: bool) -> None:
+        """Appends the last row; its missing values become 0, except flags, and discounts of 1 where the end is not terminal."""
+        specs = columns.specs
+        ends = {IS_LAST: True, IS_TERMINAL: is_terminal}
+        values: dict[str, Any] = {flag: ends[flag] for flag in ends if flag in specs}
+        for path, spec in specs.items():
+            if not is_terminal and is_under(path, DISCOUNT) and spec.shape == () and spec.dtype.kind == "f":
+                values[path] = spec.dtype.type(1)
+        columns.append_values({**values, **flatten(last)})
+
+    def _finished(self, columns: Columns, is_terminal: bool) -> dict[str, Array]:
+        """The episode's columns, with the flags that the steps do not hold."""
+        rows = columns.rows
+        made = columns.finished()
+        if self._pieces and IS_FIRST in made:
+            made[IS_FIRST][0] = True
+        at = np.arange(rows)
+        flags = {IS_FIRST: at == 0, IS_LAST: at == rows - 1, IS_TERMINAL: (at == rows - 1) & is_terminal}
+        return {**made, **{flag: flags[flag] for flag in FLAGS if flag not in made}}
+
+
+class EpisodeWriter(OpenEpisode):
     """Writes the episodes of an environment loop to tables. Made by `Client.writer`; use it as a context manager.
 
-    A step is appended when its action has been taken: the observation that the action was chosen for, the action, and what it earned. Episodes
-    are judged when they end, by the rules of a push, and sent in the background; items are in the tables some milliseconds later, or when
-    `flush` returns.
+    It is itself an open episode, which steps are appended to, one episode after the other; `episode` gives further ones.
 
-    One writer is for one thread. Several actors have a writer each, also on the same tables.
+    A step is appended when its action has been taken: the observation that the action was chosen for, the action, and what it earned.
+    Episodes are checked when they end, by the rules of a push, and sent in the background; items are in the tables some milliseconds
+    later, or when `flush` returns.
 
-    Close it: one that is dropped, or left open when the interpreter ends, still sends the episodes that have ended, and tells the log
-    `rlds2reverb.learner`. The interpreter's end waits five seconds for that; the log has what was not confirmed by then.
+    A writer is for one thread. Each actor has a writer of its own; they may write to the same tables.
 
-    For as long as it lives a writer keeps the names that episodes were given (`id=`), to refuse one that comes again, and a number for each
-    key of `episode`, to name the next one. So number environments, not episodes, and leave out `id` where a loop goes on for ever.
+    Close it: a writer that is dropped, or left open when the interpreter ends, still sends the episodes that have ended, and logs a
+    warning to `rlds2reverb.learner`. The interpreter's end waits five seconds for that; what was not confirmed by then is logged.
+
+    As long as it lives, a writer keeps the names that episodes were given (`id=`), to refuse a name that comes again, and a number for
+    each key of `episode`, to name the next one. So number environments, not episodes, and leave out `id` in a loop without an end.
 
     Args:
-      transport: the way to the server.
-      info: its tables.
-      options: what goes where, and how.
-      tuning: how it sends; None for what the options say.
+      transport: to the server.
+      info: the server's tables.
+      options: tables, views and limits.
+      tuning: of the sending; None to derive it from the options.
 
     Attributes:
-      name: of the writer, which begins the names of its episodes.
+      name: prefix of the episodes' names.
 
     Raises:
       ConfigError: the server has no such table.
@@ -78,20 +296,17 @@ class EpisodeWriter:
             table_of(info, table)
         options.check_files()
         self.name = options.name or secrets.token_hex(8)
+        self._title = f"writer {self.name}"
+        super().__init__(self, self.name, options)
         self._transport, self._info, self._options, self._tuning = transport, info, options, tuning
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._ids: set[str] = set()
-        self._source: LiveSource | None = None
-        self._reading: Iterable[Episode] = ()
-        self._push: Shard | None = None
-        self._sending: SendingThread | None = None
-        self._finalizer: weakref.finalize | None = None
+        self._open: _Open | None = None
         self._is_closed = False
         self._needs_metadata = wants_metadata([output.view for output in options.outputs])
         self._steps = None if options.spec is None else steps_of_spec(options.spec)
         self._episodes: dict[str, OpenEpisode] = {}
-        self._own = self._new_episode(self.name)
         if self._steps is not None and not self._needs_metadata:
             self._start(self._steps)
 
@@ -99,43 +314,20 @@ class EpisodeWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Closes the writer. After an error in the block the episodes that had ended are still sent, and that error is the one raised."""
+        """Closes the writer.
+
+        After an error in the block the episodes that had ended are still sent, and that error is the one raised.
+        """
         if error is None:
-            self._close(stacklevel=3)
-            return
-        if not self._is_closed:
+            self._close()
+        elif not self._is_closed:
             self._end()
 
-    def __len__(self) -> int:
-        """Steps of the unfinished episode."""
-        return len(self._own)
-
-    def append(self, step: Mapping[str, Any] | None = None, /, **fields: Any) -> None:
-        """Appends a step; see `OpenEpisode.append`."""
-        self._own.append(step, **fields)
-
-    def end_episode(
-        self,
-        step: Mapping[str, Any] | None = None,
-        /,
-        *,
-        terminal: bool | None = None,
-        id: str | None = None,  # noqa: A002  as `Episode.id`
-        metadata: Mapping[str, Any] | None = None,
-        **fields: Any,
-    ) -> None:
-        """Ends the episode; see `OpenEpisode.end_episode`."""
-        self._own.end_episode(step, terminal=terminal, id=id, metadata=metadata, **fields)
-
-    def discard_episode(self) -> int:
-        """Drops the unfinished episode; returns how many steps it had."""
-        return self._own.discard_episode()
-
     def episode(self, key: int | str) -> OpenEpisode:
-        """One of several episodes that are open at the same time, such as those of a vector of environments.
+        """Returns the open episode of a key: for episodes that are open at the same time, such as those of a vector of environments.
 
         Args:
-          key: which; the episodes under it are called "NAME/KEY/0", "NAME/KEY/1", ...
+          key: of the episode; the episodes under it are named "NAME/KEY/0", "NAME/KEY/1", ...
 
         Raises:
           ConfigError: the key is neither a whole number nor a text that is not empty.
@@ -144,7 +336,7 @@ class EpisodeWriter:
             raise ConfigError(f"writer: episode {key!r}: expected a whole number or a text")
         with self._lock:
             if str(key) not in self._episodes:
-                self._episodes[str(key)] = self._new_episode(f"{self.name}/{key}")
+                self._episodes[str(key)] = OpenEpisode(self, f"{self.name}/{key}", self._options)
             return self._episodes[str(key)]
 
     def flush(self) -> None:
@@ -152,74 +344,79 @@ class EpisodeWriter:
 
         Raises:
           TransportError: sending failed; `report` of the error says what is stored.
-          CapacityError: items would evict others, which was not allowed.
+          CapacityError: items would evict stored ones, which the options do not allow.
           ConfigError: the writer has stopped or is closed.
         """
         self.check()
         self._check_process()
-        if self._sending is not None:
-            self._sending.drain()
+        if self._open is not None:
+            self._open.sending.drain()
 
     def close(self) -> None:
-        """Flushes, and ends the sending. An episode that has not ended is not stored, and a warning says so; closing twice is harmless.
+        """Flushes, and ends the sending. An unfinished episode is not stored, and a warning says so; closing twice is harmless.
 
         Raises:
           TransportError, CapacityError: as `flush`.
         """
-        self._close(stacklevel=3)
+        self._close()
 
-    def _close(self, stacklevel: int) -> None:
+    def _close(self) -> None:
         if self._is_closed or os.getpid() != self._process:
             return
         if (failure := self._end()) is not None:
             raise failure
         if words := self._unfinished():
-            warnings.warn(words, stacklevel=stacklevel)
+            warnings.warn(words, stacklevel=3)  # where the block or `close` is
 
     def _end(self) -> BaseException | None:
-        """Sends what is finished; what failed, unless it was raised before. An interrupt leaves the rest to the interpreter's end."""
+        """Sends what is finished; returns a failure that was not raised before.
+
+        An interrupt leaves the rest to the interpreter's end.
+        """
         self._is_closed = True
-        failure = None
-        if self._sending is not None and os.getpid() == self._process:
-            failure = self._sending.close()
-        if self._finalizer is not None:
-            self._finalizer.detach()
+        if self._open is None:
+            return None
+        failure = self._open.sending.close() if os.getpid() == self._process else None
+        self._open.finalizer.detach()
         return failure
 
     def _unfinished(self) -> str:
-        """Tells of the episodes that have not ended; "" when there are none."""
-        unfinished = [episode for episode in (self._own, *self._episodes.values()) if len(episode)]
-        return _words_of(unfinished) if unfinished else ""
+        """A warning about the unfinished episodes; "" without any."""
+        episodes = (self, *self._episodes.values())
+        listed = ", ".join(f"{episode.id} ({len(episode):,} steps)" for episode in episodes if len(episode))
+        return listed and (
+            f"writer: closed before the end of {listed}; nothing of these steps is stored. end_episode(..., terminal=False) stores an "
+            "episode that was cut off, discard_episode() drops it without this warning"
+        )
 
     def report(self) -> PushReport:
-        """The account so far, as that of a push; `stopped` says what has ended the sending, if anything has."""
-        if self._sending is not None:
-            return self._sending.report
+        """The report so far, as that of a push; `stopped` is the error that ended the sending, or empty."""
+        if self._open is not None:
+            return self._open.sending.report
         views = ", ".join(dict.fromkeys(output.view_name for output in self._options.outputs))
         return PushReport(source=self._title, tables=self._options.tables, view=views)
 
-    # What open episodes ask for.
+    # Called by open episodes.
 
     def check(self) -> None:
-        """Raises what has ended the sending, or that the writer is closed.
+        """Raises the error that ended the sending, or an error when the writer is closed.
 
         Raises:
           TransportError, CapacityError: sending failed; the first time.
           ConfigError: it failed earlier, or the writer is closed.
         """
-        sending = self._sending
-        if sending is not None and sending.has_failed:
-            sending.check()
+        if self._open is not None and self._open.sending.failure is not None:
+            self._open.sending.check()
         if self._is_closed:
             raise ConfigError(
                 "writer: it has been closed; nothing more is stored by it. Make another one (client.writer)"
             )
 
     def steps_like(self, step: Any) -> Steps:
-        """What steps are, of which this may be the first.
+        """Returns the layout and specs of steps. The first step defines them, and opens the stream.
 
         Raises:
-          Rlds2ReverbError: such steps do not go into the tables.
+          Rlds2ReverbError: such steps do not fit the tables, or the writer has stopped.
         """
         self.check()
         with self._lock:
@@ -231,32 +428,28 @@ class EpisodeWriter:
             return self._steps
 
     def take(self, episode: Episode) -> None:
-        """Judges an episode, and hands it over to be sent.
+        """Checks an episode, cuts it, and hands its items over to be sent.
 
         Raises:
-          InvalidEpisode, ViewError: it is bad.
+          InvalidEpisode, ViewError: the episode is bad, or the view cannot cut it.
           Rlds2ReverbError: sending has failed.
         """
         self._check_process()
         with self._lock:
-            if self._sending is None:
-                assert self._steps is not None  # there are no episodes without steps
-                self._start(self._steps, episode)
-            assert self._source is not None  # just started, as the next two
-            assert self._push is not None
-            assert self._sending is not None
+            assert self._steps is not None  # there are no episodes without steps
+            opened = self._open or self._start(self._steps, episode)
             if not episode.id.startswith(f"{self.name}/"):
                 self._ids.add(episode.id)
-            self._source.hand_in(episode)
-            for made in self._reading:
-                if (outgoing := self._push.prepare(made)) is not None:
-                    self._sending.put(outgoing)
+            opened.source.hand_in(episode)
+            for made in opened.reading:
+                if (outgoing := opened.push.prepare(made)) is not None:
+                    opened.sending.put(outgoing)
 
     def check_new(self, episode_id: str) -> None:
-        """Refuses the id of an episode that was there before.
+        """Refuses an id that an earlier episode has, or may have.
 
         Raises:
-          ConfigError: it was, or may be.
+          ConfigError: the id is taken.
         """
         with self._lock:
             if episode_id in self._ids or episode_id.startswith(f"{self.name}/"):
@@ -270,16 +463,9 @@ class EpisodeWriter:
         if os.getpid() != self._process:
             raise ConfigError("writer: it was made in another process; connect, and make a writer, in each")
 
-    @property
-    def _title(self) -> str:
-        return f"writer {self.name}"
-
-    def _new_episode(self, name: str) -> OpenEpisode:
-        return OpenEpisode(self, name, self._options.most_episode_bytes, self._options.max_steps)
-
-    def _start(self, steps: Steps, example: Episode | None = None) -> None:
+    def _start(self, steps: Steps, example: Episode | None = None) -> _Open:
         """Makes all checks of a push, and opens the stream."""
-        source = steps.source(self._title, example)
+        source = LiveSource(self._title, steps.spec, example)
         transport = self._transport
         plan = plan_push(
             source, self._options, lambda: {transport.address: transport.server_info()}, tuning=self._tuning
@@ -287,36 +473,26 @@ class EpisodeWriter:
         check_held(plan)
         push = Shard(plan, transport.address, transport)
         push.open()
-        self._source, self._reading, self._push = source, plan.source, push
-        sending = self._sending = SendingThread(push, self._options.most_waiting_bytes)
+        sending = SendingThread(push, self._options.most_waiting_bytes)
         unfinished = partial(_unfinished_of, weakref.ref(self))
-        self._finalizer = weakref.finalize(self, end_unclosed, sending, self._title, self._process, unfinished)
+        finalizer = weakref.finalize(self, end_unclosed, sending, self._title, self._process, unfinished)
+        self._open = _Open(source, plan.source, push, sending, finalizer)
+        return self._open
 
 
 def _unfinished_of(writer: weakref.ref[EpisodeWriter]) -> str:
     return "" if (there := writer()) is None else there._unfinished()
 
 
-def _words_of(episodes: list[OpenEpisode]) -> str:
-    listed = ", ".join(f"{episode.id} ({len(episode):,} steps)" for episode in episodes)
-    return (
-        f"writer: closed before the end of {listed}; nothing of these steps is stored. end_episode(..., terminal=False) stores an episode that "
-        "was cut off, discard_episode() drops it without this warning"
-    )
-
-
-_LOOK_SECONDS = 0.25
-"""How often the thread looks whether the sending goes well, while something is on its way."""
-
-_KEPT_SECONDS = 0.02
-"""How long a request that is not full waits for further episodes, while another one is on its way."""
+_CHECK_SECONDS = 0.25  # how often the thread checks the connection while something is unconfirmed
+_KEPT_SECONDS = 0.02  # how long an incomplete request waits for further episodes while another one is unconfirmed
 
 
 class SendingThread:
-    """Sends what is judged. Any thread may call; the order of `put` is the order of sending.
+    """Sends prepared episodes, in the order of `put`. Any thread may call.
 
-    A request goes when it is full, when nothing is on its way, or a moment after: so short episodes share requests, and none waits for
-    the next one. The loop waits when too many bytes do.
+    A request is sent when it is full, when nothing is unconfirmed, or after a moment: so short episodes share requests, and none waits
+    for the next one. Where episodes end faster than that moment, they are sent together after it. The loop waits while too many bytes do.
 
     Args:
       push: open; the thread closes it when it ends.
@@ -327,95 +503,80 @@ class SendingThread:
         self._push, self._most_bytes = push, most_bytes
         self._changed = threading.Condition()
         self._waiting: deque[Outgoing] = deque()
-        self._bytes = 0
-        self._asked = self._drained = 0  # how often a drain was asked for, and which of these is done
+        self._bytes = self._rows = 0  # of the waiting episodes
+        self._put_at, self._pause = -math.inf, math.inf  # when the last was put, and the seconds between the last two
+        self._drains_requested = self._drains_done = 0
         self._is_closing = False
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         self._was_raised = False
-        self._is_kept = False  # whether a request in the making has items
+        self._is_kept = False  # whether the incomplete request has items
         self._thread = threading.Thread(target=self._run, name="rlds2reverb-write", daemon=True)
         self._thread.start()
 
     @property
-    def has_failed(self) -> bool:
-        """Whether nothing is sent any more."""
-        return self._failure is not None
-
-    @property
     def report(self) -> PushReport:
-        """The account so far."""
-        failure = self._failure
+        failure = self.failure
         return replace(self._push.report(), stopped="" if failure is None else reason_of(failure))
 
     def check(self) -> None:
-        """Raises what has ended the sending: itself the first time, and that the writer has stopped from then on.
-
-        Raises:
-          TransportError, CapacityError: sending failed.
-          ConfigError: the writer has stopped, or is closed.
-        """
+        """Raises the error that ended the sending: itself the first time, a ConfigError afterwards, and after `close`."""
         with self._changed:
-            self._check()
+            if self.failure is None and not self._is_closing:
+                return
+            if self.failure is not None and not self._was_raised:
+                self._was_raised = True
+                raise self.failure
+            why = "has been closed" if self.failure is None else f"stopped earlier ({reason_of(self.failure)})"
+        raise ConfigError(f"writer: it {why}; nothing more is stored by it. Make another one (client.writer)")
 
-    def put(self, judged: Outgoing) -> None:
-        """Hands over an episode; waits while too many bytes wait.
-
-        Raises:
-          Exception: as `check`; the episode was not taken.
-        """
+    def put(self, prepared: Outgoing) -> None:
+        """Adds an episode; waits while too many bytes do. When it raises, as `check` does, the episode was not added."""
         with self._changed:
             self._wait(lambda: self._bytes <= self._most_bytes)
-            self._waiting.append(judged)
-            self._bytes += judged.episode.nbytes
-            self._changed.notify_all()
+            self._waiting.append(prepared)
+            self._bytes += prepared.episode.nbytes
+            self._rows += len(prepared.episode)
+            now = time.monotonic()
+            self._put_at, self._pause = now, now - self._put_at
+            if len(self._waiting) == 1 or self._has_enough():
+                self._changed.notify_all()
 
     def drain(self) -> None:
         """Waits until everything is confirmed; raises as `check` does."""
         with self._changed:
-            self._check()
-            self._asked += 1
-            mine = self._asked
+            self.check()
+            self._drains_requested += 1
+            mine = self._drains_requested
             self._changed.notify_all()
-            self._wait(lambda: self._drained >= mine)
+            self._wait(lambda: self._drains_done >= mine)
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was handed over is confirmed."""
+        """Whether everything that was put is confirmed."""
         return not self._bytes and not self._is_kept and self._push.awaits_nothing
 
     @property
     def is_over(self) -> bool:
-        """Whether the thread has ended."""
         return not self._thread.is_alive()
 
     def close(self, seconds: float | None = None) -> BaseException | None:
-        """Waits until everything is confirmed or sending has failed, and ends the thread; what failed, unless it was raised before.
+        """Waits until everything is confirmed or sending has failed, and ends the thread; returns a failure that was not raised before.
 
-        Args:
-          seconds: wait no longer, and leave the thread at it; None for as long as it takes.
+        After `seconds` the thread is left running.
         """
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
         self._thread.join(seconds)
         was_raised, self._was_raised = self._was_raised, True
-        return None if was_raised else self._failure
+        return None if was_raised else self.failure
 
     def _wait(self, done: Callable[[], bool]) -> None:
         """Waits with the lock held."""
-        self._changed.wait_for(lambda: done() or self._failure is not None)
-        self._check()
+        self._changed.wait_for(lambda: done() or self.failure is not None)
+        self.check()
 
-    def _check(self) -> None:
-        if self._failure is None and not self._is_closing:
-            return
-        if self._failure is not None and not self._was_raised:
-            self._was_raised = True
-            raise self._failure
-        why = "has been closed" if self._failure is None else f"stopped earlier ({reason_of(self._failure)})"
-        raise ConfigError(f"writer: it {why}; nothing more is stored by it. Make another one (client.writer)")
-
-    # The sending thread.
+    # In the sending thread.
 
     def _run(self) -> None:
         try:
@@ -425,26 +586,35 @@ class SendingThread:
             self._push.note()
         except BaseException as error:  # not handled here: raised in the caller's thread
             self._push.wind_up(error)
-            self._fail(error)
+            keep_report(error, replace(self._push.report(), stopped=reason_of(error)))
+            with self._changed:
+                self.failure = error
+                self._waiting.clear()
+                self._changed.notify_all()
         finally:
             self._push.close()
 
     def _work(self) -> bool:
-        """Does what is to be done next; whether there may be more."""
+        """Waits for work and does one piece of it; False when it was the last."""
+        idle_seconds = None if self._push.awaits_nothing else _CHECK_SECONDS
+        seconds = _KEPT_SECONDS if self._is_kept else idle_seconds
+        together, drains, is_over = list[Outgoing](), 0, False
         with self._changed:
-            if not self._changed.wait_for(self._has_work, self._seconds_to_wait()):
-                judged, asked, is_idle = None, 0, False
-            else:
-                judged = self._waiting.popleft() if self._waiting else None
-                asked = 0 if judged else self._asked
-                is_idle = not self._waiting
-            is_over = self._is_closing and is_idle and judged is None
-        if judged is not None:
-            self._send(judged)
-        elif asked > self._drained:
+            if self._changed.wait_for(self._has_work, seconds):
+                if self._pause < _KEPT_SECONDS:
+                    self._changed.wait_for(self._has_enough, _KEPT_SECONDS)
+                together = self._taken()
+                drains = 0 if together else self._drains_requested
+                is_over = self._is_closing and not together
+        if together:
+            self._send(together)
+        elif drains > self._drains_done:
             self._push.drain()
             self._is_kept = False
-            self._drain_done(asked)
+            self._push.note()
+            with self._changed:
+                self._drains_done = drains
+                self._changed.notify_all()
         elif not is_over:
             self._push.check()
             self._flush()
@@ -452,83 +622,72 @@ class SendingThread:
         return not is_over
 
     def _has_work(self) -> bool:
-        return bool(self._waiting) or self._asked > self._drained or self._is_closing
+        return bool(self._waiting) or self._drains_requested > self._drains_done or self._is_closing
 
-    def _seconds_to_wait(self) -> float | None:
-        """How long to wait for work; None for ever."""
-        if self._is_kept:
-            return _KEPT_SECONDS
-        return None if self._push.awaits_nothing else _LOOK_SECONDS
+    def _taken(self) -> list[Outgoing]:
+        """Removes waiting episodes, as many as are sent together."""
+        taken, rows, size = list[Outgoing](), 0, 0
+        while self._waiting and rows < TOGETHER_ROWS and size < TOGETHER_BYTES:
+            taken.append(self._waiting.popleft())
+            rows, size = rows + len(taken[-1].episode), size + taken[-1].episode.nbytes
+        self._rows -= rows
+        return taken
 
-    def _send(self, judged: Outgoing) -> None:
-        self._push.send(judged)
+    def _has_enough(self) -> bool:
+        is_full = self._rows >= TOGETHER_ROWS or self._bytes >= min(TOGETHER_BYTES, self._most_bytes)
+        return is_full or self._drains_requested > self._drains_done or self._is_closing
+
+    def _send(self, together: Sequence[Outgoing]) -> None:
+        self._push.send(together)
         self._is_kept = True
         if self._push.awaits_nothing:
             self._flush()
         with self._changed:
-            self._bytes -= judged.episode.nbytes
+            self._bytes -= sum(one.episode.nbytes for one in together)
             self._changed.notify_all()
 
     def _flush(self) -> None:
         self._push.flush()
         self._is_kept = False
 
-    def _drain_done(self, asked: int) -> None:
-        self._push.note()
-        with self._changed:
-            self._drained = asked
-            self._changed.notify_all()
-
-    def _fail(self, error: BaseException) -> None:
-        keep_report(error, replace(self._push.report(), stopped=reason_of(error)))
-        with self._changed:
-            self._failure = error
-            self._waiting.clear()
-            self._changed.notify_all()
-
 
 EXIT_SECONDS = 5.0
-"""How long the end of the interpreter waits for what is on its way."""
+"""How long the end of the interpreter waits for confirmations."""
 
 
 def end_unclosed(sending: SendingThread, title: str, process: int, unfinished: Callable[[], str]) -> None:
-    """Ends the sending of a writer that is dropped, or that the interpreter's end finds open.
+    """Ends the sending of a writer that is dropped, or still open when the interpreter ends.
 
-    The garbage collector may run anywhere, with any lock held: so a thread does it. At its end, the interpreter starts none.
+    The garbage collector may run anywhere, with any lock held: so a thread does it. At its end, the interpreter starts no thread.
 
     Args:
-      sending: of the writer.
-      title: what messages call it.
-      process: that of its threads; in others this does nothing.
-      unfinished: the episodes that have not ended, as a sentence; "" when there are none, or when the writer is gone.
+      title: of the writer, for messages.
+      process: the one that has the sending thread; in any other, this does nothing.
+      unfinished: returns a warning about unfinished episodes; "" without any, or when the writer is gone.
     """
     if os.getpid() != process:
         return
-    if threading.main_thread().is_alive():
-        threading.Thread(target=_end_dropped, args=(sending, title), name="rlds2reverb-close", daemon=True).start()
+    at_exit = partial(_end, sending, title, EXIT_SECONDS, "the interpreter ends")
+    if not threading.main_thread().is_alive():
+        at_exit()
+        if words := unfinished():
+            LOG.warning("%s", words)
         return
-    _end_at_exit(sending, title)
-    if words := unfinished():
-        LOG.warning("%s", words)
 
+    def end() -> None:
+        atexit.register(at_exit)  # this thread may not live to see it through
+        _end(sending, title, None, "nobody holds it any more")
+        atexit.unregister(at_exit)
 
-def _end_dropped(sending: SendingThread, title: str) -> None:
-    at_exit = partial(_end_at_exit, sending, title)
-    atexit.register(at_exit)  # this thread may not live to see it through
-    _end(sending, title, None, "nobody holds it any more")
-    atexit.unregister(at_exit)
-
-
-def _end_at_exit(sending: SendingThread, title: str) -> None:
-    _end(sending, title, EXIT_SECONDS, "the interpreter ends")
+    threading.Thread(target=end, name="rlds2reverb-close", daemon=True).start()
 
 
 def _end(sending: SendingThread, title: str, seconds: float | None, why: str) -> None:
-    """Tells that it was not closed, where that matters, and what is not stored for it."""
+    """Warns that the writer was not closed, where that matters, and about what is not confirmed."""
     if seconds is None or not sending.is_idle:
         LOG.warning(
-            "%s: not closed, and %s: episodes that have ended are still sent, steps of others are not stored. close() it, or use it "
-            "as a context manager",
+            "%s: not closed, and %s: episodes that have ended are still sent, steps of unfinished ones are not stored. close() it, or "
+            "use it as a context manager",
             title,
             why,
         )

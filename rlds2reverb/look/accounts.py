@@ -1,19 +1,18 @@
-"""What is told of plans, reports, inspections and tables, as names and texts: the terminal prints them, a notebook makes cards of them."""
+"""Plans, reports, inspections and tables as names and texts: the terminal prints them, a notebook makes cards of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rlds2reverb.inspection.inspection import summary
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.text import counted, number, rate
-from rlds2reverb.wire.limiter import insert_wait, sample_wait, sentence
+from rlds2reverb.wire.messages import insert_wait, sample_wait, sentence
 
 if TYPE_CHECKING:
     from rlds2reverb.conversion.report import ConvertReport
-    from rlds2reverb.inspection.inspection import Inspection, Statistics
-    from rlds2reverb.inspection.statistics import Ends, ImageColumn, Range
+    from rlds2reverb.inspection.inspection import Inspection
+    from rlds2reverb.inspection.statistics import ImageColumn, Range, Statistics
     from rlds2reverb.prepare.problems import Findings
     from rlds2reverb.push.plan import PushPlan, TablePlan
     from rlds2reverb.push.report import PushReport
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def push_fields(report: PushReport) -> dict[str, str]:
-    """The account of a push."""
     fields = {
         "source": report.source,
         "tables": f"{', '.join(report.tables)}  (view {report.view})",
@@ -59,7 +57,6 @@ def push_fields(report: PushReport) -> dict[str, str]:
 
 
 def server_line(report: PushReport) -> str:
-    """The account of one of several servers."""
     parts = [
         counted(report.episodes_pushed, "episode"),
         confirmed(report),
@@ -68,12 +65,11 @@ def server_line(report: PushReport) -> str:
         report.episodes_duplicate and f"{counted(report.episodes_duplicate, 'duplicate')} not stored",
         report.episodes_left_out and f"{counted(report.episodes_left_out, 'episode')} left out",
     ]
-    told = ", ".join(part for part in parts if part)
-    return f"{told}  (missing: {report.stopped})" if report.stopped else told
+    account = ", ".join(part for part in parts if part)
+    return f"{account}  (missing: {report.stopped})" if report.stopped else account
 
 
 def confirmed(report: PushReport) -> str:
-    """The items that the server has."""
     new = "" if report.items_new is None else f", {report.items_new:,} new"
     return f"{counted(report.items_confirmed, 'item')}{new}"
 
@@ -88,14 +84,13 @@ def _not_stored(report: PushReport) -> str:
 
 
 def plan_fields(plan: PushPlan) -> dict[str, str]:
-    """A push before anything is sent."""
     episodes = "" if plan.episodes is None else f"  ({counted(plan.episodes, 'episode')})"
     filled = {"filled": ", ".join(plan.filled)} if plan.filled else {}
     return {"source": f"{plan.source.name}{episodes}", **plan.options.chosen_transform.lines(), **filled}
 
 
 def table_plan(table: TablePlan) -> str:
-    """What a push makes for a table, and the room there. Items that the table holds already need none."""
+    """The items that a push makes for a table, and the table's free capacity. Items that the table holds already need none."""
     room = f"{table.size:,} of at most {counted(table.max_size, 'item')}"
     if table.waits_when_full:
         room += "; when full, inserts wait for samples"
@@ -105,7 +100,7 @@ def table_plan(table: TablePlan) -> str:
 
 
 def planned_servers(plan: PushPlan) -> dict[str, str]:
-    """What each server of a plan has in its tables; {} for one server."""
+    """The tables of each server of a plan; {} for one server."""
     if len(plan.names) == 1:
         return {}
     return {
@@ -117,7 +112,6 @@ def planned_servers(plan: PushPlan) -> dict[str, str]:
 
 
 def conversion_fields(report: ConvertReport) -> dict[str, str]:
-    """The account of a conversion."""
     seconds, read = max(report.seconds, 1e-9), report.episodes_read - report.episodes_resumed
     resumed = f", {report.episodes_resumed:,} of them by runs before" if report.episodes_resumed else ""
     fields = {
@@ -127,6 +121,7 @@ def conversion_fields(report: ConvertReport) -> dict[str, str]:
         "written": _episodes_and_steps(report.episodes_written, report.steps_written),
         "size": f"{report.bytes / 1e6:,.1f} MB of columns; {report.seconds:.2f} s, {rate(read / seconds)} episodes/s",
     }
+    lossy = " except for the reported losses" if report.losses else ""
     optional = {
         "rejected": _codes(report.rejected)
         and f"{_codes(report.rejected)}  ({counted(report.steps_rejected, 'step')})",
@@ -135,52 +130,49 @@ def conversion_fields(report: ConvertReport) -> dict[str, str]:
         "ends": report.ends_mended and f"{counted(report.ends_mended, 'last observation')} not as recorded",
         "files kept": ", ".join(report.encoded),
         "lost": ", ".join(dict.fromkeys(loss.code for loss in report.losses)),
-        "verified": _verified(report),
+        "verified": ""
+        if report.verified is None
+        else f"{counted(report.verified, 'episode')}, equal to the source{lossy}",
         "workers": report.workers and _workers(report),
         "stopped": report.stopped,
     }
     return {**fields, **{name: str(text) for name, text in optional.items() if text}}
 
 
-def _verified(report: ConvertReport) -> str:
-    if report.verified is None:
-        return ""
-    but = " but for what is told as lost" if report.losses else ""
-    return f"{counted(report.verified, 'episode')}, equal to the source{but}"
-
-
 def _workers(report: PushReport | ConvertReport) -> str:
-    """How many worked, and what was begun anew."""
+    """Their number, and the parts that were begun again."""
     again = f", {counted(report.parts_again, 'part')} begun anew, for the worker was lost" if report.parts_again else ""
     return f"{report.workers:,} at a time{again}"
 
 
 def inspection_fields(inspection: Inspection) -> dict[str, str]:
-    """What is in a dataset."""
-    step_bytes = counted(inspection.step_bytes, "byte")
+    step_bytes, ends = counted(inspection.step_bytes, "byte"), inspection.ends
+    returns = inspection.return_statistics
+    left_out = f"  (left out: {returns.not_finite:,} not finite)" if returns and returns.not_finite else ""
+    style = f"  ({ends.style})" if ends.style else ""
     return {
         "source": inspection.source,
-        "counts": f"{_episodes_and_steps(len(inspection.lengths), sum(inspection.lengths))}, {step_bytes} per step",
-        "episode length": statistics(summary(inspection.lengths)),
-        "return": _returns(inspection),
-        "ends": _ends(inspection.ends),
+        "counts": f"{_episodes_and_steps(inspection.episodes, inspection.steps)}, {step_bytes} per step",
+        "episode length": statistics(inspection.episode_length),
+        "return": f"{statistics(returns)}{left_out}",
+        "ends": f"{ends.terminal:,} terminal, {ends.truncated:,} truncated{style}",
         "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
     }
 
 
 def transform_fields(inspection: Inspection) -> dict[str, str]:
-    """What is done to a dataset's columns first, and what it leaves out; {} for nothing."""
-    told = inspection.transform.lines()
-    return {**told, "left out": ", ".join(inspection.left_out)} if told and inspection.left_out else told
+    """What the transform does to the columns, and the columns that it leaves out; {} for none."""
+    lines = inspection.transform.lines()
+    return {**lines, "left out": ", ".join(inspection.left_out)} if lines and inspection.left_out else lines
 
 
 def statistics(numbers: Statistics | None) -> str:
     """min, median, mean and max on a line."""
-    return "  ".join(f"{name} {number(value)}" for name, value in (numbers or {}).items()) or "-"
+    return "-" if numbers is None else "  ".join(f"{name} {number(value)}" for name, value in numbers.items())
 
 
 def range_text(span: Range) -> str:
-    """What the values of a column span; "" where that is not known."""
+    """The range of a column's values; "" where it is not known."""
     if span.minimum is None:
         return ""
     bad = f", {span.not_finite:,} not finite" if span.not_finite else ""
@@ -188,14 +180,14 @@ def range_text(span: Range) -> str:
 
 
 def image_text(one: ImageColumn) -> str:
-    """What a step of an image column takes."""
+    """Bytes of a step of an image column."""
     decoded = "unknown" if one.decoded_bytes is None else f"{one.decoded_bytes:,}"
     ways = f"{decoded} bytes per step decoded, {one.encoded_bytes:,} encoded"
     return f"{ways} (as stored)" if one.is_encoded else f"{ways} (with --encoded {one.recorded})"
 
 
 def problem_heads(findings: Findings) -> Iterator[tuple[str, str, str]]:
-    """Each code that was found, in the order of `CODES`: the code, "problem CODE: 3 episodes", and what it means."""
+    """Each code that was found, in the order of `CODES`: the code, "problem CODE: 3 episodes", and its meaning."""
     unknown = (code for code in findings.episodes if code not in CODES)
     for code in (*(code for code in CODES if code in findings.episodes), *unknown):
         meaning = CODES[code].meaning if code in CODES else ""
@@ -204,7 +196,7 @@ def problem_heads(findings: Findings) -> Iterator[tuple[str, str, str]]:
 
 
 def table_fields(table: TableInfo, has_waits: bool = True) -> dict[str, str]:
-    """A table of a server, as it was when it was asked; with what its rate limiter lets through, or without."""
+    """A table of a server at the time of the request, with what its rate limiter lets through unless `has_waits` is False."""
     limit = (
         f"at most {counted(table.max_times_sampled, 'time')}" if table.max_times_sampled > 0 else "any number of times"
     )
@@ -214,17 +206,6 @@ def table_fields(table: TableInfo, has_waits: bool = True) -> dict[str, str]:
         "selectors": f"sampler {table.sampler}, remover {table.remover}, each item sampled {limit}",
         **waits,
     }
-
-
-def _returns(inspection: Inspection) -> str:
-    numbers = inspection.return_summary() or {}
-    not_finite = int(numbers.pop("not_finite", None) or 0)
-    return statistics(numbers) + (f"  (left out: {not_finite:,} not finite)" if not_finite else "")
-
-
-def _ends(ends: Ends) -> str:
-    counts = f"{ends.terminal:,} terminal, {ends.truncated:,} truncated"
-    return f"{counts}  ({ends.style})" if ends.style else counts
 
 
 def _episodes_and_steps(episodes: int, steps: int) -> str:

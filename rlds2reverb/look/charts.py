@@ -1,6 +1,6 @@
-"""What the page of an inspection is made of: its datasets, how much it may hold, and its charts as data for `assets/report.js`.
+"""Parts of an inspection's page: its datasets, its bounds, and its charts as data for `assets/report.js`.
 
-With two datasets every chart has both, over the same bins or steps.
+With two datasets every chart shows both, over the same bins or steps.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.inspection.inspection import Inspection
+from rlds2reverb.inspection.statistics import Statistics
 from rlds2reverb.look.collector import Collector
 from rlds2reverb.look.html import NOTHING, Html, element, together
 from rlds2reverb.look.statistics import ByTime, Histogram, Histograms, joined, reaching, time_steps
@@ -24,17 +25,13 @@ _WITHOUT_VALUES = Histogram(0, 0, np.zeros(0, np.int64), np.inf, -np.inf)
 
 
 class Charts:
-    """The charts of a page.
-
-    Attributes:
-      made: what `assets/report.js` draws, in the order of the page.
-    """
+    """The charts of a page; `made` is what `assets/report.js` draws, in the order of the page."""
 
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []
 
     def figure(self, chart: dict[str, Any] | None, title: str, *captions: str) -> Html:
-        """A chart under a title, with words below; only those where there is nothing to draw."""
+        """A chart under a title, with words below; only the words where there is nothing to draw."""
         parts = [element("h4", title)] if title else []
         if chart is not None:
             parts.append(element("div", class_="chart", data_chart=len(self.made)))
@@ -59,7 +56,7 @@ def bars(histograms: Sequence[Histogram | None], x: str = "") -> dict[str, Any] 
 
 
 def histogram_of(values: Sequence[float], is_whole: bool) -> Histogram:
-    """Of numbers that are all there."""
+    """Of all finite values."""
     finite = np.array([value for value in values if math.isfinite(value)], np.float64)
     made = Histograms(1, is_whole)
     made.add(finite[:, None])
@@ -67,7 +64,7 @@ def histogram_of(values: Sequence[float], is_whole: bool) -> Histogram:
 
 
 def reaching_chart(lengths: Sequence[Sequence[int]]) -> dict[str, Any] | None:
-    """How many episodes reach each time step, in percent."""
+    """The percentage of episodes that reach each time step."""
     steps = time_steps(max((max(one, default=0) for one in lengths), default=0))
     if len(steps) < 2:
         return None
@@ -106,19 +103,13 @@ def rounded(values: Iterable[float]) -> list[float | None]:
 
 @dataclass(frozen=True)
 class Dataset:
-    """One dataset of a page.
-
-    Attributes:
-      inspection: what is told of it.
-      config: of a server with its tables; "" where that cannot be told.
-    """
+    """One dataset of a page, with the config of a server that has its tables ("" where that is unknown)."""
 
     inspection: Inspection
     config: str = ""
 
     @property
     def collector(self) -> Collector:
-        """What was collected beside the inspection."""
         found = self.inspection.watched
         assert isinstance(found, Collector)  # whoever writes a page has it collected
         return found
@@ -126,7 +117,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Room:
-    """How much a page may hold.
+    """Bounds of a page.
 
     Attributes:
       picture_bytes: of all images, as they stand in the page.
@@ -143,7 +134,7 @@ class Room:
     episodes: int = 60
 
     def less(self) -> Room:
-        """About half of it."""
+        """Half of it."""
         halves = (self.picture_bytes, self.columns, self.dimensions, self.leaves, self.episodes)
         return Room(*(size // 2 for size in halves))
 
@@ -154,10 +145,7 @@ class Content:
 
     Attributes:
       datasets: one, or two that are compared.
-      room: what it may hold.
-      charts: of the page.
-      picture_bytes: of all images so far.
-      players: of the page so far.
+      picture_bytes, players: of the page so far.
     """
 
     datasets: Sequence[Dataset]
@@ -167,7 +155,7 @@ class Content:
     players: int = 0
 
     def takes_picture(self, uri: str) -> bool:
-        """Whether there is room for one more image; then it is counted."""
+        """Counts one more image, and returns True, if it fits."""
         if self.picture_bytes + len(uri) > self.room.picture_bytes:
             return False
         self.picture_bytes += len(uri)
@@ -175,7 +163,6 @@ class Content:
 
     @property
     def are_two(self) -> bool:
-        """Whether two datasets are compared."""
         return len(self.datasets) == 2
 
     def key(self, place: int) -> Html:
@@ -190,16 +177,14 @@ class Content:
 
 
 def section(anchor: str, title: str, *children: str | None) -> Html:
-    """A part of the page."""
     return element("section", element("h2", title, id=anchor), together(children))
 
 
-def statistics(numbers: dict[str, float | None] | None) -> str:
+def statistics(numbers: Statistics | None) -> str:
     """min, median, mean and max on a line."""
-    return ", ".join(f"{name} {number(value)}" for name, value in (numbers or {}).items()) or "none"
+    return "none" if numbers is None else ", ".join(f"{name} {number(value)}" for name, value in numbers.items())
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    """The first few names."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(shortened(name, 60) for name in names[:most]) + more

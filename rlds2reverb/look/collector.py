@@ -1,7 +1,7 @@
 """What the page of an inspection needs of a dataset's episodes, collected in inspect's one pass.
 
-What is held is bounded by constants, not by the dataset: sketches of the first columns, and small copies of a few episodes. What is chosen
-depends on the seed and the episodes' names, so it is the same whatever the order, and whoever reads.
+What is held is bounded by constants, not by the dataset: sketches of the first columns, and small copies of a few episodes. The choice
+depends on the seed and the episodes' names only, so it is the same in any order, and with any number of workers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, fitted, p
 from rlds2reverb.look.sketches import DIMENSIONS, WAITING, Chosen, Numbers, Sketch, Texts, sketch_of
 from rlds2reverb.look.statistics import ByTime
 from rlds2reverb.prepare.conventions import fill_absent
-from rlds2reverb.prepare.cutting import OutputCut
+from rlds2reverb.prepare.preparation import OutputCut
 from rlds2reverb.prepare.problems import EXAMPLES, Problem
 from rlds2reverb.specs import ArraySpec
 
@@ -31,15 +31,7 @@ _TEXTS = 4
 
 @dataclass(frozen=True)
 class Size:
-    """How much of an episode is kept.
-
-    Attributes:
-      frames: images of each column.
-      side: pixels of their longer side.
-      columns: that have curves.
-      lines: curves of a column, one per dimension.
-      points: of a curve.
-    """
+    """How much of an episode is kept: images of each column and pixels of their longer side; columns with curves, curves (one per dimension) of a column, points of a curve."""
 
     frames: int
     side: int
@@ -54,12 +46,10 @@ SMALL = Size(frames=8, side=64, columns=3, lines=2, points=80)
 
 @dataclass
 class Portrait:
-    """What is shown of an episode.
+    """An episode as it is shown.
 
     Attributes:
-      id: the episode's.
-      title: its id and what the dataset calls it.
-      steps: of it.
+      title: its id and the dataset's own name.
       total: its return; None where it has none.
       at: [n] time steps of the curves' points.
       curves: path -> [n, at most `Size.lines`] float64.
@@ -85,17 +75,23 @@ def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | 
     """An episode as it is shown. Columns may be of any kind and length, for bad ones are shown, too."""
     at = np.unique(np.linspace(0, max(0, len(episode) - 1), size.points).astype(np.int64))[: len(episode)]
     made = Portrait(episode.id, episode.title, len(episode), total, at)
-    made.last_rows = _last_rows(episode)
+    filled = fill_absent(episode).columns if episode.columns else {}
+    for path in (REWARD, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL):
+        if path in filled and filled[path].ndim == 1:
+            made.last_rows[path] = [str(value) for value in filled[path][-_LAST_ROWS:].tolist()]
     rewards_first = sorted(episode.columns.items(), key=lambda found: found[0] != REWARD)
     for path, column in rewards_first:
         if len(column) != len(episode) or not len(column):
             continue
         steps = chosen_steps(len(column), size.frames)
-        pictures = pictures_of(path, column[steps], spec.get(path))  # no others are looked at
+        pictures = pictures_of(path, column[steps], spec.get(path))  # only these rows are looked at
         if pictures is not None:
             _add_frames(made, pictures, steps, size)
         elif column.dtype.kind in "OSU":
-            _add_text(made, path, column)
+            first = column.ravel()[0] if column.size else None
+            text = first.encode("utf-8", "surrogateescape") if isinstance(first, str) else first
+            if isinstance(text, bytes) and len(made.texts) < _TEXTS:
+                made.texts[path] = text[:300]
         elif column.dtype.kind in "fiu" and len(made.curves) < size.columns and column.size:
             made.curves[path] = column.reshape(len(column), -1)[at, : size.lines].astype(np.float64)
     return made
@@ -113,61 +109,34 @@ def _add_frames(made: Portrait, pictures: Pictures, steps: list[int], size: Size
     made.frames[pictures.path] = steps, frames
 
 
-def _add_text(made: Portrait, path: str, column: Array) -> None:
-    first = column.ravel()[0] if column.size else None
-    text = first.encode("utf-8", "surrogateescape") if isinstance(first, str) else first
-    if isinstance(text, bytes) and len(made.texts) < _TEXTS:
-        made.texts[path] = text[:300]
-
-
-def _last_rows(episode: Episode) -> dict[str, list[str]]:
-    columns = fill_absent(episode).columns if episode.columns else {}
-    wanted = (REWARD, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL)
-    found = {path: columns[path] for path in wanted if path in columns and columns[path].ndim == 1}
-    return {path: [str(value) for value in column[-_LAST_ROWS:].tolist()] for path, column in found.items()}
-
-
-COLUMNS = 200
-"""Most columns whose values are looked at."""
-_SKETCHES = 1_000
-"""Most dimensions of all columns together, about."""
-_EPISODES = 4
-"""Good or bad ones, chosen by the seed."""
-_BAD_EPISODES = 48
-"""Most that are shown because of their problems."""
-_WAITING = 1 << 25
-"""Bytes of all columns that wait to be looked at, about."""
+COLUMNS = 200  # most columns whose values are looked at
+_SKETCHES = 1_000  # most dimensions of all columns together, about
+_EPISODES = 4  # good or bad ones, chosen by the seed
+_BAD_EPISODES = 48  # most that are shown because of their problems
+_WAITING = 1 << 25  # bytes of all columns that wait to be looked at, about
 _BLOCK_STEPS = 1 << 16
-
-_Portrayed = Callable[[], Portrait]
 
 
 @dataclass(frozen=True)
 class BadEpisode:
-    """An episode that is shown because of its problems.
-
-    Attributes:
-      codes: of its problems, each as often as it has it.
-      portrait: what is shown.
-    """
+    """An episode that is shown because of its problems; `codes` counts them."""
 
     codes: Counter[str]
     portrait: Portrait
 
 
 class Collector:
-    """Looks at the episodes of an inspection; see `reports.watching.Watcher`.
+    """Watches the episodes of an inspection; see `inspection.Watcher`.
 
     Args:
       seed: chooses what is shown; at least 0.
       inspection: of the dataset; nothing has been read yet.
 
     Attributes:
-      columns: path -> what the values of the first columns look like.
+      columns: path -> sketch of the values, for the first columns.
       rewards: by time step.
       episodes: the chosen ones.
       bad: the first few of each problem.
-      items: table -> drawing of items, and what it leaves out, see `items.items_drawing`.
     """
 
     def __init__(self, seed: int, inspection: Inspection) -> None:
@@ -188,29 +157,43 @@ class Collector:
 
     @property
     def items(self) -> dict[str, tuple[str, str]]:
-        """Table -> drawing of items, and what it leaves out."""
+        """Table -> drawing of items, and what it leaves out; see `items_drawing`."""
         return {table: values[0] for table, chosen in self._items.items() if (values := chosen.values())}
 
     def add(
         self, episode: Episode, columns: Mapping[str, Array], problems: Sequence[Problem], cuts: Sequence[OutputCut]
     ) -> None:
-        """Takes in an episode."""
         for path, sketch in self.columns.items():
             if path in columns:
                 sketch.add(columns[path])
-        self._add_rewards(columns.get(REWARD))
+        reward = columns.get(REWARD)
+        if reward is not None and reward.ndim == 1 and reward.dtype.kind in "fiu":
+            self._waiting.append(reward)
+            self._waiting_steps += len(reward)
+            if self._waiting_steps >= _BLOCK_STEPS:
+                self._look_at_rewards()
+
+        def portrait(size: Size) -> Portrait:
+            return portrait_of(episode, self._spec, next(iter(return_of(episode)), None), size)
+
         if self.episodes.wants(episode.id):
-            self.episodes.add(episode.id, self._portrait(episode, LARGE))
-        self._add_bad(Counter(problem.code for problem in problems), lambda: self._portrait(episode, SMALL))
+            self.episodes.add(episode.id, portrait(LARGE))
+        self._add_bad(Counter(problem.code for problem in problems), lambda: portrait(SMALL))
         for made in cuts:
-            self._add_items(episode, made)
+            chosen = self._drawings(made.output.tables[0])
+            if made.items_per_table and chosen.wants(episode.id):
+                chosen.add(episode.id, items_drawing(made.view_name, made.cut))
 
     def add_part(self, other: Collector) -> None:
-        """Takes in what another saw of the episodes that follow."""
+        """Adds what another collector saw of the episodes that follow."""
         self.flush()
         other.flush()
-        for path, sketch in self.columns.items():
-            _join(sketch, other.columns[path])
+        for path, one in self.columns.items():
+            another = other.columns[path]
+            if isinstance(one, Numbers) and isinstance(another, Numbers):
+                one.add_numbers(another)
+            elif isinstance(one, Texts) and isinstance(another, Texts):
+                one.add_texts(another)
         self.rewards.add_times(other.rewards)
         self.episodes.add_chosen(other.episodes)
         for bad in other.bad:
@@ -234,34 +217,11 @@ class Collector:
             is_whole = bool(finite.all())
             self.rewards.add(*((steps, values) if is_whole else (steps[finite], values[finite])))
 
-    def _add_rewards(self, reward: Array | None) -> None:
-        if reward is None or reward.ndim != 1 or reward.dtype.kind not in "fiu":
-            return
-        self._waiting.append(reward)
-        self._waiting_steps += len(reward)
-        if self._waiting_steps >= _BLOCK_STEPS:
-            self._look_at_rewards()
-
-    def _portrait(self, episode: Episode, size: Size) -> Portrait:
-        return portrait_of(episode, self._spec, next(iter(return_of(episode)), None), size)
-
-    def _add_bad(self, codes: Counter[str], portrait: _Portrayed) -> None:
-        """Keeps a bad episode that the findings tell of; see `validation.findings.EXAMPLES`."""
+    def _add_bad(self, codes: Counter[str], portrait: Callable[[], Portrait]) -> None:
+        """Keeps a bad episode that the findings name; see `problems.EXAMPLES`."""
         if len(self.bad) < _BAD_EPISODES and any(self._shown[code] < EXAMPLES for code in codes):
             self.bad.append(BadEpisode(codes, portrait()))
         self._shown.update(codes)
 
-    def _add_items(self, episode: Episode, made: OutputCut) -> None:
-        chosen = self._drawings(made.output.tables[0])
-        if made.items_per_table and chosen.wants(episode.id):
-            chosen.add(episode.id, items_drawing(made.view_name, made.cut))
-
     def _drawings(self, table: str) -> Chosen[tuple[str, str]]:
         return self._items.setdefault(table, Chosen(1, self._seed))
-
-
-def _join(one: Sketch, other: Sketch) -> None:
-    if isinstance(one, Numbers) and isinstance(other, Numbers):
-        one.add_numbers(other)
-    elif isinstance(one, Texts) and isinstance(other, Texts):
-        one.add_texts(other)

@@ -5,41 +5,43 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import IS_LAST, IS_TERMINAL, REWARD, Array, Episode, is_under
+from rlds2reverb.episode import (
+    IS_LAST,
+    IS_TERMINAL,
+    REWARD,
+    Array,
+    Episode,
+    Occurrences,
+    copy_name,
+    is_content,
+    is_under,
+)
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.source import Source, checked_spec
 from rlds2reverb.formats.transform import Transform, transformed
-from rlds2reverb.identity import Occurrences, copy_name, is_content
 from rlds2reverb.images import image_size
 from rlds2reverb.look.curves import Curve, range_text
 from rlds2reverb.look.pictures import Pictures, pictures_of
-from rlds2reverb.prepare.conventions import Conventions, last_row_is_added
-from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.prepare.policy import Standard
+from rlds2reverb.prepare.conventions import Conventions, fill_absent, last_row_is_added
+from rlds2reverb.prepare.options import EpisodeOptions, Standard
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.specs import ArraySpec, column_spec, flatten
 from rlds2reverb.text import counted, shortened, visible
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _MOST_NAMES = 20_000
-"""Names that are compared with one that was not found; looking for alike ones takes time."""
+"""Names that are compared with one that was not found, which takes time."""
 _CLOSE = 3
 
 
 @dataclass(frozen=True)
 class Found:
-    """An episode, and where it stands.
-
-    Attributes:
-      episode: as the source gives it; one that was found by name is called what a push calls it, a copy with its number.
-      number: from 0, in the source's order.
-      count: how many there are; None where the source does not know.
-    """
+    """An episode, its number in the source from 0 on, and the number of all, if known. One found by name is called as in a push, a copy with its number."""
 
     episode: Episode
     number: int
@@ -47,91 +49,62 @@ class Found:
 
 
 def find(source: Source, wanted: str) -> Found:
-    """The episode that is asked for.
+    """The episode that `wanted` names.
 
-    Args:
-      source: where to look.
-      wanted: a number from 0 on, or from the end (-1 is the last); else the episode's id as `inspect` and `validate` print it, with the
-        "#2" of a copy, or the dataset's own name of it (its metadata `episode_id`). Where these names are numbers, one that is no place is looked for among them.
+    `wanted` is a number from 0 on, or from the end (-1 is the last); else the episode's id as `inspect` and `validate` print it, with the
+    "#2" of a copy, or the dataset's own name of it (its metadata `episode_id`). Where these names are numbers, a number out of range is
+    looked for among them.
 
     Raises:
-      SourceError: there is none such: says how many there are, and which names are close; or the source cannot be read.
+      SourceError: there is no such episode: the message gives the number of episodes, and names that are close; or the source cannot be read.
     """
-    if _NUMBER.fullmatch(wanted):
-        return _numbered(source, int(wanted))
-    return _named(source, wanted)
-
-
-def _numbered(source: Source, wanted: int) -> Found:
-    count = source.episode_count
-    if wanted < 0 and count is None:
-        count = _counted(source)
-    number = wanted if wanted >= 0 or count is None else count + wanted
+    if not _NUMBER.fullmatch(wanted):
+        return _named(source, wanted)
+    place, count = int(wanted), source.episode_count
+    if place < 0 and count is None:
+        count = sum(1 for _ in source)
+    number = place if place >= 0 or count is None else count + place
     if number >= 0 and (count is None or number < count):
         for episode in source.episodes(number, number + 1):
             return Found(episode, number, count)
-    if _has_numbers_for_names(source):
-        return _named(source, str(wanted))
-    there = _counted(source) if count is None else count
-    raise SourceError(f"{source.name}: episode {wanted}: {_numbers(there)}")
-
-
-def _has_numbers_for_names(source: Source) -> bool:
     first = next(iter(source), None)
-    return first is not None and _NUMBER.fullmatch(first.recorded_id or "") is not None
-
-
-def _counted(source: Source) -> int:
-    return sum(1 for _ in source)
-
-
-def _numbers(count: int) -> str:
-    if not count:
-        return "there is no episode"
-    return f"expected 0 to {count - 1:,}, or -{count:,} to -1 from the end; there are {counted(count, 'episode')}"
+    if first is not None and _NUMBER.fullmatch(first.recorded_id or ""):  # names are numbers
+        return _named(source, str(place))
+    there = sum(1 for _ in source) if count is None else count
+    expected = "there is no episode"
+    if there:
+        expected = (
+            f"expected 0 to {there - 1:,}, or -{there:,} to -1 from the end; there are {counted(there, 'episode')}"
+        )
+    raise SourceError(f"{source.name}: episode {place}: {expected}")
 
 
 def _named(source: Source, wanted: str) -> Found:
     names: list[str] = []
     occurrences = Occurrences()
     number = -1
-    for number, given in enumerate(source):
-        episode = _numbered_copy(given, occurrences.count(given.id))
-        own = list(_names(episode))
-        if wanted in own:
+    for number, episode in enumerate(source):
+        if is_content(episode.id):  # as a push names it: the second and later ones of a content have a number
+            name = copy_name(episode.id, occurrences.count(episode.id))
+            episode = episode if name == episode.id else replace(episode, id=name)
+        own = [episode.id] if episode.recorded_id is None else [episode.id, episode.recorded_id]
+        if wanted in (*own, episode.title):
             return Found(episode, number, source.episode_count)
         if len(names) < _MOST_NAMES:
-            names += own[:2]
+            names += own
+    close = difflib.get_close_matches(wanted, names, _CLOSE)
+    hint = ", ".join(shortened(visible(name)) for name in close or names[:1])
+    if hint:
+        hint = f", {'close to it' if close else 'the first is called'}: {hint}"
     raise SourceError(
         f'{source.name}: episode "{shortened(visible(wanted))}": no episode has this id or episode_id; '
-        f"{counted(number + 1, 'episode')} looked at{_close(wanted, names)}; a number from 0 does as well"
+        f"{counted(number + 1, 'episode')} looked at{hint}; a number from 0 does as well"
     )
-
-
-def _numbered_copy(episode: Episode, occurrence: int) -> Episode:
-    """The episode under the name that a push gives it, the second and later ones of a content with their number."""
-    name = copy_name(episode.id, occurrence) if is_content(episode.id) else episode.id
-    return episode if name == episode.id else replace(episode, id=name)
-
-
-def _names(episode: Episode) -> Iterator[str]:
-    """Its id, the dataset's own name, and both as messages have them."""
-    yield episode.id
-    if episode.recorded_id is not None:
-        yield episode.recorded_id
-    yield episode.title
-
-
-def _close(wanted: str, names: list[str]) -> str:
-    found = difflib.get_close_matches(wanted, names, _CLOSE) or names[:1]
-    kind = "close to it" if difflib.get_close_matches(wanted, names, 1) else "the first is called"
-    return f", {kind}: {', '.join(shortened(visible(name)) for name in found)}" if found else ""
 
 
 _MOST_RUNS = 6
 _MOST_CHARACTERS = 400
-_MOST_VALUES = 4
-"""Of a row with several texts."""
+_MOST_VALUES = 4  # of a row with several texts
 
 
 def text_lines(column: Array) -> tuple[str, ...]:
@@ -140,7 +113,12 @@ def text_lines(column: Array) -> tuple[str, ...]:
     >>> text_lines(np.array([b"reach", b"reach", b"grip"], object))
     ('0 to 1: "reach"', '2: "grip"')
     """
-    rows = [_row(row) for row in column]
+    rows: list[tuple[bytes, ...]] = []
+    for row in column:
+        values = row.ravel().tolist() if isinstance(row, np.ndarray) else [row]
+        rows.append(
+            tuple(one if isinstance(one, bytes) else str(one).encode("utf-8", "surrogatepass") for one in values)
+        )
     runs = list(_runs(rows))
     if len(runs) == 1:
         return (_row_text(rows[0]),)
@@ -160,9 +138,9 @@ def flag_text(column: Array) -> str:
     if column.all():
         return "always"
     runs = [(start, stop) for start, stop in _runs(column.tolist()) if column[start]]
-    told = ", ".join(_steps(start, stop) for start, stop in runs[:_MOST_RUNS])
+    steps = ", ".join(_steps(start, stop) for start, stop in runs[:_MOST_RUNS])
     more = sum(stop - start for start, stop in runs[_MOST_RUNS:])
-    return f"at {told}" + (f" and {more:,} more steps" if more else "")
+    return f"at {steps}" + (f" and {more:,} more steps" if more else "")
 
 
 def _runs(values: Sequence[Any]) -> Iterator[tuple[int, int]]:
@@ -178,11 +156,6 @@ def _steps(start: int, stop: int) -> str:
     return f"{start:,}" if stop == start + 1 else f"{start:,} to {stop - 1:,}"
 
 
-def _row(row: Any) -> tuple[bytes, ...]:
-    values = row.ravel().tolist() if isinstance(row, np.ndarray) else [row]
-    return tuple(value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass") for value in values)
-
-
 def _row_text(values: tuple[bytes, ...]) -> str:
     shown = ", ".join(_text(value) for value in values[:_MOST_VALUES])
     return f"{shown}, ..." if len(values) > _MOST_VALUES else shown or "no values"
@@ -196,20 +169,12 @@ def _text(value: bytes) -> str:
 
 MOST_CURVES = 8
 """Of one column; more dimensions are counted. Where they are drawn one below the other, fewer."""
-MOST_COLUMNS = 40
-"""Of each sort; more are counted."""
+MOST_COLUMNS = 40  # of each sort; more are counted
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A column of numbers.
-
-    Attributes:
-      path: the column's.
-      kind: dtype and shape of a row.
-      curves: of the first dimensions, `MOST_CURVES` at most.
-      dimensions: how many there are.
-    """
+    """A column of numbers: dtype and shape of a row, curves of the first `MOST_CURVES` dimensions, and the number of all dimensions."""
 
     path: str
     kind: str
@@ -218,7 +183,7 @@ class Panel:
 
 
 def range_line(panel: Panel) -> str:
-    """Kind and range of a panel, and what of it is not drawn."""
+    """Kind and range of a panel, and the number of dimensions that are not drawn."""
     more = panel.dimensions - len(panel.curves)
     first = f"  (first {len(panel.curves)} of {panel.dimensions:,} dimensions)" if more else ""
     return f"{panel.kind}  {range_text(panel.curves)}{first}"
@@ -229,15 +194,13 @@ class Contents:
     """An episode, ready to be shown. All text is cleaned: none of it can move a terminal's cursor.
 
     Attributes:
-      title: which episode it is, on one line.
       facts: (name, text): length, return, how it ends, what is wrong.
       metadata: path -> value as text.
-      images: columns of images.
-      panels: columns of numbers, in the order of the steps' fields.
+      panels: in the order of the steps' fields.
       texts: path -> lines.
       flags: path -> at which steps it is true.
       others: path -> kind, of what is not drawn.
-      left_out: what is only counted -> how many: "image column", "number column", ...
+      left_out: "image column", "number column", ... -> number of further ones.
       steps: rows of the episode.
     """
 
@@ -253,58 +216,51 @@ class Contents:
     steps: int
 
 
-@dataclass
-class _Sorted:
-    """The columns, as they are taken in."""
-
-    images: list[Pictures] = field(default_factory=list)
-    numbers: list[str] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-
-    def left_out(self) -> dict[str, int]:
-        """What they are called -> how many there is no room for."""
-        sorts: dict[str, Sequence[object]] = {
-            "image column": self.images,
-            "number column": self.numbers,
-            "text column": self.texts,
-            "flag": self.flags,
-            "other column": self.others,
-        }
-        return {name: len(found) - MOST_COLUMNS for name, found in sorts.items() if len(found) > MOST_COLUMNS}
-
-
 def contents_of(
     found: Found, columns: Mapping[str, ArraySpec], problems: Sequence[Problem], chosen: Sequence[str] = ()
 ) -> Contents:
-    """What is to be shown of an episode.
-
-    Args:
-      found: the episode, and where it stands.
-      columns: path -> spec of its source's steps; tells encoded images from text.
-      problems: what is wrong with it.
-      chosen: paths of columns, or of nests of them, to show; () for all.
+    """An episode as it is shown: the `chosen` columns or nests of them, () for all. The specs of its source's steps distinguish images from text.
 
     Raises:
-      ConfigError: a path leads to no column; says which there are.
+      ConfigError: a path leads to no column; the message lists the columns.
     """
     episode = found.episode
     there = _chosen(episode.columns, chosen)
-    of_kind = _sorted(there, columns)
-    numbers, texts, flags, others = (
-        names[:MOST_COLUMNS] for names in (of_kind.numbers, of_kind.texts, of_kind.flags, of_kind.others)
-    )
+    images: list[Pictures] = []
+    numbers: list[str] = []
+    texts: list[str] = []
+    flags: list[str] = []
+    others: list[str] = []
+    for path, column in there.items():
+        pictures = pictures_of(path, column, columns.get(path))
+        if pictures is not None:
+            images.append(pictures)
+        elif column.dtype.kind == "b" and column.ndim == 1:
+            flags.append(path)
+        elif column.dtype.kind in "OSU":
+            texts.append(path)
+        elif (column.dtype.kind in "biuf" or column.dtype.name == "bfloat16") and 0 not in column.shape[1:]:
+            numbers.append(path)
+        else:
+            others.append(path)
+    sorts: dict[str, Sequence[object]] = {
+        "image column": images,
+        "number column": numbers,
+        "text column": texts,
+        "flag": flags,
+        "other column": others,
+    }
+    of = "" if found.count is None else f" of {found.count:,}"
     return Contents(
-        title=_title(found),
+        title=f"episode {found.number:,}{of}: {visible(episode.title)}",
         facts=tuple(_facts(episode, problems)),
         metadata=_metadata(episode),
-        images=tuple(of_kind.images[:MOST_COLUMNS]),
-        panels=tuple(_panel(path, there[path]) for path in numbers),
-        texts={path: text_lines(there[path]) for path in texts},
-        flags={path: flag_text(there[path]) for path in flags},
-        others={path: str(column_spec(there[path])) for path in others},
-        left_out=of_kind.left_out(),
+        images=tuple(images[:MOST_COLUMNS]),
+        panels=tuple(_panel(path, there[path]) for path in numbers[:MOST_COLUMNS]),
+        texts={path: text_lines(there[path]) for path in texts[:MOST_COLUMNS]},
+        flags={path: flag_text(there[path]) for path in flags[:MOST_COLUMNS]},
+        others={path: str(column_spec(there[path])) for path in others[:MOST_COLUMNS]},
+        left_out={name: len(one) - MOST_COLUMNS for name, one in sorts.items() if len(one) > MOST_COLUMNS},
         steps=len(episode),
     )
 
@@ -320,40 +276,15 @@ def _chosen(columns: Mapping[str, Array], chosen: Sequence[str]) -> dict[str, Ar
     }
 
 
-def _sorted(columns: Mapping[str, Array], specs: Mapping[str, ArraySpec]) -> _Sorted:
-    made = _Sorted()
-    for path, column in columns.items():
-        pictures = pictures_of(path, column, specs.get(path))
-        if pictures is not None:
-            made.images.append(pictures)
-        elif column.dtype.kind == "b" and column.ndim == 1:
-            made.flags.append(path)
-        elif column.dtype.kind in "OSU":
-            made.texts.append(path)
-        elif (column.dtype.kind in "biuf" or column.dtype.name == "bfloat16") and 0 not in column.shape[1:]:
-            made.numbers.append(path)
-        else:
-            made.others.append(path)
-    return made
-
-
 def _panel(path: str, column: Array) -> Panel:
     shape = column.shape[1:]
     dimensions = int(np.prod(shape, dtype=np.int64))
     flat = column.reshape(len(column), dimensions)[:, :MOST_CURVES].astype(np.float64)
-    curves = tuple(Curve(_label(number, shape), flat[:, number]) for number in range(flat.shape[1]))
-    return Panel(path, str(column_spec(column)), curves, dimensions)
-
-
-def _label(number: int, shape: tuple[int, ...]) -> str:
-    if not shape:
-        return ""
-    return f"[{', '.join(str(index) for index in np.unravel_index(number, shape))}]"
-
-
-def _title(found: Found) -> str:
-    of = "" if found.count is None else f" of {found.count:,}"
-    return f"episode {found.number:,}{of}: {visible(found.episode.title)}"
+    curves = []
+    for number in range(flat.shape[1]):
+        label = f"[{', '.join(str(index) for index in np.unravel_index(number, shape))}]" if shape else ""
+        curves.append(Curve(label, flat[:, number]))
+    return Panel(path, str(column_spec(column)), tuple(curves), dimensions)
 
 
 def _facts(episode: Episode, problems: Sequence[Problem]) -> Iterator[tuple[str, str]]:
@@ -408,26 +339,23 @@ def _last(column: Array | None) -> bool:
 
 
 def _metadata(episode: Episode) -> dict[str, str]:
-    told = {visible(path): _value(value) for path, value in list(episode.metadata.items())[:MOST_COLUMNS]}
-    more = len(episode.metadata) - len(told)
-    return {**told, "...": f"and {more:,} more"} if more > 0 else told
+    found = {visible(path): _value(value) for path, value in list(episode.metadata.items())[:MOST_COLUMNS]}
+    more = len(episode.metadata) - len(found)
+    return {**found, "...": f"and {more:,} more"} if more > 0 else found
 
 
 def _value(value: object) -> str:
     """A value of the metadata on one line."""
     if isinstance(value, bytes):
-        return _quoted(visible(value))
+        return f'"{shortened(visible(value))}"'
     if isinstance(value, np.ndarray) and value.ndim and value.size > MOST_CURVES:
         first = ", ".join(_value(one) for one in value.ravel()[:MOST_CURVES].tolist())
         return shortened(f"{column_spec(value[None])}: {first}, ...")
     plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
     if isinstance(plain, bytes):
         return _value(plain)
-    return _quoted(plain) if isinstance(plain, str) else shortened(visible(str(plain)))
-
-
-def _quoted(text: str) -> str:
-    return f'"{shortened(visible(text))}"'
+    text = shortened(visible(str(plain)))
+    return f'"{text}"' if isinstance(plain, str) else text
 
 
 def contents_at(
@@ -437,14 +365,10 @@ def contents_at(
     transform: Transform = Transform(),
     conventions: Conventions = Conventions(),
 ) -> Contents:
-    """What is to be shown of one episode.
+    """One episode of a source as it is shown.
 
-    Args:
-      source: where it is.
-      wanted: its number or its name, see `find`.
-      columns: paths of columns, or of nests of them, to show; () for all.
-      transform: what is done to the columns first.
-      conventions: what is mended in a good episode, as a push would. A bad one is shown as it is.
+    `wanted` is as in `find`; `columns` are paths of columns or of nests, () for all. The transform is applied first. The conventions are
+    applied to a good episode, as in a push; a bad one is shown as it is.
 
     Raises:
       SourceError: there is no such episode, or the source cannot be read.
@@ -454,14 +378,9 @@ def contents_at(
     source = source.with_encoded(list(source.images()))
     spec = checked_spec(source)
     found = find(source, wanted)
-    shown, problems = _mended(
-        found, Standard.of(spec, EpisodeOptions(transform=transform, **vars(conventions)).conventions)
-    )
-    return contents_of(shown, flatten(spec), problems, columns)
-
-
-def _mended(found: Found, standard: Standard) -> tuple[Found, list[Problem]]:
-    filled, problems = standard.examine(found.episode)
-    if standard.conventions == Conventions() or not all(problem.is_advice for problem in problems):
-        return found, problems
-    return replace(found, episode=standard.normalise(filled)), problems
+    standard = Standard.of(spec, EpisodeOptions(transform=transform, **vars(conventions)).conventions)
+    filled = fill_absent(found.episode)
+    problems = standard.problems(filled)
+    if standard.conventions != Conventions() and all(problem.is_advice for problem in problems):
+        found = replace(found, episode=standard.normalise(filled))
+    return contents_of(found, flatten(spec), problems, columns)

@@ -1,4 +1,4 @@
-"""Numbers over steps, as what a drawing of some width has room for: the lowest and the highest value of each bin of steps.
+"""Numbers over steps, for drawings of any width: the lowest and the highest value of each bin of steps.
 
 | steps | bins | bin 0 | bin 1 | bin 2 | bin 3 |
 | --- | --- | --- | --- | --- | --- |
@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,11 +40,6 @@ class Curve:
         finite = self.values[np.isfinite(self.values)]
         return (float(finite.min()), float(finite.max())) if finite.size else None
 
-    @property
-    def not_finite(self) -> int:
-        """How many values are NaN or infinite."""
-        return int(self.values.size - np.isfinite(self.values).sum())
-
     def bins(self, count: int) -> tuple[Floats, Floats]:
         """[count] lowest and [count] highest finite values of as many bins of steps; NaN where a bin has none.
 
@@ -65,15 +60,10 @@ class Curve:
 
 
 def levels(curve: Curve, count: int, height: int, span: tuple[float, float]) -> tuple[Array, Array]:
-    """Where a curve runs in a drawing of `count` columns: [count] lowest and highest row, 0 at the bottom; -1 in a column with nothing.
+    """Where a curve runs in a drawing of `count` columns and `height` rows whose bottom and top are the values of `span`.
 
-    Neighbouring columns touch: what lies between them belongs to the right one.
-
-    Args:
-      curve: what to draw.
-      count: columns.
-      height: rows; the highest is height - 1.
-      span: values at the bottom and at the top.
+    [count] lowest and highest row, 0 at the bottom; -1 in a column with nothing. Neighbouring columns touch: what lies between them belongs
+    to the right one.
     """
     low, high = curve.bins(count)
     bottom, top = _rows(low, height, span), _rows(high, height, span)
@@ -102,14 +92,14 @@ def span_of(curves: Sequence[Curve]) -> tuple[float, float] | None:
 
 
 def range_text(curves: Sequence[Curve]) -> str:
-    """What curves span, in words, and how many of their values are not drawn."""
+    """The range of curves in words, and the number of values that are not drawn."""
     span = span_of(curves)
     if span is None:
         return "no finite value"
     low, high = span
-    told = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
-    not_finite = sum(curve.not_finite for curve in curves)
-    return f"{told}, {not_finite:,} not finite" if not_finite else told
+    text = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+    not_finite = sum(int(curve.values.size - np.isfinite(curve.values).sum()) for curve in curves)
+    return f"{text}, {not_finite:,} not finite" if not_finite else text
 
 
 WIDTH, HEIGHT = 600, 100
@@ -129,17 +119,13 @@ def path_of(curve: Curve, span: tuple[float, float]) -> str:
         if math.isnan(bottom):
             is_down = False
             continue
-        parts += _bin(number / count, (number + 1) / count, (_y(top, span), _y(bottom, span)), is_down)
+        upper, lower = _y(top, span), _y(bottom, span)
+        parts.append(f"V{upper:g}" if is_down else f"M{number / count * WIDTH:.6g} {upper:g}")
+        if lower != upper:
+            parts.append(f"V{lower:g}")
+        parts.append(f"H{(number + 1) / count * WIDTH:.6g}")
         is_down = True
     return "".join(parts)
-
-
-def _bin(start: float, stop: float, ends: tuple[float, float], is_down: bool) -> Iterator[str]:
-    top, bottom = ends
-    yield f"V{top:g}" if is_down else f"M{start * WIDTH:.6g} {top:g}"
-    if bottom != top:
-        yield f"V{bottom:g}"
-    yield f"H{stop * WIDTH:.6g}"
 
 
 def _y(value: float, span: tuple[float, float]) -> float:

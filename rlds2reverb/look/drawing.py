@@ -34,8 +34,8 @@ class Drawing:
       columns: the stored columns to show.
       items: their numbers, at most three: there are classes i0, i1 and i2.
       rows: the stored rows to show; bars end where these do.
-      text: a value -> what stands in its box.
-      name: a path -> what stands left of its boxes or bars.
+      text: a value -> the text in its box.
+      name: a path -> the text left of its boxes or bars.
       box: width of a box, in pixels.
     """
 
@@ -51,12 +51,7 @@ class Drawing:
 
 
 def draw(drawing: Drawing, style: str = "") -> str:
-    """The drawing as SVG.
-
-    Args:
-      drawing: what to draw.
-      style: its own style sheet; "" where the page has one for `svg.cut`.
-    """
+    """The drawing as SVG, with a style sheet of its own; "" where the page has one for `svg.cut`."""
     body: list[str] = []
     top = _TOP
     for column in drawing.columns:
@@ -68,29 +63,21 @@ def draw(drawing: Drawing, style: str = "") -> str:
             top += _LANE * len(drawing.items) + _GAP
         top += _BETWEEN - _GAP
     width, height = _LEFT + drawing.box * max(len(drawing.rows), _FEWEST_BOXES) + _MARGIN, top
-    return "\n".join([*_head(drawing, width, height, style), *body, "</svg>", ""])
-
-
-def _head(drawing: Drawing, width: int, height: int, style: str) -> list[str]:
     kind = "" if style else ' class="cut"'
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    return [
+    head = [
         f'<svg{kind} xmlns="http://www.w3.org/2000/svg" {size} role="img">',
         f"<title>{escape(drawing.described)}</title>",
         *([f"<style>{style}\n</style>"] if style else []),
         f'<rect class="card" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6"/>',
         f'<text class="title" x="{_MARGIN}" y="22">{escape(drawing.title)}</text>',
-        *_legend(drawing.items),
+        f'<text class="quiet" x="{_MARGIN}" y="44">items</text>',
     ]
-
-
-def _legend(items: Sequence[int]) -> list[str]:
-    lines = [f'<text class="quiet" x="{_MARGIN}" y="44">items</text>']
-    for place, item in enumerate(items):
+    for place, item in enumerate(drawing.items):
         left = _LEFT + 84 * place
-        lines.append(f'<rect class="i{place}" x="{left}" y="37" width="16" height="{_BAR}" rx="2"/>')
-        lines.append(f'<text class="quiet" x="{left + 22}" y="44">item {item}</text>')
-    return lines
+        head.append(f'<rect class="i{place}" x="{left}" y="37" width="16" height="{_BAR}" rx="2"/>')
+        head.append(f'<text class="quiet" x="{left + 22}" y="44">item {item}</text>')
+    return "\n".join([*head, *body, "</svg>", ""])
 
 
 def _boxes(drawing: Drawing, name: str, top: int) -> list[str]:
@@ -125,36 +112,21 @@ def _lanes(drawing: Drawing, path: str, field: Field, top: int) -> list[str]:
 _ROWS = 10
 _COLUMNS = 8
 _BOX = 62
-_LABEL = 18
-"""Characters left of the boxes."""
-_VALUE = 8
+_LABEL, _VALUE = 18, 8  # characters left of the boxes, and in a box
 
 
 def items_drawing(title: str, cut: Cut) -> tuple[str, str]:
-    """The first two items of a cut and its last one, as far as the first rows show them; and what is left out, in words.
-
-    Args:
-      title: what to call the view.
-      cut: of one episode, with at least one item.
-    """
+    """The first two items of a cut (of one episode, with at least one item) within its first rows, under the name of the view; and what is left out, in words."""
     columns = list(dict.fromkeys(field.column for field in cut.fields.values()))
     rows = range(min(_ROWS, cut.row_count))
-    items = [item for item in range(min(len(cut.anchors), 2)) if _is_seen(cut, item, rows)] or [0]
+    items = [item for item in range(min(len(cut.anchors), 2)) if int(cut.anchors[item]) in rows] or [0]
     heading = shortened(visible(title), 60)
     described = f"{heading}: stored rows as boxes, and the rows that items hold as bars"
     drawing = Drawing(heading, described, cut, columns[:_COLUMNS], items, rows, _value, _label, _BOX)
-    return draw(drawing), _left_out(cut, len(columns), len(rows))
-
-
-def _is_seen(cut: Cut, item: int, rows: range) -> bool:
-    return int(cut.anchors[item]) in rows
-
-
-def _left_out(cut: Cut, columns: int, rows: int) -> str:
-    parts = [f"rows 0 to {rows - 1} of {cut.row_count:,}"] if rows < cut.row_count else []
-    if columns > _COLUMNS:
-        parts.append(f"{_COLUMNS} of {columns:,} columns")
-    return ", ".join(parts)
+    left_out = [f"rows 0 to {len(rows) - 1} of {cut.row_count:,}"] if len(rows) < cut.row_count else []
+    if len(columns) > _COLUMNS:
+        left_out.append(f"{_COLUMNS} of {len(columns):,} columns")
+    return draw(drawing), ", ".join(left_out)
 
 
 def _label(path: str) -> str:
@@ -163,19 +135,17 @@ def _label(path: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """What stands in a box: a number, a text, or the first value of many."""
+    """The text in a box: a number, a text, or the first value of many."""
     array: Array = np.asarray(value)
     if not array.size:
         return "-"
-    text = _plain(array.ravel()[0])
-    return f"{text[: _VALUE - 1]}…" if array.size > 1 or len(text) > _VALUE else text
-
-
-def _plain(first: Any) -> str:
+    first = array.ravel()[0]
     if isinstance(first, bytes) and first.startswith((JPEG_START, PNG_START)):
-        return "image"
-    if isinstance(first, (bytes, str)):
-        return visible(first)
-    if isinstance(first, np.bool_):
-        return "yes" if first else "no"
-    return str(first) if np.iscomplexobj(first) else number(float(first), 3)
+        text = "image"
+    elif isinstance(first, (bytes, str)):
+        text = visible(first)
+    elif isinstance(first, np.bool_):
+        text = "yes" if first else "no"
+    else:
+        text = str(first) if np.iscomplexobj(first) else number(float(first), 3)
+    return f"{text[: _VALUE - 1]}…" if array.size > 1 or len(text) > _VALUE else text

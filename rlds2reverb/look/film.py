@@ -92,7 +92,7 @@ class _Canvas:
         self.image.paste(Image.fromarray(picture), (left, top))
 
     def write(self, text: str, top: int, left: int, width: int, colour: Colour = _INK) -> int:
-        """Writes a text, its end left out where there is no room; how many pixels it takes."""
+        """Writes a text, cut to `width`; returns the pixels that it takes."""
         shown = _within(text, width)
         self._draw.text((left, top), shown, colour, _font())
         return _length(shown)
@@ -127,7 +127,7 @@ def _font() -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
 
 
 def _within(text: str, width: int) -> str:
-    """As much of a text as has room, with "..." behind it where that is not all."""
+    """The text, or its beginning with "..." that fits the width."""
     if _length(text) <= width:
         return text
     most = range(min(len(text), max(0, width)))  # no letter is narrower than a pixel
@@ -135,12 +135,11 @@ def _within(text: str, width: int) -> str:
 
 
 def _length(text: str) -> int:
-    """Pixels that a text takes."""
     return round(_font().getlength(text))
 
 
 def _panel_height(plot: int) -> int:
-    """Pixels of a panel whose curves have room of that height."""
+    """Pixels of a panel whose curves are `plot` pixels high."""
     return _LINE + plot + _BELOW
 
 
@@ -151,15 +150,11 @@ def plot_box(place: Box) -> Box:
 
 
 _Part = tuple[int, Callable[[_Canvas, int], object]]
-"""Something over the whole width of a sheet: its height, and what draws it from a line of pixels on."""
+"""A part of a sheet over its whole width: its height, and a function that draws it below a line of pixels."""
 
 
 def sheet(contents: Contents, frames: int | None = None) -> Picture:
-    """An episode as one picture, [height, width, 3]: what it is, a strip of each image column, its curves, its texts.
-
-    Args:
-      contents: what is in the episode.
-      frames: pictures of each image column, 8 without it.
+    """An episode as one picture, [height, width, 3]: its facts, a strip of each image column (8 pictures by default), its curves, its texts.
 
     Raises:
       DecodeError: an image is damaged, or what decodes it is missing.
@@ -174,31 +169,29 @@ def sheet(contents: Contents, frames: int | None = None) -> Picture:
 
 
 def _parts(contents: Contents, frames: int) -> Iterator[_Part]:
-    yield _line(contents.title)
+    def line(text: str, indent: int = 0) -> _Part:
+        left, room = _SHEET_MARGIN + indent, _SHEET_ROOM - indent
+        return _LINE, lambda canvas, top: canvas.write(text, top, left, room, _FAINT if indent else _INK)
+
+    yield line(contents.title)
     fields = [*contents.facts, *((f"metadata {path}", value) for path, value in contents.metadata.items())]
     for name, value in fields:
-        yield _line(f"{name}: {value}", _INDENT)
+        yield line(f"{name}: {value}", _INDENT)
     for pictures in contents.images:
-        yield _line("")
-        yield _line(f"{visible(pictures.path)}  {pictures.kind}")
+        yield line("")
+        yield line(f"{visible(pictures.path)}  {pictures.kind}")
         yield _strip(pictures, chosen_steps(len(pictures), frames))
     for panel in contents.panels:
-        yield _line("")
+        yield line("")
         yield _panel(panel)
-    yield _line("")
-    for path, lines in contents.texts.items():
-        for line in lines:
-            yield _line(f"{visible(path)}: {line}")
-    for told in (contents.flags, contents.others):
-        for path, value in told.items():
-            yield _line(f"{visible(path)}: {value}")
+    yield line("")
+    for path, texts in contents.texts.items():
+        for text in texts:
+            yield line(f"{visible(path)}: {text}")
+    for path, value in (*contents.flags.items(), *contents.others.items()):
+        yield line(f"{visible(path)}: {value}")
     for kind, count in contents.left_out.items():
-        yield _line(f"and {counted(count, f'more {kind}')}")
-
-
-def _line(text: str, indent: int = 0) -> _Part:
-    left, room = _SHEET_MARGIN + indent, _SHEET_ROOM - indent
-    return _LINE, lambda canvas, top: canvas.write(text, top, left, room, _FAINT if indent else _INK)
+        yield line(f"and {counted(count, f'more {kind}')}")
 
 
 def _panel(panel: Panel) -> _Part:
@@ -224,7 +217,7 @@ def _strip(pictures: Pictures, steps: Sequence[int]) -> _Part:
 
 
 def size_within(size: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]:
-    """Height and width of a picture in the room that there is: smaller in the same proportion, or larger by a whole number.
+    """Height and width of a picture within a box: smaller in the same proportion, or larger by a whole number.
 
     >>> size_within((480, 640), (200, 160)), size_within((10, 20), (200, 90)), size_within((10, 20), (200, 20))
     ((120, 160), (40, 80), (10, 20))
@@ -238,12 +231,7 @@ def size_within(size: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]
 
 @dataclass(frozen=True)
 class Seen:
-    """An image column, and where its pictures are.
-
-    Attributes:
-      pictures: the column.
-      box: where.
-    """
+    """An image column, and where its pictures are."""
 
     pictures: Pictures
     box: Box
@@ -251,11 +239,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Film:
-    """The pictures of a film, made when they are asked for: the images of a step, the curves, and a line at the step.
-
-    Attributes:
-      contents: what is in the episode.
-      frames: how many pictures at most; None for one per step.
+    """The pictures of a film, made on demand: the images of a step, the curves, and a line at the step. There are `frames` at most, or one per step.
 
     Raises:
       ConfigError: from any method, when there is neither an image nor a curve, or no step; or the pictures would be too large.
@@ -267,7 +251,7 @@ class Film:
 
     @property
     def steps(self) -> list[int]:
-        """Which step each picture shows."""
+        """The step that each picture shows."""
         steps = self.contents.steps
         return chosen_steps(steps, self.frames or steps)
 
@@ -283,11 +267,9 @@ class Film:
         return height, width
 
     def pictures(self) -> Iterator[Picture]:
-        """The pictures, one after the other: [height, width, 3]."""
         return map(self.picture, self.steps)
 
     def picture(self, step: int) -> Picture:
-        """That of a step."""
         canvas = _Canvas(self._still.copy())
         canvas.write(f"step {step:,} of {self.contents.steps:,}", _MARGIN, _MARGIN, _STEP_WIDTH)
         for one in self.seen:
@@ -302,21 +284,22 @@ class Film:
 
     @cached_property
     def _still(self) -> Image.Image:
-        """What does not move."""
+        """The background, which is the same for every step."""
         if not self.contents.steps or not (self.contents.images or self.contents.panels):
             raise ConfigError(
                 "a film needs steps with images or numbers, and this episode has none; show it without --save"
             )
         below = [place.top + place.height for _, place in self._panels]
-        height = max([self._images_end, *below]) + _MARGIN
-        if max(height, self._width) > _LONGEST_SIDE:
+        images_end, width = self._ends
+        height = max([images_end, *below]) + _MARGIN
+        if max(height, width) > _LONGEST_SIDE:
             raise ConfigError(
-                f"a film of {self._width:,} x {height:,} pixels is larger than {_LONGEST_SIDE:,}; choose fewer --columns, "
+                f"a film of {width:,} x {height:,} pixels is larger than {_LONGEST_SIDE:,}; choose fewer --columns, "
                 "or make the images smaller: --transform resize=PATH:HEIGHTxWIDTH"
             )
-        canvas = _Canvas.blank(height + height % 2, self._width)
+        canvas = _Canvas.blank(height + height % 2, width)
         at = _MARGIN + _STEP_WIDTH
-        canvas.write(self.contents.title, _MARGIN, at, self._width - at - _MARGIN, _FAINT)
+        canvas.write(self.contents.title, _MARGIN, at, width - at - _MARGIN, _FAINT)
         for one in self.seen:
             canvas.write(visible(one.pictures.path), one.box.top - _LINE, one.box.left, one.box.width, _FAINT)
         for panel, place in self._panels:
@@ -324,28 +307,26 @@ class Film:
         return canvas.image
 
     @property
-    def _width(self) -> int:
-        widest = max((one.box.left + one.box.width for one in self.seen), default=0) + _MARGIN
-        width = max(_LEAST_WIDTH, widest)
-        return width + width % 2
-
-    @property
-    def _images_end(self) -> int:
-        return max((one.box.top + one.box.height for one in self.seen), default=_MARGIN + _LINE)
+    def _ends(self) -> tuple[int, int]:
+        """Where the images end, and the whole width."""
+        boxes = [one.box for one in self.seen]
+        width = max([_LEAST_WIDTH, *(box.left + box.width + _MARGIN for box in boxes)])
+        return max((box.top + box.height for box in boxes), default=_MARGIN + _LINE), width + width % 2
 
     @cached_property
     def _panels(self) -> list[tuple[Panel, Box]]:
-        """The first panels, reward and action before all others."""
+        """The panels that are drawn, reward and action first."""
         chosen = sorted(self.contents.panels, key=lambda panel: panel.path.split("/")[0] not in (REWARD, ACTION))
-        height, top = _panel_height(_FILM_PLOT), self._images_end + _LINE
+        images_end, width = self._ends
+        height, top = _panel_height(_FILM_PLOT), images_end + _LINE
         return [
-            (panel, Box(top + number * height, _MARGIN, height, self._width - 2 * _MARGIN))
+            (panel, Box(top + number * height, _MARGIN, height, width - 2 * _MARGIN))
             for number, panel in enumerate(chosen[:_PANELS])
         ]
 
 
 def _placed(images: Sequence[Pictures]) -> Iterator[Seen]:
-    """Side by side; a new row begins where there is no room."""
+    """Side by side, in as many rows as they need."""
     top, left, lowest = _MARGIN + 2 * _LINE, _MARGIN, 0
     for pictures in images:
         height, width = pictures.size

@@ -13,8 +13,7 @@ from typing import Any
 
 from rlds2reverb.text import shortened, visible
 
-LONGEST = 400
-"""Characters of a text that are shown, where nothing else is said."""
+LONGEST = 400  # characters of a text that are shown by default
 
 _ASSETS = Path(__file__).with_name("assets")
 _EMPTY = frozenset(("br", "img", "input", "meta"))
@@ -30,7 +29,7 @@ NOTHING = Html("")
 
 
 def text(value: object, most: int = LONGEST) -> Html:
-    """A text as HTML: escaped, shortened, with every character written out that is not seen."""
+    """A text as HTML: escaped, shortened, with invisible characters written out."""
     return Html(escape(visible(shortened(str(value), most))))
 
 
@@ -50,7 +49,6 @@ def element(name: str, /, *children: str | None, **attributes: str | int | bool)
 
 
 def together(children: Iterable[str | None]) -> Html:
-    """Several pieces, one after the other."""
     return Html("".join(one if isinstance(one, Html) else text(one) for one in children if one is not None))
 
 
@@ -63,13 +61,7 @@ def lines(content: str, most: int) -> Html:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int] = ()) -> Html:
-    """A table that scrolls by itself where the screen is narrow.
-
-    Args:
-      head: of the columns; () for none.
-      rows: of cells.
-      numeric: columns of numbers.
-    """
+    """A table that scrolls by itself where the screen is narrow; `head` may be (), `numeric` are the columns of numbers."""
     top = [_row("th", head, numeric)] if head else []
     return element("div", element("table", *top, *(_row("td", row, numeric) for row in rows)), class_="scroll")
 
@@ -80,14 +72,7 @@ def _row(cell: str, cells: Sequence[str], numeric: Sequence[int]) -> Html:
 
 
 def document(title: str, style: str, script: str, data: tuple[str, Any], body: Html) -> str:
-    """A page that needs nothing else, and may do nothing else than run its script and show what it holds.
-
-    Args:
-      title: of the page.
-      style, script: what it looks like, and what runs in it; ours.
-      data: id of the element that the script reads, and what is in it, plain values.
-      body: all that is seen.
-    """
+    """A page that needs nothing else, and may do nothing else than run its script and show what it holds. The script reads `data`: id of an element, and its content, plain values."""
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"

@@ -1,8 +1,7 @@
 """Episodes, plans, reports and servers as notebooks show them: functions from an object to HTML.
 
-The HTML is small whatever the object holds, has no scripts, and asks nobody for anything. It takes its colours from the notebook, be they
-light or dark. A card takes parts as long as there is room, so that no object makes a large page; and a notebook must not fail over what it
-shows, so what cannot be shown says why.
+The HTML is small whatever the object holds, has no scripts, and requests nothing. It takes its colours from the notebook, be they
+light or dark. The size of a card is bounded; and a notebook must not fail over what it shows, so what cannot be shown says why.
 """
 
 from __future__ import annotations
@@ -51,29 +50,21 @@ if TYPE_CHECKING:
     from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
 
-MOST_CHARACTERS = 200
-"""Of one text."""
-MOST_ROWS = 40
-"""Of one table."""
-MOST_CARD = 200_000
-"""Characters of a card, without its pictures."""
-MOST_PICTURES = 300_000
-"""Characters of all pictures of a card."""
+MOST_CHARACTERS = 200  # of one text
+MOST_ROWS = 40  # of one table
+MOST_CARD = 200_000  # characters of a card, without its pictures
+MOST_PICTURES = 300_000  # characters of all pictures of a card
 MOST_STRIPS = 4
 FRAMES = 8
-PIXELS = 72
-"""Of the longer side of a picture."""
+PIXELS = 72  # of the longer side of a picture
 
 _SMALL_FILE, _SMALL_SIDE = 8_000, 1_024
 """Bytes of a file that is shown as it is, and pixels of a side: a small file may claim a large picture, which a browser would make."""
-_MOST_SIDE = 4_096
-"""A file of more pixels a side is not decoded."""
+_MOST_SIDE = 4_096  # a file of more pixels a side is not decoded
 
-_MOST_NUMBERS, _MOST_TEXTS = 100_000, 1_000
-"""Values of a column that are looked at."""
+_MOST_NUMBERS, _MOST_TEXTS = 100_000, 1_000  # values of a column that are looked at
 _VALUES = 4
-_MOST_LISTED = 20
-"""Tables, codes, notices, faults, names of metadata."""
+_MOST_LISTED = 20  # tables, codes, notices, faults, names of metadata
 
 _LINE = "1px solid rgba(128,128,128,.35)"  # a grey that shows on white and on black
 _CARD = f"display:inline-block;box-sizing:border-box;max-width:100%;overflow-x:auto;border:{_LINE};border-radius:6px;padding:.5em .8em;text-align:left;line-height:1.45"
@@ -89,7 +80,7 @@ _paths_of: Any = Lazily("rlds2reverb.learner.batch:paths_of")
 
 
 def shown(thing: Any) -> str:
-    """The thing as HTML; what cannot be shown says why, and nothing is raised. Subclasses are shown as their parents are.
+    """The thing as HTML; what cannot be shown says why. Subclasses are shown as their parents are.
 
     Raises:
       LookupError: a class that has no line in `SHOWN`.
@@ -102,17 +93,16 @@ def shown(thing: Any) -> str:
 
 
 def text(value: object) -> Html:
-    """A text on one line, shortened. Its writing direction is its own."""
+    """A text on one line, shortened, with a writing direction of its own."""
     return element("bdi", html.text(value, MOST_CHARACTERS))
 
 
 def quiet(value: object) -> Html:
-    """A text that stands back."""
+    """A text in a fainter colour."""
     return element("span", text(value), style="opacity:.7")
 
 
 def line(*parts: Html) -> Html:
-    """A line of its own."""
     return element("div", joined(parts))
 
 
@@ -122,19 +112,13 @@ def joined(parts: Iterable[Html], separator: str = " ") -> Html:
 
 
 def listed(values: Iterable[object], count: int, most: int = 10) -> Html:
-    """The first few of many texts, and how many more there are.
-
-    Args:
-      values: the texts.
-      count: how many.
-      most: to show.
-    """
+    """The first `most` of `count` texts, and the number of further ones."""
     first = Html(", ".join(text(value) for value in islice(values, most)))
     return joined([first, quiet(f"and {count - most:,} more")]) if count > most else first
 
 
 def guarded(make: Part) -> Html:
-    """What is made; or, in its place, why it cannot be shown."""
+    """What `make` returns; or, in its place, why it cannot be shown."""
     try:
         return make()
     except Exception as error:
@@ -142,7 +126,7 @@ def guarded(make: Part) -> Html:
 
 
 def fields(rows: Mapping[str, Part | Html | str]) -> Html:
-    """A table of names and values; a value that is empty is left out, one that cannot be made says why."""
+    """A table of names and values; an empty value is left out, one that cannot be made says why."""
     made = {name: guarded(value) if callable(value) else value for name, value in rows.items()}
     cells = [
         element(
@@ -157,14 +141,7 @@ def fields(rows: Mapping[str, Part | Html | str]) -> Html:
 
 
 def rows(heads: Sequence[str], count: int, made: Iterable[Sequence[Html]], noun: str) -> Html:
-    """A table with a head; at most `MOST_ROWS` rows, and how many more there are.
-
-    Args:
-      heads: of the columns.
-      count: rows there are.
-      made: their cells; no more of them are asked for than are shown.
-      noun: what a row is: "column".
-    """
+    """A table with a head; at most `MOST_ROWS` of `count` rows, and the number of further ones. No more cells are made than are shown; `noun` is what a row is: "column"."""
     head = element("tr", *(element("th", text(one), scope="col", style=_NAME) for one in heads))
     body = [element("tr", *map(_cell, cells)) for cells in islice(made, MOST_ROWS)]
     if count > MOST_ROWS:
@@ -178,19 +155,11 @@ def _cell(content: Html) -> Html:
 
 
 def folded(summary: Html, content: Html, is_open: bool = False) -> Html:
-    """Something that opens when it is clicked, without a script."""
     return element("details", element("summary", summary, style="cursor:pointer"), content, open=is_open)
 
 
 def card(kind: str, name: object, parts: Iterable[Part], pictures: Html = NOTHING) -> Html:
-    """What a notebook shows of one object.
-
-    Args:
-      kind: what it is: "Episode".
-      name: which one.
-      parts: what is told of it; those for which there is no room are left out, which is said.
-      pictures: at the end; they have a bound of their own.
-    """
+    """A box about one object: its kind ("Episode") and name, the parts up to `MOST_CARD` characters (it says so if parts are left out), and the pictures, which have a bound of their own."""
     kept = [element("div", element("strong", text(kind)), " ", text(name))]
     left = MOST_CARD - len(kept[0])
     for part in parts:
@@ -204,7 +173,6 @@ def card(kind: str, name: object, parts: Iterable[Part], pictures: Html = NOTHIN
 
 
 def episode_html(episode: Episode) -> Html:
-    """An episode: how long, what it earned, how it ends, and its columns with their first values and pictures."""
     columns = episode.columns
     parts = (
         lambda: fields(
@@ -212,9 +180,17 @@ def episode_html(episode: Episode) -> Html:
                 "steps": f"{len(episode):,}",
                 "return": lambda: _return(columns.get(REWARD)),
                 "ends": lambda: _end(columns.get(IS_LAST), columns.get(IS_TERMINAL)),
-                "bytes": lambda: _size(episode),
-                "metadata": lambda: _metadata(episode.metadata),
-                "faults": lambda: _faults(episode.faults),
+                "bytes": lambda: text(
+                    f"{sum(column.nbytes for column in columns.values() if column.dtype.kind != 'O'):,}"
+                    f"{', and its texts' if any(column.dtype.kind == 'O' for column in columns.values()) else ''}"
+                ),
+                "metadata": lambda: _first_of(
+                    len(episode.metadata),
+                    (joined([text(f"{name}:"), values_of(value)]) for name, value in episode.metadata.items()),
+                ),
+                "faults": lambda: _first_of(
+                    len(episode.faults), (joined([text(path), text(why)], ": ") for path, why in episode.faults)
+                ),
             }
         ),
         lambda: rows(("column", "dtype and shape", "values"), len(columns), _columns(episode), "column"),
@@ -227,11 +203,11 @@ def _columns(episode: Episode) -> Iterator[list[Html]]:
         kind = _kind(column)
         if len(column) != len(episode):
             kind = joined([kind, quiet(f"{counted(len(column), 'row')}, not {len(episode):,}")])
-        yield [text(path), kind, guarded(partial(_values_or_pictures, column))]
+        yield [text(path), kind, guarded(partial(_values_or_size, column))]
 
 
-def _values_or_pictures(column: Array) -> Html:
-    """Values and range; of pictures, which stand below, the first one's size where they are files."""
+def _values_or_size(column: Array) -> Html:
+    """Pictures stand below: of those in files, the size of the first one."""
     if not is_images(column):
         return values_of(column)
     if column.dtype.kind != "O":
@@ -248,7 +224,6 @@ def _return(reward: Array | None) -> Html:
 
 
 def _end(is_last: Array | None, is_terminal: Array | None) -> Html:
-    """Terminal or truncated, as its last row says."""
     if is_last is None or not len(is_last):
         return NOTHING
     if not is_last[-1]:
@@ -257,30 +232,15 @@ def _end(is_last: Array | None, is_terminal: Array | None) -> Html:
     return text("terminal" if is_over else "truncated")
 
 
-def _size(episode: Episode) -> Html:
-    columns = episode.columns.values()
-    numbers = sum(column.nbytes for column in columns if column.dtype.kind != "O")
-    texts = any(column.dtype.kind == "O" for column in columns)
-    return text(f"{numbers:,}{', and its texts' if texts else ''}")
-
-
-def _metadata(values: Mapping[str, Any]) -> Html:
-    named = [joined([text(f"{name}:"), values_of(value)]) for name, value in islice(values.items(), _MOST_LISTED)]
-    return joined([*named, *_more(len(values))], "; ")
-
-
-def _faults(faults: tuple[tuple[str, str], ...]) -> Html:
-    told = [joined([text(path), text(why)], ": ") for path, why in faults[:_MOST_LISTED]]
-    return joined([*told, *_more(len(faults))], "; ")
+def _first_of(count: int, made: Iterable[Html]) -> Html:
+    return joined([*islice(made, _MOST_LISTED), *_more(count)], "; ")
 
 
 def _more(count: int) -> list[Html]:
-    """How many there are beside those listed; nothing where that are all."""
     return [quiet(f"and {count - _MOST_LISTED:,} more")] if count > _MOST_LISTED else []
 
 
 def batch_html(batch: Batch) -> Html:
-    """A batch: its leaves with their first values and pictures, and what the server told of its samples."""
     paths = _paths_of(batch.data, None)
     leaves = dict(zip(flatten(paths), _columns_of(batch.data, paths)))
     parts = (
@@ -292,34 +252,32 @@ def batch_html(batch: Batch) -> Html:
 
 
 def info_html(info: BatchInfo) -> Html:
-    """What the server told of the samples of a batch."""
     return card("BatchInfo", counted(int(info.key.size), "sample"), (lambda: _samples(info),))
 
 
 def _samples(info: BatchInfo) -> Html:
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in info._asdict().items():
         if isinstance(value, Mapping):  # masks by column
-            told |= {f"{name} {path}": mask for path, mask in value.items()}
+            found |= {f"{name} {path}": mask for path, mask in value.items()}
         elif value is not None:
-            told[name] = value
-    return _leaves(told, "field")
+            found[name] = value
+    return _leaves(found, "field")
 
 
 def _leaves(leaves: Mapping[str, Any], noun: str) -> Html:
-    made = (_leaf(path, leaf) for path, leaf in leaves.items())
-    return rows((noun, "dtype and shape", "values"), len(leaves), made, noun)
+    def made() -> Iterator[list[Html]]:
+        for path, leaf in leaves.items():
+            if isinstance(leaf, list):  # of arrays, where samples differ in shape
+                arrays: list[Array] = [np.asarray(one) for one in leaf[:MOST_ROWS]]
+                kinds = ", ".join(dict.fromkeys(f"{one.dtype}{list(one.shape)}" for one in arrays))
+                values = values_of(arrays[0]) if arrays else quiet("none")
+                yield [text(path), text(f"{counted(len(leaf), 'array')}: {kinds}"), values]
+            else:
+                array = np.asarray(leaf)
+                yield [text(path), guarded(partial(_kind, array)), values_of(array)]
 
-
-def _leaf(path: str, leaf: Any) -> list[Html]:
-    """An array, or a list of arrays where samples differ in shape."""
-    if not isinstance(leaf, list):
-        array = np.asarray(leaf)
-        return [text(path), guarded(lambda: _kind(array)), values_of(array)]
-    arrays: list[Array] = [np.asarray(one) for one in leaf[:MOST_ROWS]]
-    kinds = ", ".join(dict.fromkeys(f"{one.dtype}{list(one.shape)}" for one in arrays))
-    values = values_of(arrays[0]) if arrays else quiet("none")
-    return [text(path), text(f"{counted(len(leaf), 'array')}: {kinds}"), values]
+    return rows((noun, "dtype and shape", "values"), len(leaves), made(), noun)
 
 
 def _kind(array: Array) -> Html:
@@ -329,7 +287,7 @@ def _kind(array: Array) -> Html:
 
 
 def values_of(value: Any) -> Html:
-    """First values and what they span; of a large array, of its beginning only, which is said."""
+    """First values and their range; of a large array of its beginning only, and then it says so."""
     return guarded(lambda: _values_of(value if isinstance(value, (bytes, str)) else np.asarray(value)))
 
 
@@ -342,8 +300,8 @@ def _values_of(value: Any) -> Html:
     others = {type(one).__name__ for one in seen.flat if not isinstance(one, (bytes, str))} if is_text else set()
     if others:
         return joined([text("objects that are no text:"), listed(sorted(others), len(others), 3)])
-    told = text(brief(seen, _VALUES).text())
-    return told if seen is value else joined([quiet(f"first {most:,} values:"), told])
+    values = text(brief(seen, _VALUES).text())
+    return values if seen is value else joined([quiet(f"first {most:,} values:"), values])
 
 
 def strips(columns: Mapping[str, Array], noun: str) -> Html:
@@ -356,7 +314,7 @@ def strips(columns: Mapping[str, Array], noun: str) -> Html:
     found = [path for path, column in columns.items() if is_images(column)]
     left, made = MOST_PICTURES, []
     for path in found[:MOST_STRIPS]:
-        strip = guarded(partial(_strip, path, columns[path], noun))
+        strip = guarded(partial(_strip, path, _first_of_each(columns[path]), noun))
         if len(strip) > left:
             strip = line(text(path), quiet("its pictures are too large for a notebook"))
         left -= len(strip)
@@ -381,7 +339,7 @@ def _first_of_each(column: Array) -> Array:
 
 def _strip(path: str, column: Array, noun: str) -> Html:
     try:
-        frames = list(_frames(path, _first_of_each(column)))
+        frames = list(_frames(path, column))
     except Rlds2ReverbError as error:
         return line(text(path), quiet(f"its pictures cannot be shown: {error}"))
     of = [quiet(f"{len(frames)} of {len(column):,} {noun}s")] if len(frames) < len(column) else []
@@ -393,11 +351,7 @@ def _strip(path: str, column: Array, noun: str) -> Html:
 
 
 def _frames(path: str, column: Array) -> Iterator[tuple[int, bytes]]:
-    """A few rows, evenly over all, and a picture file of each; those of text that hold no image are passed over.
-
-    Raises:
-      DecodeError: a file cannot be decoded, or is too large.
-    """
+    """A few rows, evenly over all, and a picture file of each; texts that hold no image are skipped. Raises `DecodeError`."""
     steps = chosen_steps(len(column), FRAMES)
     pictures = pictures_of(path, column[steps])
     if pictures is None:
@@ -421,7 +375,6 @@ def _frames(path: str, column: Array) -> Iterator[tuple[int, bytes]]:
 
 
 def server_html(info: ServerInfo) -> Html:
-    """All tables of a server, as they were when it was asked."""
     tables = [info.tables[name] for name in sorted(info.tables)]
     heads = ("table", "items", "selectors", "inserts", "samples")
     parts: list[Part] = [lambda: rows(heads, len(tables), map(_row, tables), "table")]
@@ -431,10 +384,9 @@ def server_html(info: ServerInfo) -> Html:
 
 def _row(table: TableInfo) -> list[Html]:
     try:
-        told = [text(one) for one in table_fields(table).values()]
+        return [text(table.name), *map(text, table_fields(table).values())]
     except Exception as error:
-        told = [quiet(f"cannot be shown: {line_of(error)}")]
-    return [text(table.name), *told]
+        return [text(table.name), quiet(f"cannot be shown: {line_of(error)}")]
 
 
 def table_html(table: TableInfo) -> Html:
@@ -447,7 +399,6 @@ def table_html(table: TableInfo) -> Html:
 
 
 def plan_html(plan: PushPlan) -> Html:
-    """A push before anything is sent."""
     parts: list[Part] = [
         lambda: fields({**plan_fields(plan), **planned_servers(plan)}),
         lambda: rows(("table", "what the push finds there"), len(plan.tables), map(_planned, plan.tables), "table"),
@@ -463,7 +414,6 @@ def _planned(table: TablePlan) -> list[Html]:
 
 
 def table_plan_html(table: TablePlan) -> Html:
-    """One table of a plan."""
     parts = (lambda: line(_planned(table)[1]), lambda: _signature(table.name, table.signature, is_open=True))
     return card("Table of a plan", table.name, parts)
 
@@ -473,27 +423,25 @@ def _signature(name: str, signature: Nest | None, is_open: bool = False) -> Html
         return line(quiet(f"table {name} has no signature: it takes anything"))
     view = view_in(signature)
     title = f"signature of {name}" + (f", for items of view {view}" if view else "")
-    return folded(text(title), guarded(lambda: _signature_rows(signature)), is_open)
+    return folded(text(title), guarded(lambda: _spec_rows(signature)), is_open)
 
 
-def _signature_rows(signature: Nest) -> Html:
+def _spec_rows(signature: Nest) -> Html:
     leaves = flatten(signature)
-    made = ([text(path), _spec(leaf)] for path, leaf in leaves.items())
+    made = ([text(path), _kind_of(leaf)] for path, leaf in leaves.items())
     return rows(("column", "dtype and shape"), len(leaves), made, "column")
 
 
-def _spec(leaf: Any) -> Html:
+def _kind_of(leaf: Any) -> Html:
     return text(leaf if isinstance(leaf, ArraySpec) else type(leaf).__name__)
 
 
 def notices(found: Iterable[Notice]) -> Html:
-    """What is said of a dataset as a whole, line by line."""
-    told = list(found)
-    return together([*(line(text(one.line)) for one in told[:_MOST_LISTED]), *map(line, _more(len(told)))])
+    every = list(found)
+    return together([*(line(text(one.line)) for one in every[:_MOST_LISTED]), *map(line, _more(len(every)))])
 
 
 def inspection_html(inspection: Inspection) -> Html:
-    """What is in a dataset, which tables it needs, and what is wrong with it."""
     parts: list[Part] = [
         lambda: fields({**inspection_fields(inspection), **transform_fields(inspection)}),
         lambda: rows(("column", "a step", "values"), len(inspection.step_spec), _inspected(inspection), "column"),
@@ -507,53 +455,45 @@ def inspection_html(inspection: Inspection) -> Html:
 def _inspected(inspection: Inspection) -> Iterator[list[Html]]:
     for path, spec in inspection.step_spec.items():
         span = inspection.ranges.get(path)
-        yield [text(path), _spec(spec), NOTHING if span is None else guarded(partial(_range, span))]
+        yield [text(path), _kind_of(spec), NOTHING if span is None else guarded(partial(_span, span))]
 
 
-def _range(span: Range) -> Html:
+def _span(span: Range) -> Html:
     return text(range_text(span) or (f"{span.not_finite:,} not finite" if span.not_finite else ""))
 
 
 def _output(table: str, one: InspectedOutput) -> Html:
-    """What one table needs and gets."""
-    told = f"table {table}: {counted(one.items_per_table, 'item')} of view {one.view}"
+    title = f"table {table}: {counted(one.items_per_table, 'item')} of view {one.view}"
     more = {
         "not in the items": listed(one.not_in_items, len(one.not_in_items)),
         "no item made of": counted(one.without_items, "valid episode") if one.without_items else "",
         "left over": counted(one.left_over, "step") if one.left_over else "",
     }
-    return folded(text(told), together([fields(more), guarded(lambda: _signature_rows(one.signature))]))
+    return folded(text(title), together([fields(more), guarded(lambda: _spec_rows(one.signature))]))
 
 
 def findings_html(findings: Findings) -> Html:
-    """What is wrong with episodes, with a few examples of each kind."""
     return card("Findings", counted(sum(findings.problems.values()), "problem"), (lambda: _problems(findings),))
 
 
 def _problems(findings: Findings) -> Html:
-    """Each kind of problem: how often, what it means, and its examples."""
-    kinds = [
-        folded(joined([text(head), quiet(meaning)]), _examples(findings, code))
-        for code, head, meaning in islice(problem_heads(findings), MOST_ROWS)
-    ]
+    kinds = []
+    for code, head, meaning in islice(problem_heads(findings), MOST_ROWS):
+        examples = []
+        for one in findings.examples.get(code, ()):
+            where = f"{one.problem.path}: " if one.problem.path else ""
+            examples.append(element("div", joined([text(one.title), text(f"{where}{one.problem.detail}")], ": ")))
+        if (more := findings.more(code)) > 0:
+            examples.append(line(quiet(f"and {more:,} more")))
+        kinds.append(folded(joined([text(head), quiet(meaning)]), together(examples)))
     more = len(findings.episodes) - MOST_ROWS
     rest = line(quiet(f"and {more:,} more kinds")) if more > 0 else NOTHING
     return together([*(kinds or [line(text("no problems"))]), rest, notices(findings.notices)])
 
 
-def _examples(findings: Findings, code: str) -> Html:
-    examples = []
-    for one in findings.examples.get(code, ()):
-        where = f"{one.problem.path}: " if one.problem.path else ""
-        examples.append(element("div", joined([text(one.title), text(f"{where}{one.problem.detail}")], ": ")))
-    more = findings.more(code)
-    return together([*examples, line(quiet(f"and {more:,} more")) if more > 0 else NOTHING])
-
-
 def push_html(report: PushReport) -> Html:
-    """What a push did, finished or stopped."""
     servers = report.servers
-    made = ([text(address), guarded(partial(_server, one))] for address, one in servers.items())
+    made = ([text(address), guarded(partial(_about_server, one))] for address, one in servers.items())
     parts = (
         lambda: _stopped(report.stopped),
         lambda: fields(push_fields(report)),
@@ -563,12 +503,7 @@ def push_html(report: PushReport) -> Html:
     return card("Push", report.source, parts)
 
 
-def _server(report: PushReport) -> Html:
-    return text(server_line(report))
-
-
 def convert_html(report: ConvertReport) -> Html:
-    """What a conversion did, finished or stopped."""
     losses = report.losses
     parts = (
         lambda: _stopped(report.stopped),
@@ -585,6 +520,10 @@ def convert_html(report: ConvertReport) -> Html:
         lambda: notices(report.notices),
     )
     return card("Conversion", f"{report.source} to {report.destination}", parts)
+
+
+def _about_server(report: PushReport) -> Html:
+    return text(server_line(report))
 
 
 def _stopped(why: str) -> Html:
@@ -604,4 +543,4 @@ SHOWN: Mapping[str, Callable[[Any], Html]] = {
     "rlds2reverb.wire.messages.ServerInfo": server_html,
     "rlds2reverb.wire.messages.TableInfo": table_html,
 }
-"""Class -> what makes its HTML. A class that shall be shown gets a line here and a `_repr_html_` of its own."""
+"""Class -> what makes its HTML. A class that notebooks show has a line here and a `_repr_html_` of its own."""

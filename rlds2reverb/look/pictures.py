@@ -46,7 +46,6 @@ class Pictures:
     """A column of images.
 
     Attributes:
-      path: the column's.
       column: [T, height, width], [T, height, width, channels], [T, channels, height, width], or [T] files.
       spec: of the files; None for arrays.
       is_channels_first: whether the channels stand before the height.
@@ -62,49 +61,39 @@ class Pictures:
 
     @property
     def kind(self) -> str:
-        """What a row is, in words: "uint8[64, 64, 3]"."""
+        """A row in words: "uint8[64, 64, 3]"."""
         return str(column_spec(self.column)) if self.spec is None else str(self.spec)
 
     def picture(self, step: int) -> Picture:
-        """The picture of a step.
-
-        Raises:
-          DecodeError: the file is damaged, or what decodes it is missing.
-        """
-        picture: Picture = self._kept(step)
+        """The picture of a step. Raises `DecodeError` if the file is damaged, or what decodes it is missing."""
+        picture: Picture = self._made(step)
         return picture
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width in pixels, of the first picture.
-
-        Raises:
-          DecodeError: as `picture`.
-        """
+        """Height and width in pixels, of the first picture. Raises as `picture`."""
         height, width = self.picture(0).shape[:2]
         return height, width
 
     @cached_property
     def span(self) -> tuple[float, float] | None:
-        """Values that are black and white; None where pixels are shown as they are.
-
-        Raises:
-          DecodeError: as `picture`.
-        """
+        """Values that are black and white; None where pixels are shown as they are. Raises as `picture`."""
         first = self._pixels(0)
         dtype = first.dtype
         if dtype == np.uint8 or dtype.kind == "b" or (dtype == np.uint16 and first.shape[-1] > 1):
             return None
-        spans = [span for step in range(len(self)) if (span := _span_of(self._pixels(step))) is not None]
-        low, high = (min(one for one, _ in spans), max(one for _, one in spans)) if spans else (0.0, 1.0)
+        low, high = np.inf, -np.inf
+        for step in range(len(self)):
+            values = self._pixels(step).astype(np.float64)
+            finite = values[np.isfinite(values)]
+            low, high = float(min(low, finite.min(initial=np.inf))), float(max(high, finite.max(initial=-np.inf)))
+        if low > high:
+            low, high = 0.0, 1.0
         return (0.0, 1.0) if dtype.kind not in "iu" and low >= 0 and high <= 1 else (low, high)
 
     @cached_property
-    def _kept(self) -> Any:
-        return lru_cache(maxsize=_FRAMES_KEPT)(self._made)
-
-    def _made(self, step: int) -> Picture:
-        return _rgb(_to_bytes(self._pixels(step), self.span))
+    def _made(self) -> Any:
+        return lru_cache(maxsize=_FRAMES_KEPT)(lambda step: _rgb(_to_bytes(self._pixels(step), self.span)))
 
     def _pixels(self, step: int) -> Array:
         """[height, width, channels] as recorded."""
@@ -118,13 +107,7 @@ class Pictures:
 
 
 def pictures_of(path: str, column: Array, leaf: ArraySpec | None = None) -> Pictures | None:
-    """The column as images; None when it holds none.
-
-    Args:
-      path: the column's.
-      column: [T, ...]; text that begins as JPEG and PNG files do holds images, too.
-      leaf: its spec, where the source has one.
-    """
+    """The column [T, ...] as images; None when it holds none. Text that begins as JPEG and PNG files do holds images, too; `leaf` is its spec, where the source has one."""
     if not len(column):
         return None
     if column.dtype.kind == "O":
@@ -204,12 +187,6 @@ def data_uri(file: bytes) -> str:
     """A PNG or JPEG file as the address of an image that holds itself."""
     kind_of_file = "jpeg" if file.startswith(JPEG_START) else "png"
     return f"data:image/{kind_of_file};base64,{base64.b64encode(file).decode('ascii')}"
-
-
-def _span_of(pixels: Array) -> tuple[float, float] | None:
-    values = pixels.astype(np.float64)
-    finite = values[np.isfinite(values)]
-    return (float(finite.min()), float(finite.max())) if finite.size else None
 
 
 def _to_bytes(pixels: Array, span: tuple[float, float] | None) -> Array:

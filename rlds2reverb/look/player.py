@@ -1,8 +1,8 @@
-"""An episode as a page: one file that asks for nothing, with a player for its images and its curves."""
+"""An episode as a page: one file that requests nothing, with a player for its images and its curves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rlds2reverb.look.contents import Contents, Panel, range_line
 from rlds2reverb.look.curves import HEIGHT, WIDTH, path_of, span_of
@@ -11,7 +11,7 @@ from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, data_uri,
 from rlds2reverb.text import counted
 
 _STEPS, _PICTURES, _LEAST_PICTURES = 1000, 200, 24
-"""Without a wish: steps of the player; pictures of all image columns together, and of each one at least. They make the file large."""
+"""By default: steps of the player; pictures of all image columns together, and of each one at least. They make the file large."""
 _STRIP = 8
 _MOST_SIDE = 320
 """Pixels: larger pictures are made smaller."""
@@ -21,23 +21,23 @@ _LONGEST = 4_000
 
 
 def page(contents: Contents, frames: int | None = None, fps: int = 10) -> str:
-    """The page, as HTML.
-
-    Args:
-      contents: what is in the episode.
-      frames: steps of the player at most; without it as many as keep the file at a few megabytes.
-      fps: pictures per second of the player.
+    """The page, as HTML, with at most `frames` steps in its player (by default as many as keep it at a few megabytes), `fps` per second.
 
     Raises:
       DecodeError: an image is damaged, or what decodes it is missing.
     """
-    steps = chosen_steps(contents.steps, frames or _frames(len(contents.images)))
+    columns = len(contents.images)
+    default = max(_LEAST_PICTURES, _PICTURES // columns) if columns else _STEPS
+    steps = chosen_steps(contents.steps, frames or default)
     data = {
         "steps": steps,
         "count": contents.steps,
         "fps": fps,
         "width": WIDTH,
-        "pictures": [_uris(pictures, steps) for pictures in contents.images],
+        "pictures": [
+            [_uri(one, one.picture(step), _MOST_SIDE) if step < len(one) else "" for step in steps]
+            for one in contents.images
+        ],
         "values": [
             [f"{curve.values[step]:.4g}" if step < len(curve.values) else "" for step in steps]
             for panel in contents.panels
@@ -48,15 +48,6 @@ def page(contents: Contents, frames: int | None = None, fps: int = 10) -> str:
     return document(contents.title, asset("player.css"), asset("player.js"), ("data", data), body)
 
 
-def _frames(columns: int) -> int:
-    return max(_LEAST_PICTURES, _PICTURES // columns) if columns else _STEPS
-
-
-def _uris(pictures: Pictures, steps: Sequence[int]) -> list[str]:
-    """The pictures of the steps; "" where the column has no such row."""
-    return [_uri(pictures, pictures.picture(step), _MOST_SIDE) if step < len(pictures) else "" for step in steps]
-
-
 def _uri(pictures: Pictures, picture: Picture, side: int) -> str:
     """A picture in the size of the column's first one, or smaller."""
     return data_uri(small_file(fitted(picture, *thumbnail_size(pictures.size, side))))
@@ -65,33 +56,34 @@ def _uri(pictures: Pictures, picture: Picture, side: int) -> str:
 def _body(contents: Contents, steps: Sequence[int]) -> Iterator[Html]:
     yield element("h1", text(contents.title, _LONGEST))
     yield _list(contents.facts)
-    yield from _section("Metadata", tuple(contents.metadata.items()))
+    if contents.metadata:
+        yield element("h2", "Metadata")
+        yield _list(contents.metadata.items())
     if steps and (contents.images or contents.panels):
         last = len(steps) - 1
         slider = element("input", id="at", type="range", min=0, max=last, value=0, aria_label="step")
-        told = element("output", f"step {steps[0]} of {contents.steps}", id="told")
-        yield element("div", element("button", "Play", id="play", type="button"), slider, told, class_="player")
+        step = element("output", f"step {steps[0]} of {contents.steps}", id="told")
+        yield element("div", element("button", "Play", id="play", type="button"), slider, step, class_="player")
     if contents.images:
         figures = [_figure(pictures, steps) for pictures in contents.images]
         yield together([element("h2", "Images"), element("div", *figures, class_="images")])
     if contents.panels and contents.steps:
         yield element("h2", f"Curves, step 0 to {contents.steps - 1:,}")
         yield from map(_panel, contents.panels)
-    for path, lines in contents.texts.items():
-        yield from _section(path, tuple(("", line) for line in lines))
-    yield from _section("Flags", tuple(contents.flags.items()))
-    yield from _section("Not drawn", tuple(contents.others.items()))
+    sections: list[tuple[str, Collection[tuple[str, str]]]] = [
+        *((path, [("", line) for line in lines]) for path, lines in contents.texts.items()),
+        ("Flags", contents.flags.items()),
+        ("Not drawn", contents.others.items()),
+    ]
+    for title, fields in sections:
+        if fields:
+            yield element("h2", title)
+            yield _list(fields)
     for kind, count in contents.left_out.items():
         yield element("p", f"and {counted(count, f'more {kind}')}; --columns chooses which are shown")
 
 
-def _section(title: str, fields: Sequence[tuple[str, str]]) -> Iterator[Html]:
-    if fields:
-        yield element("h2", title)
-        yield _list(fields)
-
-
-def _list(fields: Sequence[tuple[str, str]]) -> Html:
+def _list(fields: Iterable[tuple[str, str]]) -> Html:
     pairs = (together([element("dt", name), element("dd", text(value, _LONGEST))]) for name, value in fields)
     return element("dl", *pairs)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
-
-import numpy as np
 
 from rlds2reverb.episode import REWARD
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.files import can_be_replaced, unfinished_file, whole_or_none, writing
-from rlds2reverb.inspection.inspection import InspectedOutput, Inspection, summary
+from rlds2reverb.inspection.inspection import InspectedOutput, Inspection
 from rlds2reverb.look.charts import (
     Content,
     Dataset,
@@ -32,14 +30,12 @@ from rlds2reverb.look.pictures import data_uri, small_file
 from rlds2reverb.look.sketches import Numbers, Texts
 from rlds2reverb.look.statistics import Histogram
 from rlds2reverb.prepare.problems import CODES, Findings
-from rlds2reverb.specs import ArraySpec, spec_texts
 from rlds2reverb.text import counted, number, shortened, visible
 
 _TEXTS = 12
 
 
 def episodes_section(content: Content) -> Html:
-    """Lengths, returns and rewards."""
     inspections = [one.inspection for one in content.datasets]
     lengths = [histogram_of(one.lengths, True) for one in inspections]
     returns = [histogram_of(one.returns, False) for one in inspections]
@@ -53,7 +49,7 @@ def episodes_section(content: Content) -> Html:
 
 
 def coverage_section(content: Content) -> Html:
-    """How many episodes reach each time step, and the reward there."""
+    """The share of episodes that reach each time step, and the reward there."""
     inspections = [one.inspection for one in content.datasets]
     reached = reaching_chart([one.lengths for one in inspections])
     rewards = time_chart([one.collector.rewards for one in content.datasets])
@@ -69,7 +65,6 @@ def coverage_section(content: Content) -> Html:
 
 
 def columns_section(content: Content) -> Html:
-    """What every column holds; narrow ones side by side."""
     paths = list(dict.fromkeys(path for one in content.datasets for path in one.inspection.step_spec))
     shown_here = paths[: content.room.columns]
     left = content.room.dimensions
@@ -95,8 +90,6 @@ def _axes(content: Content) -> Html:
 
 
 class _Column:
-    """A column of one dataset or two."""
-
     def __init__(self, content: Content, path: str) -> None:
         self._content, self._path = content, path
         self._specs = [one.inspection.step_spec.get(path) for one in content.datasets]
@@ -108,22 +101,31 @@ class _Column:
         self.is_narrow = have_numbers and max((one.of for one in self._there), default=0) == 1
 
     def html(self, left: int) -> Html:
-        """Its part of the page, with charts of at most `left` dimensions."""
         texts = ", and ".join(str(spec) if spec is not None else "absent" for spec in dict.fromkeys(self._specs))
         title = together([element("code", self._path), " ", element("span", texts, class_="quiet")])
         if self.is_narrow and left > 0:
             return self.figure(0, title, notes=self._notes())
         parts: list[Html] = [element("h3", title)]
         if self.dimensions:
-            parts.append(self._figures(left))
+            shown_here = max(0, min(self.dimensions, left))
+            figures = []
+            for at in range(shown_here):
+                # two datasets of different shapes have different places in a row
+                names = dict.fromkeys(one.dimension_name(at) for one in self._there if at < one.of)
+                figures.append(self.figure(at, " and ".join(filter(None, names))))
+            if notes := [*self._notes(), *self.left_out(shown_here)]:
+                parts.append(element("p", "; ".join(notes), class_="quiet"))
+            parts.append(element("div", *figures, class_="charts small"))
         sketches = enumerate(self._sketches)
         parts += [_text_counts(self._content, place, one) for place, one in sketches if isinstance(one, Texts)]
         if len(parts) == 1:
-            parts.append(element("p", _why_not(self._specs), class_="quiet"))
+            are_files = any(spec is not None and spec.image is not None for spec in self._specs)
+            why = "encoded images: see the episodes below" if are_files else "its values are not shown"
+            parts.append(element("p", why, class_="quiet"))
         return element("div", *parts, class_="column")
 
     def figure(self, at: int, title: str, x: str = "", notes: Sequence[str] = ()) -> Html:
-        """The chart of one dimension, with what it does not show in words."""
+        """The chart of one dimension; captions say in words what it does not show."""
         there = [one if one is not None and at < one.dimensions else None for one in self._numbers]
         histograms = [None if one is None else one.histograms.histogram(at) for one in there]
         are_flags = all(one is None or one.is_flag for one in there)
@@ -133,17 +135,8 @@ class _Column:
         return self._content.charts.figure(None if are_flags else bars(histograms, x), title, *captions, *notes)
 
     def left_out(self, shown_here: int) -> list[str]:
-        """Says that there are more dimensions than are shown."""
         of = max((one.of for one in self._there), default=0)
         return [f"the first {shown_here:,} of {of:,} dimensions"] if of > shown_here else []
-
-    def _figures(self, left: int) -> Html:
-        """A chart for each dimension, as far as there is room."""
-        shown_here = max(0, min(self.dimensions, left))
-        figures = [self.figure(at, _dimension_name(self._there, at)) for at in range(shown_here)]
-        notes = [*self._notes(), *self.left_out(shown_here)]
-        note = element("p", "; ".join(notes), class_="quiet") if notes else NOTHING
-        return together([note, element("div", *figures, class_="charts small")])
 
     def _notes(self) -> list[str]:
         notes = []
@@ -155,7 +148,7 @@ class _Column:
         return notes
 
     def _in_words(self, place: int, at: int) -> str:
-        """What one dataset has in a dimension, or why nothing is known of it."""
+        """The values of one dataset in a dimension, or why they are not known."""
         spec, sketch = self._specs[place], self._sketches[place]
         if spec is None:
             return "absent"
@@ -166,25 +159,6 @@ class _Column:
         if at < sketch.dimensions:
             return _in_words(sketch, at)
         return "not looked at" if at < sketch.of else "no such dimension"
-
-
-def _why_not(specs: Sequence[ArraySpec | None]) -> str:
-    if any(spec is not None and spec.image is not None for spec in specs):
-        return "encoded images: see the episodes below"
-    return "its values are not shown"
-
-
-def _dimension_name(numbers: Sequence[Numbers], at: int) -> str:
-    """Its place in a row, which two datasets of different shapes have different ones of; "" where a row is one number."""
-    names = dict.fromkeys(_name_in(one, at) for one in numbers if at < one.of)
-    return " and ".join(filter(None, names))
-
-
-def _name_in(numbers: Numbers, at: int) -> str:
-    if numbers.is_image:
-        return f"channel {at}"
-    places = np.unravel_index(at, numbers.row_shape) if numbers.row_shape else ()
-    return f"[{', '.join(str(one) for one in places)}]" if places else ""
 
 
 def _in_words(numbers: Numbers, at: int) -> str:
@@ -204,7 +178,6 @@ def _in_words(numbers: Numbers, at: int) -> str:
 
 
 def _spans(content: Content, histograms: Sequence[Histogram], unit: str = "") -> list[Html]:
-    """What the values of each dataset span."""
     spans = [
         "none that are finite"
         if not one.total
@@ -220,17 +193,13 @@ def _key(content: Content, place: int) -> Html:
     return together([content.key(place), " "]) if content.are_two else NOTHING
 
 
-def _different(found: Texts) -> str:
-    return f"{'about ' if found.is_estimate else ''}{counted(found.distinct, 'different text')}"
-
-
 def _text_counts(content: Content, place: int, found: Texts) -> Html:
-    """Which texts there are, and how often."""
     rows = [[shortened(visible(text), 160), f"{count:,}"] for count, text in found.most_frequent(_TEXTS)]
     cells = [[element("code", text or "(empty)"), count] for text, count in rows]
     kept = "the most frequent of those that the seed chose" if found.is_estimate else "the most frequent first"
     other = f"; {counted(found.others, 'value')} that are no text" if found.others else ""
-    words = f" {_different(found)} in {counted(found.total, 'value')}; {kept}{other}"
+    different = f"{'about ' if found.is_estimate else ''}{counted(found.distinct, 'different text')}"
+    words = f" {different} in {counted(found.total, 'value')}; {kept}{other}"
     return together([element("p", content.key(place), words, class_="quiet"), table([], cells, (1,))])
 
 
@@ -239,29 +208,31 @@ _CONFIG_LINES = 300
 
 
 def facts_section(content: Content) -> Html:
-    """What each dataset is, in words."""
-    told = [_facts(one.inspection) for one in content.datasets]
-    rows = [[name, *(facts[name] for facts in told)] for name in told[0]]
+    found = [_facts(one.inspection) for one in content.datasets]
+    rows = [[name, *(facts[name] for facts in found)] for name in found[0]]
     head = ["", *(content.key(place) for place in range(2))] if content.are_two else []
     return section("what", "What it is", table(head, rows), _specs_apart(content))
 
 
 def tables_section(content: Content) -> Html:
-    """What each table needs, and a config of a server that has them."""
-    parts = [
-        together([content.heading(place), _tables(one, content.room.leaves)])
-        for place, one in enumerate(content.datasets)
-    ]
+    leaves, parts = content.room.leaves, []
+    for place, one in enumerate(content.datasets):
+        outputs = one.inspection.outputs
+        parts.append(content.heading(place))
+        parts += [_table(name, output, leaves) for name, output in islice(outputs.items(), _TABLES)]
+        if len(outputs) > _TABLES:
+            parts.append(element("p", f"and {len(outputs) - _TABLES:,} more tables"))
+        if one.config:
+            config = element("pre", lines(one.config, min(_CONFIG_LINES, leaves)))
+            parts.append(element("details", element("summary", "A server's config with these tables"), config))
+        else:
+            command = element("code", "rlds2reverb inspect SOURCE --server-config")
+            parts.append(element("p", command, " prints the config of a server with these tables.", class_="quiet"))
     return section("tables", "Which table it needs", *parts)
 
 
 def problems_section(content: Content, anchors: list[dict[str, str]]) -> Html:
-    """All that is wrong.
-
-    Args:
-      content: the page.
-      anchors: for each dataset, an episode's id -> where the page shows it.
-    """
+    """All that is wrong; `anchors` are, for each dataset, an episode's id -> where the page shows it."""
     parts = [
         together([content.heading(place), *_problems(one.inspection, anchors[place])])
         for place, one in enumerate(content.datasets)
@@ -270,29 +241,39 @@ def problems_section(content: Content, anchors: list[dict[str, str]]) -> Html:
 
 
 def ends_section(content: Content) -> Html:
-    """How the episodes end, and what discounts say there."""
-    told = [_ends(one.inspection) for one in content.datasets]
-    rows = [[name, *(counts[name] for counts in told)] for name in told[0]]
-    head = ["episodes of two steps and more", *(content.key(place) or "" for place in range(len(told)))]
+    ends = [one.inspection.ends for one in content.datasets]
+    counts = {
+        "all": [one.episodes for one in ends],
+        "end terminal": [one.terminal for one in ends],
+        "are truncated": [one.truncated for one in ends],
+        "last row added for the last observation": [one.added for one in ends],
+        "last row holds a transition": [one.real for one in ends],
+        "last row not marked is_last": [one.unmarked for one in ends],
+        "truncated, with discount 0 in the last row": [one.zero_discount for one in ends],
+        "truncated, with discount 0 before the last row": [one.cut_by_discount for one in ends],
+        "discount 1 in every row": [one.always_one for one in ends],
+        "reward in the last row only": [one.rewarded_last for one in ends],
+    }
+    rows = [[name, *(f"{number:,}" for number in numbers)] for name, numbers in counts.items()]
+    head = ["episodes of two steps and more", *(content.key(place) or "" for place in range(len(ends)))]
     styles = [
         element("p", content.key(place), " " if content.are_two else None, one.inspection.ends.style or "No episodes.")
         for place, one in enumerate(content.datasets)
     ]
-    counts = table(head, rows, range(1, 1 + len(told)))
-    return section("ends", "Discounts and terminal conventions", *styles, counts)
+    return section("ends", "Discounts and terminal conventions", *styles, table(head, rows, range(1, 1 + len(ends))))
 
 
 def _facts(inspection: Inspection) -> dict[str, str]:
-    episodes, steps = counted(len(inspection.lengths), "episode"), counted(sum(inspection.lengths), "step")
+    episodes, steps = counted(inspection.episodes, "episode"), counted(inspection.steps, "step")
+    returns = inspection.return_statistics
     transform = "; ".join(f"{name}: {text}" for name, text in inspection.transform.lines().items())
     return {
         "source": inspection.source,
         "episodes and steps": f"{episodes}, {steps}",
         "a step": f"{counted(inspection.step_bytes, 'byte')}, {counted(len(inspection.step_spec), 'column')}",
-        "episode length": statistics(summary(inspection.lengths)),
-        "return": statistics(inspection.return_summary())
-        .replace(", not_finite 0", "")
-        .replace("not_finite", "not finite"),
+        "episode length": statistics(inspection.episode_length),
+        "return": statistics(returns)
+        + (f", not finite {number(returns.not_finite)}" if returns is not None and returns.not_finite else ""),
         "ends": f"{inspection.ends.terminal:,} terminal, {inspection.ends.truncated:,} truncated",
         "filled": listed(inspection.filled) or "nothing: all seven RLDS fields are there",
         "transform": transform or "none",
@@ -314,25 +295,6 @@ def _specs_apart(content: Content) -> Html:
     return together([element("h3", f"{counted(len(apart), 'column')} not the same"), table(head, rows)])
 
 
-def _tables(dataset: Dataset, leaves: int) -> Html:
-    outputs = dataset.inspection.outputs
-    parts = [_table(name, one, leaves) for name, one in list(outputs.items())[:_TABLES]]
-    if len(outputs) > _TABLES:
-        parts.append(element("p", f"and {len(outputs) - _TABLES:,} more tables"))
-    if dataset.config:
-        config = element("pre", lines(dataset.config, min(_CONFIG_LINES, leaves)))
-        parts.append(element("details", element("summary", "A server's config with these tables"), config))
-    else:
-        parts.append(element("p", *_HOW_TO_CONFIG, class_="quiet"))
-    return together(parts)
-
-
-_HOW_TO_CONFIG = (
-    element("code", "rlds2reverb inspect SOURCE --server-config"),
-    " prints the config of a server with these tables.",
-)
-
-
 def _table(name: str, one: InspectedOutput, leaves: int) -> Html:
     words = [f"{counted(one.items_per_table, 'item')} of view {one.view}"]
     if one.without_items:
@@ -341,22 +303,18 @@ def _table(name: str, one: InspectedOutput, leaves: int) -> Html:
         words.append(f"{counted(one.left_over, 'step')} left over at the end")
     if one.not_in_items:
         words.append(f"not in the items: {listed(one.not_in_items)}")
-    signature = spec_texts(one.signature)
+    signature = one.trajectory_data_spec
+    rows = [[element("code", path), element("code", text)] for path, text in islice(signature.items(), leaves)]
+    more = len(signature) - leaves
     return together(
         [
             element("h3", "table ", element("code", name)),
             element("p", "; ".join(words)),
             element("p", "Its signature, the trajectory data spec:", class_="quiet"),
-            spec_table(signature, leaves),
+            table([], rows),
+            element("p", f"and {more:,} more", class_="quiet") if more > 0 else NOTHING,
         ]
     )
-
-
-def spec_table(leaves: Mapping[str, str], most: int) -> Html:
-    """Paths and their specs, at most so many."""
-    rows = [[element("code", path), element("code", text)] for path, text in list(leaves.items())[:most]]
-    more = element("p", f"and {len(leaves) - most:,} more", class_="quiet") if len(leaves) > most else NOTHING
-    return together([table([], rows), more])
 
 
 def _problems(inspection: Inspection, anchors: Mapping[str, str]) -> Iterator[Html]:
@@ -371,40 +329,17 @@ def _problems(inspection: Inspection, anchors: Mapping[str, str]) -> Iterator[Ht
         count = counted(findings.episodes[code], "episode")
         yield element("h3", named, " ", element("code", code), f": {count}")
         yield element("p", CODES[code].meaning)
-        examples = [
-            element("li", _linked(one.title, anchors.get(one.episode)), _where(one.problem.path), one.problem.detail)
-            for one in findings.examples[code]
-        ]
+        examples = []
+        for one in findings.examples[code]:
+            anchor, path = anchors.get(one.episode), one.problem.path
+            title = element("span", one.title) if anchor is None else element("a", one.title, href=f"#{anchor}")
+            where = [": column ", element("code", path), ": "] if path else [": "]
+            examples.append(element("li", title, *where, one.problem.detail))
         more = findings.more(code)
         yield element("ul", *examples, element("li", f"and {more:,} more") if more else None)
     if findings.notices:
         yield element("h3", "Of the dataset as a whole")
-        yield element("ul", *(element("li", remark.line) for remark in findings.notices[:100]))
-
-
-def _linked(title: str, anchor: str | None) -> Html:
-    return element("span", title) if anchor is None else element("a", title, href=f"#{anchor}")
-
-
-def _where(path: str) -> Html:
-    return together([": column ", element("code", path), ": "]) if path else Html(": ")
-
-
-def _ends(inspection: Inspection) -> dict[str, str]:
-    found = inspection.ends
-    counts = {
-        "all": found.episodes,
-        "end terminal": found.terminal,
-        "are truncated": found.truncated,
-        "last row added for the last observation": found.added,
-        "last row holds a transition": found.real,
-        "last row not marked is_last": found.unmarked,
-        "truncated, with discount 0 in the last row": found.zero_discount,
-        "truncated, with discount 0 before the last row": found.cut_by_discount,
-        "discount 1 in every row": found.always_one,
-        "reward in the last row only": found.rewarded_last,
-    }
-    return {name: f"{count:,}" for name, count in counts.items()}
+        yield element("ul", *(element("li", notice.line) for notice in findings.notices[:100]))
 
 
 _LONGEST_DRAWING = 80_000
@@ -415,43 +350,48 @@ def items_section(content: Content) -> Html:
     parts = []
     for place, one in enumerate(content.datasets):
         drawings = one.collector.items
-        figures = [_drawing(name, *drawing) for name, drawing in list(drawings.items())[:_TABLES]]
-        none = element("p", "No episode gave an item.", class_="quiet")
-        parts.append(together([content.heading(place), *(figures or [none])]))
+        parts.append(content.heading(place))
+        for name, (svg, left_out) in islice(drawings.items(), _TABLES):
+            title = ("table ", element("code", name))
+            if len(svg) > _LONGEST_DRAWING:
+                parts.append(element("p", *title, ": its items are too large to draw", class_="quiet"))
+                continue
+            parts += [element("h3", *title), element("div", Html(svg), class_="scroll")]
+            if left_out:
+                parts.append(element("p", left_out, class_="quiet"))
+        if not drawings:
+            parts.append(element("p", "No episode gave an item.", class_="quiet"))
     words = "Boxes are stored rows, lines of boxes stored columns; coloured bars are the rows that an item holds."
     return section("items", "The items", element("p", words, class_="quiet"), *parts)
 
 
 def single_episodes_section(content: Content, anchors: list[dict[str, str]]) -> Html:
-    """Episodes: some that the seed chose, and those of the problems.
-
-    Args:
-      content: the page.
-      anchors: of `anchors_of`.
-    """
+    """Episodes that the seed chose, and those of the problems; see `anchors_of`."""
     parts: list[str] = []
     for place, one in enumerate(content.datasets):
         found = portraits_of(content, place)
         parts.append(content.heading(place))
         parts += [_episode(content, portrait, anchors[place][portrait.id]) for portrait in found.values()]
-        parts += [_stub(anchor, name) for name, anchor in anchors[place].items() if name not in found]
+        for name, anchor in anchors[place].items():
+            if name not in found:
+                words = element("p", "No more of it was kept than the problem says.", class_="quiet")
+                parts.append(element("article", element("h3", name), words, class_="episode", id=anchor))
         if not one.inspection.lengths:
             parts.append(element("p", "There are none."))
-    words = "Some that the seed chose, and the first ones of every problem."
-    return section("shown", "Single episodes", element("p", words, class_="quiet"), *parts)
+    intro = element("p", "Some that the seed chose, and the first ones of every problem.", class_="quiet")
+    return section("shown", "Single episodes", intro, *parts)
 
 
 def portraits_of(content: Content, place: int) -> dict[str, Portrait]:
-    """A dataset's episodes that are shown, by id."""
     collector = content.datasets[place].collector
-    told = _example_ids(content.datasets[place].inspection.findings)
-    bad = [one.portrait for one in collector.bad if one.portrait.id in told]
+    named = _example_ids(content.datasets[place].inspection.findings)
+    bad = [one.portrait for one in collector.bad if one.portrait.id in named]
     both = [*collector.episodes.values(), *bad]
     return {one.id: one for one in both[: content.room.episodes]}
 
 
 def anchors_of(content: Content) -> list[dict[str, str]]:
-    """For each dataset: an episode's id -> where on the page it is. Every episode that a problem tells of has its place."""
+    """For each dataset: an episode's id -> where on the page it is. Every episode that a problem names has its place."""
     found = []
     for place, one in enumerate(content.datasets):
         ids = dict.fromkeys([*portraits_of(content, place), *_example_ids(one.inspection.findings)])
@@ -460,33 +400,19 @@ def anchors_of(content: Content) -> list[dict[str, str]]:
 
 
 def _example_ids(findings: Findings) -> list[str]:
-    """Ids of the episodes that problems tell of."""
     return [example.episode for examples in findings.examples.values() for example in examples]
-
-
-def _drawing(name: str, svg: str, left_out: str) -> Html:
-    if len(svg) > _LONGEST_DRAWING:
-        return element("p", "table ", element("code", name), ": its items are too large to draw", class_="quiet")
-    caption = element("p", left_out, class_="quiet") if left_out else NOTHING
-    return together(
-        [element("h3", "table ", element("code", name)), element("div", Html(svg), class_="scroll"), caption]
-    )
-
-
-def _stub(anchor: str, name: str) -> Html:
-    words = element("p", "No more of it was kept than the problem says.", class_="quiet")
-    return element("article", element("h3", name), words, class_="episode", id=anchor)
 
 
 def _episode(content: Content, portrait: Portrait, anchor: str) -> Html:
     total = "" if portrait.total is None else f", return {number(portrait.total)}"
+    texts = [[element("code", path), visible(text)] for path, text in portrait.texts.items()]
     parts = [
         element("h3", shortened(portrait.title, 200)),
         element("p", f"{counted(portrait.steps, 'step')}{total}", class_="quiet"),
         *(_frames(content, portrait, path, anchor) for path in portrait.frames),
         element("p", f"images are not shown: {portrait.untold}", class_="quiet") if portrait.untold else NOTHING,
         _curves(content, portrait),
-        _texts(portrait),
+        table([], texts) if texts else NOTHING,
         _last_rows(portrait),
     ]
     return element("article", *parts, class_="episode", id=anchor)
@@ -526,24 +452,15 @@ def _player(path: str, strip: str, frames: int, steps: int) -> Html:
 
 
 def _curves(content: Content, portrait: Portrait) -> Html:
-    figures = [
-        content.charts.figure(curves(portrait.at, values), "", _name_of_curves(path, values.shape[1]))
-        for path, values in portrait.curves.items()
-    ]
+    figures = []
+    for path, values in portrait.curves.items():
+        count = values.shape[1]
+        name = path if count == 1 else f"{path}, its first {count} dimensions"
+        figures.append(content.charts.figure(curves(portrait.at, values), "", name))
     return element("div", *figures, class_="charts small") if figures else NOTHING
 
 
-def _name_of_curves(path: str, lines: int) -> str:
-    return path if lines == 1 else f"{path}, its first {lines} dimensions"
-
-
-def _texts(portrait: Portrait) -> Html:
-    rows = [[element("code", path), visible(text)] for path, text in portrait.texts.items()]
-    return table([], rows) if rows else NOTHING
-
-
 def _last_rows(portrait: Portrait) -> Html:
-    """What flags and numbers say at the end."""
     rows = [[element("code", path), *values] for path, values in portrait.last_rows.items()]
     if not rows:
         return NOTHING
@@ -552,8 +469,7 @@ def _last_rows(portrait: Portrait) -> Html:
     return element("details", element("summary", "How it ends"), table(head, rows, range(1, 1 + steps)))
 
 
-MOST_BYTES = 3_000_000
-"""Of a page."""
+MOST_BYTES = 3_000_000  # of a page
 
 _PARTS = {
     "what": "What it is",
@@ -566,7 +482,7 @@ _PARTS = {
     "items": "Items",
     "shown": "Single episodes",
 }
-"""Anchor -> what leads to it."""
+"""Anchor -> text of the link to it."""
 
 
 def page_of(datasets: Sequence[Dataset], seed: int, most_bytes: int = MOST_BYTES) -> bytes:
@@ -574,7 +490,7 @@ def page_of(datasets: Sequence[Dataset], seed: int, most_bytes: int = MOST_BYTES
 
     Args:
       datasets: one or two, each with a collector that watched.
-      seed: that chose what is shown, which the page tells.
+      seed: that chose what is shown; the page states it.
       most_bytes: of the page. It shows less of wide datasets, and says so; its skeleton takes about 150 kB.
     """
     for one in datasets:
@@ -623,11 +539,7 @@ def _body(content: Content, title: str, seed: int) -> Html:
 
 
 def check_place(path: Path) -> None:
-    """Refuses a place where no file can be written, before anything is read.
-
-    Raises:
-      ConfigError: says which.
-    """
+    """Raises `ConfigError` where no file can be written, before anything is read."""
     if str(path) == "-":
         raise ConfigError("--html -: a page does not go to stdout; name a file")
     if not can_be_replaced(path) or not can_be_replaced(unfinished_file(path)):
@@ -638,11 +550,7 @@ def check_place(path: Path) -> None:
 
 
 def write_page(path: Path, page: bytes) -> None:
-    """Writes the file; one that is there is replaced.
-
-    Raises:
-      WriteError: the disk is full, say.
-    """
+    """Writes the file, in place of an earlier one. Raises `WriteError` if it cannot be written."""
     way_out = "no page is left there, and one from before stays. Make room or name another file, and run the same again"
     with writing(f"--html {path}", way_out), whole_or_none(path) as unfinished:
         unfinished.write_bytes(page)

@@ -1,4 +1,4 @@
-"""An episode as a file, of the kind that its name's end says. What cannot be done is told before anything is read."""
+"""An episode as a file, of the kind that the suffix names. Errors that are known beforehand are raised before anything is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlds2reverb.look.pictures import png_file
 from rlds2reverb.look.player import page
 from rlds2reverb.text import counted
 
-Write = Callable[[Contents, Path, int | None, int], None]
+Write = Callable[[Contents, Path, int | None, int], object]
 
 _WAY_OUT = "nothing is left there, and a file from before stays. Make room or name another file, and run the same again"
 
@@ -27,27 +27,13 @@ _write_gif: Any = Lazily("rlds2reverb.look.videos:write_gif")
 _write_mp4: Any = Lazily("rlds2reverb.look.videos:write_mp4")
 
 
-def _save_png(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
-    path.write_bytes(png_file(_sheet(contents, frames)))
-
-
-def _save_html(contents: Contents, path: Path, frames: int | None, fps: int) -> None:
-    path.write_bytes(page(contents, frames, fps).encode())
-
-
 def _save_film(write: Any, contents: Contents, path: Path, frames: int | None, fps: int) -> None:
     write(_film(contents, frames), fps, path)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file.
-
-    Attributes:
-      write: writes one: what is in the episode, where to, pictures at most, pictures per second.
-      libraries: what it needs in any case: name -> the extra that has it.
-      most_frames: pictures of an image column that it has room for; None for any number.
-    """
+    """A kind of file: what writes one (with at most so many pictures, at so many per second), the libraries that it needs with the extras that bring them, and its most pictures."""
 
     write: Write
     libraries: Mapping[str, str]
@@ -55,25 +41,24 @@ class Kind:
 
 
 KINDS = {
-    ".png": Kind(_save_png, {"PIL": "images"}, 400),
+    ".png": Kind(
+        lambda contents, path, frames, _: path.write_bytes(png_file(_sheet(contents, frames))), {"PIL": "images"}, 400
+    ),
     ".gif": Kind(partial(_save_film, _write_gif), {"PIL": "images", "av": "video"}),
     ".mp4": Kind(partial(_save_film, _write_mp4), {"PIL": "images", "av": "video"}),
-    ".html": Kind(_save_html, {}),
+    ".html": Kind(lambda contents, path, frames, fps: path.write_bytes(page(contents, frames, fps).encode()), {}),
 }
 """The end of a file's name -> what is written."""
 
 
 def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]:
-    """What writes an episode to a file, whole or not at all, and says what it has written.
+    """A function that writes an episode to a file, in place of an earlier one, and returns what it has written.
 
-    Args:
-      path: of the file; what is there is replaced.
-      frames: pictures at most; None for the kind's own number.
-      fps: pictures per second.
+    `frames` is the most pictures, None for the kind's own number; `fps` are pictures per second.
 
     Raises:
-      ConfigError: the name ends in another way, what writes the file is missing, or it has no room for so many pictures; at once.
-      WriteError: the file cannot be written; at once, as far as that can be told.
+      ConfigError: the name ends in another way, what writes the file is missing, or too many pictures for the kind; at once.
+      WriteError: the file cannot be written; at once, if that is known before.
     """
     kind = KINDS.get(path.suffix.lower())
     if kind is None:
@@ -82,17 +67,6 @@ def saver(path: Path, frames: int | None, fps: int) -> Callable[[Contents], str]
         raise ConfigError(
             f"--frames {frames:,}: expected at most {kind.most_frames:,} for {path.suffix.lower()}, which is one picture"
         )
-    _check(path, kind)
-
-    def save(contents: Contents) -> str:
-        with writing(f"--save {path}", _WAY_OUT), whole_or_none(path) as unfinished:
-            kind.write(contents, unfinished, frames, fps)
-        return f"written: {path}, {counted(path.stat().st_size, 'byte')}"
-
-    return save
-
-
-def _check(path: Path, kind: Kind) -> None:
     for library, extra in kind.libraries.items():
         with needing(f"writing {path.suffix.lower()}", extra, ConfigError):
             importlib.import_module(library)
@@ -101,3 +75,10 @@ def _check(path: Path, kind: Kind) -> None:
         if path.exists() and not path.is_file():
             reason = "it is a folder" if path.is_dir() else "it is no file"
         raise WriteError(f"--save {path}: cannot be written: {reason}; name another file")
+
+    def save(contents: Contents) -> str:
+        with writing(f"--save {path}", _WAY_OUT), whole_or_none(path) as unfinished:
+            kind.write(contents, unfinished, frames, fps)
+        return f"written: {path}, {counted(path.stat().st_size, 'byte')}"
+
+    return save

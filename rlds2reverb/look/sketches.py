@@ -1,7 +1,7 @@
 """What the values of a column look like: a histogram, mean and spread for each of its dimensions, or its texts.
 
 The texts with the smallest marks are kept (`mark_of`), `KEPT` at most. A mark that is kept at the end was small enough all along, so counts of kept texts
-are exact. Up to `KEPT` different texts are all there; how many more there are is estimated from the largest kept mark (Bar-Yossef et al., "Counting
+are exact. Up to `KEPT` different texts are all there; the number of further ones is estimated from the largest kept mark (Bar-Yossef et al., "Counting
 distinct elements in a data stream", 2002), with a standard error of about 1/sqrt(KEPT - 2): 6 %.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import xxhash
@@ -18,7 +18,7 @@ import xxhash
 from rlds2reverb.episode import Array
 from rlds2reverb.images import FILE, FIRST, LAST, kind
 from rlds2reverb.look.statistics import Block, Histograms, Moments, blocks_of, whole_rows
-from rlds2reverb.specs import ArraySpec
+from rlds2reverb.specs import ArraySpec, shape_fits
 
 Value = TypeVar("Value")
 
@@ -29,36 +29,30 @@ def mark_of(name: bytes, seed: int) -> int:
 
 
 class Chosen(Generic[Value]):
-    """The things with the smallest marks.
-
-    Args:
-      most: how many.
-      seed: decides which; at least 0.
-    """
+    """The `most` things with the smallest marks; the seed, at least 0, decides which."""
 
     def __init__(self, most: int, seed: int) -> None:
         self._most, self._seed = most, seed
         self._kept: dict[tuple[int, str], Value] = {}
 
     def wants(self, name: str) -> bool:
-        """Whether a thing of this name would be kept; one that is there already is not taken again."""
+        """Whether a thing of this name would be kept; one that is there already is not kept again."""
         key = self._key(name)
         return key not in self._kept and (len(self._kept) < self._most or key < max(self._kept))
 
     def add(self, name: str, value: Value) -> None:
-        """Takes a thing in."""
         self._kept[self._key(name)] = value
         if len(self._kept) > self._most:
             del self._kept[max(self._kept)]
 
     def add_chosen(self, other: Chosen[Value]) -> None:
-        """Takes in what was chosen elsewhere by the same seed."""
+        """Adds what was chosen elsewhere by the same seed."""
         for (_, name), value in other._kept.items():
             if self.wants(name):
                 self.add(name, value)
 
     def values(self) -> list[Value]:
-        """What was chosen, in the order of the marks."""
+        """In the order of the marks."""
         return [self._kept[key] for key in sorted(self._kept)]
 
     def _key(self, name: str) -> tuple[int, str]:
@@ -89,7 +83,7 @@ class Texts:
     """Larger marks are not kept."""
 
     def add(self, column: Array) -> None:
-        """Takes in [T, ...] texts."""
+        """Adds [T, ...] texts."""
         for value, count in Counter(column.ravel().tolist()).items():
             text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
             if isinstance(text, bytes):
@@ -99,7 +93,6 @@ class Texts:
                 self.others += count
 
     def add_texts(self, other: Texts) -> None:
-        """Takes in the texts of another part."""
         self.total += other.total
         self.others += other.others
         self._above = min(self._above, other._above)
@@ -109,12 +102,11 @@ class Texts:
 
     @property
     def distinct(self) -> int:
-        """How many different ones there are; exact up to `KEPT`, an estimate beyond."""
+        """The number of different texts; exact up to `KEPT`, an estimate beyond."""
         return round((KEPT - 1) * 2**64 / (self._above + 1)) if self.is_estimate else len(self.kept)
 
     @property
     def is_estimate(self) -> bool:
-        """Whether there are more than are kept."""
         return self._above < 1 << 64
 
     def most_frequent(self, most: int) -> list[tuple[int, bytes]]:
@@ -132,13 +124,11 @@ class Texts:
 
 
 DIMENSIONS = 32
-"""Most dimensions of a column that are told apart."""
+"""Most dimensions of a column that are kept separate."""
 WAITING = 1 << 20
-"""Bytes of values that wait until they are looked at together: enough that calls into numpy do not count."""
-_COUNTED = 1 << 16
-"""Values of one byte that are counted together."""
-_PIXELS = 32
-"""Rows and columns of an image whose pixels are counted, about."""
+"""Bytes of values that wait until they are looked at together: enough that calls into numpy cost little."""
+_COUNTED = 1 << 16  # values of one byte that are counted together
+_PIXELS = 32  # rows and columns of an image whose pixels are counted, about
 
 
 class Numbers:
@@ -146,13 +136,14 @@ class Numbers:
 
     Args:
       spec: of a row.
-      most: dimensions to tell apart.
+      most: dimensions to keep separate.
       waiting: bytes that wait until they are looked at.
 
     Attributes:
-      dimensions: that are told apart: of an image its channels; 1 where the size of rows is free, for all values together.
-      of: how many there are.
+      dimensions: that are kept separate: of an image its channels; 1 where the size of rows is free, for all values together.
+      of: number of all dimensions.
       is_image: whether rows are images; of those, every few pixels are counted.
+      is_flag: whether values are true or false.
       not_finite: [dimensions] values that are NaN or infinite.
       passed_over: rows of another shape, or that are no numbers.
     """
@@ -161,7 +152,11 @@ class Numbers:
         self._kind = kind(spec)
         self._shape, self._dtype = spec.shape, spec.dtype
         self._is_free = None in spec.shape
-        self.of = self._all_dimensions()
+        self.is_image, self.is_flag = bool(self._kind), spec.dtype.kind == "b"
+        if self.is_image:
+            self.of = {LAST: spec.shape[-1], FIRST: spec.shape[0]}.get(self._kind) or 1
+        else:
+            self.of = 1 if self._is_free else math.prod(size or 0 for size in spec.shape)
         self.dimensions = min(self.of, most)
         self.histograms = Histograms(self.dimensions, spec.dtype.kind in "biu")
         self.moments = Moments(self.dimensions)
@@ -171,8 +166,8 @@ class Numbers:
         self._bytes, self._most_bytes = 0, waiting
 
     def add(self, column: Array) -> None:
-        """Takes in [T, ...]; looked at once there are enough."""
-        if column.dtype.kind != self._dtype.kind or not self._fits(column.shape[1:]):
+        """Adds [T, ...]; values are looked at once there are enough."""
+        if column.dtype.kind != self._dtype.kind or not shape_fits(column.shape[1:], self._shape):
             self.passed_over += len(column)
             return
         self._wait(self._in_rows(column))
@@ -182,28 +177,18 @@ class Numbers:
             self._look(values[:whole])
             self._wait(values[whole:].copy())
 
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        """Sizes of a row; a free one is 1."""
-        return tuple(1 if size is None else size for size in self._shape)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether values are whole numbers."""
-        return self._dtype.kind in "biu"
-
-    @property
-    def is_flag(self) -> bool:
-        """Whether values are true or false."""
-        return self._dtype.kind == "b"
+    def dimension_name(self, at: int) -> str:
+        """Its channel, or its place in a row; "" where a row is one number."""
+        if self.is_image:
+            return f"channel {at}"
+        shape = [1 if size is None else size for size in self._shape]
+        return f"[{', '.join(str(one) for one in np.unravel_index(at, shape))}]" if shape else ""
 
     def flush(self) -> None:
-        """Looks at all that is waiting."""
         if self._waiting:
             self._look(self._together())
 
     def add_numbers(self, other: Numbers) -> None:
-        """Takes in what another part of the dataset has in this column."""
         self.flush()
         other.flush()
         self.histograms.add_histograms(other.histograms)
@@ -226,19 +211,18 @@ class Numbers:
         if values.dtype.itemsize == 1:
             self._count(values)
             return
-        dtype = np.float32 if self._is_single(values.dtype) else np.float64
+        is_single = values.dtype.itemsize <= 2 or values.dtype == np.float32  # float32 holds all its numbers
+        dtype = np.float32 if is_single else np.float64
         for part in blocks_of(np.ascontiguousarray(values, dtype)):
             if isinstance(part, Block):
                 self.histograms.add_block(part)
                 self.moments.add_block(part)
             else:
-                self._look_at_finite(part.astype(np.float64))
-
-    def _look_at_finite(self, values: Array) -> None:
-        finite = np.isfinite(values)
-        self.not_finite += len(values) - finite.sum(axis=0)
-        self.histograms.add(values, finite)
-        self.moments.add(values, finite)
+                doubles = part.astype(np.float64)
+                finite = np.isfinite(doubles)
+                self.not_finite += len(doubles) - finite.sum(axis=0)
+                self.histograms.add(doubles, finite)
+                self.moments.add(doubles, finite)
 
     def _count(self, values: Array) -> None:
         """Looks at flags and numbers of one byte: there are few different ones, so it is enough to count each."""
@@ -252,26 +236,6 @@ class Numbers:
             counts = sum(map(_counts_of_bytes, parts), np.zeros((self.dimensions, 256), np.int64))
         self.histograms.add_counted(different, counts)
         self.moments.add_counted(different, counts)
-
-    @staticmethod
-    def _is_single(dtype: np.dtype[Any]) -> bool:
-        """Whether float32 holds all numbers of a dtype."""
-        return dtype.itemsize <= 2 or dtype == np.float32
-
-    @property
-    def is_image(self) -> bool:
-        """Whether rows are images."""
-        return bool(self._kind)
-
-    def _all_dimensions(self) -> int:
-        if self.is_image:
-            return {LAST: self._shape[-1], FIRST: self._shape[0]}.get(self._kind) or 1
-        return 1 if self._is_free else math.prod(size or 0 for size in self._shape)
-
-    def _fits(self, shape: tuple[int, ...]) -> bool:
-        return len(shape) == len(self._shape) and all(
-            wanted is None or size == wanted for size, wanted in zip(shape, self._shape)
-        )
 
     def _in_rows(self, column: Array) -> Array:
         """[n, dimensions]; never a part of a larger array, which would be kept whole while it waits."""
@@ -293,7 +257,6 @@ def _counts_of_bytes(values: Array) -> Array:
 
 
 Sketch = Numbers | Texts
-"""What is kept of a column."""
 
 
 def sketch_of(spec: ArraySpec, most: int, seed: int, waiting: int) -> Sketch | None:

@@ -20,13 +20,10 @@ import numpy as np
 from rlds2reverb.episode import Array
 
 _ROWS = 128
-"""Of a block, or up to twice as many: enough that calls into numpy do not count."""
-_TOGETHER = 16
-"""Rows of a block that are looked at together."""
-_WIDTH = 1 << 11
-"""Values of a row of a block, about."""
-_FOLDS = 16
-"""Parts of a row: each has as many values of each dimension."""
+"""Of a block, or up to twice as many: enough that calls into numpy cost little."""
+_TOGETHER = 16  # rows of a block that are looked at together
+_WIDTH = 1 << 11  # values of a row of a block, about
+_FOLDS = 16  # parts of a row: each has as many values of each dimension
 _ENDS: tuple[np.ufunc, np.ufunc] = np.minimum, np.maximum
 
 
@@ -45,18 +42,13 @@ class Block:
 
     def __init__(self, values: Array, low: Array, high: Array) -> None:
         self.values, self.low, self.high = values, low, high
-        self.count = values.size // len(low)
+        self.count, self.width = values.size // len(low), int(values.shape[1])
         self.is_one = low == high
 
     def parts(self, dtype: Any) -> Iterator[Array]:
-        """Takes the values apart, as a dtype: [n, width] that stays in the processor's fastest caches."""
+        """The values as a dtype, in parts [n, width] that stay in the processor's fastest caches."""
         for start in range(0, len(self.values), _TOGETHER):
             yield self.values[start : start + _TOGETHER].astype(dtype, copy=False)
-
-    @property
-    def width(self) -> int:
-        """Of a row."""
-        return int(self.values.shape[1])
 
     def sums(self, row: Array) -> Array:
         """[dimensions] sums of what belongs to the values of a row, [width]."""
@@ -70,15 +62,12 @@ def across(one_each: Array, width: int) -> Array:
 
 
 def whole_rows(rows: int, dimensions: int) -> int:
-    """How many of so many rows of a column fill rows of blocks."""
+    """The largest number of rows, at most `rows`, that fills rows of blocks."""
     return rows - rows % _rows_in_row(dimensions)
 
 
 def blocks_of(values: Array) -> Iterator[Block | Array]:
-    """Takes [n, dimensions] apart, contiguous float32 or float64: blocks, or [m, dimensions] with values that are not finite.
-
-    It is quick where `whole_rows` are given.
-    """
+    """Splits [n, dimensions], contiguous float32 or float64: blocks, or [m, dimensions] with values that are not finite. It is quick for `whole_rows`."""
     dimensions = values.shape[1]
     whole = whole_rows(len(values), dimensions)
     wide = values[:whole].reshape(-1, dimensions * _rows_in_row(dimensions))
@@ -108,14 +97,13 @@ def _folded(ufunc: np.ufunc, row: Array, dimensions: int) -> Array:
     return folded
 
 
-BINS = 64
-"""Most bins of a histogram."""
+BINS = 64  # most bins of a histogram
 
 _DIGITS = 50
-"""Bits of a value that a bin tells apart at most, so that numbers of bins are whole in float64."""
+"""Most bits of a value that bins distinguish, so that numbers of bins are whole in float64."""
 
 _NARROWEST = -1000
-"""Exponent of the narrowest bins; smaller values are told apart from others, not from one another."""
+"""Exponent of the narrowest bins; smaller values are distinguished from larger ones, not from one another."""
 
 _SINGLE_BINS, _SINGLE_EXPONENT = 1 << 22, 100
 """Numbers of first bins, and exponents, below which float32 finds the bins of float32 values exactly."""
@@ -158,7 +146,6 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """Values in all bins."""
         return int(self.counts.sum())
 
     @property
@@ -168,12 +155,7 @@ class Histogram:
 
 
 class Histograms:
-    """One histogram per dimension, filled together.
-
-    Args:
-      dimensions: how many.
-      is_whole: values are whole numbers, so no bin is narrower than 1: narrow spans have a bin per value.
-    """
+    """One histogram per dimension, filled together. With `is_whole` no bin is narrower than 1: narrow spans have a bin per value."""
 
     def __init__(self, dimensions: int, is_whole: bool = False) -> None:
         self._is_whole, self._narrowest = is_whole, 0 if is_whole else _NARROWEST
@@ -185,12 +167,7 @@ class Histograms:
         self._way: _WayToBins | None = None
 
     def add(self, values: Array, finite: Array | None = None) -> None:
-        """Takes in [n, dimensions] float64 values.
-
-        Args:
-          values: what to count.
-          finite: [n, dimensions] which of them are; None for all.
-        """
+        """Adds [n, dimensions] float64 values; `finite` [n, dimensions] says which of them are, None for all."""
         if not values.size:
             return
         low = values if finite is None else np.where(finite, values, np.inf)
@@ -199,7 +176,6 @@ class Histograms:
         self.counts += self._counted(values, finite)
 
     def add_block(self, block: Block) -> None:
-        """Takes in values that are finite."""
         self._widen(block.low, block.high)
         if block.is_one.all():
             bins = _bin_of(block.low, self.exponents) - self.firsts
@@ -217,7 +193,7 @@ class Histograms:
             self.counts += counts.reshape(self.counts.shape)
 
     def _way_to_bins(self, block: Block) -> _WayToBins:
-        """The one of the last block, where that fits."""
+        """That of the last block, where it fits."""
         kind = block.width, block.values.dtype
         if self._way is None or self._way.kind != kind:
             may_vanish = bool(((self.exponents > 0) & (self.low < 0)).any())
@@ -230,7 +206,7 @@ class Histograms:
         return self._way
 
     def add_counted(self, values: Array, counts: Array) -> None:
-        """Takes in [n] float64 values, of which each dimension has [dimensions, n]."""
+        """Adds [n] float64 values, of which each dimension has [dimensions, n]."""
         is_there = counts > 0
         self._widen(np.where(is_there, values, np.inf).min(axis=1), np.where(is_there, values, -np.inf).max(axis=1))
         dimension, at = np.nonzero(is_there)
@@ -238,7 +214,6 @@ class Histograms:
         np.add.at(self.counts, (dimension, places), counts[dimension, at])
 
     def add_histograms(self, other: Histograms) -> None:
-        """Takes in what others counted, of the same dimensions."""
         self._widen(other.low, other.high)
         self.counts += _rebinned(other, self.exponents, self.firsts)
 
@@ -276,7 +251,7 @@ class Histograms:
 def joined(histograms: Sequence[Histogram]) -> list[Histogram]:
     """The same histograms over the same bins: those of all their values together.
 
-    One without values, or with zeros only, decides nothing. Whole numbers beside others are put into narrower bins than 1 where the others are.
+    One without values, or with zeros only, decides nothing. Whole numbers beside fractions are put into bins narrower than 1 where those are.
     """
     filled = [one for one in histograms if one.total]
     if not filled:
@@ -355,8 +330,8 @@ class Moments:
         self.counts, self.means, self.squares = (np.zeros(dimensions) for _ in range(3))
 
     def add(self, values: Array, finite: Array | None = None) -> None:
-        """Takes in [n, dimensions] float64 values; of `finite` only those that are marked."""
-        with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64 are told as such
+        """Adds [n, dimensions] float64 values; of `finite` only those that are marked."""
+        with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64 become infinite
             if finite is None:
                 counts = np.full(values.shape[1], float(len(values)))
                 means = values.mean(axis=0) if len(values) else np.zeros(values.shape[1])
@@ -367,10 +342,7 @@ class Moments:
             self._join(counts, means, np.square(np.where(finite, values - means, 0.0)).sum(axis=0))
 
     def add_block(self, block: Block) -> None:
-        """Takes in values that are finite.
-
-        Sums of squares are told from sums where few digits cancel; only else from distances, which take longer.
-        """
+        """Adds finite values. Sums of squares come from sums where few digits cancel; else from distances, which take longer."""
         counts = np.full(len(block.low), float(block.count))
         with np.errstate(over="ignore", invalid="ignore"):
             if block.is_one.all():
@@ -392,20 +364,19 @@ class Moments:
             self._join(counts, means, apart)
 
     def add_counted(self, values: Array, counts: Array) -> None:
-        """Takes in [n] float64 values, of which each dimension has [dimensions, n]."""
+        """Adds [n] float64 values, of which each dimension has [dimensions, n]."""
         totals = counts.sum(axis=1).astype(np.float64)
         means = (counts * values).sum(axis=1) / np.maximum(totals, 1)
         self._join(totals, means, (counts * np.square(values - means[:, None])).sum(axis=1))
 
     def add_grouped(self, groups: Array, values: Array) -> None:
-        """Takes in [n] finite values; each belongs to the dimension that `groups`, [n], names."""
+        """Adds [n] finite values; each belongs to the dimension that `groups`, [n], names."""
         size = len(self.counts)
         counts = np.bincount(groups, minlength=size).astype(np.float64)
         means = np.bincount(groups, values, size) / np.maximum(counts, 1)
         self._join(counts, means, np.bincount(groups, np.square(values - means[groups]), size))
 
     def add_moments(self, other: Moments) -> None:
-        """Takes in what others counted, of the same dimensions."""
         self._join(other.counts, other.means, other.squares)
 
     def in_pairs(self) -> None:
@@ -439,8 +410,7 @@ def _squares(values: Array) -> Array:
     return summed
 
 
-SPANS = 256
-"""Most spans of steps."""
+SPANS = 256  # most spans of steps
 
 
 class ByTime:
@@ -456,20 +426,17 @@ class ByTime:
         self.moments = Moments(SPANS)
 
     def add(self, steps: Array, values: Array) -> None:
-        """Takes in [n] finite values, each at its time step."""
+        """Adds [n] finite values, each at its time step."""
         if len(steps):
-            self._reach(int(steps.max()))
+            while steps.max() >= self.width * SPANS:
+                self.widen(self.width * 2)
             self.moments.add_grouped(steps // self.width, values)
 
     def add_times(self, other: ByTime) -> None:
-        """Takes in what another counted, which then is as wide as this one."""
+        """Adds those of another, which then is as wide as this one."""
         self.widen(other.width)
         other.widen(self.width)
         self.moments.add_moments(other.moments)
-
-    def _reach(self, step: int) -> None:
-        while step >= self.width * SPANS:
-            self.widen(self.width * 2)
 
     def widen(self, width: int) -> None:
         """Joins spans until they are `width` wide."""
@@ -479,7 +446,7 @@ class ByTime:
 
 
 def reaching(lengths: Sequence[int], steps: Array) -> Array:
-    """[n] how many of some episodes have each of these time steps, [n]."""
+    """[n] the number of episodes that have each of these time steps, [n]."""
     ordered = np.sort(np.asarray(lengths, np.int64))
     return len(ordered) - np.searchsorted(ordered, steps, side="right")
 

@@ -55,7 +55,7 @@ _ASCII = {(1, 0, 0): "_", (0, 1, 0): "-", (0, 0, 1): '"', (0, 0, 0): " "}
 
 
 def curve_lines(curve: Curve, width: int, height: int, span: tuple[float, float], is_ascii: bool) -> list[str]:
-    """The curve in `height` lines of `width` characters, the upper one first; without what is empty at their ends."""
+    """The curve in `height` lines of `width` characters, the upper one first, without trailing blanks."""
     if is_ascii:
         dots = _dots(curve, width, 3 * height, span).reshape(height, 3, width)
         lines = ["".join(_ASCII.get(tuple(one), "|") for one in row.T.astype(int).tolist()) for row in dots]
@@ -83,14 +83,7 @@ _WIDEST_PICTURE, _HIGHEST_PICTURE = 24, 12
 
 @dataclass(frozen=True)
 class Terminal:
-    """What is written to.
-
-    Attributes:
-      console: rich's, on stdout.
-      width: characters.
-      is_ascii: whether it takes ASCII only.
-      has_colour: whether pictures can be drawn.
-    """
+    """The output of `show`: rich's console on stdout, its width in characters, whether it takes ASCII only, and whether pictures can be drawn in colour."""
 
     console: Console
     width: int
@@ -99,7 +92,7 @@ class Terminal:
 
     @staticmethod
     def of(stream: TextIO) -> Terminal:
-        """The terminal behind a stream, as the environment tells (TERM, COLUMNS, NO_COLOR, FORCE_COLOR)."""
+        """The terminal behind a stream, by the environment (TERM, COLUMNS, NO_COLOR, FORCE_COLOR)."""
         console = Console(file=stream, highlight=False, markup=False, emoji=False)
         is_ascii = not console.encoding.lower().replace("-", "").startswith("utf")
         has_colour = console.color_system is not None and not console.no_color
@@ -107,26 +100,14 @@ class Terminal:
 
     def fit(self, text: str) -> str:
         """The text with escapes in place of what the stream cannot take."""
-        if not self.is_ascii:
-            return text
-        return text.encode("ascii", "backslashreplace").decode("ascii")
-
-    def show(self, lines: Iterator[Text]) -> None:
-        """Prints lines; on a terminal those that are too long go on in the next one."""
-        for line in lines:
-            self.console.print(line, soft_wrap=True)
+        return text.encode("ascii", "backslashreplace").decode("ascii") if self.is_ascii else text
 
 
 def show(contents: Contents, stream: TextIO, frames: int | None = None) -> None:
-    """Prints an episode.
-
-    Args:
-      contents: what is in it.
-      stream: stdout.
-      frames: pictures of each image column at most; as many as fit beside one another without it.
-    """
+    """Prints an episode with at most `frames` pictures of each image column, by default as many as fit beside one another."""
     terminal = Terminal.of(stream)
-    terminal.show(_lines(contents, terminal, frames))
+    for line in _lines(contents, terminal, frames):
+        terminal.console.print(line, soft_wrap=True)
 
 
 def _lines(contents: Contents, terminal: Terminal, frames: int | None) -> Iterator[Text]:
@@ -137,8 +118,8 @@ def _lines(contents: Contents, terminal: Terminal, frames: int | None) -> Iterat
         yield Text("")
         yield from _strip(pictures, terminal, frames)
     yield from _curves(contents, terminal)
-    for path, told in contents.texts.items():
-        yield from _section(terminal, visible(path), tuple(("", line) for line in told))
+    for path, lines in contents.texts.items():
+        yield from _section(terminal, visible(path), tuple(("", line) for line in lines))
     yield from _section(terminal, "flags", tuple(contents.flags.items()))
     yield from _section(terminal, "not drawn", tuple(contents.others.items()))
     for kind, count in contents.left_out.items():
@@ -153,7 +134,7 @@ def _section(terminal: Terminal, title: str, fields: tuple[tuple[str, str], ...]
 
 
 def _fields(terminal: Terminal, fields: tuple[tuple[str, str], ...]) -> Iterator[Text]:
-    """Aligned names and values; a value that is too long goes on below itself."""
+    """Aligned names and values; a value that is too long continues below itself."""
     cleaned = [(terminal.fit(visible(name)), terminal.fit(value)) for name, value in fields]
     most = min(_MOST_LABEL, terminal.width // 3)
     width = min(most, max(cell_len(name) for name, _ in cleaned))
@@ -174,7 +155,7 @@ def _wrapped(terminal: Terminal, text: Text, used: int = 0) -> Iterator[Text]:
 
 
 def _cut(text: str, width: int) -> str:
-    """Exactly so wide: the end of a text that is longer, for paths differ there."""
+    """The text in exactly `width` cells; of a longer one the end, for paths differ there."""
     if cell_len(text) > width:
         while cell_len(text) > max(0, width - 3):
             text = text[1:]
@@ -235,7 +216,7 @@ def _strip(pictures: Pictures, terminal: Terminal, frames: int | None) -> Iterat
 
 
 def stretch_text(pictures: Pictures) -> str:
-    """What black and white stand for, where pixels are not shown as they are."""
+    """The values of black and white, where pixels are not shown as they are."""
     if pictures.span in (None, (0.0, 1.0)):
         return ""
     low, high = pictures.span or (0.0, 1.0)

@@ -21,10 +21,9 @@ from rlds2reverb.look.film import Film
 from rlds2reverb.look.pictures import Picture, chosen_steps
 from rlds2reverb.text import line_of
 
-_PALETTE_FROM = 24
-"""Pictures that a film's colours are chosen from."""
+_PALETTE_FROM = 24  # pictures that a film's colours are chosen from
 _QUALITY = "18"
-"""libx264's constant rate factor: a picture that is hardly told from the original."""
+"""libx264's constant rate factor: hardly distinguishable from the original."""
 
 
 def write_mp4(film: Film, fps: int, path: Path) -> None:
@@ -36,21 +35,17 @@ def write_mp4(film: Film, fps: int, path: Path) -> None:
     """
     with _explained(), av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as container:
         stream: Any = container.add_stream("libx264", rate=fps, options={"crf": _QUALITY, "preset": "medium"})
-        _set(stream, film, "yuv420p")
+        (stream.height, stream.width), stream.pix_fmt = film.size, "yuv420p"
         for picture in film.pictures():
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
 
 
 def write_gif(film: Film, fps: int, path: Path) -> None:
-    """Writes a film as GIF that begins anew at its end, `fps` pictures per second.
-
-    Raises:
-      ConfigError, OSError: as `write_mp4`.
-    """
+    """Writes a film as GIF that repeats for ever, `fps` pictures per second. Raises as `write_mp4`."""
     with _explained(), av.open(str(path), "w", format="gif", options={"loop": "0"}) as container:
         stream: Any = container.add_stream("gif", rate=fps)
-        _set(stream, film, "pal8")
+        (stream.height, stream.width), stream.pix_fmt = film.size, "pal8"
         stream.time_base = Fraction(1, fps)
         for number, frame in enumerate(_in_palette(film)):
             frame.pts, frame.time_base = number, Fraction(1, fps)
@@ -60,7 +55,7 @@ def write_gif(film: Film, fps: int, path: Path) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turns FFmpeg's errors into ours; those of the system are what they are."""
+    """Turns FFmpeg's errors into ours, except those of the system."""
     try:
         yield
     except (av.error.FFmpegError, av.codec.codec.UnknownCodecError) as error:
@@ -69,19 +64,22 @@ def _explained() -> Iterator[None]:
         raise ConfigError(f"FFmpeg cannot write this film: {line_of(error)}; save it as .png or .html") from error
 
 
-def _set(stream: Any, film: Film, pixels: str) -> None:
-    stream.height, stream.width = film.size
-    stream.pix_fmt = pixels
-
-
 def _in_palette(film: Film) -> Iterator[Any]:
     """The pictures as frames of 256 colours."""
-    graph, pictures, palette = _mapping(film)
+    graph: Any = av.filter.Graph()
+    pictures = graph.add_buffer(width=film.size[1], height=film.size[0], format="rgb24", time_base=Fraction(1, 1))
+    palette = graph.add_buffer(width=16, height=16, format="bgra", time_base=Fraction(1, 1))
+    as_bgra = graph.add("format", "bgra")
+    mapped, sink = graph.add("paletteuse", "dither=none"), graph.add("buffersink")
+    pictures.link_to(as_bgra)
+    as_bgra.link_to(mapped, 0, 0)
+    palette.link_to(mapped, 0, 1)
+    mapped.link_to(sink)
+    graph.configure()
     palette.push(_palette(film))
     palette.push(None)
     for number, picture in enumerate(film.pictures()):
-        frame = _frame(picture, number)
-        pictures.push(frame)
+        pictures.push(_frame(picture, number))
         yield from _ready(graph)
     pictures.push(None)
     yield from _ready(graph)
@@ -102,23 +100,8 @@ def _palette(film: Film) -> Any:
     return sink.pull()
 
 
-def _mapping(film: Film) -> tuple[Any, Any, Any]:
-    """A graph that maps pictures to a palette: the graph, where pictures go in, where the palette does."""
-    graph: Any = av.filter.Graph()
-    pictures = graph.add_buffer(width=film.size[1], height=film.size[0], format="rgb24", time_base=Fraction(1, 1))
-    palette = graph.add_buffer(width=16, height=16, format="bgra", time_base=Fraction(1, 1))
-    as_bgra = graph.add("format", "bgra")
-    mapped, sink = graph.add("paletteuse", "dither=none"), graph.add("buffersink")
-    pictures.link_to(as_bgra)
-    as_bgra.link_to(mapped, 0, 0)
-    palette.link_to(mapped, 0, 1)
-    mapped.link_to(sink)
-    graph.configure()
-    return graph, pictures, palette
-
-
 def _ready(graph: Any) -> Iterator[Any]:
-    """The frames that have come out by now."""
+    """The frames that are ready."""
     while True:
         try:
             yield graph.pull()

@@ -1,5 +1,5 @@
-"""One way from a source to what a view needs: episodes are opened, transformed, normalised, validated, decided about, and cut.
+"""One way from a source to what a view needs: episodes are opened, transformed, validated, decided about, normalised, and cut.
 
-`options` has the options of episodes (`EpisodeOptions`), `preparation` the way itself (`Preparation`). Pushes, local passes, inspections,
-validations, conversions and their workers all use it.
+`preparation` has the way itself, `options` the options of episodes, `problems` what can be wrong with one, `conventions` what is mended.
+Pushes, local passes, inspections, validations, conversions and their workers all use it.
 """

@@ -1,6 +1,6 @@
 """Brings an episode to the seven RLDS fields, and mends three known trouble spots on request.
 
-RLDS requires only is_first and is_last. These rules fill the others when they are absent, and each filled column is reported:
+RLDS requires only is_first and is_last. These rules fill absent fields, and each filled column is reported:
 
 | absent | filled with |
 | --- | --- |
@@ -59,9 +59,6 @@ class Conventions:
       last_reward: "as_recorded", or "shift": every reward moves one step back (r_t := r_{t+1}), for data that
         records a reward with the observation it led to; the last step gets 0.
       last_observation: "as_recorded", or what becomes of a last row that was added: "repeat" or "drop", see above.
-
-    Raises:
-      ConfigError: another value.
     """
 
     terminal_discount: str = AS_RECORDED
@@ -79,7 +76,7 @@ class Conventions:
 
     @property
     def label(self) -> str:
-        """All options; pushes with equal labels store the same of the same episodes."""
+        """All options; pushes with equal labels store the same items of the same episodes."""
         label = f"{self.terminal_discount}|{self.last_reward}"
         if self.last_observation == AS_RECORDED:  # the keys of items from before there was this option
             return label
@@ -92,13 +89,20 @@ class Conventions:
     def apply(self, episode: Episode) -> Episode:
         """The episode with all options applied; needs at least one step and all seven fields."""
         if self.mends_end(episode):
-            episode = _END_MENDED[self.last_observation](episode)
+            if self.last_observation == REPEAT:
+                observations = columns_under(episode.columns, OBSERVATION)
+                repeated = {path: np.concatenate((column[:-1], column[-2:-1])) for path, column in observations.items()}
+                episode = _with(episode, repeated)
+            else:  # the row that is the last now is marked so, and is as terminal as it was recorded
+                shorter = {path: column[:-1] for path, column in episode.columns.items()}
+                last = shorter[IS_LAST].copy()
+                last[-1:] = True
+                episode = replace(episode, columns={**shorter, IS_LAST: last})
         if self.terminal_discount == TRANSITION and ends_terminal(episode):
             episode = with_zero_transition_discount(episode)
         if self.last_reward == SHIFT:
             rewards = columns_under(episode.columns, REWARD)
-            shifted = {path: shifted_reward(reward) for path, reward in rewards.items()}
-            episode = replace(episode, columns={**episode.columns, **shifted})
+            episode = _with(episode, {path: shifted_reward(reward) for path, reward in rewards.items()})
         return episode
 
 
@@ -112,7 +116,6 @@ def absent_fields(names: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def filled_spec(step_spec: Nest) -> Nest:
-    """The step spec with the absent fields added."""
     absent = {name: ArraySpec((), _FILLED_DTYPES[name]) for name in absent_fields(step_spec)}
     return {**step_spec, **absent}
 
@@ -120,64 +123,39 @@ def filled_spec(step_spec: Nest) -> Nest:
 def fill_absent(episode: Episode) -> Episode:
     """The episode with the absent fields filled by the rules above.
 
-    An episode comes back as it is when none is absent. So does one that is no RLDS episode (is_first or is_last is absent, too):
-    its problems are those of what was recorded.
+    It is returned unchanged when none is absent, or when it is no RLDS episode (is_first or is_last is absent, too): its problems are
+    those of what was recorded.
     """
     absent = absent_fields(episode.columns)
     if not absent or not {IS_FIRST, IS_LAST} <= episode.columns.keys():
         return episode
-    rows = len(episode)
-    if IS_TERMINAL in absent:
-        episode = _with(episode, is_terminal=np.zeros(rows, bool))
-    if REWARD in absent:
-        episode = _with(episode, reward=np.zeros(rows, np.float32))
-    if DISCOUNT in absent:
-        episode = _with(episode, discount=_default_discount(episode, rows))
-    return episode
+    rows, columns = len(episode), dict(episode.columns)
+    columns |= {name: np.full(rows, name == DISCOUNT, _FILLED_DTYPES[name]) for name in absent}
+    terminal = columns[IS_TERMINAL]
+    if DISCOUNT in absent and rows and len(terminal) == rows and terminal[-1]:
+        columns[DISCOUNT][-2:] = 0
+    return replace(episode, columns=columns)
 
 
 def ends_terminal(episode: Episode) -> bool:
-    """Whether the last step is a terminal one."""
     terminal, last = episode.columns[IS_TERMINAL], episode.columns[IS_LAST]
     return bool(len(terminal) and terminal[-1] and last[-1])
 
 
 def with_zero_transition_discount(episode: Episode) -> Episode:
-    """The episode with discount 0 on the step that leads into the last one, in every discount where there are several."""
+    """The episode with discount 0 on the step that leads into the last one, in every column of discounts."""
     discounts = columns_under(episode.columns, DISCOUNT)
-    return _with(episode, **{path: zero_transition_discount(discount) for path, discount in discounts.items()})
+    return _with(episode, {path: zero_transition_discount(discount) for path, discount in discounts.items()})
 
 
 def last_row_is_added(episode: Episode) -> bool:
     """Whether the last row holds no transition: its action and reward are 0 (or empty text), or not there. Columns are of one length."""
     return not any(
-        _has_value(column[-1:])
+        any(column[-1:].ravel()) if column.dtype.kind in "OSU" else np.any(column[-1:] != 0)
         for name in (ACTION, REWARD)
         for column in columns_under(episode.columns, name).values()
         if column.dtype.kind in "biufcOSU" or column.dtype.name == "bfloat16"
     )
-
-
-def repeated_observation(episode: Episode) -> Episode:
-    """The same rows; the last has the observation of the one before it."""
-    observations = columns_under(episode.columns, OBSERVATION)
-    repeated = {path: np.concatenate((column[:-1], column[-2:-1])) for path, column in observations.items()}
-    return replace(episode, columns={**episode.columns, **repeated})
-
-
-def without_last_row(episode: Episode) -> Episode:
-    """One row less; the one that is the last now is marked so, and is as terminal as it was recorded."""
-    shorter = replace(episode, columns={path: column[:-1] for path, column in episode.columns.items()})
-    last = shorter.columns[IS_LAST].copy()
-    last[-1:] = True
-    return _with(shorter, is_last=last)
-
-
-_END_MENDED = {REPEAT: repeated_observation, DROP: without_last_row}
-
-
-def _has_value(row: Array) -> bool:
-    return any(row.ravel()) if row.dtype.kind in "OSU" else bool(np.any(row != 0))
 
 
 def zero_transition_discount(discount: Array) -> Array:
@@ -194,14 +172,6 @@ def shifted_reward(reward: Array) -> Array:
     return shifted
 
 
-def _default_discount(episode: Episode, rows: int) -> Array:
-    discount = np.ones(rows, np.float32)
-    terminal = episode.columns[IS_TERMINAL]
-    if rows and len(terminal) == rows and terminal[-1]:
-        discount[-2:] = 0
-    return discount
-
-
-def _with(episode: Episode, **columns: Array) -> Episode:
+def _with(episode: Episode, columns: Mapping[str, Array]) -> Episode:
     """With columns that follow from the others; the name stays."""
     return replace(episode, columns={**episode.columns, **columns})

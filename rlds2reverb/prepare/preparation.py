@@ -7,10 +7,9 @@
 | examine | `Preparer.prepare` | absent fields are filled, all problems found, and some repaired where the policy repairs |
 | decide | `Preparer.prepare` | the policy accepts the episode, leaves it out, or ends the reading |
 | normalise | `Preparer.prepare` | the conventions are applied |
-| cut | `Preparer.prepare` | rows and items for each output |
+| cut | `Preparer.prepare` | rows and items for each output: a view, and the tables that get its items |
 
 >>> from rlds2reverb.prepare.options import EpisodeOptions
->>> from rlds2reverb.prepare.cutting import Output
 >>> ready = Preparation.open("bundled:cartpole", EpisodeOptions(), [Output(("replay",))])
 >>> sum(len(one.cuts[0].cut.anchors) for one in ready) > 0
 True
@@ -19,102 +18,76 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from rlds2reverb.episode import Episode, Notice, faults
-from rlds2reverb.errors import InvalidEpisode, SourceError, ViewError
+import numpy as np
+
+from rlds2reverb.cuts import Cut
+from rlds2reverb.episode import Array, Episode, Notice, faults
+from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.source import (
-    Source,
-    check_steps,
-    checked_spec,
-    metadata_spec_of,
-)
+from rlds2reverb.formats.source import Source, check_steps, checked_spec, metadata_spec_of
 from rlds2reverb.formats.transform import transformed
-from rlds2reverb.prepare.column_stats import ColumnStats
+from rlds2reverb.images import LAST, kind
 from rlds2reverb.prepare.conventions import absent_fields, filled_spec
-from rlds2reverb.prepare.cutting import Cutter, Output, OutputCut
-from rlds2reverb.prepare.endings import Ending, Endings, ending_that_counts, with_problems_of_ends
-from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.prepare.policy import Examined, Policy, Standard
-from rlds2reverb.prepare.problems import Problem
-from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.prepare.options import EpisodeOptions, Examined, Policy, Standard
+from rlds2reverb.prepare.problems import Ending, Endings, Problem, ending_of, with_problems_of_ends
+from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences, flatten
 from rlds2reverb.text import counted
-from rlds2reverb.views.extras import metadata_in_items, signature_of, wants_metadata
+from rlds2reverb.views import ViewLike, view_from
+from rlds2reverb.views.base import EpisodeStream, StreamView, View, metadata_in_items, signature_of, wants_metadata
+from rlds2reverb.views.trajectory import name_of, two_step
 
 
 class Prepared(NamedTuple):
-    """An episode that was decided about.
+    """An episode after the decision about it."""
 
-    Attributes:
-      episode: as the source gives it, transformed.
-      filled: with absent fields filled, and repaired where the policy repairs.
-      problems: what is wrong with it, also after a repair.
-      mended: the problems that were repaired.
-      normalised: what views cut and formats write; None when it is rejected.
-      cuts: what the outputs make of it, in their order; a cut may have no items. () when it is rejected.
-      refused: why it was rejected when it was cut: a view refuses it, or no view makes an item of it.
-      is_end_mended: its last row is not as it was recorded, because of `last_observation`.
-    """
-
-    episode: Episode
-    filled: Episode
-    problems: tuple[Problem, ...] = ()
-    mended: tuple[Problem, ...] = ()
-    normalised: Episode | None = None
-    cuts: Sequence[OutputCut] = ()
+    episode: Episode  # as the source gives it, transformed
+    filled: Episode  # with absent fields filled, and repaired where the policy repairs
+    problems: tuple[Problem, ...] = ()  # what is wrong with it, also after a repair
+    mended: tuple[Problem, ...] = ()  # the problems that were repaired
+    normalised: Episode | None = None  # what views cut and formats write; None when it is rejected
+    cuts: Sequence[OutputCut] = ()  # of the outputs, in their order; a cut may have no items. () when it is rejected.
+    # why it was rejected when it was cut: a view refuses it, or no view makes an item of it
     refused: Problem | None = None
-    is_end_mended: bool = False
+    is_end_mended: bool = False  # its last row is not as it was recorded, because of `last_observation`
 
     @property
     def is_good(self) -> bool:
-        """Whether it is not rejected."""
         return self.normalised is not None
 
     @property
     def key_name(self) -> str:
-        """Names it in item keys. A repaired episode has another name, because the server keeps what it has under a known key."""
+        """Its name in item keys. A repaired episode has another name, because the server keeps what it has under a known key."""
         mended = sorted({problem.code for problem in self.mended})
         return f"{self.episode.id}|repaired={','.join(mended)}" if mended else self.episode.id
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """A source, ready to be read as the options say; made by `open`. Iterating it reads the source once and gives a `Prepared` per episode.
+    """A source, ready to be read with the options; made by `open`. Iterating reads the source once and gives a `Prepared` per episode."""
 
-    Attributes:
-      source: the episodes, as the transform makes them.
-      options: how.
-      outputs: views to cut for, and the tables of each; () to cut for none.
-      recorded_spec: of the steps, without what is filled in.
-      step_spec: of the steps, absent fields filled in.
-      filled: step fields that the dataset lacks and that are filled (`conventions`).
-      signatures: of the items, one per output.
-      metadata: path -> spec of the episodes' metadata that every episode must have, because items hold it or it is written.
-    """
-
-    source: Source
-    options: EpisodeOptions
-    outputs: tuple[Output, ...]
-    recorded_spec: Nest
-    step_spec: Nest
-    filled: tuple[str, ...]
-    signatures: tuple[Nest, ...]
+    source: Source  # the episodes, as the transform makes them
+    options: EpisodeOptions  # of the episodes
+    outputs: tuple[Output, ...]  # views to cut for, and the tables of each; () to cut for none
+    recorded_spec: Nest  # of the steps, without what is filled in
+    step_spec: Nest  # of the steps, absent fields filled in
+    filled: tuple[str, ...]  # step fields that the dataset lacks and that are filled (`conventions`)
+    signatures: tuple[Nest, ...]  # of the items, one per output
+    # path -> spec of the metadata that every episode must have, because items hold it or it is written
     metadata: Mapping[str, ArraySpec]
 
     @classmethod
     def open(cls, source: Any, options: EpisodeOptions, outputs: Sequence[Output] = ()) -> Preparation:
-        """Opens a source as the options say. No episode is read, unless items hold metadata that only an episode can tell.
+        """Opens a source. No episode is read, unless items hold metadata whose specs only an episode shows.
 
         Args:
           source: anything that `open_source` takes.
-          options: how.
-          outputs: views to cut for.
 
         Raises:
-          SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, or cannot keep images encoded; or, strictly, it tells of a
-            fault in itself.
+          SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, or cannot keep images encoded; or, with `strict`,
+            it reports a fault of its own.
           ViewError: a view cannot cut such steps.
           ConfigError: a transform that the steps do not allow.
         """
@@ -129,9 +102,14 @@ class Preparation:
         outputs: Sequence[Output] = (),
         metadata: Mapping[str, ArraySpec] | None = None,
     ) -> Preparation:
-        """As `open`, of a source that is opened and transformed already; `metadata` is needed beside that which items hold."""
+        """As `open`, of a source that is opened and transformed already; every episode must also have `metadata`."""
         spec = checked_spec(source)
-        _check_notices(source, options)
+        found = faults(source.notices, options.allow)
+        if options.strict and found:
+            code = found[0].code
+            raise SourceError(
+                f"{source.name}: {'; '.join(map(str, found))}; tolerate {code} with allow=({code!r},) (--allow {code}), or leave out strict (--strict)"
+            )
         check_steps(source, spec)
         step_spec, views = filled_spec(spec), [output.view for output in outputs]
         metadata_spec = metadata_spec_of(source) if wants_metadata(views) else ()
@@ -155,12 +133,10 @@ class Preparation:
 
     @property
     def standard(self) -> Standard:
-        """What makes an episode good."""
         return Standard(flatten(self.step_spec), self.options.conventions, self.metadata)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What the source reports of its data as a whole, so far."""
         return self.source.notices
 
     def silent(self) -> Preparation:
@@ -178,24 +154,20 @@ class Preparation:
         """Episodes in order, each with the problems that only other episodes show; a few wait for later ones.
 
         Args:
-          episodes: of the source; None for those from number `start` to number `stop`, which is left out, or to the end.
+          episodes: of the source; None for those with the numbers [start, stop), or up to the end.
           start, stop: see above.
           endings: of the episodes before these, where a reading continues.
           on_clear: called with the endings so far whenever no episode waits: from here a reading can continue.
-
-        Raises:
-          SourceError: the data cannot be read.
         """
         if episodes is None:
             episodes = self.source.episodes(start, stop)
         return with_problems_of_ends(episodes, self.options.conventions, endings, on_clear)
 
     def ending(self, episode: Episode) -> Ending | None:
-        """How an episode ends, for a process that collects the ends of all; None where this says nothing, or is mended."""
-        return ending_that_counts(episode, self.options.conventions)
+        """How an episode ends, for a process that collects the ends of all; None where it has no such end, or it is mended."""
+        return ending_of(episode, self.options.conventions)
 
     def preparer(self, policy: Policy | None = None) -> Preparer:
-        """Prepares episodes one after the other; with a new policy, unless one is given."""
         return Preparer(self, self.options.policy() if policy is None else policy)
 
     def __iter__(self) -> Iterator[Prepared]:
@@ -207,15 +179,10 @@ class Preparation:
 class Preparer:
     """Prepares episodes, one after the other, and counts them.
 
-    Args:
-      preparation: of the source.
-      policy: decides about bad ones; counts them by code.
-
     Attributes:
-      policy: as given.
       cutters: of the outputs; those of streams depend on the episodes before.
       columns: statistics of the columns.
-      episodes, steps: that came.
+      episodes, steps: all so far.
       steps_rejected: of rejected episodes.
       ends_mended: good episodes whose last row is not as it was recorded.
     """
@@ -232,14 +199,15 @@ class Preparer:
         found: Sequence[Problem] = (),
         wanted: Sequence[int] | None = None,
         is_dropped: bool = False,
+        examined: Examined | None = None,
     ) -> Prepared:
         """Decides about an episode, and cuts it when it is good.
 
         Args:
-          episode: as the source gives it.
           found: its problems that only other episodes show.
-          wanted: numbers of the outputs to cut it for, where the others have it already; None for all, one of which must make an item.
+          wanted: numbers of the outputs to cut it for, where the rest has it already; None for all, one of which must make an item.
           is_dropped: it is not stored even if it is good, so no stream takes it in.
+          examined: what `examine` or `examine_together` found; None to examine it now.
 
         Raises:
           InvalidEpisode, ViewError: it is bad, or cannot be cut, and the policy is to stop; it is counted as rejected.
@@ -248,7 +216,7 @@ class Preparer:
         self.steps += len(episode)
         self.columns = self.columns.after(episode)
         try:
-            prepared = self._prepared(episode, found, wanted, is_dropped)
+            prepared = self._prepared(episode, examined or self.examine(episode), found, wanted, is_dropped)
         except (InvalidEpisode, ViewError):
             self.steps_rejected += len(episode)
             raise
@@ -259,27 +227,32 @@ class Preparer:
         return prepared
 
     def reject(self, prepared: Prepared, problem: Problem) -> None:
-        """Rejects a good episode for a later reason: a format cannot hold it.
-
-        Raises:
-          InvalidEpisode: the policy is to stop.
-        """
+        """Rejects a good episode for a later reason: a format cannot hold it."""
         self.steps_rejected += len(prepared.episode)
         self.ends_mended -= prepared.is_end_mended
         self.policy.reject(prepared.episode, [problem])
 
     def examine(self, episode: Episode) -> Examined:
-        """Finds the problems of an episode where another process decides; counts nothing."""
+        """Finds the problems of an episode; counts nothing."""
         return self.policy.examined(episode, self._standard)
+
+    def examine_together(self, episodes: Sequence[Episode]) -> list[Examined]:
+        """As `examine`, of every episode; faster for many short ones."""
+        return self.policy.examined_together(episodes, self._standard)
 
     def normalise(self, filled: Episode) -> Episode:
         """What views cut and formats write of a good episode that was examined."""
         return self._standard.normalise(filled)
 
     def _prepared(
-        self, episode: Episode, found: Sequence[Problem], wanted: Sequence[int] | None, is_dropped: bool
+        self,
+        episode: Episode,
+        examined: Examined,
+        found: Sequence[Problem],
+        wanted: Sequence[int] | None,
+        is_dropped: bool,
     ) -> Prepared:
-        filled, problems, mended = self.examine(episode)
+        filled, problems, mended = examined
         prepared = Prepared(episode, filled, (*problems, *found), mended)
         if not self.policy.accepts(episode, prepared.problems, mended):
             return prepared
@@ -292,7 +265,7 @@ class Preparer:
         try:
             for cutter, made in zip(cutters, cuts):
                 cutter.check_rows(made.cut)
-        except ViewError as error:  # what was tolerated reached the items
+        except ViewError as error:  # a tolerated problem reached the items
             self.policy.reject_refused(episode, error, must_stop=True)
         is_for_all = len(cutters) == len(self.cutters)
         if cuts and is_for_all and not any(one.items_per_table or one.is_of_stream for one in cuts):
@@ -307,15 +280,238 @@ class Preparer:
         return prepared._replace(normalised=normalised, cuts=cuts, is_end_mended=is_end_mended)
 
 
-def _check_notices(source: Source, options: EpisodeOptions) -> None:
-    """With `strict`, refuses a source that reports a fault of its own, unless the code is allowed.
+@dataclass(frozen=True)
+class Output:
+    """A view, and one or more tables that get its items."""
+
+    tables: tuple[str, ...]
+    view: View = field(default_factory=two_step)
+
+    def __post_init__(self) -> None:
+        if not self.tables:
+            raise ConfigError("push: at least one table is needed")
+        if len(set(self.tables)) < len(self.tables):
+            raise ConfigError(f"push: a table is named twice in {', '.join(self.tables)}; its items would have one key")
+        if isinstance(self.view, type) or not isinstance(self.view, View):
+            raise ConfigError(f"push: view {self.view!r}: expected a view (label, signature, reads, cut), or its name")
+
+    @property
+    def is_of_stream(self) -> bool:
+        """Whether its items depend on the episodes before."""
+        return isinstance(self.view, StreamView)
+
+    @property
+    def view_name(self) -> str:
+        return name_of(self.view)
+
+
+def outputs_of(table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLike | None = None) -> tuple[Output, ...]:
+    """Outputs of the arguments of `Client.push`: one view for all tables, or one view per table.
 
     Raises:
-      SourceError: it does.
+      ConfigError: no table is named; a view is given although every table has its own; or what `Output` refuses.
+      ViewError: a view's name that makes no sense.
     """
-    told = faults(source.notices, options.allow)
-    if options.strict and told:
-        code = told[0].code
-        raise SourceError(
-            f"{source.name}: {'; '.join(map(str, told))}; tolerate {code} with allow=({code!r},) (--allow {code}), or leave out strict (--strict)"
+
+    def made(view: ViewLike) -> View:
+        return view_from(view, "push: view") if isinstance(view, (str, Mapping)) else view
+
+    names = (table,) if isinstance(table, str) or not isinstance(table, Iterable) else tuple(table)
+    for name in names:
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"push: table {name!r}: expected a table's name, a list of names, or a mapping from names to views"
+            )
+    if not isinstance(table, Mapping):
+        return (Output(names, made("two_step" if view is None else view)),)
+    if view is not None:
+        raise ConfigError("push: every table has a view of its own here, so no other view can be given")
+    if not table:
+        raise ConfigError("push: at least one table is needed")
+    return tuple(Output((name,), made(own)) for name, own in table.items())
+
+
+class OutputCut(NamedTuple):
+    output: Output
+    cut: Cut  # fields in the tables' order; it may have no items
+    # the output's stream after this episode; None for a view that cuts each episode by itself
+    stream: EpisodeStream | None
+
+    @property
+    def items_per_table(self) -> int:
+        return len(self.cut.anchors)
+
+    @property
+    def items_in_all_tables(self) -> int:
+        return len(self.cut.anchors) * len(self.output.tables)
+
+    @property
+    def is_of_stream(self) -> bool:
+        return self.stream is not None
+
+    @property
+    def view_name(self) -> str:
+        return self.output.view_name
+
+
+class Cutter:
+    """Cuts episodes for one output.
+
+    Args:
+      signature: of its items, as its view gives it for the steps with absent fields filled in.
+
+    Attributes:
+      columns: path -> spec of an item's leaf.
+      stream: the stream so far; None for a view that cuts each episode by itself.
+    """
+
+    def __init__(self, output: Output, signature: Nest) -> None:
+        self.output, self.signature = output, signature
+        self.columns: dict[str, ArraySpec] = flatten(signature)
+        self._fitting: list[Any] | None = None  # dtypes and shapes of the last rows that fit
+        self.stream: EpisodeStream | None = output.view.stream() if isinstance(output.view, StreamView) else None
+
+    @property
+    def left_over(self) -> int:
+        """Steps at the end of the stream that no item holds; 0 without a stream."""
+        return 0 if self.stream is None else self.stream.left_over
+
+    def cut(self, episode: Episode) -> OutputCut:
+        """Cuts an episode; only `take_in` advances the stream."""
+        view, stream = self.output.view, self.stream
+        cut, after = (view.cut(episode), None) if stream is None else stream.cut(episode)
+        return OutputCut(self.output, cut.in_order(list(self.columns)), after)
+
+    def take_in(self, made: OutputCut) -> None:
+        self.stream = made.stream
+
+    def check_rows(self, cut: Cut) -> None:
+        """Refuses rows that do not fit the signature, which a tolerated problem can cause."""
+        kinds = [(rows.dtype, rows.shape[1:]) for rows in map(cut.field_rows, self.columns)]
+        if kinds == self._fitting:
+            return
+        for path, leaf in self.columns.items():
+            found = column_spec(cut.field_rows(path)).with_leading(None)
+            wanted = ArraySpec((None, *(leaf.shape if cut.fields[path].squeeze else leaf.shape[1:])), leaf.dtype)
+            if differences(found, wanted):
+                raise ViewError(
+                    f'column "{path}" has {found}, the items need {wanted}; do not tolerate dtype or shape for it'
+                )
+        self._fitting = kinds
+
+
+@dataclass
+class ItemCounts:
+    items_per_table: int = 0  # items that each of its tables gets, the resumed ones included
+    without_items: int = 0  # episodes of which the view made no item; 0 for a stream, where later episodes may give it
+
+    def add(self, items_per_table: int, is_of_stream: bool) -> None:
+        self.items_per_table += items_per_table
+        if not (items_per_table or is_of_stream):
+            self.without_items += 1
+
+
+_ROWS = 16
+"""Rows examined per episode; values that are not of float32 fill a column, or none of it."""
+
+_ENOUGH_VALUES = 32
+"""Values that need nearly all of float32's digits; fewer may be there by chance, such as multiples of 1/8."""
+
+_LOW_DIGITS = 0xFF
+"""Of float32's 23: 255 of 256 measured values need them, and round numbers do not."""
+
+
+@dataclass(frozen=True)
+class ColumnStats:
+    """Finds columns whose dtype is larger than their values need, by the first rows of each episode. A value: adding an episode gives another.
+
+    A float64 column of which every value is one of float32: TFDS 4.9.10 writes float64 through float32 where a feature's encoding is none,
+    and 1e300 becomes infinite. And an image of floats that are whole numbers from 0 to 255. One other value ends the suspicion, so that a
+    column that is as it should be costs nothing more.
+    """
+
+    # path -> values seen that need float32's digits and no more, for float64 columns without any other
+    rounded: Mapping[str, int] = field(default_factory=dict)
+    # path -> values seen beyond 0 and 1, for images of floats that held only whole numbers from 0 to 255
+    images: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(columns: Mapping[str, ArraySpec]) -> ColumnStats:
+        return ColumnStats(
+            {path: 0 for path, spec in columns.items() if _is_float64(spec.dtype)},
+            {path: 0 for path, spec in columns.items() if spec.dtype.kind == "f" and kind(spec) == LAST},
         )
+
+    def after(self, episode: Episode) -> ColumnStats:
+        if not self.rounded and not self.images:
+            return self
+        return ColumnStats(
+            _counted(self.rounded, episode, _ROWS, _rounded_values),
+            _counted(self.images, episode, 1, _whole_values),
+        )
+
+    def with_others(self, other: ColumnStats) -> ColumnStats:
+        """Of these and of other episodes of the same columns."""
+        pairs = (self.rounded, other.rounded), (self.images, other.images)
+        return ColumnStats(
+            *({path: count + theirs[path] for path, count in own.items() if path in theirs} for own, theirs in pairs)
+        )
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        found = ("rounded_float64", _ROUNDED, self.rounded), ("float_image", _IMAGE, self.images)
+        return tuple(
+            Notice(code, text.format(count), count, path)
+            for code, text, counts in found
+            for path, count in counts.items()
+            if count >= _ENOUGH_VALUES
+        )
+
+
+_ROUNDED = (
+    "every value of {:,} looked at is one of float32; if they had more digits once, what wrote them has rounded them, as TFDS does "
+    "unless the dataset is prepared with an encoding (bytes, zlib)"
+)
+_IMAGE = "every value of {:,} looked at is a whole number from 0 to 255; as uint8 the column would need a quarter of the room, or less"
+
+
+def duplicates_notice(copies: int) -> tuple[Notice, ...]:
+    """What to say of `copies` episodes that are equal to earlier ones; () for 0."""
+    if not copies:
+        return ()
+    text = (
+        f"{counted(copies, 'episode')}, equal to earlier ones step by step: a file that is there twice, perhaps, or parts of a "
+        'mix that overlap. A push stores each; duplicates="once" (--duplicates once) stores one of each'
+    )
+    return (Notice("duplicate_episode", text, copies),)
+
+
+def _counted(
+    counts: Mapping[str, int], episode: Episode, rows: int, count_in: Callable[[Array], int | None]
+) -> Mapping[str, int]:
+    """The counts with this episode's; without the columns for which `count_in` returns None."""
+    added = {path: count_in(episode.columns[path][:rows]) if path in episode.columns else 0 for path in counts}
+    return {path: counts[path] + more for path, more in added.items() if more is not None}
+
+
+def _rounded_values(column: Array) -> int | None:
+    """Number of values that need float32's digits; None where one needs more."""
+    if not _is_float64(column.dtype):
+        return None
+    values = column[np.isfinite(column)]
+    with np.errstate(over="ignore", under="ignore"):
+        small = values.astype(np.float32)
+    if np.any(small != values):
+        return None
+    return int(np.count_nonzero(small.view(np.uint32) & _LOW_DIGITS))
+
+
+def _whole_values(column: Array) -> int | None:
+    """Number of values that are whole numbers from 2 to 255; None where one is no whole number from 0 to 255."""
+    if column.dtype.kind != "f" or np.any((column != np.rint(column)) | (column < 0) | (column > 255)):
+        return None
+    return int(np.count_nonzero(column > 1))
+
+
+def _is_float64(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" and dtype.itemsize == 8

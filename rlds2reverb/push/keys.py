@@ -1,4 +1,4 @@
-"""Names of episodes and keys of items, the same whenever the same data is pushed the same way; and which server an episode goes to."""
+"""Names of episodes, keys of items, and the server of an episode: functions of the data and of how it is pushed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,29 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.cuts import Cut
-from rlds2reverb.episode import Array, Episode, KnownEpisode, Notice, content_digest
+from rlds2reverb.episode import (
+    Array,
+    Episode,
+    KnownEpisode,
+    Names,
+    Notice,
+    Occurrences,
+    content_digest,
+    copy_name,
+    is_content,
+    is_copy,
+    number_of,
+)
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.source import Source
-from rlds2reverb.identity import Names, Occurrences, copy_name, is_content, is_copy, number_of
-from rlds2reverb.prepare.column_stats import duplicates_notice
-from rlds2reverb.prepare.cutting import Output
+from rlds2reverb.prepare.preparation import Output, duplicates_notice
 from rlds2reverb.push.options import ONCE
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.wire.insert import Part, seed
 
 
 def new_key_bits(again: bool) -> int | None:
-    """64 bits that no push before has used, for one with `again`; None for any other."""
+    """64 random bits for the keys of a push with `again`; None without `again`."""
     return secrets.randbits(64) if again else None
 
 
@@ -32,12 +42,11 @@ class ItemNames:
     """Names the items of one output, episode by episode.
 
     Args:
-      output: which.
-      data: what identifies the conventions, the transform, and which images stay encoded (`Preparation.identity`).
-      again: new 64 bits, which make keys that no push before can have used; None for the keys of every equal push.
+      data: identifies the conventions, the transform, and which images stay encoded (`Preparation.identity`).
+      again: `new_key_bits`; None for the keys of every equal push.
 
     Attributes:
-      identity: what two pushes must share for their items to be the same, without table and episode.
+      identity: two pushes with the same identity make the same items of an episode.
       key_name: names the last episode in item keys; for a stream, all episodes so far, on which its items may depend.
     """
 
@@ -48,25 +57,23 @@ class ItemNames:
         self._push_seed = seed(self.identity) if again is None else again
 
     def take_in(self, key_name: str) -> None:
-        """Takes the next episode, which `key_name` names by itself. One without items counts as well."""
+        """Takes the next episode, one without items included."""
         self.key_name = f"{seed(self.key_name, key_name):016x}" if self._is_of_stream else key_name
 
     def part(self, cut: Cut) -> Part:
-        """What the tables get of the episode taken in last."""
         return Part(self._tables, self._push_seed, self.key_name, cut)
 
 
 class EpisodeNames:
-    """Names the episodes that one push reads: copies of one content are numbered, and what a ledger has is not read.
+    """Names the episodes that one push reads: numbers copies of one content, and does not read what a ledger has.
 
     Args:
-      knows: whether nothing is to be read of an episode of a name; asked from the source's thread.
-      plan: of the push.
-      copies: place of an episode -> the number of the copy that it is stored as; the other episodes are left out. None to count.
-      is_task: whether this is one task of a larger push, so that `contents` and `names` are wanted.
+      knows: whether the episode of a name need not be read; called in the source's thread.
+      copies: position of an episode -> number of the copy that it is stored as; all other episodes are left out. None to count copies.
+      is_task: whether this is a task of a distributed push, which needs `contents` and `names`.
 
     Attributes:
-      copies: how many of the episodes that came are copies of earlier ones.
+      copies: number of episodes that equal earlier ones.
     """
 
     def __init__(
@@ -87,25 +94,20 @@ class EpisodeNames:
 
     @property
     def contents(self) -> Names:
-        """[episodes] of a task: what stands for the contents, or for ids that callers gave, in the order of the source; of all that were met."""
+        """[episodes] uint64 of a task, in the order of the source: numbers of the contents, or of the ids that the caller gave."""
         return np.array(self._contents, np.uint64)
 
     @property
     def names(self) -> Names:
-        """[episodes] of a task: what stands for the names that they were given."""
+        """[episodes] uint64 of a task, in the order of the source: numbers of the names given."""
         return np.array(self._names, np.uint64)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """That there are copies."""
         return duplicates_notice(self.copies)
 
     def read(self, source: Source) -> Iterator[Episode | KnownEpisode]:
-        """The episodes of a source, under the names that their items get.
-
-        Raises:
-          SourceError: the data cannot be read, or two episodes have one id that is no content's.
-        """
+        """The episodes of a source, under the names that their items get."""
         episodes = self._with_metadata(source) if self._metadata else source.read(is_known=self._claim)
         for episode in episodes:
             name = self._claimed.popleft()
@@ -114,7 +116,7 @@ class EpisodeNames:
                 yield episode if episode.id == name else replace(episode, id=name)
 
     def _with_metadata(self, source: Source) -> Iterator[Episode | KnownEpisode]:
-        """Where items hold metadata, these are a part of the content; so an episode is read before it is known."""
+        """With metadata in the items, metadata is part of the content, so an episode is read before its name is known."""
         for episode in source.episodes():
             name = episode.id
             if is_content(name):
@@ -123,7 +125,7 @@ class EpisodeNames:
             yield KnownEpisode(name) if self._claim(name) else episode
 
     def _claim(self, content: str) -> bool:
-        """Names the next episode, "" for one that this task leaves out; whether nothing is to be read of it."""
+        """Names the next episode, "" for one that this task leaves out; returns whether it need not be read."""
         place, self._place = self._place, self._place + 1
         if self._wanted is not None:
             number = self._wanted.get(place, 0)
@@ -143,29 +145,22 @@ class EpisodeNames:
 
 
 def _column_of(value: Any) -> Array:
-    """[1, ...] of a feature of an episode."""
-    if isinstance(value, (bytes, str)):
-        column = np.empty(1, object)
-        column[0] = value
-        return column
-    return np.asarray(value)[None]
+    """[1, ...] of a metadata value."""
+    return np.asarray(value, object if isinstance(value, (bytes, str)) else None)[None]
 
 
 class Placement:
-    """Which of several servers an episode goes to: rendezvous hashing of its name and theirs. The order of the servers does not matter.
+    """Which server an episode goes to: rendezvous hashing of its name and the servers' names, in any order.
 
-    Every server has a number of its own for every episode, and the largest one wins. So a server that is added takes its share of the
-    episodes, about one in n, and no episode moves between the others. Source: Thaler and Ravishankar 1998, highest random weight.
-
-    Args:
-      names: of the servers, at least one: their addresses as they are written, where they have no others.
+    The name of an episode and that of a server give a number, and the server with the largest one gets the episode. So the n-th server
+    takes about one episode in n, and no other episode moves. Source: Thaler and Ravishankar 1998, highest random weight.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
 
     def of(self, episode_id: str) -> str:
-        """The name of the server that gets the episode.
+        """Name of the server that gets the episode.
 
         >>> placement = Placement(["a:8000", "b:8000", "c:8000"])
         >>> [placement.of(f"cartpole/{number}")[0] for number in range(8)]

@@ -1,10 +1,10 @@
-"""Which episodes of which push are confirmed: in one SQLite file, so that a killed push can go on where it was.
+"""The confirmed episodes of pushes in one SQLite file, so that a killed push can resume.
 
-An episode is written down only when the server has confirmed all its items. A row also holds which server process
-confirmed it: after a restart of the server the row is no longer proof, and the episode is sent again, which item keys
-make harmless. And it holds the server's name, so that of several servers the same one gets the episode again.
+An episode is recorded only when the server has confirmed all its items. Its row names the server process: after a restart of the
+server the row proves nothing, and the episode is sent again, which item keys make harmless. It also has the server's name, so that
+among many servers the same one gets the episode again.
 
-Only the process that drives a push writes the file. A worker has a ledger in memory, and hands back what was confirmed.
+Only the process that drives a push writes the file. A worker has a ledger in memory, and returns what was confirmed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+from rlds2reverb.episode import KnownEpisodes
 from rlds2reverb.errors import LedgerError
 from rlds2reverb.files import can_be_written
-from rlds2reverb.identity import KnownEpisodes
 from rlds2reverb.text import counted, line_of
 
 _APPLICATION_ID = 0x524C3252  # "RL2R"
-_VERSION = 2  # 1 held names that were no contents
-_WAIT_SECONDS = 30.0
-"""For another push that is writing to the same file."""
+_VERSION = 2  # version 1 had names of episodes that were not digests of their content
+_WAIT_SECONDS = 30.0  # for another push that writes to the same file
 _WAY_OUT = "name another file, or make room where the disk is full"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS confirmed (
@@ -35,11 +34,7 @@ CREATE TABLE IF NOT EXISTS confirmed (
 
 
 def check_ledger_file(path: Path) -> None:
-    """Checks a file that is to be a ledger. Leaves no trace: the file need not exist, and is not made.
-
-    Raises:
-      LedgerError: it is a folder, another program's, of another version, or cannot be written; or its folder is missing.
-    """
+    """Checks a file that is to be a ledger; it need not exist, and is not created."""
     if not can_be_written(path):
         raise LedgerError(f"ledger {path}: cannot be written; expected a file in a folder that is there")
     if not path.exists() or not path.stat().st_size:
@@ -54,7 +49,7 @@ def check_ledger_file(path: Path) -> None:
 
 
 def _reason(error: sqlite3.Error) -> str:
-    """What SQLite says. For a file system that refuses locks it says the same as for a file that is locked."""
+    """SQLite's message; it is the same for a locked file and for a file system without locks."""
     text = line_of(error)
     if "is locked" not in text:
         return text
@@ -62,7 +57,6 @@ def _reason(error: sqlite3.Error) -> str:
 
 
 def _check_is_ours(path: Path, database: sqlite3.Connection) -> None:
-    """Refuses a database with tables that are no ledger's."""
     application = database.execute("PRAGMA application_id").fetchone()[0]
     version = database.execute("PRAGMA user_version").fetchone()[0]
     tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -75,14 +69,14 @@ class Ledger(Protocol):
 
     @property
     def confirmed(self) -> KnownEpisodes:
-        """Episode -> items over all tables, of those that this server process had confirmed at the beginning."""
+        """Episode -> items over all tables, of episodes that this server process had confirmed when the ledger was opened."""
 
     @property
     def here(self) -> KnownEpisodes:
-        """The episodes that another process of the server's name had confirmed, and nobody else since."""
+        """The same of episodes that an earlier process of this server had confirmed."""
 
     def record(self, finished: Iterable[tuple[str, int]]) -> None:
-        """Writes down confirmed episodes (id, items over all tables).
+        """Records confirmed episodes (id, items over all tables).
 
         Raises:
           LedgerError: they cannot be written.
@@ -90,34 +84,24 @@ class Ledger(Protocol):
 
 
 class MemoryLedger:
-    """A ledger in memory; see `Ledger`.
-
-    Attributes:
-      rows: what was confirmed since it was made: (episode, items over all tables).
-    """
+    """A ledger in memory; `rows` has the (episode, items over all tables) recorded since it was made."""
 
     def __init__(self, confirmed: KnownEpisodes = KnownEpisodes(), here: KnownEpisodes = KnownEpisodes()) -> None:
         self.confirmed, self.here = confirmed, here
         self.rows: list[tuple[str, int]] = []
 
     def record(self, finished: Iterable[tuple[str, int]]) -> None:
-        """Keeps confirmed episodes in `rows`."""
         self.rows += finished
 
 
 class SqliteLedger:
-    """A ledger in a file; see `Ledger`. Use as a context manager.
-
-    What the file had when it was opened is looked up in memory, 16 bytes an episode (`identity.KnownEpisodes`), from any thread.
+    """A ledger in a file. Use as a context manager. Reads are thread-safe: they use memory, 16 bytes an episode (`identity.KnownEpisodes`).
 
     Args:
-      path: the file; created when absent. Several pushes may share it.
-      push: what identifies the push (tables, view and options); not the server's address, which may change.
-      server: what identifies the server process; "" for none, as of a server that is away.
-      name: what the server is called, such as its address.
-
-    Raises:
-      LedgerError: the file is no ledger, or of another version, or cannot be written.
+      path: the file; created when absent. Pushes may share it.
+      push: identifies the push by tables, view and options; not by the server's address, which may change.
+      server: identifies the server process; "" for a missing server.
+      name: of the server, such as its address.
     """
 
     def __init__(self, path: str | Path, push: str, server: str, name: str = "") -> None:
@@ -145,15 +129,10 @@ class SqliteLedger:
         self._database.close()
 
     def __len__(self) -> int:
-        """Episodes of this push that this server process has confirmed."""
         return len(self.confirmed) + self._new
 
     def record(self, finished: Iterable[tuple[str, int]]) -> None:
-        """Writes down confirmed episodes (id, items over all tables) in one transaction.
-
-        Raises:
-          LedgerError: the file cannot be written, or is not there any more: SQLite goes on writing to a file that was removed.
-        """
+        """Records confirmed episodes (id, items over all tables) in one transaction."""
         rows = [(self._push, episode, self._server, items) for episode, items in finished]
         if not rows:
             return
@@ -168,12 +147,11 @@ class SqliteLedger:
                 "confirmed are stored, and not in the ledger. Make room or name another file, and run the same push again: what the "
                 "ledger lacks is sent once more, and adds nothing"
             ) from error
-        if not self._is_there():
+        if not self._is_there():  # SQLite writes to a removed file without an error
             raise self._gone()
         self._new += len(rows)
 
     def _is_there(self) -> bool:
-        """Whether the file that is open still has its name."""
         try:
             return os.path.samestat(self._path.stat(), self._file)
         except OSError:
@@ -186,7 +164,6 @@ class SqliteLedger:
         )
 
     def _rows(self, is_wanted: Callable[[str, str], bool]) -> Iterator[tuple[str, int]]:
-        """Episode and items of the rows of this push whose server process and name are wanted."""
         query = "SELECT episode, server, items FROM confirmed WHERE push = ?"
         for episode, server, items in self._database.execute(query, (self._push,)):
             process, _, name = server.partition(" ")

@@ -1,78 +1,99 @@
-"""What a push is going to do: everything that can be found out, and refused, before anything is sent."""
+"""What a push is going to do, and every error that can be found before anything is sent."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
-from rlds2reverb.display import as_html
 from rlds2reverb.episode import Notice
 from rlds2reverb.errors import CapacityError, ConfigError, Rlds2ReverbError, keep_report, reason_of
 from rlds2reverb.formats.source import Source
+from rlds2reverb.formats.transform import Transform
+from rlds2reverb.plain import Count, members, plain, printed
 from rlds2reverb.prepare.conventions import DROP
-from rlds2reverb.prepare.cutting import Output
 from rlds2reverb.prepare.options import Progress
-from rlds2reverb.prepare.preparation import Preparation
-from rlds2reverb.push.options import ONCE, PushOptions, Tuning
+from rlds2reverb.prepare.preparation import Output, Preparation
+from rlds2reverb.push.options import ONCE, PushOptions
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.room import TableCapacity
 from rlds2reverb.push.tables import check_size, check_tables, merged
 from rlds2reverb.specs import ArraySpec, Nest, spec_texts, view_in
-from rlds2reverb.text import counted
+from rlds2reverb.text import as_html, counted
+from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views.base import item_count_of, not_in_items
-from rlds2reverb.wire.limiter import waits_when_full
-from rlds2reverb.wire.messages import ServerInfo, TableInfo
+from rlds2reverb.wire.insert import RequestLimits
+from rlds2reverb.wire.messages import ServerInfo, TableInfo, waits_when_full
+from rlds2reverb.wire.session import SessionWindow
 
 
+@printed(
+    "view",
+    "made_for",
+    "signature=columns",
+    "size",
+    "max_size",
+    "free",
+    "waits_when_full",
+    "not_in_items",
+    "least_items",
+    "most_items",
+    "fits",
+)
 @dataclass(frozen=True)
 class TablePlan:
-    """What a push finds in one of its tables, and puts there.
+    """One table of a push, and the items that the push makes for it.
 
     Attributes:
-      name: the table's.
-      view: what people call the view that fills it.
+      name: of the table.
+      view: name of the view that fills it.
       signature: of the items.
-      size, max_size: items in it now, and at most.
-      waits_when_full: it evicts nothing: inserts wait for samples.
+      size, max_size: items in the table now, and at most.
+      waits_when_full: inserts wait for samples, so nothing is evicted.
       not_in_items: paths of the dataset's step columns that no item holds in any form.
-      made_for: the view that the table's signature says it is for; "" where it does not say.
-      least_items, most_items: that the push makes for it, those included that it holds already; most_items None where only reading tells.
-      fits: True when no item of the push is refused for lack of room, as the tables are now; None where only the push finds out:
-        how many items there are, or how many of them the table holds already.
+      made_for: the view that the table's signature names; None without one.
+      least_items, most_items: bounds of the items that the push makes for the table, those that it has already included; most_items is
+        None when they can only be counted by reading the episodes.
+      fits: True when the table has places for all items; None when only the push can tell, because it does not know how many items there
+        are, or how many of them the table has already.
     """
 
     name: str
     view: str
     signature: Nest
-    size: int
-    max_size: int
+    size: Count
+    max_size: Count
     waits_when_full: bool
     not_in_items: tuple[str, ...] = ()
-    made_for: str = ""
-    least_items: int = 0
-    most_items: int | None = None
+    made_for: str | None = None
+    least_items: Count = 0
+    most_items: Count | None = None
     fits: bool | None = None
 
     def _repr_html_(self) -> str:
         return as_html(self)
 
     @property
-    def free(self) -> int:
-        """Items that it has room for; those of this push that it holds already need none."""
+    def columns(self) -> dict[str, str]:
+        """Signature of the items: path -> dtype and shape, such as "float32[2, 4]"."""
+        return spec_texts(self.signature)
+
+    @property
+    def free(self) -> Count:
+        """Free places; items of this push that the table has already need none."""
         return max(0, self.max_size - self.size)
 
     @property
     def items_in_words(self) -> str:
-        """How many items the push makes for it, as far as that is known before an episode is read.
+        """`least_items` and `most_items` as text.
 
         >>> TablePlan("t", "v", None, 0, 9, False, least_items=2).items_in_words
         'at least 2 items'
         """
         least, most = self.least_items, self.most_items
         if most is None:
-            return f"at least {counted(least, 'item')}" if least else "items that only reading counts"
+            return f"at least {counted(least, 'item')}" if least else "an unknown number of items"
         if least == most:
             return counted(most, "item")
         return (
@@ -81,35 +102,63 @@ class TablePlan:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {
-            "view": self.view,
-            "made_for": self.made_for or None,
-            "signature": spec_texts(self.signature),
-            "size": self.size,
-            "max_size": self.max_size,
-            "free": self.free,
-            "waits_when_full": self.waits_when_full,
-            "not_in_items": list(self.not_in_items),
-            "least_items": self.least_items,
-            "most_items": self.most_items,
-            "fits": self.fits,
-        }
+        return members(self)
+
+
+class _OfServers(TypedDict, total=False):
+    servers: dict[str, dict[str, TablePlan]]
+    missing: list[str]
+
+
+class Plan(_OfServers):
+    """With --dry-run: what a push would do.
+
+    Attributes:
+      source: name of the dataset.
+      episodes: that will be read; null where that is not known.
+      transform: what is done to the columns first.
+      filled: step fields that the dataset lacks and that are filled.
+      notices: about the dataset as a whole.
+      tables: table -> what is found there; sizes add up over the servers.
+      servers: with more than one server, address -> tables of that server.
+      missing: with more than one server, those that cannot be reached.
+    """
+
+    source: str
+    episodes: Count | None
+    transform: Transform
+    filled: list[str]
+    notices: list[Notice]
+    tables: dict[str, TablePlan]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a push sends; of it, users choose only `stall_seconds`."""
+
+    limits: RequestLimits = RequestLimits()
+    window: SessionWindow = SessionWindow()
+    deadlines: Deadlines = Deadlines()
+
+    @classmethod
+    def of(cls, options: PushOptions) -> Tuning:
+        return cls(deadlines=replace(Deadlines(), stall=options.stall_seconds))
 
 
 @dataclass(frozen=True)
 class PushPlan:
-    """A push of one source to the tables of one server or of several, before anything is sent, with the tables as they are at this moment.
+    """A push before anything is sent, with the tables as they are now.
 
     Attributes:
       ready: the source, ready to be read.
-      options: how.
+      options: of the push.
       tuning: how it sends.
-      names: address -> name, of all servers; names decide which of several gets an episode.
-      allow_missing: the push continues without servers that are lost, as long as one is there.
-      infos: address -> the server's tables, of those that can be reached.
-      tables: what is found in each table and put there, in the order of the options; of several servers, sizes and room are those of all together.
-      server_tables: address -> the same of that server alone, of those that can be reached.
-      asked_for: the source as the caller named it, or `workers.driver.Named`: workers open it by that.
+      names: address -> name, of all servers; names decide which server gets an episode.
+      allow_missing: the push continues without lost servers, while one is there.
+      infos: address -> tables of the server, of those that can be reached.
+      tables: in the order of the options; sizes add up over the servers.
+      server_tables: address -> the tables of that server alone, of those that can be reached.
+      asked_for: the source as the caller gave it, or a `NamedSource`; workers open it by that.
     """
 
     ready: Preparation
@@ -127,12 +176,12 @@ class PushPlan:
 
     @property
     def source(self) -> Source:
-        """The episodes, as the transform makes them."""
+        """The episodes, transformed."""
         return self.ready.source
 
     @property
     def step_spec(self) -> Nest:
-        """Of the steps, absent fields filled in."""
+        """Spec of the steps, absent fields filled in."""
         return self.ready.step_spec
 
     @property
@@ -142,60 +191,60 @@ class PushPlan:
 
     @property
     def metadata(self) -> Mapping[str, ArraySpec]:
-        """Path -> spec of the episodes' metadata that items hold."""
+        """Path -> spec of the episode metadata that items hold."""
         return self.ready.metadata
 
     @property
     def episodes(self) -> int | None:
-        """Episodes that will be read; None when that is not known."""
+        """Number of episodes that will be read; None when it is not known."""
         return self.source.episode_count
 
     @property
     def view(self) -> str:
-        """What people call the views."""
+        """Names of the views."""
         return ", ".join(dict.fromkeys(table.view for table in self.tables))
 
     @property
     def not_in_items(self) -> dict[str, tuple[str, ...]]:
-        """Table -> paths of the step columns that its items do not hold, where there are any."""
+        """Table -> paths of the step columns that its items do not hold, if any."""
         return {table.name: table.not_in_items for table in self.tables if table.not_in_items}
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What the source tells of its data as a whole before it is read."""
+        """Notices about the dataset as a whole, known before it is read."""
         return self.ready.notices
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Addresses of the servers that cannot be reached; their episodes are left out."""
+        """Addresses of servers that cannot be reached; their episodes are left out."""
         return tuple(address for address in self.names if address not in self.infos)
 
-    def telling(self, on_progress: Callable[[Progress], object]) -> PushPlan:
-        """The same plan with another `on_progress`."""
+    def with_progress(self, on_progress: Callable[[Progress], object]) -> PushPlan:
+        """A copy of the plan with another `on_progress`."""
         return replace(self, options=replace(self.options, on_progress=on_progress))
 
     def named(self, error: Rlds2ReverbError, address: str) -> Rlds2ReverbError:
-        """An error of one server; of several, the address is in its message."""
+        """Puts the address into the message of an error, if there is more than one server."""
         if len(self.names) > 1 and address not in str(error):
             error.args = (f"{address}: {error}", *error.args[1:])
         return error
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        plain = {
+        plan: Plan = {
             "source": self.source.name,
             "episodes": self.episodes,
-            "transform": self.options.chosen_transform.as_dict(),
+            "transform": self.options.chosen_transform,
             "filled": list(self.filled),
-            "notices": [remark.as_dict() for remark in self.notices],
-            "tables": {table.name: table.as_dict() for table in self.tables},
+            "notices": list(self.notices),
+            "tables": {table.name: table for table in self.tables},
         }
-        if len(self.names) == 1:
-            return plain
-        servers = {
-            address: {table.name: table.as_dict() for table in tables} for address, tables in self.server_tables.items()
-        }
-        return {**plain, "servers": servers, "missing": list(self.missing)}
+        if len(self.names) > 1:
+            plan["servers"] = {
+                address: {table.name: table for table in tables} for address, tables in self.server_tables.items()
+            }
+            plan["missing"] = list(self.missing)
+        return dict(plain(plan))
 
 
 def plan_push(
@@ -207,25 +256,25 @@ def plan_push(
     tuning: Tuning | None = None,
     asked_for: Any = None,
 ) -> PushPlan:
-    """Looks at the source and the tables, and refuses what cannot go well.
+    """Opens the source, asks for the tables, and checks both.
 
     Args:
-      source: anything that `open_source` takes. No episode is read, unless items hold metadata that only an episode can tell; small files may be, to count steps.
-      options: how.
-      ask: address -> the tables of a server, of those that can be reached; asked once, when the source is known.
-      names: address -> name, of all servers; None for those of `ask`, by their addresses.
-      allow_missing: see `PushPlan`.
-      tuning: how it sends; None for what the options say.
-      asked_for: see `PushPlan`; None for the source.
+      source: anything that `open_source` takes. No episode is read, unless items hold metadata whose spec only an episode shows; small
+        files may be read to count steps.
+      options: of the push.
+      ask: returns address -> tables, of the servers that can be reached; called once, after the source was opened.
+      names: address -> name, of all servers; by default those of `ask`, named by their addresses.
+      tuning: how it sends; by default as the options say.
 
     Raises:
-      SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, or cannot keep images encoded; strictly, it tells of a fault in itself;
-        or workers are to share it, and it does not know how many episodes it has.
+      SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, cannot keep images encoded, has a fault (strict),
+        or does not know its number of episodes, which workers need.
       ViewError: a view cannot cut such steps.
-      ConfigError: a transform that the steps do not allow, a server has no such table, a file cannot be written, or a view of streams for several servers.
-      SpecMismatch: a table's signature is not that of the items.
-      CapacityError: the push makes more items than a table has places, as far as that is known (`TablePlan.least_items`); nothing is
-        stored, which the error's `report` says. Of several servers, their places count together, and not while one is missing.
+      ConfigError: a transform does not apply to the steps, a server has no such table, a file cannot be written, or a view of streams is
+        for more than one server.
+      SpecMismatch: a table's signature differs from that of the items.
+      CapacityError: `TablePlan.least_items` exceeds the places of a table. With many servers their places add up, and are not checked while
+        one is missing.
       LedgerError: the ledger cannot be used.
       ServerUnreachable: no server answers.
     """
@@ -257,7 +306,7 @@ def plan_push(
     )
     if not plan.missing:
         _check_room(plan, whole)
-    if len(names) > 1:  # nobody knows which server gets how many items
+    if len(names) > 1:  # which server gets how many items is not known
         free = {
             name: min(one.free for found in server_tables.values() for one in found if one.name == name)
             for name in options.tables
@@ -267,7 +316,7 @@ def plan_push(
 
 
 def report_of_nothing(plan: PushPlan) -> PushReport:
-    """The account of a push of which nothing has been read."""
+    """The report of a push that has not begun."""
     return PushReport(
         source=plan.source.name,
         tables=plan.options.tables,
@@ -289,7 +338,7 @@ def _check_views(options: PushOptions) -> None:
 
 
 def _only(info: ServerInfo, names: tuple[str, ...]) -> ServerInfo:
-    """A server as if it had only these tables: the others of several servers need not agree."""
+    """A server with only these tables: its other ones may differ from those of the other servers."""
     return replace(info, tables={name: table for name, table in info.tables.items() if name in names})
 
 
@@ -313,7 +362,7 @@ def _table_plan(
         max_size=table.max_size,
         waits_when_full=waits_when_full(table),
         not_in_items=not_in_items(output.view, plan.ready.recorded_spec),
-        made_for=view_in(table.signature),
+        made_for=view_in(table.signature) or None,
         least_items=least,
         most_items=most,
     )
@@ -326,7 +375,7 @@ def _fits(table: TablePlan, options: PushOptions, free: int) -> bool | None:
 
 
 def _items_of(ready: Preparation, options: PushOptions) -> Sequence[tuple[int, int | None]]:
-    """Per output, the items that the push makes for each of its tables: at least, and at most where that is known."""
+    """(least, most) items that the push makes for each table of an output, per output."""
     lengths = ready.source.episode_lengths()
     counts = None if lengths is None else Counter(lengths)
     return [_bounds(options, output, ready.source.episode_count, counts) for output in options.outputs]
@@ -335,29 +384,24 @@ def _items_of(ready: Preparation, options: PushOptions) -> Sequence[tuple[int, i
 def _bounds(
     options: PushOptions, output: Output, episodes: int | None, lengths: Counter[int] | None
 ) -> tuple[int, int | None]:
-    """Of a stream nothing is known. Else bad or equal episodes may be left out where the push goes on after them, and each good one gives what its view says."""
     view = output.view
     if output.is_of_stream:
         return 0, None
-    goes_on = not options.stops or options.duplicates == ONCE
+    may_leave_out = not options.stops or options.duplicates == ONCE
     if lengths is not None and item_count_of(view, 0) is not None:
         dropped = (0, 1) if options.conventions.last_observation == DROP else (0,)
         made = [(n, [item_count_of(view, max(0, rows - one)) or 0 for one in dropped]) for rows, n in lengths.items()]
-        return 0 if goes_on else sum(n * min(one) for n, one in made), sum(n * max(one) for n, one in made)
+        return 0 if may_leave_out else sum(n * min(one) for n, one in made), sum(n * max(one) for n, one in made)
     if episodes is None:
         return 0, None
     each = item_count_of(view, None)
-    # With one view, an episode without items is a bad one; with several, another one may give some.
-    gives_some = not goes_on and not options.allow and len(options.outputs) == 1
+    # With one view, an episode without items is bad; with more, another view may make some of it.
+    gives_some = not may_leave_out and not options.allow and len(options.outputs) == 1
     return episodes if gives_some else 0, None if each is None else episodes * each
 
 
 def _check_room(plan: PushPlan, info: ServerInfo) -> None:
-    """Refuses a table with fewer places than the items that the push certainly makes for it.
-
-    Raises:
-      CapacityError: there is one; the error's `report` says that nothing is stored.
-    """
+    """Raises CapacityError if a table has fewer places than `least_items`; its `report` says that nothing is stored."""
     if plan.options.allow_eviction:
         return
     tables = {table.name: table for table in plan.tables}
@@ -366,9 +410,8 @@ def _check_room(plan: PushPlan, info: ServerInfo) -> None:
             table = tables[output.tables[0]]
             is_exact = table.least_items == table.most_items
             check_size(output, info, table.least_items, f"{'' if is_exact else 'at least '}{table.least_items}")
-        for table in (
-            plan.tables if plan.options.again else ()
-        ):  # new keys need new places, unless samples make some meanwhile
+        for table in plan.tables if plan.options.again else ():
+            # New keys need new places, unless items leave with their last sample.
             if info.tables[table.name].max_times_sampled <= 0:
                 capacity = TableCapacity(info.tables[table.name], guarded=True)
                 capacity.refuse_what_cannot_fit(table.least_items, all_are_new=True)

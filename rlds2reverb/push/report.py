@@ -1,57 +1,58 @@
-"""What a push did, how far it is, and the sums over its servers or workers."""
+"""The report of a push, and sums of reports over servers or workers."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from rlds2reverb.display import as_html
 from rlds2reverb.episode import Notice
+from rlds2reverb.plain import members, printed
+from rlds2reverb.text import as_html
 
 
+@printed("*", "episodes_unconfirmed", "items_per_second")
 @dataclass(frozen=True)
 class PushReport:
-    """The account of one push, finished or stopped.
+    """The report of one push, finished or stopped.
 
     `episodes_read == episodes_pushed + sum(rejected.values()) + episodes_duplicate + episodes_left_out + episodes_unconfirmed` always holds. In a
-    finished push nothing is unconfirmed, but what was on its way to a server that was lost, where some may be missing.
+    finished push nothing is unconfirmed, except episodes in flight to a server that was lost.
 
     Attributes:
-      source, tables, view: what went where, cut how.
-      episodes_read, steps_read: taken from the source, without those resumed.
-      episodes_pushed, steps_pushed: of these, stored: every item is confirmed.
-      items_confirmed: items that the server confirmed, over all tables; includes those that were there before.
+      source, tables, view: of the push.
+      episodes_read, steps_read: read from the source, without resumed ones.
+      episodes_pushed, steps_pushed: stored: every item is confirmed.
+      items_confirmed: items that the server confirmed, over all tables; items that were there before included.
       rejected: code -> episodes rejected; each counts once, under its first problem.
       steps_rejected: steps of the rejected episodes.
       advice: code -> episodes stored although a learner may misread them.
-      repaired: code -> episodes mended before they were stored.
+      repaired: code -> episodes repaired before they were stored.
       ends_mended: episodes whose last row was left out, or got the observation before it (`last_observation`).
-      notices: what was found of the dataset as a whole, up to here.
+      notices: about the dataset as a whole.
       filled: step fields that the dataset lacks and that were filled (`conventions`).
       episodes_resumed: skipped because the ledger has them as confirmed.
       episodes_duplicate: good, and not stored because an equal one was (`duplicates="once"`).
       bytes: sent to the server.
       seconds: wall time.
-      reconnects: times the stream broke and was taken up again.
-      items_made: table -> items that its view made of the episodes sent, the resumed ones included.
+      reconnects: streams opened anew after one broke.
+      items_made: table -> items that its view made of the episodes sent or resumed.
       without_items: table -> episodes sent of which its view made no item while another view of the push did.
       left_over: table -> steps at the end of the stream that no item holds; only for views of streams.
       not_in_items: table -> paths of the dataset's step columns that none of its items holds in any form.
-      items_new: how many of items_confirmed the tables did not have before. None when that is not known: the push was cut off, a
-        table was reset, or it took more items than the push sent. When another push fills the table meanwhile, its items may count.
-      episodes_unread: left in the source; None when it does not know how many it has.
-      stopped: what ended the push, on one line; "" when it is finished.
-      transform: what was done to the columns first: operation -> value, those that did something.
-      workers: processes that pushed parts of the source at a time; 0 for a push by one process.
-      parts_again: how often a part was begun anew because its worker, or the machine, was lost.
-      ends_found_late: episodes stored although their ends are not their own (`last_observation_shared`): their part did not know it in
-        time. One process would have treated them as bad. There is a remark with the first of them.
-      episodes_left_out: read, and not sent: their server is missing. The same push, run again when it is back, stores them.
-      items_moved: items taken out of servers where they do not belong any more (`move`), by the sizes of their tables.
-      servers: of several servers, address -> the account of its part; the others are their sums. `stopped` says there why a
-        server is missing.
+      items_new: items confirmed that the tables did not have before; None when it is not known: the push was cut off, a table was
+        reset, or it got more items than the push sent. Items of another push at the same time may count.
+      episodes_unread: left in the source; None when the source does not know its number of episodes.
+      stopped: the error that ended the push, on one line; "" for a finished push.
+      transform: operations on the columns that did something: operation -> value.
+      workers: number of worker processes; 0 for a push by one process.
+      parts_again: tasks begun again because their worker, or its machine, was lost.
+      ends_found_late: episodes stored by workers although their ends are those of other episodes (`last_observation_shared`), which
+        their worker did not know in time; one process would have rejected them. A notice names the first.
+      episodes_left_out: read, and not sent, because their server is missing. The same push, run again when it is back, stores them.
+      items_moved: items deleted from servers where they do not belong any more (`move`), by the sizes of their tables.
+      servers: with many servers, address -> report of its part; its `stopped` says why a server is missing.
     """
 
     source: str
@@ -94,12 +95,12 @@ class PushReport:
 
     @property
     def episodes_rejected(self) -> int:
-        """All rejected episodes."""
+        """Number of rejected episodes."""
         return sum(self.rejected.values())
 
     @property
     def episodes_unconfirmed(self) -> int:
-        """Episodes read and not rejected that are not known to be stored whole; 0 for a finished push."""
+        """Good episodes that are not known to be stored whole; 0 for a finished push."""
         stored = self.episodes_pushed + self.episodes_duplicate + self.episodes_left_out
         return self.episodes_read - self.episodes_rejected - stored
 
@@ -110,38 +111,16 @@ class PushReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        totals = {
-            "episodes_unconfirmed": self.episodes_unconfirmed,
-            "items_per_second": self.items_per_second,
-        }
-        plain = asdict(replace(self, servers={}))
-        return {**plain, **totals, "servers": {address: one.as_dict() for address, one in self.servers.items()}}
+        return members(self)
 
 
-_SUMS = (
-    "episodes_read",
-    "steps_read",
-    "episodes_pushed",
-    "steps_pushed",
-    "items_confirmed",
-    "steps_rejected",
-    "ends_mended",
-    "episodes_resumed",
-    "episodes_duplicate",
-    "episodes_left_out",
-    "bytes",
-    "reconnects",
-)
-_COUNTS = ("rejected", "advice", "repaired", "items_made", "without_items", "left_over")
+_OF_ALL = ("workers", "parts_again", "ends_found_late", "items_moved")  # known of a whole push only
+_SUMS = tuple(one.name for one in fields(PushReport) if str(one.type) == "int" and one.name not in _OF_ALL)
+_COUNTS = tuple(one.name for one in fields(PushReport) if str(one.type) == "Mapping[str, int]")
 
 
 class ReportSums:
-    """The sums of reports: of the servers of a push, or of its workers.
-
-    Attributes:
-      sums: field -> number.
-      counts: field -> code or table -> number, in the order in which they first came.
-    """
+    """Sums of reports: `sums` maps a field to a number, `counts` a field to code or table -> number."""
 
     def __init__(self, *reports: PushReport) -> None:
         self.sums: Counter[str] = Counter()
@@ -150,35 +129,19 @@ class ReportSums:
             self.add(report)
 
     def add(self, report: PushReport) -> None:
-        """Adds one."""
         self.sums.update({name: getattr(report, name) for name in _SUMS})
         for name, one in self.counts.items():
             one.update(getattr(report, name))
 
-    def copy(self) -> ReportSums:
-        """The same, to which more may be added."""
-        made = ReportSums()
-        made.sums.update(self.sums)
-        for name, one in self.counts.items():
-            made.counts[name].update(one)
-        return made
-
     def unread(self, episodes: int | None) -> int | None:
-        """How many of so many episodes are left in the source; None when that is not known."""
         return None if episodes is None else episodes - self.sums["episodes_read"] - self.sums["episodes_resumed"]
 
     def fields(self) -> dict[str, Any]:
-        """Field of `PushReport` -> value."""
         return {**{name: self.sums[name] for name in _SUMS}, **{name: dict(one) for name, one in self.counts.items()}}
 
 
 def total(whole: PushReport, servers: Mapping[str, PushReport]) -> PushReport:
-    """The account of a push to one server or to several.
-
-    Args:
-      whole: what is the same for all: source, tables, view, notices, seconds; `episodes_unread` as if none had been read.
-      servers: address -> account. That of one server alone is the push's.
-    """
+    """Adds the reports of the servers to `whole`, in which `episodes_unread` is still the number of all episodes."""
     sums = ReportSums(*servers.values())
     new = [one.items_new for one in servers.values() if one.items_new is not None]
     return replace(

@@ -1,20 +1,17 @@
-"""What fits into the tables of a push: nothing is evicted that the push did not store itself.
+"""What fits into the tables of a push, so that it evicts nothing.
 
-This rests on what was observed in Reverb 0.14. An item with a new key counts as an insert; one with a known key does not, and
-leaves the size as it was. Both counts of an answer belong to the same moment. So between two answers
+Observed in Reverb 0.14: an item with a new key counts as an insert; one with a known key does not, and leaves the size as it was.
+Both counts of an answer belong to the same moment. So between two answers
 
-| | is |
-| --- | --- |
-| items that were new | inserts now - inserts then |
-| items that left (evicted, sampled away, deleted) | (inserts - size) now - (inserts - size) then |
+- new items = inserts now - inserts then;
+- items that left (evicted, sampled away, deleted) = (inserts - size) now - (inserts - size) then.
 
-Items that are sent may be new or known: each counts as new until the server has been asked again. An episode is sent at once when
-its items fit even if all are new. When they might not fit, the push waits until nothing is on its way and asks the server again, since
-items that were known have taken no place. If they still might not fit, and could all be there already (a push that was cut off, run
-again), the push goes on in small requests: each has at most as many items as places are free, and the table is looked at after it.
-Once no place is free, nothing can be tried any more, and the push is refused.
+Each item sent counts as new until the server is asked again. An episode is sent at once when its items fit even if all are new. When
+they might not, the push waits until nothing is in flight and asks the server, since known items took no place. If they still might not
+fit, but the table could have them all already (a push that was cut off, run again), the push continues in small requests of at most as
+many items as places are free, and asks after each. With no place free it is refused.
 
-A worker's part of a push has a budget instead, which the driver of all workers hands out (`fleet.budget`): it asks the server nothing.
+A task of a distributed push does not ask the server: the driver grants it a budget (`fleet.budget`).
 """
 
 from __future__ import annotations
@@ -31,14 +28,11 @@ from rlds2reverb.errors import CapacityError, TransportError
 from rlds2reverb.transport.base import PendingInfo, Transport
 from rlds2reverb.transport.retry import Deadlines, retry_until
 from rlds2reverb.wire.insert import EncodedEpisode, Request, RequestLimits
-from rlds2reverb.wire.limiter import waits_when_full
-from rlds2reverb.wire.messages import ServerInfo, TableInfo
+from rlds2reverb.wire.messages import ServerInfo, TableInfo, waits_when_full
 
+# A push fills a half (a quarter, once another client was seen to insert) of the places that it saw free before it asks again.
 _SHARE_ALONE, _SHARE_IN_COMPANY = 2, 4
-"""A push fills one in so many of the free places that it saw before it looks again: others may fill the same places meanwhile."""
-
-_ASK_SECONDS = 0.25
-"""How often the tables are looked at while nothing is tight."""
+_ASK_SECONDS = 0.25  # how often the server is asked while places are plenty
 
 _HOW_ON = (
     "make the table larger, push to another one, empty it first (reset of Reverb's client), or let the oldest items go with "
@@ -47,19 +41,18 @@ _HOW_ON = (
 
 
 class BudgetExceeded(CapacityError):
-    """A worker's part of a push needs more places than it was given. What it has sent stays, and it can be run once more."""
+    """A task of a distributed push needs more places than it was granted. What it has sent stays, and the task can be run again."""
 
 
 class TableCapacity:
-    """The account of one table during one push. Arithmetic only.
+    """The places of one table during one push. Arithmetic only.
 
     Args:
       first: the table before the push.
-      guarded: nothing may be evicted; False lets everything in and only counts.
+      guarded: nothing may be evicted; False only counts.
 
     Attributes:
-      name: the table's.
-      guarded: whether items that would evict others are held back; never in a table that lets inserts wait when it is full.
+      guarded: whether items that would evict others are held back; never for a table whose inserts wait when it is full.
       last: the table as last seen.
       sent: items handed to the sender so far.
     """
@@ -68,78 +61,67 @@ class TableCapacity:
         self.name = first.name
         self.last = self._first = first
         self.guarded = guarded and not waits_when_full(first)
-        self._free = first.free  # places that nothing sent can have taken since
+        self._free = first.free  # places that no item sent can have taken since
         self._known = True
         self._others_removed = 0
-        self._has_company = False  # somebody else was seen to insert
+        self._has_company = False  # another client was seen to insert
         self.sent = 0
 
     @property
     def free(self) -> int:
-        """Free places when the table was last seen."""
         return self.last.free
 
     @property
     def inserted(self) -> int:
-        """Inserts since the push began, anybody's."""
+        """Inserts of all clients since the push began."""
         return self.last.rate_limiter.inserts - self._first.rate_limiter.inserts
 
     @property
     def new_items(self) -> int | None:
-        """How many of the items sent the table did not have; None when somebody else has changed the table meanwhile."""
+        """Items sent that the table did not have; None when another client has changed the table meanwhile."""
         alone = self._known and not (self.guarded and self._others_removed and self.last.max_times_sampled <= 0)
         return self.inserted if alone and 0 <= self.inserted <= self.sent else None
 
     def wants_a_look(self, items: int) -> bool:
-        """Whether to look again: items that the last answer may not know of, and so many more, fill a large part of its free places."""
+        """Whether to ask the server before sending: with these items, much of what was free may be taken."""
         share = _SHARE_IN_COMPANY if self._has_company else _SHARE_ALONE
         return self.guarded and self.free - self._free + items > self.free // share
 
     def fits(self, items: int) -> bool:
-        """Whether so many more items fit, even if all are new."""
+        """Whether the items fit even if all are new."""
         return not self.guarded or items <= self._free
 
     def send(self, items: int) -> None:
-        """Counts items that are about to be sent."""
         self.sent += items
         self._free -= items
 
-    def see(self, info: TableInfo, on_their_way: int = 0) -> None:
-        """Takes in an answer of the server.
-
-        Args:
-          info: the table.
-          on_their_way: items sent that the answer may not know of yet.
-
-        Raises:
-          CapacityError: items were evicted although those of this push had room.
-        """
+    def see(self, info: TableInfo, in_flight: int = 0) -> None:
+        """Takes in an answer of the server that may not count the items in flight yet."""
         removed = self._removed_by(info)
         self.last = info
-        self._free = self.free - on_their_way
+        self._free = self.free - in_flight
         self._others_removed += removed
         self._has_company = self._has_company or self.inserted > self.sent
         is_watched = self.guarded and self.last.max_times_sampled <= 0  # else items leave with their last sample, too
         if is_watched and removed > 0 and self.free <= 0:  # not full: deleted by key
             raise CapacityError(
-                f'table "{self.name}": {removed} items were evicted during this push, which had seen room for its own: somebody '
-                f"else fills the table, too ({self.last.current_size} of at most {self.last.max_size} items; since the push began "
+                f'table "{self.name}": {removed} items were evicted during this push, which had seen free places for its own: another '
+                f"client fills the table as well ({self.last.current_size} of at most {self.last.max_size} items; since the push began "
                 f"{self.inserted} inserts, {self.sent} items sent by it); let one push end before the next, or {_HOW_ON}"
             )
 
     def refuse_what_cannot_fit(self, items: int, all_are_new: bool) -> None:
-        """Refuses items when too many of them are certainly new, or when no place is free to try them in. Ask when nothing is on its way.
+        """Refuses items if too many of them are certainly new, or if no place is free to try them in. Call it when nothing is in flight.
 
         Args:
-          items: how many come next.
-          all_are_new: they have keys that no push before can have used.
-
-        Raises:
-          CapacityError: says how many, and how to go on.
+          all_are_new: their keys cannot have been used by an earlier push.
         """
         if not self.guarded or not items:
             return
-        new = self._certainly_new(items, all_are_new)
+        new = items
+        if not all_are_new:
+            own = 0 if self._others_removed else self.sent
+            new = max(0, items - max(0, self.last.current_size - own))  # the rest may be in the table already
         if new > self.free:
             raise CapacityError(
                 f'table "{self.name}" holds {self.last.current_size} of at most {self.last.max_size} items, so {max(0, self.free)} more '
@@ -149,27 +131,14 @@ class TableCapacity:
             self.refuse_full(items)
 
     def refuse_full(self, items: int) -> None:
-        """Refuses items of which nobody knows whether the table has them, for there is no place to try them in.
-
-        Raises:
-          CapacityError: always; says how to go on.
-        """
+        """Raises CapacityError for items that may be in the table, when no place is free to try them in."""
         raise CapacityError(
             f'table "{self.name}" is full ({self.last.current_size} of at most {self.last.max_size} items), so it cannot be found out '
             f"whether the next {items} of this push are in it: any that is not would evict another one. Use the ledger of the push that "
             f"stored them (ledger=FILE, --ledger FILE), {_HOW_ON}"
         )
 
-    def _certainly_new(self, items: int, all_are_new: bool) -> int:
-        """How many of the next items the table cannot have, at least."""
-        if all_are_new:
-            return items
-        own = 0 if self._others_removed else self.sent
-        others = self.last.current_size - own  # the next items may be among them
-        return max(0, items - max(0, others))
-
     def _removed_by(self, info: TableInfo) -> int:
-        """Items that left since the table was last seen."""
         if info.rate_limiter.inserts >= self.last.rate_limiter.inserts:
             return _removals(info) - _removals(self.last)
         self._known, self._first = False, info  # the table was reset, or another server process answers
@@ -177,14 +146,12 @@ class TableCapacity:
 
 
 class Budget:
-    """What a push may send to the tables of one server. Every episode is first admitted, then expected when it is encoded.
+    """What a push may send to the tables of one server. `admit` each episode, then `expect` it when it is encoded.
 
-    Either the tables are watched, and the server is asked how they are; or the places are granted, and nobody is asked.
+    Either the tables are watched, and the server is asked; or the places are granted, and it is not.
 
     Args:
-      transport: the way to the server.
-      tables: the tables to watch, as they are before the push; () for a budget that is granted.
-      limits, deadlines: of the push.
+      tables: to watch, as they are before the push; () for a granted budget.
       guarded: nothing may be evicted.
       granted: table -> items that may be sent, even if all are new; a table that is not named takes any number.
     """
@@ -209,13 +176,12 @@ class Budget:
         self.is_tight = False
 
     def close(self) -> None:
-        """Drops the question that may be on its way."""
         if self._question is not None:
             self._question[0].drop()
             self._question = None
 
     def wants_a_look(self, items_by_table: Mapping[str, int]) -> bool:
-        """Whether to `look` before so many items are admitted (table -> items): they are a large part of what was free."""
+        """Whether to `look` before these items (table -> number) are admitted."""
         if self.is_tight:
             return False  # every request looks
         return any(
@@ -224,8 +190,16 @@ class Budget:
             if table in self._capacities
         )
 
+    def is_ample(self, items_by_table: Mapping[str, int]) -> bool:
+        """Whether these items may be sent at once: `admit` refuses none of them, and nothing needs to be asked before."""
+        if self.is_tight or self.wants_a_look(items_by_table):
+            return False
+        granted = all(items <= self._left.get(table, items) for table, items in items_by_table.items())
+        watched = {table: items for table, items in items_by_table.items() if table in self._capacities}
+        return granted and all(self._capacities[table].fits(items) for table, items in watched.items())
+
     def look(self) -> None:
-        """Asks for the tables. Nothing may be on its way.
+        """Asks for the tables. Nothing may be in flight.
 
         Raises:
           CapacityError: items were evicted.
@@ -235,14 +209,14 @@ class Budget:
         self._see(retry_until(self._deadlines.reconnect, self._deadlines, self._transport.server_info), 0)
 
     def admit(self, items_by_table: Mapping[str, int], all_are_new: bool) -> None:
-        """Makes sure that an episode's items may be sent; the episode comes next.
+        """Makes sure that the items of the next episode may be sent.
 
         Args:
           items_by_table: table -> items of the episode.
-          all_are_new: no push before can have stored them.
+          all_are_new: no earlier push can have stored them.
 
         Raises:
-          CapacityError: they would evict others, or nobody can tell.
+          CapacityError: they would evict others, or might.
           BudgetExceeded: fewer places were granted.
         """
         for table, items in items_by_table.items():
@@ -258,7 +232,7 @@ class Budget:
                 self.is_tight = True
 
     def expect(self, episode: EncodedEpisode) -> None:
-        """Counts an admitted episode whose requests come."""
+        """Counts an admitted episode before its requests are sent."""
         if self.is_tight:
             self._pending.append(episode)
             return
@@ -270,18 +244,14 @@ class Budget:
 
     @property
     def limits(self) -> RequestLimits:
-        """How large the next request may be: while it is tight, as many items as places are free in any table."""
+        """Limits of the next request: while it is tight, as many items as the fullest table has free places."""
         if not self.is_tight:
             return self._limits
         free = [one.free for one in self._capacities.values() if one.guarded and one.free > 0]
         return replace(self._limits, items=min(self._limits.items, *free)) if free else replace(self._limits, items=1)
 
     def check(self, request: Request) -> None:
-        """Looks whether a request of expected episodes may go. While it is tight, `look` when it is confirmed.
-
-        Raises:
-          CapacityError: no place is free to try its items in.
-        """
+        """Checks a request of expected episodes. While it is tight, `look` once the request is confirmed."""
         if not self.is_tight:
             return
         items = Counter[str]()
@@ -298,16 +268,9 @@ class Budget:
         self._pending = [one for one in self._pending if not (one.item_keys[-1] == request.item_keys).any()]
 
     def watch(self, confirmed_items: int) -> None:
-        """Notices what others do to the tables, a few times per second, however often it is called. Waits for nothing.
-
-        Args:
-          confirmed_items: that the server has confirmed by now.
-
-        Raises:
-          CapacityError: items were evicted.
-        """
+        """Asks for the tables a few times per second, however often it is called, and does not wait for the answer."""
         if self.is_tight or not any(one.guarded for one in self._capacities.values()):
-            return  # each request looks; or nobody minds
+            return  # each request looks; or evictions are allowed
         if self._question is not None and self._question[0].is_over:
             (question, confirmed), self._question = self._question, None
             if (info := question.answer()) is not None:
@@ -317,11 +280,7 @@ class Budget:
             self._question = self._transport.ask_server_info(), confirmed_items
 
     def final_check(self) -> None:
-        """Looks at the tables when all is done. When the server has gone meanwhile, `new_items` stays unknown.
-
-        Raises:
-          CapacityError: items were evicted.
-        """
+        """Looks when everything is confirmed. If the server has gone meanwhile, `new_items` stays unknown."""
         if self._capacities:
             with suppress(TransportError):
                 info = self._transport.server_info()
@@ -329,15 +288,15 @@ class Budget:
                 self._see(info, 0)
 
     def new_items(self) -> int | None:
-        """How many of all items sent the tables did not have; None when that is not known."""
+        """Items sent that the tables did not have; None when that is not known."""
         counts = [one.new_items for one in self._capacities.values()]
         known = [count for count in counts if count is not None]
         return sum(known) if self._seen_at_end and len(known) == len(counts) else None
 
-    def _see(self, info: ServerInfo, on_their_way: int) -> None:
+    def _see(self, info: ServerInfo, in_flight: int) -> None:
         for name, capacity in self._capacities.items():
             if name in info.tables:
-                capacity.see(info.tables[name], on_their_way)
+                capacity.see(info.tables[name], in_flight)
 
 
 def _removals(table: TableInfo) -> int:

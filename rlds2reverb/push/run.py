@@ -1,6 +1,6 @@
-"""One push of one source: it is read once, and every episode goes to one server, the same one each time.
+"""One push of one source: the source is read once, and every episode goes to one server, the same one each time.
 
-One server is a fleet of one. A push by several workers is a push whose tasks other processes run (`fleet.push`): each is a `Push` as well.
+Workers (`fleet.push`) run a `Push` for each of their tasks.
 """
 
 from __future__ import annotations
@@ -17,13 +17,21 @@ import numpy as np
 
 from rlds2reverb.episode import Array, Episode, KnownEpisode
 from rlds2reverb.errors import Rlds2ReverbError, TransportError, keep_report, reason_of
-from rlds2reverb.prepare.column_stats import ColumnStats
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.prepare.options import Examined, Pace, Progress
+from rlds2reverb.prepare.preparation import ColumnStats
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.push.keys import EpisodeNames, Placement
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import PushReport, total
-from rlds2reverb.push.shard import LINGER_SECONDS, LostServers, Shard, TaskContext
+from rlds2reverb.push.shard import (
+    LINGER_SECONDS,
+    TOGETHER_BYTES,
+    TOGETHER_ROWS,
+    LostServers,
+    Outgoing,
+    Shard,
+    TaskContext,
+)
 from rlds2reverb.transport.base import Transport
 
 LOG = logging.getLogger("rlds2reverb.push")
@@ -31,31 +39,27 @@ LOG = logging.getLogger("rlds2reverb.push")
 Reading = Callable[[Iterable[Episode]], Iterator[tuple[Episode, list[Problem]]]]
 """Episodes, each with the problems that only other episodes show."""
 
-_NOTE_SECONDS = 0.25
-"""How often ledgers are written and progress is reported."""
-
-_MOST_KEYS = 1 << 16
-"""Of one call that takes items out: 0.6 MB, and a table stands still for a few milliseconds."""
+_MOST_KEYS = 1 << 16  # of one call that deletes items: 0.6 MB, and a table stands still for a few milliseconds
 
 
 class RunnablePush(Protocol):
-    """A push that was planned: `Push` in this process, or one whose tasks workers run (`fleet.push`)."""
+    """A planned push: `Push` in this process, or `fleet.push.DistributedPush`, whose tasks workers run."""
 
     def run(self) -> PushReport:
         """Reads, checks, cuts, sends, and waits until every item is confirmed; see `Push.run`."""
 
     def report(self) -> PushReport:
-        """The account so far."""
+        """The report so far."""
 
 
 class Push:
-    """One push of one source to the tables of one server or of several.
+    """One push of one source to the tables of one server or many.
 
     Args:
-      transports: address -> the way to a server; those that the plan has tables of and that are not here are missing.
-      plan: what is pushed, and how; made just before.
-      context: of a task of a larger push; None for a whole one.
-      reading: finds the problems that only other episodes show; None for what this push finds by itself.
+      transports: address -> transport; a server of the plan that is not here counts as missing.
+      plan: made just before.
+      context: of a task of a distributed push; None for a whole push.
+      reading: finds the problems that only other episodes show; by default among the episodes of this push.
     """
 
     def __init__(
@@ -80,19 +84,19 @@ class Push:
         self._lost = LostServers(plan, lost, self._continue_without)
         self._waits: dict[str, Progress] = {}
         self._moved = 0
-        self._began = self._noted_at = time.monotonic()
+        self._began, self._pace = time.monotonic(), Pace()
 
     def run(self) -> PushReport:
         """Reads, checks, cuts, sends, and waits until every item is confirmed.
 
-        Whatever stops it, an interruption included, has the account up to there as its attribute `report`, server by server.
+        Any error that stops it, an interruption included, has the report up to there as its attribute `report`.
 
         Raises:
           InvalidEpisode: a bad episode and on_invalid="raise". The episodes before it are stored; nothing of the bad one is.
-          CapacityError: the next episode may evict items, which is not allowed; those before it are stored. Or somebody else
-            fills a table as well, and items were evicted.
-          SourceError, TransportError: reading or sending failed; what was confirmed stays, and is in the ledger. Of several servers,
-            the error names the one, and the others have confirmed by then what they were sent.
+          CapacityError: the next episode may evict items, and those before it are stored; or another client filled a table, and
+            items were evicted.
+          SourceError, TransportError: reading or sending failed; confirmed episodes stay, and are in the ledger. With many servers, the
+            error names one, and the rest have confirmed what was sent to them.
         """
         try:
             with ExitStack() as stack:
@@ -106,11 +110,7 @@ class Push:
 
     def _read_and_send(self) -> None:
         try:
-            for episode, found in self._reading(self._new_episodes()):
-                shard = self._shard_of(episode.id)
-                with self._lost.about(shard.address):
-                    shard.take(episode, found)
-                self._note_now_and_then()
+            self._read()
             for shard in self._there():
                 with self._lost.about(shard.address):
                     shard.flush()
@@ -124,8 +124,50 @@ class Push:
             self._wind_up(error)
             raise
 
+    def _read(self) -> None:
+        waiting, rows, size = list[tuple[Episode, list[Problem]]](), 0, 0
+        is_at_hand = (
+            self._plan.source.is_at_hand
+        )  # else the next episode may be long in coming, and these would wait for it
+        try:
+            for episode, found in self._reading(self._new_episodes()):
+                waiting.append((episode, found))
+                rows, size = rows + len(episode), size + episode.nbytes
+                is_due = self._pace.is_due()
+                if is_due or not is_at_hand or rows >= TOGETHER_ROWS or size >= TOGETHER_BYTES:
+                    together, waiting, rows, size = waiting, [], 0, 0
+                    self._take(together)
+                if is_due:
+                    self._note()
+        except Exception:  # the episodes before the error come first
+            self._take(waiting)
+            raise
+        self._take(waiting)
+
+    def _take(self, together: Sequence[tuple[Episode, list[Problem]]]) -> None:
+        """Checks, cuts and sends episodes; of a bad one that ends the push, those before it are sent."""
+        ready: dict[str, list[Outgoing]] = {}
+        try:
+            examined = self._examine([episode for episode, _ in together])
+            for (episode, found), own in zip(together, examined):
+                shard = self._shard_of(episode.id)
+                with self._lost.about(shard.address):
+                    if (outgoing := shard.prepare(episode, found, own)) is not None:
+                        ready.setdefault(shard.address, []).append(outgoing)
+        except Exception:
+            self._send(ready)
+            raise
+        self._send(ready)
+
+    def _examine(self, episodes: Sequence[Episode]) -> list[Examined]:
+        return next(iter(self.shards.values())).preparer.examine_together(episodes) if episodes else []
+
+    def _send(self, ready: Mapping[str, Sequence[Outgoing]]) -> None:
+        for address, outgoing in ready.items():
+            with self._lost.about(address):
+                self.shards[address].send(outgoing)
+
     def _new_episodes(self) -> Iterator[Episode]:
-        """The episodes that no ledger has."""
         for one in self.names.read(self._plan.source):
             if isinstance(one, KnownEpisode):
                 shard = self._shard_of(one.id)
@@ -138,25 +180,25 @@ class Push:
         return self._shard_of(episode_id).knows(episode_id)
 
     def _shard_of(self, episode_id: str) -> Shard:
-        """The shard that has the episode, by a ledger; else the one that it is placed in."""
+        """The shard whose ledger has the episode; else the one that its name hashes to."""
         shards = self.shards.values()
-        if len(shards) > 1:
-            for has in (Shard.has, Shard.had):
-                for shard in shards:
-                    if has(shard, episode_id):
-                        return shard
+        if len(shards) == 1:
+            return next(iter(shards))
+        for has in (Shard.has, Shard.had):
+            for shard in shards:
+                if has(shard, episode_id):
+                    return shard
         return self.shards[self._address_of[self._placement.of(episode_id)]]
 
     def _there(self) -> Iterator[Shard]:
-        """The shards whose servers are not missing."""
         return (shard for shard in self.shards.values() if not shard.missing)
 
     def _continue_without(self, address: str, error: Rlds2ReverbError) -> None:
         self.shards[address].lose(error)
-        LOG.warning("server %s is missing, and others go on: %s", address, error)
+        LOG.warning("server %s is missing; the push continues without it: %s", address, error)
 
     def _wind_up(self, error: BaseException) -> None:
-        """Winds up all shards within LINGER_SECONDS; only the failed server's shard gets its transport error."""
+        """Winds up all shards within LINGER_SECONDS; only the shard of the failed server gets its transport error."""
         until = time.monotonic() + LINGER_SECONDS
         for shard in self._there():
             is_others = isinstance(error, TransportError) and shard.address != self._lost.last_failed
@@ -164,9 +206,9 @@ class Push:
             shard.wind_up(theirs, max(0.0, until - time.monotonic()))
 
     def _move(self) -> None:
-        """Takes items out of the servers where they do not belong any more: all is stored where it does.
+        """Deletes items from servers where they do not belong any more, once all are stored where they do.
 
-        Keys do not say on which server an item is, so every server gets the keys of all others; those that it does not have are passed over.
+        Keys do not say on which server an item is, so each server is sent the keys of the rest, and skips those that it lacks.
         """
         for shard in self._there():
             for other in self._there():
@@ -174,10 +216,9 @@ class Push:
                     with self._lost.about(other.address):
                         self._moved += take_out(self._transports[other.address], shard.sent)
 
-    # The account.
+    # Progress and report.
 
     def report(self) -> PushReport:
-        """The account so far."""
         whole = replace(
             report_of_nothing(self._plan),
             notices=(*self._plan.notices, *self.columns.notices, *self.names.notices),
@@ -188,19 +229,12 @@ class Push:
 
     @property
     def columns(self) -> ColumnStats:
-        """What columns held, so far."""
         first, *others = (shard.preparer.columns for shard in self.shards.values())
         for other in others:
             first = first.with_others(other)
         return first
 
-    def _note_now_and_then(self) -> None:
-        if time.monotonic() - self._noted_at > _NOTE_SECONDS:
-            self._noted_at = time.monotonic()
-            self._note()
-
     def _note(self) -> None:
-        """Writes into the ledgers what is confirmed, and reports progress."""
         for shard in self._there():
             with self._lost.about(shard.address):
                 shard.record()
@@ -208,7 +242,6 @@ class Push:
         self._report_progress()
 
     def _on_wait(self, address: str, progress: Progress) -> None:
-        """A server holds the push up, or does so no more."""
         self._waits.pop(address, None)
         if progress.waiting:
             self._waits[address] = progress
@@ -236,14 +269,12 @@ class Push:
 
 
 def take_out(transport: Transport, keys: Mapping[str, Sequence[Array]]) -> int:
-    """Takes items out of a server; how many fewer its tables have then. Somebody else who fills them makes it fewer.
+    """Deletes items from a server; returns by how many its tables shrank, fewer if another client fills them meanwhile.
+
+    After an error some may remain; the same push deletes them.
 
     Args:
-      transport: the way to it.
       keys: table -> arrays of keys.
-
-    Raises:
-      TransportError: the server does not answer; some items may be there still, and the same push moves them.
     """
 
     def size() -> int:

@@ -1,11 +1,9 @@
-"""The way of items to a server: encoded, put into requests, and sent on a persistent stream until every item is confirmed.
-
-When something stops the reading, what was sent before is still waited for; not when sending itself failed.
-"""
+"""Sends items to a server: encodes them, fills requests, and keeps a stream open until every item is confirmed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from threading import Condition
 from types import TracebackType
 from typing import Protocol
 
@@ -17,82 +15,27 @@ from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import PersistentStream, Reason, StreamWords
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import EncodedEpisode, EpisodeEncoder, Part, Request, RequestBuilder, RequestLimits
-from rlds2reverb.wire.limiter import Wait, insert_wait
-from rlds2reverb.wire.messages import ServerInfo
+from rlds2reverb.wire.messages import ServerInfo, Wait, insert_wait
 from rlds2reverb.wire.session import Session, SessionWindow
 
-QUEUE_BYTES = 16 << 20
-"""Most bytes that wait to be sent; more blocks the caller."""
-
-_WORDS = StreamWords(
-    nothing_came="nothing was confirmed",
-    gave_nothing="confirmed nothing",
-    without="without a confirmation",
-    way_out="Start the sampling side, change the table's rate limiter, or wait longer (stall_seconds, --stall-seconds)",
-)
-
-
-class _Inserting:
-    """The use of a stream by a push: a session's requests go out, confirmations come in. See `transport.stream.StreamUser`.
-
-    Attributes:
-      session: what is sent and confirmed; under the stream's lock.
-    """
-
-    words = _WORDS
-
-    def __init__(self, transport: Transport, tables: tuple[str, ...], window: SessionWindow) -> None:
-        self.session = Session(window)
-        self._transport, self._tables = transport, tables
-
-    def open(self, messages: Iterator[bytes]) -> Stream:
-        return self._transport.insert_stream(messages)
-
-    def next_messages(self) -> tuple[bytes, ...]:
-        return self.session.next_messages()
-
-    def decode(self, message: bytes) -> Array:
-        """The keys that an answer confirms, [n] uint64."""
-        return codec.decode_confirmed_keys(message)
-
-    def take(self, answer: Array) -> bool:
-        """Confirms keys; an answer without one is no progress."""
-        self.session.confirm(answer)
-        return len(answer) > 0
-
-    def lost(self) -> None:
-        self.session.lost()
-
-    @property
-    def awaits_nothing(self) -> bool:
-        return self.session.idle
-
-    def held_back(self, info: ServerInfo) -> list[Wait]:
-        waits = [insert_wait(info.tables[name]) for name in self._tables if name in info.tables]
-        return [wait for wait in waits if wait.blocks]
-
-    def restarted(self, found: str, info: ServerInfo) -> None:
-        """Ends the push: what was confirmed may be lost, and the same push again is right."""
-        raise ServerRestarted(
-            f"{found}; items confirmed earlier ({self.session.stored_items}) are there only if it restored a checkpoint. Run the "
-            "same push again, or go on with another writer: the same items under the same names are not stored twice"
-        )
-
-    def resumed(self, why: str) -> None:
-        """The report counts it."""
+QUEUE_BYTES = 16 << 20  # most bytes that wait to be sent; more blocks the caller
 
 
 class Sender:
-    """Sends requests, confirms them, and survives a broken stream. Use as a context manager.
+    """Sends requests, confirms them, and survives a broken stream, whose user it is (`transport.stream.StreamUser`). Use as a context manager.
 
     Args:
-      transport: the way to the server.
-      tables: the tables the items go to, for explanations.
-      info: what the server said before the push; another `state_id` later means it was restarted.
-      window: bound of what is in flight.
-      deadlines: bounds of all waits.
-      on_wait: called with the reason when nothing was confirmed for `deadlines.notice` seconds, and with an empty one when something is again.
+      tables: that the items go to, for error messages.
+      info: the server's answer before the push; another `state_id` later means a restart.
+      on_wait: called with the reason when nothing was confirmed for `deadlines.notice` seconds, and with an empty reason afterwards.
     """
+
+    words = StreamWords(
+        nothing_came="nothing was confirmed",
+        gave_nothing="confirmed nothing",
+        without="without a confirmation",
+        way_out="Start the sampling side, change the table's rate limiter, or wait longer (stall_seconds, --stall-seconds)",
+    )
 
     def __init__(
         self,
@@ -103,9 +46,9 @@ class Sender:
         deadlines: Deadlines = Deadlines(),
         on_wait: Callable[[Reason], None] = lambda _: None,
     ) -> None:
-        inserting = _Inserting(transport, tables, window)
-        self._session = inserting.session
-        self._stream = PersistentStream(transport, inserting, info.state_id, deadlines, on_wait)
+        self._transport, self._tables = transport, tables
+        self._session, self._changed = Session(window), Condition()
+        self._stream = PersistentStream(transport, self, info.state_id, deadlines, on_wait, self._changed)
 
     def __enter__(self) -> Sender:
         return self
@@ -115,25 +58,22 @@ class Sender:
 
     @property
     def confirmed_items(self) -> int:
-        """Items confirmed by the server."""
-        with self._stream.changed:
+        with self._changed:
             return self._session.confirmed_items
 
     @property
     def awaits_nothing(self) -> bool:
-        """Whether everything sent is confirmed."""
-        with self._stream.changed:
+        with self._changed:
             return self._session.idle
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes handed to the transport, resent ones included."""
-        with self._stream.changed:
+        """Resent bytes included."""
+        with self._changed:
             return self._session.sent_bytes
 
     @property
     def reconnects(self) -> int:
-        """Streams opened after the first."""
         return self._stream.reconnects
 
     def send(self, request: Request) -> None:
@@ -145,17 +85,13 @@ class Sender:
         """
         self._stream.wait(lambda: self._session.queued_bytes <= QUEUE_BYTES)
         self._stream.check_silence()
-        with self._stream.changed:
+        with self._changed:
             was_idle = self._session.idle
             self._session.add(request)
             self._stream.wake(was_idle)
 
     def check(self) -> None:
-        """Raises what has ended the sending, and gives up a stream whose silence has no reason; waits for nothing else.
-
-        Raises:
-          TransportError: the stream broke and could not be mended.
-        """
+        """Gives up a stream whose silence has no reason; does not wait. Raises the TransportError of a stream that could not be mended."""
         self._stream.wait(lambda: True)
         self._stream.check_silence()
 
@@ -168,37 +104,69 @@ class Sender:
         self._stream.linger(lambda: self._session.idle, seconds)
 
     def take_finished(self) -> list[tuple[str, int]]:
-        """Id and number of items of every episode stored since the last call."""
-        with self._stream.changed:
+        """(id, items) of every episode stored since the last call."""
+        with self._changed:
             return self._session.take_finished()
 
     def close(self) -> None:
-        """Ends the stream. What is not confirmed by now may or may not be stored."""
+        """Ends the stream. Items that are not confirmed by now may or may not be stored."""
         self._stream.close()
+
+    # For the stream.
+
+    def open(self, messages: Iterator[bytes]) -> Stream:
+        return self._transport.insert_stream(messages)
+
+    def next_messages(self) -> tuple[bytes, ...]:
+        return self._session.next_messages()
+
+    def decode(self, message: bytes) -> Array:
+        """The keys that an answer confirms, [n] uint64."""
+        return codec.decode_confirmed_keys(message)
+
+    def take(self, answer: Array) -> bool:
+        """Confirms keys; an answer without keys is no progress."""
+        self._session.confirm(answer)
+        return len(answer) > 0
+
+    def lost(self) -> None:
+        self._session.lost()
+
+    def held_back(self, info: ServerInfo) -> list[Wait]:
+        waits = [insert_wait(info.tables[name]) for name in self._tables if name in info.tables]
+        return [wait for wait in waits if wait.blocks]
+
+    def restarted(self, found: str, info: ServerInfo) -> None:
+        """Ends the push: what was confirmed may be lost, and the same push again is right."""
+        raise ServerRestarted(
+            f"{found}; items confirmed earlier ({self._session.stored_items}) are there only if it restored a checkpoint. Run the "
+            "same push again, or continue with a new writer: the same items under the same names are not stored twice"
+        )
+
+    def resumed(self, why: str) -> None:
+        """The report counts it."""
 
 
 def can_send_after(error: BaseException) -> bool:
-    """Whether sending goes on after this error: not when sending itself failed, nor after an interruption."""
+    """Whether what was read before this error can still be sent: not if sending itself failed, nor after an interruption."""
     return isinstance(error, Exception) and not isinstance(error, TransportError)
 
 
 class RequestSink(Protocol):
-    """What takes the requests of a writer: a `Sender`, or a benchmark that keeps them."""
+    """Takes the requests of a writer: a `Sender`, or a benchmark that keeps them."""
 
-    def send(self, request: Request) -> None:
-        """Takes a request."""
+    def send(self, request: Request) -> None: ...
 
     def drain(self) -> None:
         """Returns when every request is stored."""
 
 
 class Writer:
-    """Takes parts of episodes, one episode after the other. Used as a context manager, it drains at the end.
+    """Encodes one episode after the other into requests. Used as a context manager, it drains at the end.
 
     Args:
-      sender: takes the requests.
-      chunk_length: chunk length in rows, or None to choose it from the bytes of a row.
-      budget: what may be sent; None for all.
+      chunk_length: in rows; None to choose it from the bytes of a row.
+      budget: limits what may be sent; None for no limit.
     """
 
     def __init__(self, sender: RequestSink, chunk_length: int | None = None, budget: Budget | None = None) -> None:
@@ -215,23 +183,23 @@ class Writer:
         else:
             self.drain_after(error)
 
-    def write(self, episode_id: str, parts: Sequence[Part]) -> EncodedEpisode:
-        """Sends what some tables get of an episode; the end of it may be kept for the next request. The budget has admitted it.
+    def write(
+        self, episode_id: str, parts: Sequence[Part], following: Sequence[tuple[str, Sequence[Part]]] = ()
+    ) -> EncodedEpisode:
+        """Sends an episode that the budget has admitted; its end may wait for the next request.
 
         Args:
-          episode_id: what the sender calls the episode when all its items are confirmed.
+          episode_id: `Sender.take_finished` names the episode by it when all its items are confirmed.
           parts: at least one; their cuts share one `rows` mapping and have items.
-
-        Returns:
-          The episode as it was sent.
+          following: id and parts of each of the next episodes, see `EpisodeEncoder.encode`.
 
         Raises:
           ViewError: a window of a cut reaches outside its rows; nothing of the episode was sent.
           WireError: a column's dtype cannot be stored; nothing of the episode was sent.
-          CapacityError: it turned out that its items may evict others.
+          CapacityError: its items may evict others after all.
           TransportError: sending failed.
         """
-        encoded = self._encoder.encode(episode_id, parts)
+        encoded = self._encoder.encode(episode_id, parts, following)
         if self._budget is not None:
             self._budget.expect(encoded)
             self._builder.limits = self._budget.limits
@@ -240,17 +208,17 @@ class Writer:
         return encoded
 
     def drain(self) -> None:
-        """Sends what is kept, and waits until everything is confirmed; raises as `write` does."""
+        """Flushes, and waits until everything is confirmed; raises as `write` does."""
         self.flush()
         self._sender.drain()
 
     def flush(self) -> None:
-        """Sends what is kept, and waits for nothing but room in the queue; raises as `write` does."""
+        """Sends the request in the making, and waits only while the queue is full; raises as `write` does."""
         for request in self._builder.flush():
             self._send(request)
 
     def drain_after(self, error: BaseException) -> None:
-        """Drains after what stopped the reading, where sending goes on; raises as `write` does."""
+        """Drains after an error, unless sending failed; raises as `write` does."""
         if can_send_after(error):
             self.drain()
 

@@ -1,7 +1,6 @@
 """The one place where an episode goes out to a server, whoever brings it: a source, a worker, or an environment loop.
 
-Episodes are prepared (`prepare`), and what came of them is sent (`send`). These two may be called by two threads, one each; everything
-else here belongs to the thread that sends.
+`prepare` and `send` may be called by two threads, one each; everything else belongs to the thread that sends.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episode import Array, Episode
+from rlds2reverb.cuts import Cut, can_be_joined, groups, share
+from rlds2reverb.episode import Array, Episode, is_copy, number_of
 from rlds2reverb.errors import (
     CapacityError,
     Rlds2ReverbError,
@@ -25,10 +25,8 @@ from rlds2reverb.errors import (
     TransportError,
     reason_of,
 )
-from rlds2reverb.identity import is_copy, number_of
-from rlds2reverb.prepare.cutting import OutputCut, Tally
-from rlds2reverb.prepare.options import Progress
-from rlds2reverb.prepare.policy import REPAIR
+from rlds2reverb.prepare.options import REPAIR, Examined, Progress
+from rlds2reverb.prepare.preparation import ItemCounts, OutputCut
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.push.keys import ItemNames, new_key_bits
 from rlds2reverb.push.ledger import Ledger, MemoryLedger, SqliteLedger
@@ -40,26 +38,17 @@ from rlds2reverb.push.sender import Sender, Writer, can_send_after
 from rlds2reverb.push.tables import check_size
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.stream import Reason
-from rlds2reverb.views.shared import groups, share
+from rlds2reverb.wire.insert import Part
 
-LINGER_SECONDS = 2.0
-"""How long an interrupted push waits for confirmations of what it has sent."""
+TOGETHER_ROWS, TOGETHER_BYTES = 1024, 1 << 19
+"""Episodes are taken together until they have so many rows or bytes: most of what a short one costs does not depend on its length."""
 
+LINGER_SECONDS = 2.0  # how long an interrupted push waits for confirmations of what it has sent
 AWAY = "ServerUnreachable: it was missing when the push began"
-"""Of a server that could not be reached then."""
 
 
 class LostServers:
-    """Which servers of a push are lost, and whether it may continue without them.
-
-    Args:
-      plan: of the push.
-      missing: address -> why, of those that were lost before.
-      on_lost: called with the address and the error of a server that is lost.
-
-    Attributes:
-      missing: address -> why.
-    """
+    """The lost servers of a push: `missing` maps an address to the reason. `on_lost` is called for each new one."""
 
     def __init__(
         self,
@@ -73,11 +62,7 @@ class LostServers:
 
     @contextmanager
     def about(self, address: str) -> Iterator[None]:
-        """Around what concerns one server; where it is lost with it and may be, the block just ends.
-
-        Raises:
-          Rlds2ReverbError: as the block does; of several servers, the error names the one.
-        """
+        """Around calls to one server. If the server is lost and the push may continue without it, the block just ends; else its error names the server."""
         try:
             yield
         except (TransportError, CapacityError) as error:
@@ -90,11 +75,7 @@ class LostServers:
             self._on_lost(address, error)
 
     def add(self, missing: Mapping[str, str]) -> list[str]:
-        """Takes in the servers that another process lost; returns those that are news.
-
-        Raises:
-          ServerUnreachable: none is left.
-        """
+        """Adds servers that another process lost; returns the new ones."""
         new = [address for address in missing if address not in self.missing]
         self.missing.update({address: missing[address] for address in new})
         if len(self.missing) == len(self._plan.names):
@@ -106,16 +87,16 @@ class LostServers:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """The context of a push that is one task of a larger one, whose other tasks may run in other processes.
+    """What one task of a distributed push shares with the tasks in other processes.
 
     Attributes:
-      budgets: address -> table -> items that it may store at most there, for nothing may be evicted; a table that is not named takes any
-        number. None for a task that has the tables to itself, and watches them.
+      budgets: address -> table -> most items that the task may store there; a table without a budget takes any number. None for a task
+        that has the tables to itself, and watches them.
       ledgers: address -> one per output; () without a ledger.
-      missing: address -> why, of the servers that are lost.
-      again: the bits that make the keys of a push with `again`, the same for all tasks; None for one without.
-      copies: place of an episode -> the number of the copy that it is stored as; the other episodes are left out. None for a task of
-        which all episodes are stored, and copies of one content counted.
+      missing: address -> reason, of lost servers.
+      again: 64 bits of the keys of a push with `again`, the same for all tasks; None without `again`.
+      copies: position of an episode -> number of the copy that it is stored as; all other episodes are left out. None for a task that
+        stores all its episodes, and counts their copies.
     """
 
     budgets: Mapping[str, Mapping[str, int]] | None = None
@@ -126,22 +107,20 @@ class TaskContext:
 
 
 class Outgoing(NamedTuple):
-    """A good episode, cut and not yet sent.
-
-    Attributes:
-      episode: as recorded.
-      key_name: names it in item keys.
-      cuts: number of an output -> what it makes of the episode; of those whose ledgers do not have it.
-    """
+    """A good episode, cut and not yet sent."""
 
     episode: Episode
-    key_name: str
-    cuts: Sequence[tuple[int, OutputCut]]
+    key_name: str  # names the episode in item keys
+    cuts: Sequence[tuple[int, OutputCut]]  # (number of an output, cut), of outputs whose ledgers lack the episode
+
+
+Shared = list[list[tuple[int, Cut]]]
+"""The cuts of an episode that have items, with the numbers of their outputs; those of a group share their rows."""
 
 
 @dataclass
-class _OnItsWay:
-    """An episode of which some pieces are not confirmed."""
+class _InFlight:
+    """An episode with pieces that are not confirmed."""
 
     steps: int
     pieces: int
@@ -149,29 +128,22 @@ class _OnItsWay:
 
 
 class _Opened(NamedTuple):
-    """What a shard has while it is open."""
-
     sender: Sender
     budget: Budget
     writer: Writer
 
 
 class Shard:
-    """The way of a push's episodes to the tables of one server; while that is missing, they are left out and counted.
+    """Prepares and sends the episodes of a push that go to one server. While the server is missing, episodes are left out and counted.
 
     Args:
-      plan: of the whole push.
-      address: the server's.
-      transport: the way to it; None when it is missing from the beginning.
-      on_progress: called with how far this shard is when it waits, and by `note`; None for that of the options.
-      context: of a task of a larger push; None for a whole one.
+      transport: None for a server that was missing when the push began.
+      on_progress: called with the progress of this shard when it waits, and by `note`; by default that of the options.
+      context: of a task of a distributed push; None for a whole push.
 
     Attributes:
-      address: as given.
-      missing: why its episodes are left out; "" while they are not.
-      episodes_left_out, steps_left_out: so far.
-      preparer: prepares the episodes, and counts them.
-      sent: table -> keys of the items that were sent, where items are to be moved.
+      missing: why episodes are left out; "" while the server is there.
+      sent: table -> keys of the items sent, with `move`.
     """
 
     def __init__(
@@ -190,13 +162,13 @@ class Shard:
         self._outputs = plan.options.outputs
         again = new_key_bits(plan.options.again) if context is None else context.again
         self._names = [ItemNames(output, plan.ready.identity, again) for output in self._outputs]
-        self._tallies = [Tally() for _ in self._outputs]
+        self._tallies = [ItemCounts() for _ in self._outputs]
         self._ledgers: Sequence[Ledger] = ()
         self._resumes = False
         self._opened: _Opened | None = None
         self._stack = ExitStack()
         self._began = time.monotonic()
-        self._on_their_way: dict[str, _OnItsWay] = {}
+        self._in_flight: dict[str, _InFlight] = {}
         self._pushed = self._pushed_steps = self._resumed = self._duplicates = 0
         self._taken = array("Q")
         self.episodes_left_out = self.steps_left_out = 0
@@ -212,11 +184,7 @@ class Shard:
         self.close()
 
     def open(self) -> None:
-        """Opens the ledgers, and the stream in the background.
-
-        Raises:
-          LedgerError: a ledger cannot be used.
-        """
+        """Opens the ledgers, and the stream in the background."""
         with ExitStack() as stack:
             plan, context = self._plan, self._context
             self._ledgers = (
@@ -244,62 +212,50 @@ class Shard:
             self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """Closes them. What is not confirmed by now may or may not be stored."""
+        """Closes ledgers and stream. Items that are not confirmed by now may or may not be stored."""
         self._stack.close()
 
     # Episodes.
 
     def has(self, episode_id: str) -> bool:
-        """Whether a ledger says that the server process has confirmed an episode, for one of the outputs at least."""
+        """Whether this server process has confirmed the episode for at least one output, by the ledgers."""
         return any(episode_id in ledger.confirmed for ledger in self._ledgers)
 
     def had(self, episode_id: str) -> bool:
-        """Whether a ledger says that another process of the server's name has confirmed it."""
+        """Whether an earlier process of this server has confirmed it, by the ledgers."""
         return any(episode_id in ledger.here for ledger in self._ledgers)
 
     def knows(self, episode_id: str) -> bool:
-        """Whether nothing is to be read of an episode: the ledgers of all outputs have it. From any thread."""
+        """Whether the episode need not be read: the ledgers of all outputs have it. Thread-safe."""
         return (
             self._transport is not None and self._resumes and all(episode_id in one.confirmed for one in self._ledgers)
         )
 
     def take_known(self, episode_id: str) -> None:
-        """Counts an episode that it knows.
-
-        Raises:
-          CapacityError: its items and those before are more than a table holds.
-        """
+        """Counts an episode that the ledgers have."""
         self._unrecorded(episode_id)
         self._count_resumed(episode_id)
 
-    def take(self, episode: Episode, found: Sequence[Problem] = ()) -> None:
-        """Sends what the outputs make of an episode as recorded, unless their ledgers have it; raises as `prepare` and `send` do.
+    def prepare(
+        self, episode: Episode, found: Sequence[Problem] = (), examined: Examined | None = None
+    ) -> Outgoing | None:
+        """Checks and cuts an episode as recorded; None when nothing of it is to be sent, or its server is missing. Arguments as of
+        `Preparer.prepare`.
 
-        Args:
-          episode: as recorded.
-          found: its problems that other episodes show.
+        Raises:
+          InvalidEpisode, ViewError: the episode is bad or cannot be cut, and the policy is to stop; the report counts it as rejected.
+          CapacityError: by a ledger, the push is larger than a table.
         """
         if self.missing:
             self.episodes_left_out += 1
             self.steps_left_out += len(episode)
-        elif (outgoing := self.prepare(episode, found)) is not None:
-            self.send(outgoing)
-
-    def prepare(self, episode: Episode, found: Sequence[Problem] = ()) -> Outgoing | None:
-        """Judges and cuts an episode as recorded; None when nothing of it is to be sent. Streams go on after it.
-
-        Arguments as of `take`.
-
-        Raises:
-          InvalidEpisode, ViewError: it is bad, or cannot be cut, and the policy is to stop; it is in the account as rejected.
-          CapacityError: a ledger has more of it than a table holds.
-        """
+            return None
         wanted = self._unrecorded(episode.id) if self._resumes else range(len(self._outputs))
         if not wanted:
             self._count_resumed(episode.id)
             return None
         is_dropped = self._options.duplicates == ONCE and is_copy(episode.id)
-        prepared = self.preparer.prepare(episode, found, wanted, is_dropped)
+        prepared = self.preparer.prepare(episode, found, wanted, is_dropped, examined)
         if not prepared.is_good:
             return None
         if is_dropped:
@@ -307,72 +263,107 @@ class Shard:
             return None
         return Outgoing(episode, prepared.key_name, list(zip(wanted, prepared.cuts)))
 
-    def send(self, outgoing: Outgoing) -> None:
-        """Sends what the outputs made of one episode, and counts it; episodes come in the order in which they were prepared.
+    def send(self, ready: Sequence[Outgoing]) -> None:
+        """Sends the items of episodes, which come in the order in which they were prepared; together, if they are cut alike and no table is
+        near its limit.
 
         Raises:
-          CapacityError: its items would evict others, or others' evict those of this push.
+          CapacityError: the items would evict others, or another client's items evicted some of this push.
           TransportError: sending failed.
         """
-        episode, (sender, budget, writer) = outgoing.episode, self._open
-        for number, cut in outgoing.cuts:
-            self._names[number].take_in(outgoing.key_name)
-            self._check_size(number, cut.items_per_table)
-        made = [(number, cut) for number, cut in outgoing.cuts if cut.items_per_table]
-        items_by_table = {table: cut.items_per_table for _, cut in made for table in cut.output.tables}
+        shared = [_shared(outgoing) for outgoing in ready]
+        if len(ready) > 1 and self._go_together(ready, shared):
+            self._send(ready, shared)
+        else:
+            for outgoing, own in zip(ready, shared):
+                self._send([outgoing], [own])
+
+    def _go_together(self, ready: Sequence[Outgoing], shared: Sequence[Shared]) -> bool:
+        if not all(cut.items_per_table for outgoing in ready for _, cut in outgoing.cuts):
+            return False
+        if len({tuple(tuple(number for number, _ in group) for group in own) for own in shared}) > 1:
+            return False
+        if not all(can_be_joined([[cut for _, cut in group] for group in groups]) for groups in zip(*shared)):
+            return False
+        try:
+            items_by_table = self._items_to_send(ready)
+        except CapacityError:
+            return False  # not of the first of them, perhaps
+        return self._open.budget.is_ample(items_by_table)
+
+    def _send(self, ready: Sequence[Outgoing], shared: Sequence[Shared]) -> None:
+        """Sends the items of one episode, or of several that go together."""
+        sender, budget, writer = self._open
+        items_by_table = self._items_to_send(ready)
         if budget.wants_a_look(items_by_table):
             writer.drain()
             budget.look()
         budget.admit(items_by_table, self._options.again)
-        together = groups([cut.cut for _, cut in made])
-        self._count_sending(episode, len(together), made)
-        for numbers in together:  # rows are shared
-            shared = share([made[place][1].cut for place in numbers])
-            encoded = writer.write(
-                episode.id, [self._names[made[place][0]].part(cut) for place, cut in zip(numbers, shared)]
-            )
+        for one, own in zip(ready, shared):
+            if own:
+                self._in_flight[one.episode.id] = _InFlight(len(one.episode), len(own), self._ledger_rows(one))
+            else:
+                self._count_stored(len(one.episode))
+        parts = [self._parts(outgoing, own) for outgoing, own in zip(ready, shared)]
+        ids = [one.episode.id for one in ready]
+        for group in zip(*parts):
+            encoded = writer.write(ids[0], group[0], [*zip(ids, group)][1:])
             if self._options.move:
                 for table, keys in encoded.table_keys.items():
                     self.sent.setdefault(table, []).append(keys)
-        for number, cut in outgoing.cuts:
-            self._tallies[number].add(cut.items_per_table, cut.is_of_stream)
-        self._count_taken(
-            episode.id,
-            len(episode),
-            {table: cut.items_per_table for _, cut in outgoing.cuts for table in cut.output.tables},
-        )
+        for episode, _, cuts in ready:
+            for number, cut in cuts:
+                self._tallies[number].add(cut.items_per_table, cut.is_of_stream)
+            counts = {table: cut.items_per_table for _, cut in cuts for table in cut.output.tables}
+            self._count_taken(episode.id, len(episode), counts)
         budget.watch(sender.confirmed_items)
+
+    def _items_to_send(self, ready: Sequence[Outgoing]) -> dict[str, int]:
+        """Table -> items of the episodes, where there are any; raises CapacityError for more than a table holds."""
+        items_by_table: dict[str, int] = {}
+        for place, (number, cut) in enumerate(ready[0].cuts):
+            items = sum(one.cuts[place][1].items_per_table for one in ready)
+            self._check_size(number, items)
+            items_by_table |= dict.fromkeys(cut.output.tables if items else (), items)
+        return items_by_table
+
+    def _ledger_rows(self, outgoing: Outgoing) -> Sequence[tuple[int, int]]:
+        made = [(number, cut.items_in_all_tables) for number, cut in outgoing.cuts if cut.items_per_table]
+        return made if self._ledgers else ()
+
+    def _parts(self, outgoing: Outgoing, shared: Shared) -> list[list[Part]]:
+        """What is sent of an episode, group by group. The names of the items may depend on the episodes before."""
+        for number, _ in outgoing.cuts:
+            self._names[number].take_in(outgoing.key_name)
+        return [[self._names[number].part(cut) for number, cut in group] for group in shared]
 
     # Sending.
 
     @property
     def awaits_nothing(self) -> bool:
-        """Whether everything sent is confirmed."""
         return self._open.sender.awaits_nothing
 
     def check(self) -> None:
-        """Raises what has ended the sending, if anything has."""
+        """Raises the error that has ended the sending, if any."""
         self._open.sender.check()
 
     def flush(self) -> None:
-        """Sends what is kept for the next request; raises as `send` does."""
+        """Sends the request in the making; raises as `send` does."""
         self._open.writer.flush()
 
     def drain(self) -> None:
-        """Sends what is kept, and waits until everything is confirmed; raises as `send` does."""
+        """Flushes, and waits until everything is confirmed; raises as `send` does."""
         self._open.writer.drain()
 
     def finish(self) -> None:
-        """Drains, and looks at the tables a last time; raises as `send` does."""
+        """Drains, and checks the tables a last time; raises as `send` does."""
         self.drain()
         self._open.budget.final_check()
 
     def wind_up(self, error: BaseException, linger_seconds: float | None = None) -> None:
-        """Waits for what was sent before an error, where that makes sense, and records it. What fails now is not raised: the error is.
+        """After an error that ends the push: waits for confirmations of what was sent, and records them. Raises nothing, so that the error is seen.
 
-        Args:
-          error: what ended the push.
-          linger_seconds: how long to wait for confirmations where it was an interruption; two seconds by default.
+        After an interruption it waits `linger_seconds` at most.
         """
         if not isinstance(error, Exception):
             self._open.sender.linger(LINGER_SECONDS if linger_seconds is None else linger_seconds)
@@ -385,42 +376,35 @@ class Shard:
                 self._open.budget.final_check()
 
     def lose(self, error: Rlds2ReverbError) -> None:
-        """Continues without the server: what it confirmed goes into the ledgers, and what comes next is left out."""
+        """Continues without the server: confirmed episodes go into the ledgers, and later ones are left out."""
         self.missing = reason_of(error)
         self.wind_up(error)
         self.close()
 
-    # The account.
+    # Ledgers and report.
 
     def note(self) -> None:
-        """Writes into the ledgers what is confirmed, and reports progress."""
         self.record()
         self.report_progress(Reason())
 
     def record(self) -> None:
-        """Writes into the ledgers what is confirmed.
-
-        Raises:
-          LedgerError: a ledger cannot be written.
-        """
+        """Writes confirmed episodes into the ledgers."""
         rows: dict[int, list[tuple[str, int]]] = {}
         for episode_id, _ in self._open.sender.take_finished():
-            found = self._on_their_way[episode_id]
-            found.pieces -= 1
-            if not found.pieces:
-                del self._on_their_way[episode_id]
-                self._count_stored(found.steps)
-                for number, items in found.rows:
+            episode = self._in_flight[episode_id]
+            episode.pieces -= 1
+            if not episode.pieces:
+                del self._in_flight[episode_id]
+                self._count_stored(episode.steps)
+                for number, items in episode.rows:
                     rows.setdefault(number, []).append((episode_id, items))
         for number, finished in rows.items():
             self._ledgers[number].record(finished)
 
     def report_progress(self, reason: Reason) -> None:
-        """Reports progress, and why nothing moves, if so."""
         self._on_progress(self.progress(reason))
 
     def progress(self, reason: Reason = Reason()) -> Progress:
-        """How far it is."""
         opened, preparer = self._opened, self.preparer
         return Progress(
             preparer.episodes + self._resumed + self.episodes_left_out,
@@ -434,8 +418,9 @@ class Shard:
         )
 
     def report(self) -> PushReport:
-        """The account so far; from any thread. Of several servers nobody knows how many episodes one gets."""
+        """The report so far. Thread-safe."""
         opened, preparer = self._opened, self.preparer
+        # How many episodes one of many servers gets is not known before they are read.
         count = self._plan.episodes if len(self._plan.names) == 1 else None
         return replace(
             report_of_nothing(self._plan),
@@ -466,11 +451,11 @@ class Shard:
 
     @property
     def taken_rows(self) -> Array:
-        """[episodes, 3 + tables] uint64 of a task: what stands for the name, whether a ledger has it, steps, items by table."""
+        """[episodes, 3 + tables] uint64 of a task: number of the name, whether a ledger has it, steps, items by table."""
         return np.array(self._taken, np.uint64).reshape(-1, 3 + len(self._options.tables))
 
     def _unrecorded(self, episode_id: str) -> list[int]:
-        """Numbers of the outputs whose ledgers lack the episode; where a ledger has it, its items are counted."""
+        """Numbers of the outputs whose ledgers lack the episode; counts its items for the other outputs."""
         missing = []
         for number in range(len(self._outputs)):
             items = self._recorded_items(number, episode_id)
@@ -482,12 +467,11 @@ class Shard:
         return missing
 
     def _recorded_items(self, number: int, episode_id: str) -> int | None:
-        """Items that each table of an output has of an episode by its ledger; None when it is not there."""
+        """Items of the episode in each table of an output, by the ledger; None when the ledger lacks it."""
         items = self._ledgers[number].confirmed.get(episode_id) if self._ledgers else None
         return None if items is None else items // len(self._outputs[number].tables)
 
     def _check_size(self, number: int, next_items: int) -> None:
-        """Refuses what comes next where it makes the push larger than a table."""
         if not self._options.allow_eviction:
             items = self._tallies[number].items_per_table + next_items
             check_size(self._outputs[number], self._plan.infos[self.address], items, f"more than {items - 1}")
@@ -501,39 +485,38 @@ class Shard:
         }
         self._count_taken(episode_id, None, items)
 
-    def _count_sending(self, episode: Episode, pieces: int, made: Sequence[tuple[int, OutputCut]]) -> None:
-        """Records that the episode is sent in `pieces` pieces; an episode without pieces counts as stored."""
-        rows = [(number, cut.items_in_all_tables) for number, cut in made] if self._ledgers else []
-        if pieces:
-            self._on_their_way[episode.id] = _OnItsWay(len(episode), pieces, rows)
-        else:
-            self._count_stored(len(episode))
-
     def _count_stored(self, steps: int) -> None:
         self._pushed += 1
         self._pushed_steps += steps
 
     def _count_taken(self, name: str, steps: int | None, items_by_table: Mapping[str, int]) -> None:
-        """For a task, records an episode that is stored or in flight; `steps` is None if a ledger has it."""
+        """For a task, notes an episode that is stored or in flight; `steps` is None if a ledger has it."""
         if self._context is not None:
             items = (items_by_table.get(table, 0) for table in self._options.tables)
             self._taken.extend((number_of(name), steps is None, steps or 0, *items))
 
     def _by_table(self, counts: Sequence[int]) -> dict[str, int]:
-        """Table -> count, where there is any; given by output."""
         return {table: count for output, count in zip(self._outputs, counts) for table in output.tables if count}
 
     @property
     def _open(self) -> _Opened:
-        assert self._opened is not None  # it is asked for while the shard is open, and its server there
+        assert self._opened is not None  # used only while the shard is open and its server there
         return self._opened
 
 
-def open_ledgers(plan: PushPlan, address: str, stack: ExitStack) -> tuple[SqliteLedger, ...]:
-    """Opens the ledgers of a push to one server, to be closed by the stack: one per output, all in one file; () for a push without one.
+def _shared(outgoing: Outgoing) -> Shared:
+    made = [(number, cut.cut) for number, cut in outgoing.cuts if cut.items_per_table]
+    return [
+        [(made[place][0], cut) for place, cut in zip(places, share([made[place][1] for place in places]))]
+        for places in groups([cut for _, cut in made])
+    ]
 
-    So an output that is added later is filled without sending the others again. Of a server that is away nobody knows the process,
-    so nothing is proof that it has an episode.
+
+def open_ledgers(plan: PushPlan, address: str, stack: ExitStack) -> tuple[SqliteLedger, ...]:
+    """Opens the ledgers of a push to one server, one per output, all in one file; () for a push without a ledger. The stack closes them.
+
+    Per output, so that an output added later is filled without sending the rest again. The process of a missing server is not known,
+    so its rows prove nothing.
 
     Raises:
       LedgerError: the file cannot be used.

@@ -1,4 +1,4 @@
-"""The tables of one server or of many: found by name, compared with the items that they are to get, and added up."""
+"""Tables of servers: found by name, compared with the items of a push, and merged over servers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rlds2reverb.errors import CapacityError, ConfigError, SpecError, SpecMismatch
-from rlds2reverb.prepare.cutting import Output
+from rlds2reverb.prepare.preparation import Output
 from rlds2reverb.specs import Nest, differences, flatten, with_view
-from rlds2reverb.wire.limiter import waits_when_full
-from rlds2reverb.wire.messages import ServerInfo, TableInfo
+from rlds2reverb.wire.messages import ServerInfo, TableInfo, waits_when_full
 
 
 def table_of(info: ServerInfo, name: str) -> TableInfo:
-    """A table by name.
-
-    Raises:
-      ConfigError: the server has none of that name.
-    """
+    """Raises ConfigError if the server has no table of that name."""
     if name not in info.tables:
         known = ", ".join(sorted(info.tables)) or "none"
         raise ConfigError(f'the server has no table "{name}"; it has {known}')
@@ -30,9 +25,6 @@ def check_tables(output: Output, signature: Nest, info: ServerInfo, allow_other_
     """Compares every table's signature with that of the output's items, leaf by leaf; before the first byte is sent.
 
     Args:
-      output: whose tables.
-      signature: of its items.
-      info: the server's tables.
       allow_other_views: take a table that says it is for another view, where the leaves fit.
 
     Raises:
@@ -52,25 +44,24 @@ def check_tables(output: Output, signature: Nest, info: ServerInfo, allow_other_
 
 
 def _other_view(output: Output, table: TableInfo) -> str:
-    """What to do where a table is for another view, and would take the items otherwise."""
-    others = (
+    ways = (
         "push by the table's view, choose another table, or let this one hold items of both views with allow_other_views=True "
         "(--allow-other-views)"
     )
     if table.current_size:
-        return others
+        return ways
     return (
         f"the table is empty: to make it anew for this view, write view: {output.view_name} into its signature in the server's config "
-        f"and start the server again (`rlds2reverb inspect SOURCE --view VIEW --server-config` prints such a config); or {others}"
+        f"and start the server again (`rlds2reverb inspect SOURCE --view VIEW --server-config` prints such a config); or {ways}"
     )
 
 
 def _way_out(items: Nest, table: Nest) -> str:
-    """What to do where the table holds images encoded that the items have decoded; "" for any other difference."""
+    """Advice if the table has encoded images that the items have decoded; "" for any other difference."""
     decoded = {path for path, leaf in flatten(items).items() if leaf.dtype.kind != "O"}
     try:
         paths = [path for path, leaf in flatten(table).items() if leaf.image is not None and path in decoded]
-    except SpecError:  # two columns of one name, which is told
+    except SpecError:  # two columns of one name: the difference says so
         return ""
     if not paths:
         return ""
@@ -81,17 +72,7 @@ def _way_out(items: Nest, table: Nest) -> str:
 
 
 def check_size(output: Output, info: ServerInfo, items_per_table: int, how: str) -> None:
-    """Refuses a push that is larger than a table, whatever the table holds. A table that lets inserts wait takes any push.
-
-    Args:
-      output: whose tables.
-      info: the tables before the push.
-      items_per_table: what the push makes, as far as it is known.
-      how: what to say about that number.
-
-    Raises:
-      CapacityError: a table is too small.
-    """
+    """Raises CapacityError if a push is larger than a table, unless inserts into a full table wait. `how` words the number of items."""
     for table in (info.tables[name] for name in output.tables):
         if items_per_table > table.max_size and not waits_when_full(table):
             raise CapacityError(
@@ -102,11 +83,11 @@ def check_size(output: Output, info: ServerInfo, items_per_table: int, how: str)
 
 
 def merged(infos: Mapping[str, ServerInfo]) -> ServerInfo:
-    """What several servers (address -> what it tells) tell together: sizes and counts add up, all else is as the first says.
+    """The tables of servers (by address) together: sizes and counts add up, all else is of the first server.
 
     Raises:
-      SpecMismatch: a table's signature is not the same on all servers that have it.
-      ConfigError: its sampler is not.
+      SpecMismatch: a table's signature differs between servers.
+      ConfigError: its sampler does.
     """
     names = dict.fromkeys(name for info in infos.values() for name in info.tables)
     tables = {
@@ -118,10 +99,19 @@ def merged(infos: Mapping[str, ServerInfo]) -> ServerInfo:
 
 
 def merged_table(found: Sequence[tuple[str, TableInfo]]) -> TableInfo:
-    """One table of several servers, each with its address. Raises as `merged`."""
-    (address, first), *others = found
-    for other_address, other in others:
-        _check_same((address, first), (other_address, other))
+    """One table of many servers, each with its address. Raises as `merged`."""
+    address, first = found[0]
+    for other_address, other in found[1:]:
+        where = f'table "{first.name}" of {other_address}, beside that of {address}'
+        if (first.signature is None) != (other.signature is None):
+            without = address if first.signature is None else other_address
+            raise ConfigError(f"{where}: on {without} it has no signature; give the table the same on both")
+        if first.signature is not None and other.signature is not None:
+            lines = differences(other.signature, first.signature) or differences(first.signature, other.signature)
+            if lines:
+                raise SpecMismatch(where, lines, "servers that are sampled together need tables of one signature")
+        if first.sampler != other.sampler:
+            raise ConfigError(f"{where}: samplers {other.sampler} and {first.sampler}; expected the same on both")
     tables = [table for _, table in found]
 
     def total(name: str) -> int:
@@ -141,17 +131,3 @@ def merged_table(found: Sequence[tuple[str, TableInfo]]) -> TableInfo:
         deleted_episodes=total("deleted_episodes"),
         unique_samples=total("unique_samples"),
     )
-
-
-def _check_same(one: tuple[str, TableInfo], other: tuple[str, TableInfo]) -> None:
-    (address, first), (other_address, second) = one, other
-    where = f'table "{first.name}" of {other_address}, beside that of {address}'
-    if (first.signature is None) != (second.signature is None):
-        without = address if first.signature is None else other_address
-        raise ConfigError(f"{where}: on {without} it has no signature; give the table the same on both")
-    lines = differences(second.signature, first.signature) if first.signature is not None else []
-    lines = lines or (differences(first.signature, second.signature) if first.signature is not None else [])
-    if lines:
-        raise SpecMismatch(where, lines, "servers that are sampled together need tables of one signature")
-    if first.sampler != second.sampler:
-        raise ConfigError(f"{where}: samplers {second.sampler} and {first.sampler}; expected the same on both")

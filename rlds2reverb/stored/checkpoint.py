@@ -1,16 +1,13 @@
-"""A checkpoint's folder -> a table's snapshot, without Reverb and TensorFlow. Its files are TFRecords in one zlib stream, or, from old versions of Reverb, as they are.
+"""A checkpoint's folder -> a table's snapshot, without Reverb and TensorFlow.
 
-A zlib stream ends in a checksum of all of it, which is verified: whoever has read the last record knows that all were whole. In files
-without zlib the records' own checksums are. What a length says is compared with the file before memory is asked for.
-Sources: record_reader.cc of TensorFlow 2.15, tfrecord_checkpointer.cc of Reverb; observed in dm-reverb 0.14.
+Sources: tfrecord_checkpointer.cc of Reverb; observed in dm-reverb 0.14.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,97 +16,39 @@ from google.protobuf.message import DecodeError
 from rlds2reverb.episode import Notice
 from rlds2reverb.errors import SourceError, WireError
 from rlds2reverb.files import check_regular
-from rlds2reverb.formats.tfds.records import masked_checksum
+from rlds2reverb.formats.tfds.files import masked_checksum
 from rlds2reverb.specs import Nest
+from rlds2reverb.stored import records
 from rlds2reverb.stored.rows import ChunkBuilder, Items, Snapshot, reader_of
+from rlds2reverb.wire.codec import decode_signature
 from rlds2reverb.wire.schema import message_class
-from rlds2reverb.wire.signature import decode_signature
 
-_BLOCK_BYTES = 1 << 20
-_LENGTH = struct.Struct("<Q")
-_HEAD_BYTES, _SUM_BYTES = 12, 4
-_MOST_BYTES = 1 << 30
-"""Of a record. A chunk is a few MB at most; protobuf reads no message of 2 GiB."""
+_MOST_BYTES = 1 << 30  # of a record; a chunk is a few MB at most
+_WAY_OUT = "copy it again, or take an older checkpoint"
 
 
 def records_of(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """The records of an open file, from its beginning.
-
-    Args:
-      file: read from where it stands.
-      name: what messages call it.
+    """The records of an open file, from its beginning; `name` is what messages call it.
 
     Raises:
       SourceError: it cannot be read, is damaged, ends in the middle, or a record is absurdly long.
     """
     try:
-        start = file.read(_HEAD_BYTES)
+        start = file.read(records.HEAD_BYTES)
         file.seek(0)
-        is_plain = len(start) == _HEAD_BYTES and masked_checksum(start[:8]) == int.from_bytes(start[8:], "little")
-        yield from _records(name, _blocks(file) if is_plain else _inflated(name, file), is_plain)
+        if not start:
+            raise SourceError(f"{name}: ends in the middle, after 0 bytes; {_WAY_OUT}")
+        is_plain = len(start) == records.HEAD_BYTES and masked_checksum(start[:8]) == int.from_bytes(
+            start[8:], "little"
+        )
+        blocks = iter(partial(file.read, records.BLOCK_BYTES), b"")
+        yield from records.records_of(blocks if is_plain else records.inflate(blocks), _MOST_BYTES, is_plain)
     except OSError as error:
         raise SourceError(f"{name}: cannot be read: {error.strerror}") from error
+    except records.RecordError as error:
+        raise SourceError(f"{name}: {error}; {_WAY_OUT}") from error
 
 
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    while block := file.read(_BLOCK_BYTES):
-        yield block
-
-
-def _inflated(name: str, file: BinaryIO) -> Iterator[bytes]:
-    stream, size = zlib.decompressobj(), 0
-    try:
-        for block in _blocks(file):
-            size += len(block)
-            while block and not stream.eof:
-                yield stream.decompress(block, _BLOCK_BYTES)
-                block = stream.unconsumed_tail
-            if stream.eof and (block or stream.unused_data):
-                raise SourceError(f"{name}: damaged: something follows its end")
-        while size and not stream.eof and (rest := stream.decompress(stream.unconsumed_tail, _BLOCK_BYTES)):
-            yield rest
-    except zlib.error as error:
-        raise SourceError(f"{name}: damaged ({error}); copy it again, or take an older checkpoint") from error
-    if not stream.eof:
-        raise SourceError(
-            f"{name}: ends in the middle, after {size:,} bytes; copy it again, or take an older checkpoint"
-        )
-
-
-def _records(name: str, blocks: Iterator[bytes], has_sums: bool) -> Iterator[bytes]:
-    waiting: list[bytes] = []
-    have, needed, number = 0, 1, 0
-    for block in blocks:
-        waiting.append(block)
-        have += len(block)
-        if have < needed:
-            continue
-        held, start, needed = b"".join(waiting), 0, _HEAD_BYTES
-        while have - start >= _HEAD_BYTES:
-            (length,) = _LENGTH.unpack_from(held, start)
-            if length > _MOST_BYTES:
-                raise SourceError(
-                    f"{name}: record {number:,} says that it has {length:,} bytes, expected at most {_MOST_BYTES:,}"
-                )
-            first = start + _HEAD_BYTES
-            end = first + length
-            if have < end + _SUM_BYTES:
-                needed = end + _SUM_BYTES - start
-                break
-            data = held[first:end]
-            start = end + _SUM_BYTES
-            if has_sums and int.from_bytes(held[end:start], "little") != masked_checksum(data):
-                raise SourceError(f"{name}: record {number:,} is damaged: the checksum of its data is wrong")
-            yield data
-            number += 1
-        waiting = [held[start:]]
-        have -= start
-    if have:
-        raise SourceError(f"{name}: its last record ends in the middle")
-
-
-# A checkpoint's folder -> a table's snapshot. Needs neither Reverb nor TensorFlow.
-#
 # | folder | what is read |
 # | --- | --- |
 # | with `tables.tfrecord`, `items.tfrecord`, `chunks.tfrecord` and `DONE` | it |
@@ -121,11 +60,7 @@ _GENERATIONS = "generations"
 
 
 def newest_in(folder: Path) -> Path:
-    """The checkpoint that a folder is or holds; see the module's table.
-
-    Raises:
-      SourceError: there is none, or only unfinished ones.
-    """
+    """The checkpoint that a folder is or holds; see the table above. Raises `SourceError` if there is none, or only unfinished ones."""
     try:
         if (folder / TABLES).exists():
             if not (folder / DONE).exists():
@@ -147,14 +82,7 @@ def newest_in(folder: Path) -> Path:
 
 
 class Checkpoint:
-    """The open files of a checkpoint: they can be read to their ends, even when it is deleted meanwhile. Close it.
-
-    Args:
-      folder: which.
-
-    Raises:
-      SourceError: a file is missing or cannot be opened.
-    """
+    """The open files of a checkpoint: they can be read to their ends, even when it is deleted meanwhile. Close it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -172,26 +100,19 @@ class Checkpoint:
         self._stack.close()
 
     def tables(self) -> dict[str, Any]:
-        """Name -> message, of every table.
-
-        Raises:
-          SourceError: they cannot be read.
-        """
+        """Name -> message, of every table. Raises `SourceError` if they cannot be read."""
         return {table.table_name: table for table in self._read(TABLES, "Table")}
 
     def snapshot(self, people: str, table: str | None, notices: tuple[Notice, ...] = ()) -> Snapshot:
         """One of its tables, with everything read.
 
-        Args:
-          people: what messages call the source.
-          table: its name; may be None where there is only one.
-          notices: how the checkpoint came about.
-
         Raises:
           SourceError: there is no such table, or a file cannot be read.
         """
         tables = self.tables()
-        name = table_named(people, table, {one: _held(found) for one, found in tables.items()})
+        limiters = {name: one.rate_limiter for name, one in tables.items()}
+        held = {name: int(one.insert_count - one.delete_count) for name, one in limiters.items()}
+        name = table_named(people, table, held)
         found = tables[name]
         chunks = ChunkBuilder()
         for chunk in self._read(CHUNKS, "Chunk"):
@@ -225,15 +146,10 @@ class Checkpoint:
 
 
 def table_named(people: str, table: str | None, held: Mapping[str, int]) -> str:
-    """The table that is meant.
-
-    Args:
-      people: what messages call the source.
-      table: its name; None for the only one.
-      held: name -> items, of all tables.
+    """The table of this name, or the only one, among `held` (name -> items).
 
     Raises:
-      SourceError: there is none of that name, or several; says which there are.
+      SourceError: there is none of that name, or several without a name; the message lists them.
     """
     there = ", ".join(f"{name} ({count:,} items)" for name, count in sorted(held.items())) or "none"
     if table is None:
@@ -243,10 +159,6 @@ def table_named(people: str, table: str | None, held: Mapping[str, int]) -> str:
     if table not in held:
         raise SourceError(f'"{people}": no table "{table}"; there are: {there}')
     return table
-
-
-def _held(table: Any) -> int:
-    return int(table.rate_limiter.insert_count - table.rate_limiter.delete_count)
 
 
 def _opened(path: Path, may_lack: bool) -> BinaryIO | None:

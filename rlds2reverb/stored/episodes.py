@@ -1,9 +1,7 @@
 """A table's snapshot -> recordings: episodes rebuilt from the rows that items read, or every item as an episode.
 
-Streams, sequences that hold several episodes, are cut into runs of rows of one episode each.
-
-A sequence is cut before each of its first steps. Rows before the first of them are left out: what is left of an episode whose
-beginning was removed, or, where `across_episodes` cut the items, rows of the episodes before that it stored once more.
+Streams, sequences that hold several episodes, are cut before each of their first steps. Rows before the first of them are left out: the
+rest of an episode whose beginning was removed, or, where `across_episodes` cut the items, repeated rows of the episodes before.
 """
 
 from __future__ import annotations
@@ -33,12 +31,7 @@ from rlds2reverb.wire.schema import message_class
 
 
 def episodes_in(name: str, runs: Runs, rows: RowReader) -> tuple[Runs, Notice]:
-    """The runs, cut where episodes begin; reads the step types of all of them.
-
-    Args:
-      name: of the source, for messages.
-      runs: of trajectories.
-      rows: reads them.
+    """The runs of trajectories, cut where episodes begin; reads the step types of all of them.
 
     Raises:
       SourceError: step types cannot be read.
@@ -66,23 +59,23 @@ def episodes_in(name: str, runs: Runs, rows: RowReader) -> tuple[Runs, Notice]:
 
 REFUSE, SPLIT = "refuse", "split"
 GAPS = (REFUSE, SPLIT)
-"""What becomes of an episode of which the items do not hold all rows."""
+"""What becomes of an episode if some of its rows are in no item."""
 
 TRUNCATED, OPEN = "truncated", "open"
 NO_ENDS = (TRUNCATED, OPEN)
-"""What becomes of the last row of an episode where nothing that was recorded tells whether more were to come."""
+"""What becomes of the last row of an episode if it is not recorded whether more would have followed."""
 
 CUT = "cut"
-"""In place of one of `GAPS`: the runs were made into episodes already, see `streams`."""
+"""In place of one of `GAPS`: the runs are episodes already, see `episodes_in`."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """What becomes of episodes of which the items do not hold all.
+    """What becomes of incomplete episodes.
 
     Attributes:
       gaps: one of `GAPS`: such an episode is a bad one, or each run of rows is an episode; or `CUT`.
-      no_end: one of `NO_ENDS`: a last row of which nothing tells whether it is one is the last step, or is not.
+      no_end: one of `NO_ENDS`: a last row that is not known to be an end is the last step, or is not marked.
     """
 
     gaps: str = REFUSE
@@ -90,16 +83,7 @@ class Missing:
 
 
 class StoredEpisodes(Recordings):
-    """The episodes of a snapshot.
-
-    Args:
-      snapshot: of a table.
-      index: of its items, which are windows.
-      runs: of their rows.
-      paths: of the items' columns, in their order.
-      layout: how rows become steps.
-      missing: what becomes of episodes that are not whole.
-    """
+    """The episodes of a snapshot."""
 
     def __init__(
         self,
@@ -111,90 +95,72 @@ class StoredEpisodes(Recordings):
         missing: Missing = Missing(),
     ) -> None:
         self.name, self._snapshot, self._index, self._runs = snapshot.name, snapshot, index, runs
-        self._rows, self._layout, self._is_split = (
-            RowReader(snapshot.chunks, index, paths),
-            layout,
-            missing.gaps != REFUSE,
-        )
+        self._rows, self._layout = RowReader(snapshot.chunks, index, paths), layout
+        self._is_split = missing.gaps != REFUSE
         self._are_cut, self._is_truncated = missing.gaps == CUT, missing.no_end == TRUNCATED
         self._without_end: set[int] = set()
         self._first_runs = np.arange(len(runs)) if self._is_split else np.flatnonzero(runs.is_first)
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(self._first_runs)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """How the table was read, of how many episodes rows are missing, and how many of those read by now have no end."""
-        return *self._snapshot.notices, *self._of_rows(), *self._of_ends()
-
-    def _of_ends(self) -> Iterator[Notice]:
-        if not self._without_end:
-            return
-        became = (
-            "they are read as cut off at the last row that is there; no_end=open leaves it unmarked"
-            if self._is_truncated
-            else "their last row is not marked is_last"
-        )
-        text = (
-            f"nothing in the items tells how {counted(len(self._without_end), 'episode')} ended: cut off, or going on in items that were "
-            f"removed or never stored; {became}"
-        )
-        yield Notice("no_end", text, len(self._without_end))
-
-    def _of_rows(self) -> Iterator[Notice]:
-        runs, least = self._runs, self._least
+        """How the table was read, and the number of episodes that lack rows, or (of those read so far) an end."""
+        found, runs = [*self._snapshot.notices], self._runs
         has_gap = runs.is_first & ~runs.is_last
-        is_cut = runs.is_first & (runs.firsts != least)
-        missing = (has_gap | is_cut)[runs.is_first].sum()
-        if not missing or self._are_cut:
-            return
-        became = (
-            "each run of rows is an episode"
-            if self._is_split
-            else "they are bad episodes; gaps=split makes an episode of each run of rows"
-        )
-        text = (
-            f"{int(missing):,} of {int(runs.is_first.sum()):,} episodes are not whole, for the items hold only some of their rows: "
-            f"{int(is_cut.sum()):,} lack their beginning, {int(has_gap.sum()):,} have gaps; {became}"
-        )
-        yield Notice("rows_in_no_item", text, int(missing))
+        is_cut = runs.is_first & (runs.firsts != self._least)
+        missing = int((has_gap | is_cut)[runs.is_first].sum())
+        if missing and not self._are_cut:
+            became = "they are bad episodes; gaps=split makes an episode of each run of rows"
+            if self._is_split:
+                became = "each run of rows is an episode"
+            text = (
+                f"{missing:,} of {int(runs.is_first.sum()):,} episodes are not whole, for the items hold only some of their rows: "
+                f"{int(is_cut.sum()):,} lack their beginning, {int(has_gap.sum()):,} have gaps; {became}"
+            )
+            found.append(Notice("rows_in_no_item", text, missing))
+        if count := len(self._without_end):
+            became = "their last row is not marked is_last"
+            if self._is_truncated:
+                became = "they are read as cut off at the last row that is there; no_end=open leaves it unmarked"
+            text = (
+                f"it is not recorded how {counted(count, 'episode')} ended: cut off, or continued in items that were "
+                f"removed or never stored; {became}"
+            )
+            found.append(Notice("no_end", text, count))
+        return tuple(found)
 
     def spec(self) -> Nest:
-        """The steps'."""
         return self._layout.spec()
 
     def metadata_spec(self) -> Nest:
-        """The writer's number of the episode."""
         return {EPISODE_ID: ArraySpec((), np.dtype(np.uint64))}
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """What `metadata_spec` says."""
         return {EPISODE_ID: self._runs.sequences[self._first_runs[number]]}
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The episodes of these numbers."""
-        return each(self, numbers)
+        return each(self, numbers, self._name, self.metadata_of)
 
     def one(self, number: int) -> Recording:
-        """One episode. One with gaps has a fault, and no columns."""
+        """Raises `BrokenEpisode` for an episode with gaps."""
+        run = int(self._first_runs[number])
+        if not self._is_split and (why := self._gap(run)):
+            raise BrokenEpisode("", why)
+        return Recording(self._steps(run), self.metadata_of(number), self._name(number))
+
+    def _name(self, number: int) -> str:
         run = int(self._first_runs[number])
         name = f"{int(self._runs.sequences[run]):016x}"
-        metadata = self.metadata_of(number)
-        if self._is_split:
-            name = f"{name}.{int(self._runs.firsts[run])}"
-        elif why := self._gap(run):
-            return Recording({}, metadata, name, (("", why),))
-        try:
-            return Recording(self._steps(run), metadata, name)
-        except BrokenEpisode as broken:
-            return Recording({}, metadata, name, ((broken.path, broken.why),))
+        return f"{name}.{int(self._runs.firsts[run])}" if self._is_split else name
 
     def _steps(self, run: int) -> dict[str, Array]:
-        begins, ends = bool(self._runs.firsts[run] <= self._least), not self._is_split or bool(self._runs.is_last[run])
-        steps = self._layout.steps(self._columns(run), begins, ends)
+        runs = self._runs
+        begins, ends = bool(runs.firsts[run] <= self._least), not self._is_split or bool(runs.is_last[run])
+        columns = self._rows.columns(int(runs.sequences[run]), int(runs.firsts[run]), int(runs.stops[run]))
+        steps = self._layout.steps(columns, begins, ends)
         if ends and not self._layout.tells_ends and not steps[IS_LAST].any():
             self._without_end.add(run)
             steps[IS_LAST][-1:] = self._is_truncated
@@ -214,18 +180,14 @@ class StoredEpisodes(Recordings):
             run += 1
         if not missing:
             return ""
-        told = ", ".join(
+        rows = ", ".join(
             f"{begin:,}" if end == begin + 1 else f"{begin:,} to {end - 1:,}" for begin, end in missing[:4]
         )
         more = f" and in {len(missing) - 4:,} more gaps" if len(missing) > 4 else ""
         return (
-            f'no item of table "{self._snapshot.table}" holds its rows {told}{more}: they were removed, or never stored; '
+            f'no item of table "{self._snapshot.table}" holds its rows {rows}{more}: they were removed, or never stored; '
             "gaps=split makes an episode of each run of rows"
         )
-
-    def _columns(self, run: int) -> dict[str, Array]:
-        runs = self._runs
-        return self._rows.columns(int(runs.sequences[run]), int(runs.firsts[run]), int(runs.stops[run]))
 
 
 # Every item as an episode: for items whose rows make no episodes together.
@@ -236,14 +198,9 @@ _FLAG = ArraySpec((), np.dtype(bool))
 
 
 class StoredItems(Recordings):
-    """The items of a snapshot, in the order of their coming.
+    """The items of a snapshot, in the order of their insertion.
 
-    Items whose columns all have equally many rows are episodes of those; of others each column is one row.
-
-    Args:
-      snapshot: of a table.
-      index: of its items.
-      leaves: path -> spec of an item's column as it is in the item, with its rows.
+    Items whose columns all have equally many rows are episodes of those; otherwise each column is one row.
     """
 
     def __init__(self, snapshot: Snapshot, index: Index, leaves: dict[str, ArraySpec]) -> None:
@@ -254,16 +211,13 @@ class StoredItems(Recordings):
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(self._order)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """How the table was read."""
         return self._snapshot.notices
 
     def spec(self) -> Nest:
-        """The columns' rows, and the flags of the ends."""
         rows = {
             path: ArraySpec(leaf.shape[1:], leaf.dtype, leaf.name) if self._are_rows and not squeezed else leaf
             for (path, leaf), squeezed in zip(self._leaves.items(), self._squeezed)
@@ -271,69 +225,28 @@ class StoredItems(Recordings):
         return nested({**rows, **{name: _FLAG for name in (IS_FIRST, IS_LAST) if name not in rows}})
 
     def metadata_spec(self) -> Nest:
-        """What the table knows of an item."""
         return {name: ArraySpec((), np.dtype(kind)) for name, kind in _METADATA.items()}
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The items of these numbers."""
-        return each(_Reading(self), numbers)
+        def size(tensors: tuple[Array, ...]) -> int:
+            return sum(tensor.nbytes for tensor in tensors)
 
-    def item(self, number: int) -> Any:
-        """One of them, as a message."""
-        return self._snapshot.items.one(int(self._order[number]))
+        cache = LRU[int, tuple[Array, ...]](_KEPT_BYTES, size)  # of chunks, which neighbours share
+        for number in numbers:
+            item = self._snapshot.items.one(int(self._order[number]))
+            fields = {name: getattr(item, "key" if name == "item_key" else name) for name in _METADATA}
+            columns: dict[str, Array] = {}
+            faults: tuple[tuple[str, str], ...] = ()
+            try:
+                columns = self._columns(self._values(item, cache))
+            except (WireError, DecodeError) as error:
+                faults = (("", str(error)),)
+            except BrokenEpisode as broken:
+                faults = ((broken.path, broken.why),)
+            metadata = {name: kind(fields[name]) for name, kind in _METADATA.items()}
+            yield Recording(columns, metadata, f"{item.key:016x}", faults)
 
-    def chunk(self, key: int) -> tuple[Array, ...]:
-        """The tensors of a chunk.
-
-        Raises:
-          WireError: there is none, or it cannot be read.
-        """
-        number = int(self._snapshot.chunks.find(np.array([key], np.uint64))[0])
-        if number < 0:
-            raise WireError(f"chunk {key} is not there")
-        return self._snapshot.chunks.tensors(number)
-
-    def columns(self, values: Sequence[Array]) -> dict[str, Array]:
-        """An item's values as columns of steps.
-
-        Raises:
-          BrokenEpisode: they are not as many as the table's columns, or of unequal lengths.
-        """
-        if len(values) != len(self._leaves):
-            raise BrokenEpisode("", f"the item has {len(values)} columns, expected {len(self._leaves)}")
-        made = {
-            path: value if self._are_rows and not squeezed else value[None]
-            for (path, value), squeezed in zip(zip(self._leaves, values), self._squeezed)
-        }
-        made.update(
-            (name, flag) for name, flag in flags(len(next(iter(made.values()))), None).items() if name not in made
-        )
-        return made
-
-
-class _Reading:
-    """One pass: chunks decoded last are kept, for neighbours share them."""
-
-    def __init__(self, items: StoredItems) -> None:
-        self._items = items
-        self._chunks = LRU[int, tuple[Array, ...]](
-            _KEPT_BYTES, size=lambda tensors: sum(tensor.nbytes for tensor in tensors)
-        )
-
-    def one(self, number: int) -> Recording:
-        item = self._items.item(number)
-        metadata = {
-            name: kind(getattr(item, name if name != "item_key" else "key")) for name, kind in _METADATA.items()
-        }
-        name = f"{item.key:016x}"
-        try:
-            return Recording(self._items.columns(self._values(item)), metadata, name)
-        except (WireError, DecodeError) as error:
-            return Recording({}, metadata, name, (("", str(error)),))
-        except BrokenEpisode as broken:
-            return Recording({}, metadata, name, ((broken.path, broken.why),))
-
-    def _values(self, item: Any) -> tuple[Array, ...]:
+    def _values(self, item: Any, cache: LRU[int, tuple[Array, ...]]) -> tuple[Array, ...]:
         trajectory = message_class("FlatTrajectory").FromString(item.flat_trajectory)
         columns = tuple(
             ItemColumn(
@@ -342,8 +255,26 @@ class _Reading:
             for column in trajectory.columns
         )
         keys = {piece.chunk_key for column in columns for piece in column.slices}
-        chunks = {key: Chunk(key, 0, 0, 0, self._chunks.get(key, partial(self._items.chunk, key))) for key in keys}
+        chunks = {key: Chunk(key, 0, 0, 0, cache.get(key, partial(self._tensors, key))) for key in keys}
         return item_values(Item(item.key, item.table, item.priority, columns), chunks)
+
+    def _tensors(self, key: int) -> tuple[Array, ...]:
+        chunks = self._snapshot.chunks
+        number = int(chunks.find(np.array([key], np.uint64))[0])
+        if number < 0:
+            raise WireError(f"chunk {key} is not there")
+        return chunks.tensors(number)
+
+    def _columns(self, values: Sequence[Array]) -> dict[str, Array]:
+        """An item's values as columns of steps."""
+        if len(values) != len(self._leaves):
+            raise BrokenEpisode("", f"the item has {len(values)} columns, expected {len(self._leaves)}")
+        made = {
+            path: value if self._are_rows and not squeezed else value[None]
+            for path, value, squeezed in zip(self._leaves, values, self._squeezed)
+        }
+        ends = flags(len(next(iter(made.values()))), None)
+        return {**made, **{name: flag for name, flag in ends.items() if name not in made}}
 
 
 # A snapshot -> the recordings that its table makes, or why it makes none.
@@ -366,17 +297,17 @@ def recordings_of(
     streams: str = REFUSE,
     names: Sequence[str] | None = None,
 ) -> StoredEpisodes | StoredItems:
-    """What a snapshot's table makes.
+    """The episodes or items of a snapshot's table.
 
     Args:
       snapshot: of a table.
       kind: one of `KINDS`.
       missing: see `StoredEpisodes`.
-      streams: one of `GAPS`, of sequences that hold several episodes: bad episodes, or cut, see `streams`.
+      streams: one of `GAPS`, for sequences that hold several episodes: bad episodes, or cut, see `episodes_in`.
       names: paths of the items' columns, in their order; None for those of the signature, or their numbers without one.
 
     Raises:
-      SourceError: the table is empty, its items cannot be read, or they make no episodes; says why, and how to go on.
+      SourceError: the table is empty, its items cannot be read, or they make no episodes; the message says why, and how to continue.
     """
     index = index_of(snapshot.name, snapshot.items, snapshot.chunks)
     leaves = _leaves(snapshot, index, names)
@@ -387,56 +318,44 @@ def recordings_of(
     where = f'{snapshot.name}: the items of table "{snapshot.table}" make no episodes'
     if why := why_no_steps(leaves) or index.unlike:
         raise SourceError(f"{where}: {why}; {_WAY_OUT}")
-    layout = layout_of(Reads(_of_a_row(leaves, index), index.shifts.tolist(), index.lengths.tolist()))
-    if isinstance(layout, str):
-        raise SourceError(f"{where}: {layout}; {_WAY_OUT}")
-    runs = runs_of(index)
-    if _are_alone(index, runs):
-        raise SourceError(
-            f"{where}: each was written as a sequence of its own, so nothing tells their order; {_WAY_OUT}"
-        )
-    if streams == SPLIT:
-        if not isinstance(layout, Trajectories):
-            raise SourceError(
-                f"{snapshot.name}: streams=split is for trajectories, whose step_type tells where episodes begin"
-            )
-        runs, remark = episodes_in(snapshot.name, runs, RowReader(snapshot.chunks, index, list(leaves)))
-        snapshot, missing = replace(snapshot, notices=(*snapshot.notices, remark)), replace(missing, gaps=CUT)
-    return StoredEpisodes(snapshot, index, runs, list(leaves), layout, missing)
-
-
-def _of_a_row(leaves: Mapping[str, ArraySpec], index: Index) -> dict[str, ArraySpec]:
-    """Path -> spec of one row of a column."""
-    return {
+    rows = {
         path: leaf if is_squeezed else replace(leaf, shape=leaf.shape[1:])
         for (path, leaf), is_squeezed in zip(leaves.items(), index.squeezed.tolist())
     }
-
-
-def _are_alone(index: Index, runs: Runs) -> bool:
-    """Whether every item is the only row of its sequence, and there are several."""
-    return len(runs) == len(index.keys) > 1 and bool(((runs.stops - runs.firsts) == 1).all())
+    layout = layout_of(Reads(rows, index.shifts.tolist(), index.lengths.tolist()))
+    if isinstance(layout, str):
+        raise SourceError(f"{where}: {layout}; {_WAY_OUT}")
+    runs = runs_of(index)
+    if len(runs) == len(index.keys) > 1 and (runs.stops - runs.firsts == 1).all():
+        raise SourceError(f"{where}: each was written as a sequence of its own, so their order is unknown; {_WAY_OUT}")
+    if streams == SPLIT:
+        if not isinstance(layout, Trajectories):
+            raise SourceError(
+                f"{snapshot.name}: streams=split is for trajectories, whose step_type marks where episodes begin"
+            )
+        runs, notice = episodes_in(snapshot.name, runs, RowReader(snapshot.chunks, index, list(leaves)))
+        snapshot, missing = replace(snapshot, notices=(*snapshot.notices, notice)), replace(missing, gaps=CUT)
+    return StoredEpisodes(snapshot, index, runs, list(leaves), layout, missing)
 
 
 def _leaves(snapshot: Snapshot, index: Index, names: Sequence[str] | None) -> dict[str, ArraySpec]:
-    """Path -> spec of an item's column, in the items' order.
-
-    Raises:
-      SourceError: they are not as many as the items' columns.
-    """
+    """Path -> spec of an item's column, in the items' order. Raises `SourceError` where their number is another."""
     where = f'{snapshot.name}: table "{snapshot.table}"'
     if snapshot.signature is None:
         found = _seen(snapshot, index, where)
         if names is None:
             return {str(number): leaf for number, leaf in enumerate(found)}
     else:
-        told: Mapping[str, ArraySpec] = columns_of(snapshot.signature, snapshot.name)
-        if names is None and len(told) == index.columns:
-            return _with_rows(told, index, where)
-        found = _seen(snapshot, index, where) if len(told) != index.columns else list(told.values())
+        signed: dict[str, ArraySpec] = columns_of(snapshot.signature, snapshot.name)
+        if names is None and len(signed) == index.columns:
+            for (path, leaf), squeezed in zip(signed.items(), index.squeezed.tolist()):
+                if not squeezed and not leaf.shape:
+                    raise SourceError(f'{where}: column "{path}" has rows in the items, and none in the signature')
+            return signed
+        found = _seen(snapshot, index, where) if len(signed) != index.columns else list(signed.values())
         if names is None:
             raise SourceError(
-                f"{where}: its items have {index.columns} columns, its signature {len(told)}; name them with columns=A+B+..."
+                f"{where}: its items have {index.columns} columns, its signature {len(signed)}; name them with columns=A+B+..."
             )
     if len(names) != index.columns or len(set(names)) != len(names):
         raise SourceError(
@@ -445,19 +364,8 @@ def _leaves(snapshot: Snapshot, index: Index, names: Sequence[str] | None) -> di
     return dict(zip(names, found))
 
 
-def _with_rows(told: Mapping[str, ArraySpec], index: Index, where: str) -> dict[str, ArraySpec]:
-    for (path, leaf), squeezed in zip(told.items(), index.squeezed.tolist()):
-        if not squeezed and not leaf.shape:
-            raise SourceError(f'{where}: column "{path}" has rows in the items, and none in the signature')
-    return dict(told)
-
-
 def _seen(snapshot: Snapshot, index: Index, where: str) -> list[ArraySpec]:
-    """The spec of each column, from a chunk that holds it.
-
-    Raises:
-      SourceError: that cannot be read.
-    """
+    """The spec of each column, from a chunk that holds it. Raises `SourceError` if that cannot be read."""
     found = []
     for column in range(index.columns):
         number = int(np.argmax(index.tensors[:, column] >= 0))

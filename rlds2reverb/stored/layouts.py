@@ -1,10 +1,20 @@
-"""What the columns of a table's items are, and how their rows become steps."""
+"""The columns of a table's items, and how their rows become steps.
+
+| layout | its items | steps |
+| --- | --- | --- |
+| trajectories | TF-Agents' `Trajectory`: step_type, observation, action, ... | flags of step_type; rows of padding are left out |
+| transitions | {observation, action, next: {observation, reward, ...}} | T items give T + 1 rows |
+| stacks | {observation, action, reward, discount, next_observation}, observations of k frames or one | the same |
+| rows | all columns read the same rows | columns as they are called; is_first and is_last are added where absent |
+
+Other items hold what cannot be undone to steps: returns of several steps, goals, puzzles, chosen columns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -25,7 +35,7 @@ from rlds2reverb.episode import (
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.formats.rows import flags, steps
 from rlds2reverb.specs import ArraySpec, Nest, nested
-from rlds2reverb.views.extras import EXTRAS
+from rlds2reverb.views.base import EXTRAS
 from rlds2reverb.views.frame_stack import NEXT_OBSERVATION
 from rlds2reverb.views.trajectory import FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
 
@@ -37,20 +47,16 @@ FLAG = ArraySpec((), np.dtype(bool))
 
 @dataclass(frozen=True)
 class Reads:
-    """What the items of a table read.
+    """The rows that items of a table read.
 
     Attributes:
       leaves: path -> spec of one row, in the order of the items' columns.
-      shifts, lengths: of each column, as in `index.Index`.
+      shifts, lengths: of each column, as in `Index`.
     """
 
     leaves: Leaves
     shifts: Sequence[int]
     lengths: Sequence[int]
-
-    def shift(self, path: str) -> int:
-        """Rows between the first of an item's first column and the first of this one."""
-        return self.shifts[list(self.leaves).index(path)]
 
     def offsets(self, names: Sequence[str]) -> set[tuple[int, int]]:
         """The distinct shifts and lengths of the columns under some names."""
@@ -65,12 +71,11 @@ class Layout(Protocol):
     """How the rows of items become steps.
 
     Attributes:
-      tells_ends: whether what was recorded tells of every last step that it is one.
+      tells_ends: whether the last step of every episode is marked as recorded.
     """
 
     @property
-    def tells_ends(self) -> bool:
-        """See there."""
+    def tells_ends(self) -> bool: ...
 
     def spec(self) -> Nest:
         """Of the steps."""
@@ -80,7 +85,7 @@ class Layout(Protocol):
 
         Args:
           columns: path -> all rows that the run's items read of a column.
-          begins, ends: whether no rows of the episode were before these, and behind them; for flags that were not recorded.
+          begins, ends: whether the episode has no rows before these, and behind them; for flags that were not recorded.
 
         Raises:
           BrokenEpisode: they make no one episode.
@@ -104,10 +109,10 @@ class Transitions:
     """TED's transitions; see `views.transition`."""
 
     leaves: Leaves
+    tells_ends: ClassVar[bool] = True
 
     @staticmethod
     def of(reads: Reads) -> Transitions | None:
-        """None for items of another kind."""
         wanted = {
             OBSERVATION,
             ACTION,
@@ -124,21 +129,15 @@ class Transitions:
         return None if others or following != {(shift + 1, length)} else Transitions(reads.leaves)
 
     def spec(self) -> Nest:
-        """Observation, action, reward, discount, the flags, and the extras."""
         reward = {
             f"{REWARD}{path}": ArraySpec(leaf.shape[:-1], leaf.dtype) for path, leaf in self._next(REWARD).items()
         }
-        others = {path: self.leaves[stored] for path, stored in self._others().items()}
+        others = {path: self.leaves[stored] for path, stored in _extras(self.leaves).items()}
         kept = {
             path: leaf for path, leaf in self.leaves.items() if is_under(path, OBSERVATION) or is_under(path, ACTION)
         }
         number = ArraySpec((), np.dtype(np.float32))
         return nested({**kept, **reward, DISCOUNT: number, **others, **dict.fromkeys(FLAGS, FLAG)})
-
-    @property
-    def tells_ends(self) -> bool:
-        """By done."""
-        return True
 
     def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
         """T transitions -> T + 1 rows."""
@@ -149,19 +148,16 @@ class Transitions:
                 f"{_NEXT}/done", f"the episode ends at row {at:,}, and more rows follow; read it with as=items"
             )
         rewards = {f"{REWARD}{path}": columns[f"{_NEXT}/{REWARD}{path}"][..., 0] for path in self._next(REWARD)}
-        others = {path: columns[stored] for path, stored in self._others().items()}
+        others = {path: columns[stored] for path, stored in _extras(self.leaves).items()}
         made = _aligned(columns, f"{_NEXT}/{OBSERVATION}", {**rewards, **others}, bool(terminated[-1]))
         made[IS_FIRST] &= begins
         made[IS_LAST] &= done[-1]
         return made
 
     def _next(self, name: str) -> dict[str, ArraySpec]:
-        """What follows the name in the paths below "next" -> spec."""
+        """The rest of the paths below "next/NAME" -> spec."""
         start = f"{_NEXT}/{name}"
         return {path[len(start) :]: leaf for path, leaf in self.leaves.items() if is_under(path, start)}
-
-    def _others(self) -> dict[str, str]:
-        return _extras(self.leaves)
 
 
 @dataclass(frozen=True)
@@ -175,10 +171,10 @@ class Stacks:
 
     leaves: Leaves
     frames: int
+    tells_ends: ClassVar[bool] = False
 
     @staticmethod
     def of(reads: Reads) -> Stacks | None:
-        """None for items of another kind."""
         wanted = {OBSERVATION, ACTION, REWARD, DISCOUNT, NEXT_OBSERVATION}
         names = {path.partition("/")[0] for path in reads.leaves}
         if not wanted <= names <= {*wanted, EXTRAS}:
@@ -192,7 +188,6 @@ class Stacks:
         return Stacks(reads.leaves, frames) if is_known else None
 
     def spec(self) -> Nest:
-        """Observation, action, reward, discount, the flags, and the extras."""
         kept = {
             path: leaf
             for path, leaf in self.leaves.items()
@@ -200,11 +195,6 @@ class Stacks:
         }
         others = {path: self.leaves[stored] for path, stored in _extras(self.leaves).items()}
         return nested({**kept, **others, **dict.fromkeys(FLAGS, FLAG)})
-
-    @property
-    def tells_ends(self) -> bool:
-        """Only of terminal ones."""
-        return False
 
     def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
         """T transitions -> T + 1 rows, the last of them terminal where the last discount is 0; frames before the first are left out."""
@@ -231,16 +221,14 @@ def _aligned(columns: Columns, following: str, others: Columns, is_terminal: boo
     observation: dict[str, Array] = {}
     for path, column in columns_under(columns, OBSERVATION).items():
         after = columns[following + path[len(OBSERVATION) :]]
-        if column[1:].tobytes() != after[:-1].tobytes() and not _equal(column[1:], after[:-1]):
+        now, then = column[1:], after[:-1]
+        are_same_texts = now.shape == then.shape and now.dtype == then.dtype == object and (now == then).all()
+        if now.tobytes() != then.tobytes() and not are_same_texts:
             raise BrokenEpisode(
                 path, "the observation after a transition is not that of the next transition; read it with as=items"
             )
         observation[path[len(OBSERVATION) + 1 :]] = np.concatenate([column, after[-1:]])
     return steps(observation, columns_below(columns, ACTION), None, is_terminal, others)
-
-
-def _equal(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype == object and bool((one == other).all())
 
 
 def _extras(leaves: Leaves) -> dict[str, str]:
@@ -249,17 +237,6 @@ def _extras(leaves: Leaves) -> dict[str, str]:
     taken = (OBSERVATION, ACTION, REWARD, DISCOUNT, *FLAGS)
     return {path if path.partition("/")[0] not in taken else stored: stored for path, stored in found.items()}
 
-
-# What the columns of a table's items are, and how their rows become steps.
-#
-# | layout | its items | steps |
-# | --- | --- | --- |
-# | trajectories | TF-Agents' `Trajectory`: step_type, observation, action, ... | flags of step_type; rows of padding are left out |
-# | transitions | {observation, action, next: {observation, reward, ...}} | T items give T + 1 rows |
-# | stacks | {observation, action, reward, discount, next_observation}, observations of k frames or one | the same |
-# | rows | all columns read the same rows | columns as they are called; is_first and is_last are added where absent |
-#
-# Items that are none of these tell of steps what cannot be undone: returns of several steps, goals, puzzles, chosen columns.
 
 _TRAJECTORY = (STEP_TYPE, OBSERVATION, ACTION, NEXT_STEP_TYPE, REWARD, DISCOUNT)
 _NO_ROWS = {
@@ -272,7 +249,7 @@ _NO_ROWS = {
 
 
 def why_no_steps(paths: Collection[str]) -> str:
-    """Why items with these columns tell of no steps; "" when their names do not tell."""
+    """Why items with these columns hold no steps; "" when their names do not say."""
     names = {path.partition("/")[0] for path in paths}
     for name, what in _NO_ROWS.items():
         if name in names and not set(FLAGS) & names:
@@ -299,16 +276,14 @@ class Rows:
     leaves: Leaves
 
     def spec(self) -> Nest:
-        """The columns', and the two flags."""
         return nested({**self.leaves, **{name: FLAG for name in (IS_FIRST, IS_LAST) if name not in self.leaves}})
 
     @property
     def tells_ends(self) -> bool:
-        """Where one of the columns is is_last."""
         return IS_LAST in self.leaves
 
     def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
-        """The columns, and what they lack of the two flags."""
+        """The columns, and those of the two flags that they lack."""
         made = flags(len(next(iter(columns.values()))), None)
         made[IS_FIRST] &= begins
         made[IS_LAST][:] = False
@@ -320,19 +295,14 @@ class Trajectories:
     """Rows of trajectories; see `views.trajectory`."""
 
     leaves: Leaves
+    tells_ends: ClassVar[bool] = True
 
     def spec(self) -> Nest:
-        """Flags in place of the two step types."""
         kept = {path: leaf for path, leaf in self.leaves.items() if path not in (STEP_TYPE, NEXT_STEP_TYPE)}
         return nested({**kept, **dict.fromkeys(FLAGS, FLAG)})
 
-    @property
-    def tells_ends(self) -> bool:
-        """By step types."""
-        return True
-
     def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
-        """Without the rows behind the last one."""
+        """Without the padding behind the last row."""
         kinds, following = columns[STEP_TYPE], columns[NEXT_STEP_TYPE]
         count = self._count(kinds, following)
         kinds = kinds[:count]
@@ -349,11 +319,7 @@ class Trajectories:
 
     @staticmethod
     def _count(kinds: Array, following: Array) -> int:
-        """Rows up to the end of the episode.
-
-        Raises:
-          BrokenEpisode: another episode begins behind it.
-        """
+        """Rows up to the end of the episode. Raises `BrokenEpisode` if another episode begins behind it."""
         if kinds.ndim != 1 or following.ndim != 1:
             raise BrokenEpisode(STEP_TYPE, f"has rows of shape {list(kinds.shape[1:])}; expected one number")
         ends = np.flatnonzero(kinds == LAST)

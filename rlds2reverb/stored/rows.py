@@ -1,4 +1,4 @@
-"""The items and chunks of a table: laid aside on disk, indexed, and read as rows of episodes.
+"""The items and chunks of a table: spooled to disk, indexed, and read as rows of episodes.
 
 Sources: checkpoint.proto, schema.proto and reverb_service.proto of dm-reverb 0.14. What is read later, or by numpy, stays bytes.
 """
@@ -24,8 +24,8 @@ from rlds2reverb.errors import SourceError, WireError
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.protobuf import message_classes
 from rlds2reverb.specs import Nest
-from rlds2reverb.wire.sample.batches import decode_chunk
-from rlds2reverb.wire.sample.trajectories import Pointers, Templates, starts_of
+from rlds2reverb.wire.sample.plain import decode_chunk
+from rlds2reverb.wire.sample.trajectories import Pointers, read_trajectories, starts_of
 
 _MESSAGES: dict[str, tuple[str, ...]] = {
     "RateLimiter": ("int64 insert_count = 7", "int64 delete_count = 8"),
@@ -60,12 +60,7 @@ _CLASSES = message_classes("rlds2reverb.stored", _MESSAGES)
 
 
 def reader_of(name: str, where: str) -> Callable[[bytes], Any]:
-    """What reads messages of a kind.
-
-    Args:
-      name: "Table", "Item", "Chunk" or "Samples".
-      where: they are from; begins what the reader raises, a `SourceError`.
-    """
+    """A function that parses messages of a kind ("Table", "Item", "Chunk" or "Samples"), and raises `SourceError`, which begins with `where`."""
     parse = _CLASSES[name].FromString
 
     def read(data: bytes) -> Any:
@@ -82,17 +77,6 @@ def reader_of(name: str, where: str) -> Callable[[bytes], Any]:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A table and its items.
-
-    Attributes:
-      name: what people call it: the source's name.
-      table: its name.
-      signature: nest of `ArraySpec`; None when it has none.
-      chunks: all that its items refer to, and maybe others.
-      items: its items.
-      notices: how it was read.
-    """
-
     name: str
     table: str
     signature: Nest | None
@@ -104,8 +88,7 @@ class Snapshot:
 # Bytes laid aside on disk, to be read again in any order: a checkpoint's chunks come in none, and its files cannot be jumped in.
 
 _AT_ONCE_BYTES = 1 << 20
-_PREAD: Any = getattr(os, "pread", None)
-"""Windows has none."""
+_PREAD: Any = getattr(os, "pread", None)  # Windows has none
 
 
 class Spool:
@@ -115,7 +98,7 @@ class Spool:
     """
 
     def __init__(self) -> None:
-        with _told():
+        with _explained():
             self._file = tempfile.TemporaryFile(prefix="rlds2reverb-")  # noqa: SIM115 - lives as long as this object
         weakref.finalize(self, self._file.close)
         self.size = 0
@@ -124,41 +107,26 @@ class Spool:
         self._lock = threading.Lock()
 
     def write(self, data: bytes) -> int:
-        """Where it lies from now on.
-
-        Raises:
-          SourceError: the disk is full.
-        """
+        """Writes at the end, and returns the offset. Raises `SourceError` if the disk is full."""
         at, size = self.size, len(data)
         self._waiting.append(data)
         self._waiting_bytes += size
         self.size = at + size
         if self._waiting_bytes > _AT_ONCE_BYTES:
-            self._write_waiting()
+            self.close_writing()
         return at
 
     def close_writing(self) -> None:
-        """All that was written can be read now.
-
-        Raises:
-          SourceError: the disk is full.
-        """
-        self._write_waiting()
-
-    def _write_waiting(self) -> None:
-        with _told():
+        """From now on all can be read. Raises `SourceError` if the disk is full."""
+        with _explained():
             self._file.write(b"".join(self._waiting))
             self._file.flush()
         self._waiting.clear()
         self._waiting_bytes = 0
 
     def read(self, at: int, size: int) -> bytes:
-        """What was written there.
-
-        Raises:
-          SourceError: the disk fails.
-        """
-        with _told():
+        """Raises `SourceError` if the disk fails."""
+        with _explained():
             if _PREAD is not None:
                 return bytes(_PREAD(self._file.fileno(), size, at))
             with self._lock:
@@ -167,7 +135,7 @@ class Spool:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _explained() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -177,17 +145,11 @@ def _told() -> Iterator[None]:
         ) from error
 
 
-# The items of a table, laid aside as they came.
-
-_AT_ONCE = 4096
+_AT_ONCE = 4096  # items
 
 
 class Items:
-    """Add all items, then `close_writing`; then they can be read, in the order of their coming.
-
-    Args:
-      where: they are from; for messages.
-    """
+    """Add all items, then `close_writing`; then they can be read, in the order of arrival. Messages say `where` they are from."""
 
     def __init__(self, where: str) -> None:
         self._spool, self._ends = Spool(), array("q", [0])
@@ -197,16 +159,13 @@ class Items:
         return len(self._ends) - 1
 
     def add(self, data: bytes) -> None:
-        """Takes an Item message's bytes."""
         self._spool.write(data)
         self._ends.append(self._spool.size)
 
     def close_writing(self) -> None:
-        """No more will come."""
         self._spool.close_writing()
 
     def one(self, number: int) -> Any:
-        """The item of that number, as a message."""
         return self._messages(number, number + 1)[0]
 
     def parts(self) -> Iterator[list[Any]]:
@@ -220,7 +179,7 @@ class Items:
         return [self._read(data[start - ends[0] : stop - ends[0]]) for start, stop in pairwise(ends)]
 
 
-# The chunks of a server: where each lies in its writer's sequence of rows, and its tensors when they are asked for.
+# Chunks: where each lies in its writer's sequence of rows, and its tensors, read on demand.
 
 
 class _Data(NamedTuple):
@@ -237,7 +196,7 @@ class Chunks:
       keys: uint64, rising.
       episodes: uint64, the number that their writer gave the sequence of rows: mostly an episode.
       starts: int64, the row there that is their first.
-      rows: int64, how many they have; 0 where their writer does not tell which rows they are.
+      rows: int64, their number; 0 where their writer does not say which rows they are.
     """
 
     keys: Array
@@ -260,17 +219,13 @@ class Chunks:
         return np.where(self.keys[at] == keys, at, -1)
 
     def tensors(self, number: int) -> tuple[Array, ...]:
-        """One array [rows, ...] per tensor of a chunk.
-
-        Raises:
-          WireError: they cannot be read.
-        """
+        """One array [rows, ...] per tensor of a chunk. Raises `WireError` if they cannot be read."""
         data = self._spool.read(int(self._places[number]), int(self._sizes[number]))
         return decode_chunk(_Data(int(self.keys[number]), bool(self._are_deltas[number]), data))
 
 
 class ChunkBuilder:
-    """Takes chunks in any order; one that comes again is passed over."""
+    """Collects chunks in any order; a repeated one is ignored."""
 
     def __init__(self) -> None:
         self._spool = Spool()
@@ -282,36 +237,29 @@ class ChunkBuilder:
         if (key := chunk.chunk_key) in self._known:
             return
         self._known.add(key)
-        told, data = chunk.sequence_range, chunk.data
-        rows = told.end - told.start + 1
-        is_told = chunk.HasField("sequence_range") and not told.sparse and told.start >= 0 and rows > 0
+        given, data = chunk.sequence_range, chunk.data
+        rows = given.end - given.start + 1
+        is_known = chunk.HasField("sequence_range") and not given.sparse and given.start >= 0 and rows > 0
         values: Sequence[int] = (
-            key, told.episode_id, told.start, rows if is_told else 0, self._spool.write(data), len(data), chunk.delta_encoded,
+            key, given.episode_id, given.start, rows if is_known else 0, self._spool.write(data), len(data), chunk.delta_encoded,
         )  # fmt: skip
         for column, value in zip(self._columns, values):
             column.append(value)
 
     def built(self) -> Chunks:
-        """All of them."""
         self._known.clear()
         self._spool.close_writing()
         keys, episodes, starts, rows, places, sizes, are_deltas = map(np.array, self._columns)
         order = np.argsort(keys, kind="stable")
-        told = (keys[order], episodes[order], starts[order], rows[order])
-        return Chunks(*told, places[order], sizes[order], are_deltas[order], self._spool)
+        described = (keys[order], episodes[order], starts[order], rows[order])
+        return Chunks(*described, places[order], sizes[order], are_deltas[order], self._spool)
 
 
 # Rows of an episode's columns, put together from chunks; every chunk is read once, however many items share it.
 
 
 class RowReader:
-    """Reads rows of a writer's sequences.
-
-    Args:
-      chunks: where they lie.
-      index: which columns lie in which tensors.
-      paths: of the items' columns, in their order.
-    """
+    """Reads rows of a writer's sequences; `paths` are those of the items' columns, in their order."""
 
     def __init__(self, chunks: Chunks, index: Index, paths: Sequence[str]) -> None:
         self._chunks, self._index, self._paths = chunks, index, paths
@@ -320,12 +268,12 @@ class RowReader:
         self._most_rows = int(chunks.rows.max(initial=0))
 
     def columns(self, sequence: int, first: int, stop: int, only: Collection[str] = ()) -> dict[str, Array]:
-        """Path -> all rows of a column that items read whose first columns are the rows [first, stop).
+        """Path -> all rows of a column that items read whose first columns are the rows [first, stop) of a sequence.
 
         Args:
           sequence: its number.
           first, stop: rows of the first column.
-          only: paths of the columns that are wanted; all by default.
+          only: paths of the wanted columns; all by default.
 
         Raises:
           BrokenEpisode: rows are in no chunk, or chunks do not go together.
@@ -346,9 +294,17 @@ class RowReader:
                 if tensors[column] >= 0 and start < ends[column] and stop_of_chunk > begins[column]
             ]
             if wanted:
-                decoded = self._tensors(number)
+                key, rows = self._chunks.keys[number], int(self._chunks.rows[number])
+                try:
+                    decoded = self._chunks.tensors(number)
+                except WireError as error:
+                    raise BrokenEpisode("", f"chunk {key}: {error}") from error
                 for column in wanted:
-                    pieces[column].append((start, self._checked(number, column, tensors[column], decoded)))
+                    tensor = tensors[column]
+                    if tensor >= len(decoded) or decoded[tensor].shape[:1] != (rows,):
+                        why = f"chunk {key}: has no tensor {tensor} of {rows:,} rows, which items read"
+                        raise BrokenEpisode(self._paths[column], why)
+                    pieces[column].append((start, decoded[tensor]))
         return {
             self._paths[column]: joined(self._paths[column], found, begins[column], ends[column])
             for column, found in pieces.items()
@@ -364,29 +320,9 @@ class RowReader:
         found: list[int] = self._order[begin + after : begin + before].tolist()
         return found
 
-    def _tensors(self, number: int) -> tuple[Array, ...]:
-        try:
-            return self._chunks.tensors(number)
-        except WireError as error:
-            raise BrokenEpisode("", f"chunk {self._chunks.keys[number]}: {error}") from error
-
-    def _checked(self, number: int, column: int, tensor: int, decoded: Sequence[Array]) -> Array:
-        rows = int(self._chunks.rows[number])
-        if tensor >= len(decoded) or decoded[tensor].shape[:1] != (rows,):
-            key = self._chunks.keys[number]
-            raise BrokenEpisode(
-                self._paths[column], f"chunk {key}: has no tensor {tensor} of {rows:,} rows, which items read"
-            )
-        return decoded[tensor]
-
 
 def joined(path: str, pieces: Sequence[tuple[int, Array]], first: int, stop: int) -> Array:
-    """The rows [first, stop) of a column.
-
-    Args:
-      path: the column's.
-      pieces: (their first row, rows), by that row.
-      first, stop: which rows.
+    """The rows [first, stop) of a column, from pieces (first row, rows) in ascending order.
 
     Raises:
       BrokenEpisode: some are in no piece, pieces have another dtype or shape, or two of them differ in a row that both have.
@@ -451,7 +387,8 @@ def runs_of(index: Index) -> Runs:
     order = np.lexsort((index.starts, index.episodes))
     episodes, starts, stops = index.episodes[order], index.starts[order], index.stops[order]
     is_new = np.append(True, episodes[1:] != episodes[:-1])
-    ends = _ends_so_far(episodes, stops)
+    beyond = int(stops.max(initial=0)) + 1  # so that the largest stop of an episode does not reach the next one
+    ends = np.maximum.accumulate(stops + episodes * beyond) - episodes * beyond
     begins = is_new.copy()
     begins[1:] |= starts[1:] > ends[:-1]
     at = np.flatnonzero(begins)
@@ -464,18 +401,9 @@ def runs_of(index: Index) -> Runs:
     return Runs(index.sequences[run_episodes], firsts[rank], run_stops[rank], is_first, np.append(is_first[1:], True))
 
 
-def _ends_so_far(episodes: Array, stops: Array) -> Array:
-    """[n]: the largest stop among an episode's items up to each one; `episodes` is in ascending order."""
-    beyond = int(stops.max(initial=0)) + 1
-    ends: Array = np.maximum.accumulate(stops + episodes * beyond) - episodes * beyond
-    return ends
-
-
-# What the items of a table point to, all together: which rows of which episodes, and in which tensors these lie.
-#
 # An item is a *window* when each of its columns is consecutive rows of one sequence of its writer's, and when all items read the rows of
 # their columns in the same way: column c begins `shifts[c]` rows after the first column, and is as long, or always equally long. Only
-# then do rows put together make the sequence that was cut. What is noted of an item is three numbers.
+# then do rows put together make the sequence that was cut. Three numbers are kept of an item.
 
 _MOST_COLUMNS = 1 << 14
 
@@ -486,8 +414,8 @@ class Index:
 
     Attributes:
       keys: [n] uint64, the items'.
-      inserted: [n] int64, ns since 1970; 0 where that is not told.
-      columns: how many every item has.
+      inserted: [n] int64, ns since 1970; 0 where unknown.
+      columns: number of every item's.
       squeezed: [columns] bool, which have no axis of rows.
       shifts: [columns] int64, rows from the first of the first column to the first of each.
       lengths: [columns] int64: of those that are equally long in all items; 0 for those as long as the item's first column.
@@ -513,12 +441,7 @@ class Index:
 
 
 def index_of(name: str, items: Items, chunks: Chunks) -> Index:
-    """Reads all items once.
-
-    Args:
-      name: of the source, for messages.
-      items: at least one.
-      chunks: all that they refer to.
+    """Reads all items once: at least one.
 
     Raises:
       SourceError: an item cannot be read, points to a chunk that is not there, or has other columns than those before.
@@ -526,23 +449,21 @@ def index_of(name: str, items: Items, chunks: Chunks) -> Index:
     return _Indexing(name, chunks).of(items.parts())
 
 
-class _Windows:
-    """What columns of some items read. [items, columns] each.
+class _Windows(NamedTuple):
+    """The rows that columns of some items read. [items, columns] each.
 
     Attributes:
       episodes: number of the writer's sequence; -1 where the column is not consecutive rows of one.
-      starts, lengths: rows.
     """
 
-    def __init__(self, episodes: Array, starts: Array, lengths: Array) -> None:
-        self.episodes, self.starts, self.lengths = episodes, starts, lengths
+    episodes: Array
+    starts: Array
+    lengths: Array
 
 
 class _Indexing:
-    """An index that is being built."""
-
     def __init__(self, name: str, chunks: Chunks) -> None:
-        self._name, self._chunks, self._templates = name, chunks, Templates()
+        self._name, self._chunks = name, chunks
         self._sequences, self._sequence_of_chunk = np.unique(chunks.episodes, return_inverse=True)
         self._parts: list[tuple[Array, ...]] = []
         self._columns = 0
@@ -556,7 +477,7 @@ class _Indexing:
             self._take(items)
         if not self._parts:
             raise SourceError(
-                f"{self._name}: the table holds no items, so there is nothing to read, and nothing tells its spec"
+                f"{self._name}: the table holds no items, so there is nothing to read, and its spec is unknown"
             )
         keys, inserted, episodes, starts, stops = map(np.concatenate, zip(*self._parts))
         return Index(
@@ -578,7 +499,7 @@ class _Indexing:
         keys = np.array([item.key for item in items], np.uint64)
         inserted = np.array([item.inserted_at.seconds * 10**9 + item.inserted_at.nanos for item in items], np.int64)
         try:
-            pointers = self._templates.read([item.flat_trajectory for item in items])
+            pointers = read_trajectories([item.flat_trajectory for item in items])
         except WireError as error:
             raise SourceError(
                 f"{self._name}: one of the items {keys[0]} to {keys[-1]} cannot be read: {error}"
@@ -636,11 +557,11 @@ class _Indexing:
         starts = self._chunks.starts[numbers] + slices.offsets
         stops = starts + slices.lengths
         sequences = self._sequence_of_chunk[numbers]
-        is_told = (slices.offsets >= 0) & (slices.offsets + slices.lengths <= self._chunks.rows[numbers])
-        goes_on = np.ones(len(starts), bool)
-        goes_on[1:] = (starts[1:] == stops[:-1]) & (sequences[1:] == sequences[:-1])
-        goes_on[firsts] = True
-        is_window = np.logical_and.reduceat(is_told & goes_on, firsts)
+        is_known = (slices.offsets >= 0) & (slices.offsets + slices.lengths <= self._chunks.rows[numbers])
+        continues = np.ones(len(starts), bool)
+        continues[1:] = (starts[1:] == stops[:-1]) & (sequences[1:] == sequences[:-1])
+        continues[firsts] = True
+        is_window = np.logical_and.reduceat(is_known & continues, firsts)
         lengths = np.add.reduceat(slices.lengths, firsts)
         shape = (-1, self._columns)
         return _Windows(
@@ -660,7 +581,7 @@ class _Indexing:
         shifted = shifts != self._shifts
         longer = np.broadcast_to(~(self._is_like_first | self._is_even), shifts.shape)
         for bad, what in (
-            (of_no_one, "reads rows of which nothing tells the order, or of several sequences"),
+            (of_no_one, "reads rows in an unknown order, or of several sequences"),
             (shifted, "begins at another row beside those of its first column than in other items"),
             (longer, "is as long as the first column in some items, and not in others"),
         ):

@@ -1,11 +1,10 @@
 """A running server's table -> a snapshot: by a checkpoint that the server writes, or by sampling until every item was seen.
 
-What that does to the server: every sample counts in an item's times_sampled, and is counted by the table's rate limiter. So a table
-whose items leave after so many samples, or whose limiter weighs samples against inserts, is refused unless the caller says that it may be
-disturbed; one whose sampler gives the same item over and over cannot be read at all.
+Every sample counts in an item's times_sampled and in the table's rate limiter. So a table whose items leave after so many samples, or
+whose limiter weighs samples against inserts, is refused unless the caller allows it to be disturbed; one whose sampler gives the same
+item over and over cannot be read at all.
 
-What was seen is the table at one moment when nobody inserted or removed items meanwhile. That is checked: the server's counts are the
-same before and after.
+The result is the table at one moment if no items were inserted or removed meanwhile: the server's counts must be the same before and after.
 """
 
 from __future__ import annotations
@@ -20,28 +19,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlds2reverb.connecting import connect
+from rlds2reverb.client import connect
 from rlds2reverb.episode import note
 from rlds2reverb.errors import SourceError, TransportError
 from rlds2reverb.stored.checkpoint import DONE, Checkpoint, newest_in, table_named
-from rlds2reverb.stored.rows import ChunkBuilder, Chunks, Items, Snapshot, reader_of
+from rlds2reverb.stored.rows import ChunkBuilder, Items, Snapshot, reader_of
 from rlds2reverb.transport.base import Stream, Transport
-from rlds2reverb.wire.limiter import samples_allowed
-from rlds2reverb.wire.messages import SampleRequest, TableInfo
-from rlds2reverb.wire.sample.stream import encode_sample_request
+from rlds2reverb.wire.codec import encode_sample_request
+from rlds2reverb.wire.messages import SampleRequest, TableInfo, samples_allowed
 
 _RANDOM = ("uniform", "prioritized")
 _AT_ONCE = 1 << 14
 _LIMITER_SECONDS = 10.0
 _SILENT_SECONDS = 60.0
-_SURE = 12
-"""One uniform sampling in e^12 does not see every item in the samples that are allowed."""
-_PATIENCE = 8
-"""Prioritized tables get so many times the samples of uniform ones."""
+_SURE = 12  # one uniform sampling in e^12 does not see every item in the samples that are allowed
+_PATIENCE = 8  # prioritized tables get so many times the samples of uniform ones
 
 
 def why_not(table: TableInfo) -> str:
-    """Why sampling a table would change what others get from it; "" when it would not."""
+    """Why sampling a table would change it for its other users; "" when it would not."""
     if table.max_times_sampled > 0:
         return f"its items leave after {table.max_times_sampled} samples, so that reading it takes them out"
     limiter = table.rate_limiter
@@ -51,16 +47,10 @@ def why_not(table: TableInfo) -> str:
 
 
 def sampled(transport: Transport, people: str, table: TableInfo, may_disturb: bool) -> Snapshot:
-    """Samples a table until every item was seen.
-
-    Args:
-      transport: the way to the server.
-      people: what messages call the source.
-      table: as the server tells of it now.
-      may_disturb: whether samples may take items out, and use up what a rate limiter allows.
+    """Samples a table, as it is now, until every item was seen.
 
     Raises:
-      SourceError: sampling cannot show every item, or would disturb others; or the table changed meanwhile, or items never came.
+      SourceError: sampling cannot show every item, or would disturb other users; or the table changed meanwhile, or items never came.
       TransportError: the server is gone, or sent nothing for a minute.
     """
     where = f'{people}: table "{table.name}"'
@@ -71,7 +61,8 @@ def sampled(transport: Transport, people: str, table: TableInfo, may_disturb: bo
     taking, wanted = _Taking(where), table.current_size
     most, taken = _most_samples(table), 0
     while len(taking.seen) < wanted and taken < most:
-        taken += taking.take(transport, SampleRequest(table.name, _next(table, most - taken), _LIMITER_SECONDS))
+        samples = max(1, min(most - taken, _AT_ONCE, table.current_size))
+        taken += taking.take(transport, SampleRequest(table.name, samples, _LIMITER_SECONDS))
     after = transport.server_info()
     now = after.tables.get(table.name)
     if now is None or after.state_id != before.state_id or now.rate_limiter.inserts != table.rate_limiter.inserts:
@@ -81,8 +72,16 @@ def sampled(transport: Transport, people: str, table: TableInfo, may_disturb: bo
             f"{where}: {len(taking.seen):,} of {wanted:,} items came in {taken:,} samples; items of priority 0 never do, and others "
             "may have been removed meanwhile; use through=checkpoint"
         )
+    taking.items.close_writing()
     text = f"table sampled until each of its {wanted:,} items was seen: {taken:,} samples, which count in times_sampled"
-    return Snapshot(people, table.name, table.signature, *taking.found(), (note("read_by_sampling", text, taken),))
+    return Snapshot(
+        people,
+        table.name,
+        table.signature,
+        taking.chunks.built(),
+        taking.items,
+        (note("read_by_sampling", text, taken),),
+    )
 
 
 def _check(where: str, table: TableInfo, may_disturb: bool) -> None:
@@ -113,34 +112,27 @@ def _most_samples(table: TableInfo) -> int:
     return most * (1 if table.sampler == "uniform" else _PATIENCE)
 
 
-def _next(table: TableInfo, left: int) -> int:
-    """The number of samples to request in the next stream."""
-    return max(1, min(left, _AT_ONCE, table.current_size))
-
-
 class _Taking:
-    """The chunks and items seen so far."""
-
     def __init__(self, where: str) -> None:
         self._where = where
         self.seen: set[int] = set()
-        self._items, self._chunks = Items(where), ChunkBuilder()
+        self.items, self.chunks = Items(where), ChunkBuilder()
         self._read = reader_of("Samples", where)
         self._item_begun: Any = None
 
     def take(self, transport: Transport, request: SampleRequest) -> int:
-        """Asks for samples on a stream of their own, and reads it to its end; how many came.
+        """Requests samples on a stream of their own, reads it to its end, and returns their number.
 
         Raises:
-          SourceError: none came, or more than were asked for.
+          SourceError: none came, or more than were requested.
           TransportError: the stream broke.
         """
         came = 0
         stream = transport.sample_stream(iter([encode_sample_request(request)]))
         try:
-            with _impatient(stream) as heard:
+            with _impatient(stream) as received:
                 for message in stream:
-                    heard()
+                    received()
                     came += self._take(message)
                     if came > request.samples:
                         break
@@ -148,7 +140,7 @@ class _Taking:
             stream.end()
         if not 0 < came <= request.samples:
             raise SourceError(
-                f"{self._where}: {request.samples:,} samples were asked for, and {came:,} came; is that a Reverb server?"
+                f"{self._where}: {request.samples:,} samples were requested, and {came:,} came; is that a Reverb server?"
             )
         return came
 
@@ -156,7 +148,7 @@ class _Taking:
         came = 0
         for entry in self._read(message).entries:
             for chunk in entry.data:
-                self._chunks.add(chunk)
+                self.chunks.add(chunk)
             if entry.HasField("info"):
                 self._item_begun = entry.info.item
             if entry.end_of_sequence and self._item_begun is not None:
@@ -164,24 +156,20 @@ class _Taking:
                 came += 1
                 if item.key not in self.seen:
                     self.seen.add(item.key)
-                    self._items.add(item.SerializeToString())
+                    self.items.add(item.SerializeToString())
         return came
-
-    def found(self) -> tuple[Chunks, Items]:
-        self._items.close_writing()
-        return self._chunks.built(), self._items
 
 
 @contextmanager
 def _impatient(stream: Stream) -> Iterator[Callable[[], None]]:
-    """Inside the block a stream from which nothing is heard for a minute is cancelled: reading it raises an error then.
+    """Inside the block a stream that is silent for a minute is cancelled, so that reading it raises an error.
 
     Yields:
-      What to call when something comes.
+      a function to call whenever something arrives.
     """
     over, last = threading.Event(), [time.monotonic()]
 
-    def heard() -> None:
+    def received() -> None:
         last[0] = time.monotonic()
 
     def watch() -> None:
@@ -192,7 +180,7 @@ def _impatient(stream: Stream) -> Iterator[Callable[[], None]]:
 
     threading.Thread(target=watch, name="rlds2reverb-stored", daemon=True).start()
     try:
-        yield heard
+        yield received
     finally:
         over.set()
 
@@ -203,12 +191,12 @@ def _impatient(stream: Stream) -> Iterator[Callable[[], None]]:
 # | --- | --- |
 # | checkpoint | The server writes a checkpoint, and its folder is read here. Inserts, samples and updates wait meanwhile. |
 # | sampling | See above. |
-# | neither said | The first when the server is on this machine. The second where the folder cannot be read from here, and sampling changes nothing but times_sampled. |
+# | not given | The first when the server is on this machine. The second where the folder cannot be read from here, and sampling changes nothing but times_sampled. |
 
 CHECKPOINT, SAMPLING = "checkpoint", "sampling"
 WAYS = (CHECKPOINT, SAMPLING)
 ELSEWHERE = "elsewhere"
-"""In place of a way: none was said, and the server is on another machine, so that it is not asked for a checkpoint in vain."""
+"""In place of a way: none was given, and the server is on another machine, whose checkpoint would probably be unreadable here."""
 
 _ADDRESS = re.compile(r"(?P<address>(?:\[[0-9A-Fa-f:.%]+\]|[^/\\:\[\]]+):\d{1,5})(?:/(?P<table>.*))?", re.DOTALL)
 _CHECKPOINT_SECONDS = 3600.0
@@ -222,13 +210,13 @@ class Place(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether its name is one of this machine's."""
+        """Whether its host is one of this machine's names."""
         host = self.address.rpartition(":")[0]
         return host in ("localhost", "[::1]", socket.gethostname()) or host.startswith("127.")
 
 
 def place_of(text: str) -> Place | None:
-    """What "HOST:PORT/TABLE" names; None when it is no such text."""
+    """What "HOST:PORT/TABLE" names; None for any other text."""
     found = _ADDRESS.fullmatch(text)
     return None if found is None else Place(found["address"], found["table"] or None)
 
@@ -237,7 +225,7 @@ def read_from(people: str, place: Place, through: str | None, may_disturb: bool)
     """Connects, and reads a table.
 
     Raises:
-      SourceError: no such table, or it cannot be read in the way that is asked for; says how to go on.
+      SourceError: no such table, or it cannot be read in the requested way; the message says how to continue.
       TransportError: the server cannot be reached, or went away.
     """
     with connect(place.address) as client:
@@ -276,7 +264,7 @@ def _by_checkpoint(transport: Transport, people: str, table: TableInfo) -> Snaps
 
     Raises:
       _NotHereError: the server writes none, or its folder is not there.
-      SourceError: what is there cannot be read.
+      SourceError: the checkpoint cannot be read.
     """
     try:
         folder = Path(transport.checkpoint(_CHECKPOINT_SECONDS))
@@ -290,11 +278,7 @@ def _by_checkpoint(transport: Transport, people: str, table: TableInfo) -> Snaps
 
 
 def _opened(folder: Path) -> Checkpoint:
-    """The checkpoint that a server has just written, and that it may move or delete at any time.
-
-    Raises:
-      _NotHereError: it is not there.
-    """
+    """The checkpoint that a server has just written, and that it may move or delete at any time. Raises `_NotHereError`."""
     for place in (folder, folder.parent.parent / "taken" / folder.name):
         if (place / DONE).is_file():
             try:

@@ -6,12 +6,12 @@
 | `as` | `episodes`, `items` | what becomes an episode: the rows of an episode's items together, or each item |
 | `gaps` | `refuse`, `split` | an episode of which some rows are in no item: a bad episode, or an episode for each run of rows |
 | `streams` | `refuse`, `split` | a writer's sequence that holds several episodes: a bad episode, or cut before each first step |
-| `no_end` | `truncated`, `open` | of an episode whose items do not tell how it ended: its last row there is the last step, or is not marked |
+| `no_end` | `truncated`, `open` | of an episode whose end is not recorded: its last row there is the last step, or is not marked |
 | `columns` | `A+B+...` | names of the items' columns, in their order: for tables without a signature |
 | `through` | `checkpoint`, `sampling` | how a running server is read, see `running` |
 | `disturb` | `yes`, `no` | whether sampling may take items out, and use up what a rate limiter allows |
 
-What is read is the table as it was when the source was opened; reading it again gives the same.
+Every reading gives the table as it was when the source was opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.options import Parse, one_of, words
+from rlds2reverb.formats.options import Parse, is_url, one_of, words
 from rlds2reverb.formats.recordings import asked
 from rlds2reverb.formats.source import Source
 from rlds2reverb.stored.checkpoint import Checkpoint, newest_in
@@ -28,18 +28,13 @@ from rlds2reverb.stored.episodes import GAPS, KINDS, NO_ENDS, REFUSE, TRUNCATED,
 from rlds2reverb.stored.rows import Snapshot
 from rlds2reverb.stored.running import WAYS, Place, place_of, read_from
 
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split("+"))
-
-
 OPTIONS: dict[str, Parse] = {
     "table": str,
     "as": words(*KINDS),
     "gaps": words(*GAPS),
     "streams": words(*GAPS),
     "no_end": words(*NO_ENDS),
-    "columns": _names,
+    "columns": lambda text: tuple(text.split("+")),
     "through": words(*WAYS),
     "disturb": one_of(yes=True, no=False),
 }
@@ -65,8 +60,14 @@ def open_reverb(text: str) -> Source:
 
 
 def _snapshot(people: str, where: str, wanted: dict[str, Any]) -> Snapshot:
+    if is_url(where):
+        raise SourceError(f'"{people}": checkpoints are read from this machine only; copy the folder here')
     if (place := place_of(where)) is not None and not Path(where).is_dir():
-        table = _table(people, place.table, wanted.get("table"))
+        table, option = place.table, wanted.get("table")
+        if table is None:
+            table = option
+        elif option not in (None, table):
+            raise SourceError(f'"{people}": two tables, "{table}" and "{option}"; name one')
         return read_from(people, Place(place.address, table), wanted.get("through"), wanted.get("disturb", False))
     if not where:
         raise SourceError(f'"{people}": expected HOST:PORT/TABLE, or the folder of a checkpoint')
@@ -75,9 +76,3 @@ def _snapshot(people: str, where: str, wanted: dict[str, Any]) -> Snapshot:
             raise SourceError(f'"{people}": option "{option}" is for running servers, and this is a folder')
     with Checkpoint(newest_in(Path(where).expanduser())) as checkpoint:
         return checkpoint.snapshot(people, wanted.get("table"))
-
-
-def _table(people: str, path: str | None, option: str | None) -> str | None:
-    if path is not None and option is not None and path != option:
-        raise SourceError(f'"{people}": two tables, "{path}" and "{option}"; name one')
-    return option if path is None else path

@@ -1,4 +1,4 @@
-"""A server in memory, and the transport to it: the rules of Reverb without sockets, for tests of what stands on a transport.
+"""A server in memory, and the transport to it: the rules of Reverb without sockets, for tests of code above a transport.
 
 >>> import numpy as np
 >>> from rlds2reverb.client import Client
@@ -13,9 +13,9 @@
 >>> report.items_confirmed, len(server.contents("replay"))
 (4, 4)
 
-It decodes the very bytes that a server is sent. One suite of tests (`tests/contract/transport.py`) runs over this transport and, over
-gRPC, over a real server. It does what it is told, too: streams break, nothing is let in, calls are refused, another process
-answers. Signatures are told, not checked.
+It decodes the bytes that a real server would receive. One suite of tests (`tests/contract/transport.py`) runs over this transport and,
+over gRPC, over a real server. Faults can be planned: streams break, nothing is let in, calls are refused, another process
+answers. Signatures are reported, not checked.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""The server in memory and the transport to it: its tables, its streams, what others do to them, and the faults that it is given."""
+"""The server in memory and the transport to it: tables, streams, other clients, and planned faults."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import TransportError
 from rlds2reverb.testing.streams import (
     Gate,
     MemoryStream,
@@ -24,25 +25,25 @@ from rlds2reverb.wire.messages import ServerInfo, TableInfo, table_info
 
 
 class MemoryServer:
-    """Tables, and what becomes of streams and calls. Thread-safe; hold `changed` over several steps.
+    """A server in memory. Thread-safe; hold `changed` over several steps.
 
     Args:
-      tables: what they are, or names of plain ones.
+      tables: their descriptions, or names of plain tables.
       state_id: of the server's process.
       batch: most items that one answer confirms.
 
     Attributes:
-      changed: the lock and condition over everything here.
+      changed: the lock and condition over the server's state.
       tables: by name.
       state_id: see `restart`.
       streams: every insert stream so far.
-      plans: how the next insert streams go, in order; those after them go well.
+      plans: of the next insert streams, in order; later streams have no faults.
       sampled: every sample stream so far.
-      sample_plans: how the next sample streams go.
+      sample_plans: of the next sample streams.
       refusals: statuses with which the next short calls end, such as "PERMISSION_DENIED".
       is_away: no short call is answered.
-      checkpoint_path: where a checkpoint is said to be; None for a server without checkpointer.
-      questions: asked without waiting, and neither answered nor dropped.
+      checkpoint_path: returned by `checkpoint`; None for a server without checkpointer.
+      questions: number of requests without waiting that are neither answered nor dropped.
     """
 
     def __init__(self, *tables: TableInfo | str, state_id: int = 1, batch: int = 1000) -> None:
@@ -62,11 +63,11 @@ class MemoryServer:
 
     @property
     def requests(self) -> int:
-        """Messages with items that were taken."""
+        """Number of accepted messages with items."""
         return self._gate.requests
 
     def server_info(self) -> ServerInfo:
-        """What the server tells of itself."""
+        """The server's description of its tables."""
         with self.changed:
             return ServerInfo(self.state_id, {name: table.info for name, table in self.tables.items()})
 
@@ -75,19 +76,19 @@ class MemoryServer:
         with self.changed:
             return [item.values for item in self.tables[table].items.values()]
 
-    # What others do.
+    # Other clients.
 
     def put(self, table: str, key: int, values: Iterable[Array] = (), priority: float = 1.0) -> None:
-        """Inserts as another client does, without a stream and whatever the limiter says."""
+        """Inserts an item as another client does, without a stream and without the limiter."""
         with self.changed:
             self.tables[table].put(key, values, priority)
             self.changed.notify_all()
 
     def sample(self, table: str = "replay", seconds: float = 10.0) -> StoredItem:
-        """Takes a sample as a learner does, when the limiter allows it.
+        """Draws a sample as a learner does, when the limiter allows it.
 
         Raises:
-          TimeoutError: it did not, for so long.
+          TimeoutError: it did not within `seconds`.
         """
         with self.changed:
             if not self.changed.wait_for(lambda: self.tables[table].may_be_sampled, seconds):
@@ -99,25 +100,25 @@ class MemoryServer:
     # Faults.
 
     def hold(self, items: int = 0) -> None:
-        """Lets only so many more items in, and says nothing of it."""
+        """Stores so many more items, and holds later ones back without an answer."""
         with self.changed:
             self._gate.admitted = items
             self.changed.notify_all()
 
     def release(self) -> None:
-        """Lets everything in."""
+        """Ends `hold`."""
         with self.changed:
             self._gate.admitted = None
             self.changed.notify_all()
 
     def fail_after(self, requests: int | None, status: str = "DATA_LOSS") -> None:
-        """Takes so many more requests; every later one ends its stream with the status. None: all go well again."""
+        """Accepts so many more requests; every later one ends its stream with the status. None ends this fault."""
         with self.changed:
             self._gate.fails_after = None if requests is None else self._gate.requests + requests
             self._gate.failure = Refused(status, "as planned")
 
     def break_streams(self, status: str = "UNAVAILABLE") -> None:
-        """Ends the streams that are open."""
+        """Ends the open streams with a status."""
         with self.changed:
             for stream in self.streams:
                 stream.plan = StreamPlan(len(stream.confirmed), status)
@@ -126,7 +127,7 @@ class MemoryServer:
             self.changed.notify_all()
 
     def silence_streams(self) -> None:
-        """Makes the open streams carry nothing any more, as half-open connections do. New ones go well."""
+        """Makes the open streams silent, like half-open connections. New ones work."""
         with self.changed:
             for stream in self.streams:
                 stream.plan = StreamPlan(silent_after=0)
@@ -134,7 +135,7 @@ class MemoryServer:
                 samples.plan = SamplePlan(silent_after=0)
 
     def restart(self) -> None:
-        """Another process: another state id, nothing stored, all streams broken."""
+        """Becomes another process: another state id, empty tables, all streams broken."""
         with self.changed:
             self.state_id += 1
             for name, table in self.tables.items():
@@ -142,19 +143,19 @@ class MemoryServer:
             self.break_streams()
 
     def until(self, claim: Callable[[], bool], seconds: float = 10.0) -> None:
-        """Waits until the claim holds; looks whenever something changes.
+        """Waits until the claim is true, checked at every change.
 
         Raises:
-          TimeoutError: it did not.
+          TimeoutError: it was not within `seconds`.
         """
         with self.changed:
             if not self.changed.wait_for(claim, seconds):
                 raise TimeoutError(f"not within {seconds:g} s")
 
-    # What transports call.
+    # Called by transports.
 
     def opened_stream(self) -> ServerStream:
-        """The server's side of a new stream."""
+        """The server's side of a new insert stream."""
         with self.changed:
             stream = ServerStream(self.changed, self._gate, self.plans.popleft() if self.plans else StreamPlan())
             self.streams.append(stream)
@@ -183,10 +184,10 @@ class MemoryServer:
                 raise Refused(self.refusals.popleft(), "as planned")
 
     def table(self, name: str) -> MemoryTable:
-        """A table by name.
+        """Returns a table by name.
 
         Raises:
-          Refused: there is none.
+          Refused: no such table.
         """
         if name not in self.tables:
             raise Refused("NOT_FOUND", f"Priority table {name} was not found")
@@ -194,12 +195,12 @@ class MemoryServer:
 
 
 class MemoryTransport:
-    """The way to a server in memory; see `base.Transport`. What takes time over gRPC happens at once.
+    """A transport to a server in memory; see `base.Transport`. Calls that take time over gRPC return at once.
 
     Args:
-      server: where it leads.
-      address: what messages call the server.
-      call_seconds: what messages say that a call lasted which was not answered.
+      server: to call.
+      address: for messages.
+      call_seconds: for messages, the duration of a call that was not answered.
     """
 
     def __init__(self, server: MemoryServer, address: str = "memory", call_seconds: float = Deadlines.call) -> None:
@@ -210,51 +211,38 @@ class MemoryTransport:
 
     def server_info(self, at_once: bool = False) -> ServerInfo:
         """All tables; see `base.Transport`."""
-        with self._server.changed:
-            self._call("asking for its tables")
+        with self._call("asking for its tables"):
             return self._server.server_info()
 
     def ask_server_info(self) -> MemoryPendingInfo:
-        """All tables, asked without waiting; see `base.Transport`."""
-        with self._server.changed:
+        """All tables, requested without waiting; see `base.Transport`."""
+        info = None
+        with self._server.changed, suppress(Refused):
             self._check_open()
-            try:
-                self._server.answer_call()
-            except Refused:
-                return MemoryPendingInfo(self._server, None)
-            return MemoryPendingInfo(self._server, self._server.server_info())
+            self._server.answer_call()
+            info = self._server.server_info()
+        return MemoryPendingInfo(self._server, info)
 
     def delete_items(self, table: str, item_keys: Array) -> None:
-        """Takes items out of a table; see `base.Transport`."""
-        with self._server.changed:
-            self._call("taking items out")
-            self._on_table(table, "taking items out").delete(item_keys.tolist())
-            self._server.changed.notify_all()
+        """Removes items from a table; see `base.Transport`."""
+        with self._call("taking items out"):
+            self._server.table(table).delete(item_keys.tolist())
 
     def update_priorities(self, table: str, item_keys: Array, priorities: Array) -> None:
-        """Gives items other priorities; see `base.Transport`."""
-        with self._server.changed:
-            self._call("updating priorities")
-            updated = self._on_table(table, "updating priorities")
-            try:
-                updated.update(zip(item_keys.tolist(), priorities.tolist()))
-            except Refused as refused:
-                raise self._error("updating priorities", refused) from refused
+        """Changes priorities; see `base.Transport`."""
+        with self._call("updating priorities"):
+            self._server.table(table).update(zip(item_keys.tolist(), priorities.tolist()))
 
     def reset(self, table: str) -> None:
         """Empties a table; see `base.Transport`."""
-        with self._server.changed:
-            self._call("emptying a table")
-            self._on_table(table, "emptying a table").reset()
-            self._server.changed.notify_all()
+        with self._call("emptying a table"):
+            self._server.table(table).reset()
 
     def checkpoint(self, seconds: float) -> str:
-        """Where a checkpoint is said to be; see `base.Transport`."""
-        with self._server.changed:
-            self._call("writing a checkpoint")
+        """Returns `MemoryServer.checkpoint_path`; see `base.Transport`."""
+        with self._call("writing a checkpoint"):
             if self._server.checkpoint_path is None:
-                refused = Refused("INVALID_ARGUMENT", "no Checkpointer configured for the replay service.")
-                raise self._error("writing a checkpoint", refused)
+                raise Refused("INVALID_ARGUMENT", "no Checkpointer configured for the replay service.")
             return self._server.checkpoint_path
 
     def insert_stream(self, messages: Iterator[bytes]) -> MemoryStream:
@@ -265,21 +253,15 @@ class MemoryTransport:
         """Opens a sample stream; see `base.Transport`."""
         return self._open(self._server.opened_samples, SAMPLING, messages)
 
-    def _open(self, opened: Callable[[], ServerSide], doing: str, messages: Iterator[bytes]) -> MemoryStream:
+    def _open(self, opened: Callable[[], ServerSide[Any]], doing: str, messages: Iterator[bytes]) -> MemoryStream:
         with self._server.changed:
             self._check_open()
             stream = MemoryStream(opened(), self.address, doing, messages, self._streams.discard)
             self._streams.add(stream)
             return stream
 
-    def _on_table(self, table: str, doing: str) -> MemoryTable:
-        try:
-            return self._server.table(table)
-        except Refused as refused:
-            raise self._error(doing, refused) from refused
-
     def close(self) -> None:
-        """Closes everything; streams under way end with an error."""
+        """Closes the transport; open streams end with an error."""
         with self._server.changed:
             self._is_closed = True
             for stream in tuple(self._streams):
@@ -289,24 +271,21 @@ class MemoryTransport:
         if self._is_closed:
             raise refused_call(self.address, "it is closed")
 
-    def _call(self, doing: str) -> None:
-        self._check_open()
-        try:
-            self._server.answer_call()
-        except Refused as refused:
-            raise self._error(doing, refused) from refused
-
-    def _error(self, doing: str, refused: Refused) -> TransportError:
-        return call_error(self.address, doing, refused.status, refused.details, self._call_seconds)
+    @contextmanager
+    def _call(self, doing: str) -> Iterator[None]:
+        """A short call, with the lock held; raises TransportError where the server refuses it."""
+        with self._server.changed:
+            self._check_open()
+            try:
+                self._server.answer_call()
+                yield
+            except Refused as refused:
+                raise call_error(self.address, doing, refused.status, refused.details, self._call_seconds) from refused
+            self._server.changed.notify_all()
 
 
 class MemoryPendingInfo:
-    """See `base.PendingInfo`. It was answered when it was asked.
-
-    Args:
-      server: which counts the question.
-      info: the answer; None for none.
-    """
+    """See `base.PendingInfo`. It was answered at the request; `info` is None for no answer."""
 
     is_over = True
 
@@ -315,12 +294,10 @@ class MemoryPendingInfo:
         self._count(1)
 
     def answer(self) -> ServerInfo | None:
-        """What the server said; None when it gave no answer."""
         self._count(-1)
         return self._info
 
     def drop(self) -> None:
-        """Says that the answer is not wanted any more."""
         self._count(-1)
 
     def _count(self, questions: int) -> None:

@@ -1,4 +1,4 @@
-"""A table of a server in memory: what it holds, what it lets in, what it evicts, and what it tells of itself.
+"""A table of a server in memory: its items, its limiter, its evictions, and its description.
 
 Source of the rules: reverb/cc/table.cc, and what was observed with 0.14; `tests/contract/transport.py` holds them to a real server.
 
@@ -17,20 +17,12 @@ from dataclasses import dataclass, replace
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import WireError
 from rlds2reverb.wire import codec
-from rlds2reverb.wire.limiter import inserts_allowed, inserts_needed
-from rlds2reverb.wire.messages import Chunk, Item, TableInfo
+from rlds2reverb.wire.messages import Chunk, Item, TableInfo, inserts_allowed, inserts_needed, priority_exponent
 
 
 @dataclass
 class StoredItem:
-    """An item that a table holds.
-
-    Attributes:
-      key: its key.
-      priority: as last assigned.
-      values: one array per column, in the order of the signature.
-      times_sampled: since it was inserted.
-    """
+    """An item of a table; `values` are one array per column, in the order of the signature."""
 
     key: int
     priority: float
@@ -42,13 +34,13 @@ class MemoryTable:
     """One table. Not thread-safe; the server holds a lock.
 
     Args:
-      info: what it is; the counts of its limiter are those to go on from, as after a checkpoint.
+      info: its description; its limiter's counts are continued, as after a checkpoint.
 
     Attributes:
       items: by key, in the order of insertion.
       inserts, samples: counted by the limiter.
-      assigned: how often an item came whose key was there.
-      evicted, deleted: items that were removed for another one, or by key.
+      assigned: number of inserts of a known key.
+      evicted, deleted: number of items that were removed for another one, or by key.
       drawn_with: probability of the last sample.
     """
 
@@ -62,37 +54,36 @@ class MemoryTable:
 
     @property
     def info(self) -> TableInfo:
-        """The table as the server tells of it. Episodes and unique samples are not counted."""
+        """Its description now. Episodes and unique samples are not counted."""
         limiter = replace(self._info.rate_limiter, inserts=self.inserts, samples=self.samples)
         return replace(self._info, current_size=len(self.items), rate_limiter=limiter)
 
     @property
     def inserts_allowed(self) -> int:
-        """New items that may be inserted now, one after the other."""
+        """Number of new items that may be inserted now."""
         return inserts_allowed(self.info)
 
     @property
     def may_be_sampled(self) -> bool:
-        """Whether a sample may be taken now."""
         return bool(self.items) and not inserts_needed(self.info)
 
     def put(self, key: int, values: Iterable[Array], priority: float = 1.0) -> None:
-        """Assigns the priority of a known key, inserts a new one, and evicts when that is one too many."""
+        """Assigns the priority of a known key, or inserts a new one, and evicts an item beyond max_size."""
         if key in self.items:
             self.assigned += 1
             self.items[key].priority = priority
             return
         self.items[key] = StoredItem(key, priority, tuple(values))
         self.inserts += 1
-        if len(self.items) > self._info.max_size:  # the new one is among those that may go
+        if len(self.items) > self._info.max_size:  # the new one may be evicted, too
             del self.items[self._chosen(self._info.remover)]
             self.evicted += 1
 
     def update(self, priorities: Iterable[tuple[int, float]]) -> None:
-        """Gives items other priorities, one after the other; keys that are not there are passed over.
+        """Changes priorities, one after the other; unknown keys are ignored.
 
         Raises:
-          Refused: one that is negative or not a number, where something is prioritized by it; those before it stay.
+          Refused: a priority is negative or not a number, and a selector is prioritized by it; those before it stay changed.
         """
         is_weight = "(" in self._info.sampler + self._info.remover
         for key, priority in priorities:
@@ -102,31 +93,32 @@ class MemoryTable:
                 self.items[key].priority = priority
 
     def reset(self) -> None:
-        """Takes all items out; the limiter's counts start anew."""
+        """Removes all items, and resets the limiter's counts."""
         self.items.clear()
         self.inserts = self.samples = 0
 
     def emptied(self) -> MemoryTable:
-        """The table as it was at first."""
+        """A new table of the same description."""
         return MemoryTable(self._info)
 
     def delete(self, keys: Iterable[int]) -> None:
-        """Takes items out; keys that are not there are passed over."""
+        """Removes items; unknown keys are ignored."""
         for key in keys:
             self.deleted += self.items.pop(key, None) is not None
 
     def _probability(self, item: StoredItem) -> float:
-        """With which the sampler draws an item that it holds."""
         sampler = self._info.sampler
-        if sampler == "uniform":
-            return 1 / len(self.items)
-        if "(" not in sampler:
+        if sampler != "uniform" and priority_exponent(sampler) is None:
             return 1.0
         weights = self._weights(sampler)
-        return float(item.priority ** _exponent(sampler)) / sum(weights) if any(weights) else 1 / len(self.items)
+        return (
+            float(item.priority ** (priority_exponent(sampler) or 0.0)) / sum(weights)
+            if any(weights)
+            else 1 / len(self.items)
+        )
 
     def sample(self) -> StoredItem:
-        """Takes one sample; an item leaves with its last one. Only when one may be taken."""
+        """Draws one sample, which `may_be_sampled` must allow; an item leaves with its last sample."""
         item = self.items[self._chosen(self._info.sampler)]
         self.drawn_with = self._probability(item)
         item.times_sampled += 1
@@ -136,7 +128,6 @@ class MemoryTable:
         return item
 
     def _chosen(self, selector: str) -> int:
-        """The key that a sampler or remover selects."""
         if selector == "fifo":
             return next(iter(self.items))
         if selector == "lifo":
@@ -148,28 +139,16 @@ class MemoryTable:
         return self._random.choices(list(self.items), weights if any(weights) else None)[0]
 
     def _weights(self, selector: str) -> list[float]:
-        exponent = _exponent(selector)
+        exponent = priority_exponent(selector) or 0.0  # 0 for a uniform selector
         return [item.priority**exponent for item in self.items.values()]
 
-
-def _exponent(selector: str) -> float:
-    """Of a prioritized selector; 0 of a uniform one."""
-    return float(selector.removeprefix("prioritized(").rstrip(")")) if "(" in selector else 0.0
-
-
-# Source: reverb_service_impl.cc, and what was observed with 0.14.
 
 Stored = tuple[Item, tuple[Array, ...]]
 """An item and its values, one array per column."""
 
 
 class Refused(Exception):
-    """The server would end the stream, or answer the call, with this status.
-
-    Attributes:
-      status: gRPC's name of it.
-      details: a sentence.
-    """
+    """The server ends the stream, or answers the call, with this status; `status` is gRPC's name of it."""
 
     def __init__(self, status: str, details: str) -> None:
         super().__init__(f"{status}: {details}")
@@ -177,11 +156,7 @@ class Refused(Exception):
 
 
 class ReceivedStream:
-    """One stream: chunks are held until a request with items that does not keep them.
-
-    Attributes:
-      held: chunks by key.
-    """
+    """The chunks of one insert stream, held until a request with items does not keep them (reverb_service_impl.cc)."""
 
     def __init__(self) -> None:
         self.held: dict[int, Chunk] = {}
@@ -191,7 +166,7 @@ class ReceivedStream:
 
         Raises:
           Refused: the message breaks the rules.
-          WireError: it is no such message.
+          WireError: it is no insert request.
         """
         request = codec.decode_insert_request(message)
         if not request.chunks and not request.items:

@@ -1,8 +1,8 @@
 """The drop-in for `tf_agents.replay_buffers.rlds_to_reverb`: same names, signatures, specs, errors and texts.
 
-The differences are on purpose:
+Intended differences:
 
-- Nested observations and actions come out right; TF-Agents stacks both steps.
+- Nested observations and actions are correct; TF-Agents stacks both steps.
 - A table is accepted when its signature fits, also with policy_info or a fixed number of rows.
 - Data may be a name or a list of episodes.
 - The server has confirmed everything before `push_rlds_to_reverb` returns.

@@ -15,14 +15,9 @@ from rlds2reverb.formats.rlds import STEPS
 from rlds2reverb.tf_agents.specs import PolicyInfo, PolicyInfoFn, RldsData, TrajectoryPlan, check_discount, plan_of
 from rlds2reverb.tf_agents.step_stream import MESSAGES
 
-_BLOCK_STEPS = 4096
-"""Most steps that are turned into trajectories at once; episodes and blocks need not end together."""
-
-_BLOCK_BYTES = 4 << 20
-"""Most bytes of such a block, so that large steps (images) make it shorter; sizes that the spec leaves free count as 1."""
-
-_READ_AHEAD = 2
-"""Blocks that a stage may be ahead of the next one."""
+_BLOCK_STEPS = 4096  # most steps that are converted at once; episodes and blocks need not end together
+_BLOCK_BYTES = 4 << 20  # most bytes of a block, which large steps (images) make shorter; free sizes count as 1
+_READ_AHEAD = 2  # blocks that each stage prefetches
 
 
 def convert_rlds_to_trajectories(
@@ -35,8 +30,8 @@ def convert_rlds_to_trajectories(
     Args:
       rlds_data: as for `create_trajectory_data_spec`.
       policy_info_fn: (current_step, next_step) -> policy_info of the current step's trajectory.
-      batch_size: trajectories per element, with a leading axis (an extension, and the fastest way: the work
-        is done by the block anyway); None for one trajectory per element.
+      batch_size: trajectories per element, with a leading axis (an extension, and the fastest way, for data is
+        converted by the block); None for one trajectory per element.
 
     Returns:
       A dataset of Trajectory; shapes and dtypes are those of `create_trajectory_data_spec`.
@@ -54,13 +49,16 @@ def convert_rlds_to_trajectories(
 
 
 def trajectories_one_by_one(plan: TrajectoryPlan) -> tf.data.Dataset:
-    """A dataset of single trajectories; its discount is checked already."""
+    """A dataset of single trajectories of data whose discount is checked."""
     return _one_by_one(_blocks_of_trajectories(plan))
 
 
 def _blocks_of_trajectories(plan: TrajectoryPlan) -> tf.data.Dataset:
-    # Batched within the episode first: that is cheaper than to flatten step by step.
-    size = _block_steps(plan.step_spec)
+    step_bytes = sum(
+        math.prod(size or 1 for size in leaf.shape) * leaf.dtype.size for leaf in tf.nest.flatten(plan.step_spec)
+    )
+    size = max(1, min(_BLOCK_STEPS, _BLOCK_BYTES // max(1, step_bytes)))
+    # Batching within the episode first is cheaper than flattening step by step.
     blocks = plan.data.flat_map(lambda episode: episode[STEPS].batch(size)).rebatch(size)
 
     def to_rows(current: Any, following: Any) -> trajectory.Trajectory:
@@ -72,18 +70,11 @@ def _blocks_of_trajectories(plan: TrajectoryPlan) -> tf.data.Dataset:
 def _one_by_one(rows: tf.data.Dataset) -> tf.data.Dataset:
     """Rows [n, ...] -> single rows.
 
-    `unbatch` is the cheaper way, but ends the process with a segmentation fault at a row of size 0 (TensorFlow 2.15),
-    which a size that the spec leaves free may turn out to be.
+    `unbatch` is cheaper, but ends the process with a segmentation fault at a row of size 0 (TensorFlow 2.15), which a
+    free size may be.
     """
     sizes = [size for leaf in tf.nest.flatten(rows.element_spec) for size in leaf.shape[1:]]
     return rows.unbatch() if all(sizes) else rows.flat_map(tf.data.Dataset.from_tensor_slices)
-
-
-def _block_steps(spec: Any) -> int:
-    row_bytes: int = sum(
-        math.prod(size or 1 for size in leaf.shape) * leaf.dtype.size for leaf in tf.nest.flatten(spec)
-    )
-    return max(1, min(_BLOCK_STEPS, _BLOCK_BYTES // max(1, row_bytes)))
 
 
 def _map_pairs(blocks: tf.data.Dataset, spec: Any, function: Callable[[Any, Any], Any]) -> tf.data.Dataset:
@@ -103,12 +94,12 @@ def _map_pairs(blocks: tf.data.Dataset, spec: Any, function: Callable[[Any, Any]
         current = tf.nest.map_structure(lambda column: column[:-1], rows)
         return tf.nest.map_structure(lambda column: column[-1:], rows), function(current, following)
 
-    # What is held is the last row so far: none at the start, then one.
+    # `held` is the last row so far: no row at the start, then one.
     return blocks.map(lambda block: (block, False)).concatenate(end).scan(nothing, step)
 
 
 def _shaped_like(columns: Any, others: Any) -> Any:
-    """Columns without rows get the row shape of the others; `nothing` has size 0 where the spec leaves a size free."""
+    """Gives columns without rows the row shape of `others`: `nothing` has size 0 where the spec leaves a size free."""
 
     def fit(column: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
         if column.shape[1:].is_fully_defined() and other.shape[1:].is_fully_defined():

@@ -1,4 +1,4 @@
-"""Encoded images inside `tf.data`: what `ReverbReplayBuffer.as_dataset` gives, decoded to the bit as TFDS decodes it."""
+"""Encoded images inside `tf.data`: elements of `ReverbReplayBuffer.as_dataset`, decoded to the same bits as by TFDS."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ import tensorflow as tf
 from rlds2reverb.errors import DecodeError
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, flatten
 
-_PARALLEL = 8
-"""Images of one element that are decoded at a time."""
+_PARALLEL = 8  # images of one element that are decoded at a time
 
 
 def image_decoder(signature: Nest) -> Callable[..., Any]:
-    """A function for `dataset.map` that decodes all encoded images of an element; everything else stays as it is.
+    """A function for `dataset.map` that decodes all encoded images of an element; everything else is unchanged.
 
-    It takes (data, sample info), as the datasets of `ReverbReplayBuffer` have it, or data alone, and gives the same back.
+    It takes (data, sample info), the elements of `ReverbReplayBuffer`'s datasets, or data alone, and returns the same structure.
     Data may have any leading axes, batched or not::
 
         dataset = buffer.as_dataset(sample_batch_size=64, num_steps=2)
         dataset = dataset.map(image_decoder(signature), num_parallel_calls=tf.data.AUTOTUNE)
 
     A damaged image, or one of another size, ends the iteration with a `tf.errors.InvalidArgumentError`. Rows of zeros, which
-    hold empty text, become images of zeros. Where a size is free, all images of a tensor must have one and the same.
+    hold empty text, become images of zeros. Where a size is free, all images of a tensor must have the same size.
 
     Args:
       signature: the table's: a nest of `ArraySpec` (`client.server_info().tables[...].signature`), or of `tf.TensorSpec`
@@ -62,34 +61,25 @@ def _image_of(leaf: Any) -> ImageSpec | None:
 def _decoded(image: ImageSpec, files: tf.Tensor) -> tf.Tensor:
     """[...] files -> [..., height, width, channels]."""
     flat = tf.reshape(files, [-1])
-    zeros = tf.zeros(_shape(image, flat), image.dtype)
-    spec = tf.TensorSpec(image.shape, image.dtype)
-    decode = _decoder(image, zeros)
-    out = tf.map_fn(
-        decode, flat, parallel_iterations=_PARALLEL, fn_output_signature=spec
-    )  # [n, height, width, channels]
-    shaped = tf.reshape(out, tf.concat([tf.shape(files), tf.shape(out)[1:]], 0))
-    return tf.ensure_shape(shaped, files.shape.concatenate(image.shape))
-
-
-def _shape(image: ImageSpec, flat: tf.Tensor) -> Any:
-    """What an image of zeros has: known sizes as they are; free ones as the first image that is there."""
     if None not in image.shape:
-        return image.shape
-    there = tf.boolean_mask(flat, tf.strings.length(flat) > 0)
-    with tf.control_dependencies([tf.debugging.assert_positive(tf.size(there), "no image tells its size")]):
-        return tf.shape(_pixels(image, there[0]))
+        shape: Any = image.shape
+    else:  # that of the first image
+        there = tf.boolean_mask(flat, tf.strings.length(flat) > 0)
+        with tf.control_dependencies([tf.debugging.assert_positive(tf.size(there), "no image tells its size")]):
+            shape = tf.shape(_pixels(image, there[0]))
+    zeros = tf.zeros(shape, image.dtype)
 
-
-def _decoder(image: ImageSpec, zeros: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
     def decode(file: tf.Tensor) -> tf.Tensor:
         found = tf.cond(tf.strings.length(file) > 0, lambda: _pixels(image, file), lambda: zeros)
-        with tf.control_dependencies(
-            [tf.debugging.assert_equal(tf.shape(found), tf.shape(zeros), "image of another size")]
-        ):
+        is_alike = tf.debugging.assert_equal(tf.shape(found), tf.shape(zeros), "image of another size")
+        with tf.control_dependencies([is_alike]):
             return tf.ensure_shape(found, image.shape)
 
-    return decode
+    # [n, height, width, channels]
+    spec = tf.TensorSpec(image.shape, image.dtype)
+    out = tf.map_fn(decode, flat, parallel_iterations=_PARALLEL, fn_output_signature=spec)
+    shaped = tf.reshape(out, tf.concat([tf.shape(files), tf.shape(out)[1:]], 0))
+    return tf.ensure_shape(shaped, files.shape.concatenate(image.shape))
 
 
 def _pixels(image: ImageSpec, file: tf.Tensor) -> tf.Tensor:

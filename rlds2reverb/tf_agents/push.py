@@ -1,4 +1,4 @@
-"""RLDS data into the tables of an observer, over this package's own wire."""
+"""Pushes RLDS data into the tables of an observer, over this package's own wire."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.replay_buffers import reverb_utils
 
-from rlds2reverb.client import Target
-from rlds2reverb.connecting import connect
+from rlds2reverb.client import Target, connect
 from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import IS_FIRST
 from rlds2reverb.errors import ViewError
@@ -36,20 +35,16 @@ from rlds2reverb.tf_agents.specs import (
     check_signature,
     plan_of,
 )
-from rlds2reverb.tf_agents.step_stream import Rows, StreamError, joined, segments, with_lookahead
-from rlds2reverb.views.across import AcrossEpisodes
-from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.extras import EXTRAS
-from rlds2reverb.views.sequence import SequenceView
-from rlds2reverb.views.trajectory import POLICY_INFO
+from rlds2reverb.tf_agents.step_stream import Rows, StreamError, adjacent, joined, segments, with_lookahead
+from rlds2reverb.views.base import EXTRAS, View
+from rlds2reverb.views.trajectory import POLICY_INFO, AcrossEpisodes, SequenceView, WholeEpisode
 from rlds2reverb.wire.insert import Part
 
 Observer = Union[reverb_utils.ReverbAddEpisodeObserver, reverb_utils.ReverbAddTrajectoryObserver, Target]
 RowCutter = Union[SequenceView, WholeEpisode, StreamCutter]
 
+# Windows of a stream that are cut at once. The rows of the last one are stored again with the next ones.
 _WINDOWS_AT_ONCE = 4
-"""How many windows of a stream are cut at once. The rows of the last one are stored again with the next ones."""
 
 _log = logging.getLogger("rlds2reverb.tf_agents")
 
@@ -77,15 +72,19 @@ def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_i
       The number of trajectories made of the data (one per step), as TF-Agents counts them.
 
     Raises:
-      ValueError: no RLDS steps, a field is missing, the table's signature is another (the cause lists it leaf by
-        leaf), or an episode is longer than the episode observer's `max_sequence_length` and not bypassed.
+      ValueError: no RLDS steps, a field is missing, the table's signature differs (the cause lists the leaves), or an
+        episode is longer than the episode observer's `max_sequence_length` and not bypassed.
       SourceError: as for `create_trajectory_data_spec`.
       TypeError: the discount is not float32.
       tf.errors.InvalidArgumentError: as for `convert_rlds_to_trajectories`.
       TransportError: the server cannot be reached, was restarted, or confirms nothing.
     """
     if isinstance(reverb_observer, Target):
-        _refuse_extras(reverb_observer.output.view)
+        asked = reverb_observer.output.view
+        if getattr(asked, EXTRAS, ()):
+            raise ViewError(
+                f"view {asked.label}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
+            )
     plan = plan_of(rlds_data, policy_info_fn)
     check_signature(plan.spec, reverb_observer)
     check_discount(plan.step_spec)
@@ -96,7 +95,7 @@ def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_i
         return _push_stream(plan, reverb_observer, view)
     if view is None or reverb_observer._cached_steps:
         return _push_by_call(plan, reverb_observer)
-    reverb_observer.flush()  # what the caller observed before comes first
+    reverb_observer.flush()  # earlier observations of the caller come first
     forget_bypassed(reverb_observer)
     with connect(reverb_observer.py_client.server_address) as client:
         return _push(plan, client.target(reverb_observer._table_names, view), view)
@@ -126,8 +125,11 @@ def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter) -> int:
     client, tables, order = target.client, target.output.tables, plan.column_order
     push_seed = secrets.randbits(64)
     steps = items = 0
+    segments_of_rows = _checked_segments(plan)
+    if isinstance(cutter, StreamCutter):  # cut so much at once that the rows carried over are few beside the new ones
+        segments_of_rows = joined(segments_of_rows, _WINDOWS_AT_ONCE * cutter.view.length)
     with Sender(client.transport, tables, client.server_info()) as sender, Writer(sender) as writer:
-        for number, rows in enumerate(_rows_at_once(cutter, _checked_segments(plan))):
+        for number, rows in enumerate(segments_of_rows):
             cut = _cut(cutter, rows).in_order(order)
             steps += len(next(iter(rows.values())))
             items += len(cut.anchors) * len(tables)
@@ -135,13 +137,6 @@ def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter) -> int:
                 writer.write(str(number), [Part(tables, push_seed, str(number), cut)])
     _log.info("Successfully wrote %d steps to Reverb, as %d items.", steps, items)
     return steps
-
-
-def _refuse_extras(view: View) -> None:
-    if getattr(view, EXTRAS, ()):
-        raise ViewError(
-            f"view {view.label}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
-        )
 
 
 def _cutter(view: View) -> RowCutter:
@@ -152,11 +147,6 @@ def _cutter(view: View) -> RowCutter:
     raise ViewError(
         f"view {view.label}: push_rlds_to_reverb takes two_step, sequence, episode or across_episodes; use client.push"
     )
-
-
-def _rows_at_once(cutter: RowCutter, segments: Iterator[Rows]) -> Iterator[Rows]:
-    """What to cut at once: one episode; for a stream, so many that the rows carried over are few beside the new ones."""
-    return joined(segments, _WINDOWS_AT_ONCE * cutter.view.length) if isinstance(cutter, StreamCutter) else segments
 
 
 def _cut(cutter: RowCutter, rows: Rows) -> Cut:
@@ -170,7 +160,7 @@ def _cut(cutter: RowCutter, rows: Rows) -> Cut:
 
 
 def _checked_segments(plan: TrajectoryPlan) -> Iterator[Rows]:
-    """Trajectory rows, one boundary each; TF-Agents' error for bad data."""
+    """Segments of trajectory rows, each with one boundary; raises TF-Agents' error for bad data."""
     episodes = without_tuning(plan.data.map(lambda episode: batch_steps(episode[STEPS])).prefetch(1))
     columns = _with_policy_info(episodes.as_numpy_iterator(), plan.policy_info)
     try:
@@ -181,36 +171,26 @@ def _checked_segments(plan: TrajectoryPlan) -> Iterator[Rows]:
 
 
 def _with_policy_info(episodes: Iterator[Any], policy_info: PolicyInfo) -> Iterator[Mapping[str, Any]]:
-    """Columns of every episode, with policy_info columns if there is a function."""
+    """Columns of every episode, and those of policy_info if there is a function."""
     if policy_info.function is None:
         yield from map(_columns, episodes)
         return
     compute = tf.function(policy_info.of_pairs, reduce_retracing=True)
-    for steps, following in _with_following(episodes):
-        info = tf.nest.map_structure(lambda tensor: tensor.numpy(), compute(steps, following))
+    for steps, later in adjacent(episodes):
+        info = tf.nest.map_structure(lambda tensor: tensor.numpy(), compute(steps, _following(steps, later)))
         yield {**_columns(steps), **flatten(info, POLICY_INFO)}
 
 
 def _columns(steps: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns by path; a step field that is called policy_info is ignored, as TF-Agents does."""
+    """Columns by path; a step field named policy_info is ignored, as by TF-Agents."""
     return flatten({name: columns for name, columns in steps.items() if name != POLICY_INFO})
 
 
-def _with_following(episodes: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
-    """Steps [T, ...] with, for each step, the one after it; a padding step after the last."""
-    previous: Any = None
-    for steps in episodes:
-        if not len(steps[IS_FIRST]):
-            continue
-        if previous is not None:
-            yield previous, _shifted(previous, tf.nest.map_structure(lambda column: column[:1], steps))
-        previous = steps
-    if previous is not None:
-        yield previous, _shifted(previous, _numpy_padding_step(previous))
-
-
-def _shifted(steps: Any, next_row: Any) -> Any:
-    return tf.nest.map_structure(lambda column, row: np.concatenate((column[1:], row)), steps, next_row)
+def _following(steps: Any, later: Any) -> Any:
+    """[T, ...]: the steps after these; `later` are those of the next episode, or None at the end, where a padding step follows."""
+    if later is None:
+        later = _numpy_padding_step(steps)
+    return tf.nest.map_structure(lambda column, after: np.concatenate((column[1:], after[:1])), steps, later)
 
 
 def _numpy_padding_step(like: Any) -> Any:

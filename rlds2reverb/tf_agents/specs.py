@@ -1,4 +1,4 @@
-"""What TF-Agents' functions find out about their data: steps, policy_info, the spec of trajectories, and whether a table takes them.
+"""Checks and specs of TF-Agents' functions: steps, policy_info, trajectories, and the signature of their table.
 
 Source: `tf_agents.replay_buffers.rlds_to_reverb`, tf-agents 0.19.0; the texts of errors are its own.
 """
@@ -23,9 +23,7 @@ from rlds2reverb.formats.source import Source
 from rlds2reverb.push.tables import check_tables
 from rlds2reverb.specs import differences, flatten, map_leaves
 from rlds2reverb.tf_agents.observers import item_rows
-from rlds2reverb.views.across import AcrossEpisodes
-from rlds2reverb.views.sequence import SequenceView
-from rlds2reverb.views.trajectory import FIELDS, POLICY_INFO, with_window
+from rlds2reverb.views.trajectory import FIELDS, POLICY_INFO, AcrossEpisodes, SequenceView, with_window
 
 _RIGHT_SIGNATURE = (
     "create the table with signature=tensor_spec.add_outer_dim(create_trajectory_data_spec(rlds_data, policy_info_fn)), "
@@ -48,7 +46,7 @@ def step_spec_of(rlds_data: tf.data.Dataset) -> Any:
 
 
 def data_spec(signature: Any) -> trajectory.Trajectory:
-    """What TF-Agents' buffers and agents call `data_spec` or `collect_data_spec`: a row of a table of trajectories.
+    """The `data_spec` or `collect_data_spec` of TF-Agents' buffers and agents: a row of a table of trajectories.
 
     Args:
       signature: the table's, as `client.server_info()` has it; extras are its policy_info.
@@ -67,7 +65,7 @@ def data_spec(signature: Any) -> trajectory.Trajectory:
 
 
 def check_discount(step_spec: Any) -> None:
-    """Raises TypeError unless the discount is float32, as the trajectory spec says it is."""
+    """Raises TypeError unless the discount is float32, as in the trajectory spec."""
     if step_spec[DISCOUNT].dtype != tf.float32:
         raise TypeError(
             f"RLDS discount: expected float32, as the trajectory spec says, got {step_spec[DISCOUNT].dtype.name}; "
@@ -78,30 +76,24 @@ def check_discount(step_spec: Any) -> None:
 def check_signature(spec: Any, observer: Any) -> None:
     """Raises TF-Agents' ValueError unless the observer's table takes such trajectories, leaf by leaf; see `specs.differences`.
 
-    A table whose sizes are fixed takes items of as many rows. A table without policy_info takes what an observer stores
-    with it, too, as with TF-Agents: its items then have more columns than its signature. A target names its view, so it is refused by a
-    table that was made for another one; an observer has no view, and is not asked for one.
-
-    Args:
-      spec: of the trajectories, as `create_trajectory_data_spec` gives it.
-      observer: what has `get_table_signature()`.
+    A table whose sizes are fixed takes items of as many rows. A table without policy_info also takes items with it, as with TF-Agents:
+    they then have more columns than its signature. A target names its view, so it is refused by a table that was made for
+    another view; an observer has no view, and is not asked for one.
     """
     found = observer.get_table_signature()
     if found is not None and isinstance(observer, Target):
-        _check_target(spec, observer)
-    elif lines := _what_does_not_fit(spec, observer, found):
+        view = observer.output.view
+        rows = view.length if isinstance(view, (SequenceView, AcrossEpisodes)) else None
+        items = with_window(_array_specs(spec), rows)
+        try:
+            check_tables(observer.output, items, observer.client.server_info(), observer.allow_other_views)
+        except SpecMismatch as error:
+            raise ValueError(_SPEC_MISMATCH) from error
+    elif lines := _misfits(spec, observer, found):
         raise ValueError(_SPEC_MISMATCH) from SpecMismatch("table", lines, _RIGHT_SIGNATURE)
 
 
-def _check_target(spec: Any, target: Target) -> None:
-    items = with_window(_array_specs(spec), _rows(target.output.view))
-    try:
-        check_tables(target.output, items, target.client.server_info(), target.allow_other_views)
-    except SpecMismatch as error:
-        raise ValueError(_SPEC_MISMATCH) from error
-
-
-def _what_does_not_fit(spec: Any, observer: Any, found: Any) -> list[str]:
+def _misfits(spec: Any, observer: Any, found: Any) -> list[str]:
     if found is None:
         return ["the table has no signature"]
     bare = spec._replace(policy_info=())
@@ -110,19 +102,12 @@ def _what_does_not_fit(spec: Any, observer: Any, found: Any) -> list[str]:
     with_info = bool(tf.nest.flatten(getattr(found, POLICY_INFO, ())))
     signature = _array_specs(found)
     is_free = all(leaf.shape[:1] == (None,) for leaf in flatten(signature).values())
-    return _differences(spec if with_info else bare, None if is_free else item_rows(observer), signature)
-
-
-def _differences(spec: Any, rows: int | None, found: Any) -> list[str]:
-    return differences(with_window(_array_specs(spec), rows), found)
+    rows = None if is_free else item_rows(observer)
+    return differences(with_window(_array_specs(spec if with_info else bare), rows), signature)
 
 
 def _array_specs(nest: Any) -> Any:
     return map_leaves(lambda leaf: array_spec(leaf, "trajectory"), nest)
-
-
-def _rows(view: Any) -> int | None:
-    return view.length if isinstance(view, (SequenceView, AcrossEpisodes)) else None
 
 
 PolicyInfoFn = Optional[Callable[[Any, Any], Any]]
@@ -131,11 +116,11 @@ PolicyInfoFn = Optional[Callable[[Any, Any], Any]]
 
 @dataclass(frozen=True)
 class PolicyInfo:
-    """policy_info by a function of two steps, or none.
+    """policy_info by a function of two steps.
 
     Attributes:
       function: (current_step, next_step) -> a nest of tensors, as a graph; None without a function.
-      spec: of what it gives; () without a function.
+      spec: of its result; () without a function.
     """
 
     function: Callable[[Any, Any], Any] | None = None
@@ -146,25 +131,24 @@ class PolicyInfo:
         """Calls the function once, with symbolic steps of this spec."""
         if policy_info_fn is None:
             return cls()
-        traced = tf.function(_as_tensors(policy_info_fn)).get_concrete_function(step_spec, step_spec)
+        mapped = tf.autograph.experimental.do_not_convert(tf.nest.map_structure)
+
+        def as_tensors(current: Any, following: Any) -> Any:
+            return mapped(tf.convert_to_tensor, policy_info_fn(current, following))
+
+        traced = tf.function(as_tensors).get_concrete_function(step_spec, step_spec)
         return cls(traced, tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), traced.structured_outputs))
 
     def of_pairs(self, current: Any, following: Any) -> Any:
-        """policy_info of [n] pairs of steps: the function is called for each, inside the graph."""
+        """policy_info of [n] pairs of steps; calls the function for each, inside the graph."""
         function = self.function
         if function is None or not tf.nest.flatten(self.spec):
             return self.spec
         return tf.map_fn(lambda pair: function(*pair), (current, following), fn_output_signature=self.spec)
 
 
-def _as_tensors(policy_info_fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The same function with every leaf of its result as a tensor."""
-    function = tf.autograph.experimental.do_not_convert(tf.nest.map_structure)
-    return lambda current, following: function(tf.convert_to_tensor, policy_info_fn(current, following))
-
-
 RldsData = Union[tf.data.Dataset, str, Sequence[Episode], Source]
-"""A dataset of RLDS episodes, or anything else that `open_source` takes."""
+"""A dataset of RLDS episodes, or another argument of `open_source`."""
 
 
 def as_dataset(rlds_data: RldsData) -> tf.data.Dataset:
@@ -182,7 +166,7 @@ def as_dataset(rlds_data: RldsData) -> tf.data.Dataset:
 
 @dataclass(frozen=True)
 class TrajectoryPlan:
-    """How data becomes trajectories.
+    """Data and the specs of its trajectories.
 
     Attributes:
       data: a dataset of RLDS episodes.
@@ -198,16 +182,12 @@ class TrajectoryPlan:
 
     @property
     def column_order(self) -> list[str]:
-        """Paths of a trajectory's columns, as a table has them."""
+        """Paths of a trajectory's columns, in the order of a table."""
         return list(flatten(self.spec))
 
 
 def plan_of(rlds_data: RldsData, policy_info_fn: PolicyInfoFn) -> TrajectoryPlan:
-    """Opens the data, looks at its steps, and traces the function; no episode is read.
-
-    Raises:
-      ValueError, SourceError: as `create_trajectory_data_spec`.
-    """
+    """Opens the data, and traces the function; reads no episode. Raises as `create_trajectory_data_spec`."""
     data = as_dataset(rlds_data)
     step_spec = step_spec_of(data)
     policy_info = PolicyInfo.traced(policy_info_fn, step_spec)
@@ -218,18 +198,18 @@ def plan_of(rlds_data: RldsData, policy_info_fn: PolicyInfoFn) -> TrajectoryPlan
 
 
 def create_trajectory_data_spec(rlds_data: RldsData, policy_info_fn: PolicyInfoFn = None) -> trajectory.Trajectory:
-    """The spec of the trajectories that `rlds_data` gives; what the table's signature and the replay buffer need.
+    """The spec of the trajectories of `rlds_data`, for the table's signature and the replay buffer.
 
     Args:
-      rlds_data: a dataset of RLDS episodes, each with a dataset of steps (or their columns); or anything else that
-        `open_source` takes: "bundled:cartpole", "tfds:NAME@SPLIT", a list of `Episode`. A step has the seven RLDS fields.
+      rlds_data: a dataset of RLDS episodes, each with a dataset of steps (or their columns); or another argument of
+        `open_source`: "bundled:cartpole", "tfds:NAME@SPLIT", a list of `Episode`. A step has the seven RLDS fields.
       policy_info_fn: as for `push_rlds_to_reverb`; with it, the spec has its policy_info (an extension).
 
     Returns:
       A Trajectory of `tf.TensorSpec`, without outer dimension. The discount is a bounded float32 in [0, 1].
 
     Raises:
-      ValueError: there are no RLDS steps in the data, or they lack one of the seven fields.
+      ValueError: the data has no RLDS steps, or they lack one of the seven fields.
       SourceError: a name or list that `open_source` refuses, or that has no steps.
     """
     return plan_of(rlds_data, policy_info_fn).spec

@@ -1,14 +1,15 @@
-"""TF-Agents' checks over a stream of steps, and the cut of the stream at boundary rows; by the block, in numpy.
+"""TF-Agents' checks of a stream of steps, and the cut of the stream at boundary rows; by the block, in numpy.
 
 Source: `convert_rlds_to_trajectories` and the observers of tf-agents 0.19. TF-Agents flattens all episodes to one stream,
-appends one step of type FIRST, and looks at every pair of adjacent steps. Its observers cut the stream after every row of type
-LAST. Blocks here are the dataset's episodes; the flags decide, not where a block ends.
+appends one step of type FIRST, and checks every pair of adjacent steps. Its observers cut the stream after every row of type
+LAST. Blocks here are the dataset's episodes; the flags decide, not the ends of blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +20,14 @@ TERMINAL_NOT_LAST = "Terminal step must be the last step of an episode."
 MID_BEFORE_FIRST = "Mid step should not be followed by a first step."
 LAST_BEFORE_NO_FIRST = "Last step of an episode must be followed by a first step."
 MESSAGES = (TERMINAL_NOT_LAST, MID_BEFORE_FIRST, LAST_BEFORE_NO_FIRST)
-"""TF-Agents' texts, in the order in which it checks a pair."""
+"""TF-Agents' texts, in the order of its checks of a pair."""
 
 Rows = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive steps of the stream and the flags of the step after them.
-
-    Attributes:
-      columns: [T, ...] by path, T at least 1.
-      next_is_first, next_is_last: of the following step; the stream's end is followed by a first step.
-    """
+    """Consecutive steps of the stream, at least one, and the flags of the step after them; a first step follows the stream's end."""
 
     columns: Mapping[str, Array]
     next_is_first: bool = True
@@ -39,11 +35,7 @@ class Block:
 
 
 class StreamError(ValueError):
-    """The stream breaks one of TF-Agents' three rules.
-
-    Attributes:
-      step: number of the step within its block.
-    """
+    """The stream breaks one of TF-Agents' three rules, at the number `step` within a block."""
 
     def __init__(self, message: str, step: int) -> None:
         super().__init__(message)
@@ -51,16 +43,21 @@ class StreamError(ValueError):
 
 
 def with_lookahead(episodes: Iterable[Mapping[str, Array]]) -> Iterator[Block]:
-    """Columns of episodes -> blocks, each with the flags of the step that follows; empty ones are passed over."""
-    previous: Mapping[str, Array] | None = None
-    for columns in episodes:
-        if not len(columns[IS_FIRST]):
-            continue
+    """Columns of episodes -> blocks, each with the flags of the following step; empty episodes are skipped."""
+    for columns, later in adjacent(episodes):
+        flags = () if later is None else (bool(later[IS_FIRST][0]), bool(later[IS_LAST][0]))
+        yield Block(columns, *flags)
+
+
+def adjacent(episodes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
+    """Each episode that has steps, and the one after it; None after the last."""
+    previous: Mapping[str, Any] | None = None
+    for one in (one for one in episodes if len(one[IS_FIRST])):
         if previous is not None:
-            yield Block(previous, bool(columns[IS_FIRST][0]), bool(columns[IS_LAST][0]))
-        previous = columns
+            yield previous, one
+        previous = one
     if previous is not None:
-        yield Block(previous)
+        yield previous, None
 
 
 def check(block: Block) -> None:
@@ -80,7 +77,7 @@ def segments(blocks: Iterable[Block]) -> Iterator[Rows]:
     several blocks is joined.
 
     Raises:
-      StreamError: a block breaks a rule. Segments that were complete before that block have been yielded; none of it has.
+      StreamError: a block breaks a rule. Segments that were complete before that block have been yielded, none of its own.
     """
     open_rows: list[Rows] = []
     for block in blocks:
@@ -95,9 +92,9 @@ def segments(blocks: Iterable[Block]) -> Iterator[Rows]:
 
 
 def joined(segments: Iterable[Rows], least: int) -> Iterator[Rows]:
-    """Consecutive segments joined to longer ones of at least `least` rows; the last may have fewer.
+    """Joins consecutive segments to longer ones of at least `least` rows; the last may have fewer.
 
-    When something stops the reading, a segment with all that was read comes before it.
+    An error of reading is raised after a segment of all rows before it.
     """
     held: list[Rows] = []
     count = 0

@@ -1,17 +1,17 @@
-"""What a transport is: calls to one Reverb server, and streams. It raises errors of this package only.
+"""Calls and streams to one Reverb server, its address, and the errors: all of this package.
 
-`GrpcTransport` reaches a real server, `MemoryTransport` one in memory. One suite of tests runs over both, so that a test over
-the one tells of the other. Whatever stands on a transport knows neither gRPC nor sockets. What a status of gRPC means as one of
-our errors stands here, too, for both.
+`GrpcTransport` reaches a real server, `testing.MemoryTransport` one in memory; one suite of tests runs over both. Code above a
+transport knows neither gRPC nor sockets.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Protocol
 
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import ServerUnreachable, TransportError
+from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
 from rlds2reverb.wire.messages import ServerInfo
 
 
@@ -22,148 +22,126 @@ class Stream(Protocol):
         """The server's messages, until it ends the stream.
 
         Raises:
-          TransportError: the stream broke, was refused, cancelled or abandoned; `retryable` says if another one may go well.
+          TransportError: the stream broke, or was refused, cancelled or abandoned; `retryable` says whether a new one may work.
         """
-        ...
 
     def cancel(self) -> None:
-        """Ends it on this side, at once: nothing is waited for. Whoever reads it gets an error."""
-        ...
+        """Ends it on this side, without waiting. Reading it raises an error from now on."""
 
     def end(self) -> None:
-        """Says that it was read to its end, or is not wanted any more. Call it once."""
-        ...
+        """Releases it, once it was read to its end or is not wanted any more. Call it once."""
 
     def abandon(self) -> None:
-        """Cancels it because its connection may be dead; new calls and streams go over another one."""
-        ...
+        """Cancels it because its connection may be dead; new calls and streams use another connection."""
 
 
 class PendingInfo(Protocol):
-    """ServerInfo on its way. End it with `answer` or `drop`."""
+    """A call of ServerInfo in flight. End it with `answer` or `drop`."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer is there, or none will come."""
-        ...
+        """Whether the call has ended, with or without an answer."""
 
     def answer(self) -> ServerInfo | None:
-        """What the server said; None when it gave no answer. Call it only when `is_over`.
+        """The server's answer; None without one. Call it only when `is_over`.
 
         Raises:
           WireError: an answer that is not Reverb's.
         """
-        ...
 
     def drop(self) -> None:
-        """Says that the answer is not wanted any more."""
-        ...
+        """Cancels the call."""
 
 
 class Transport(Protocol):
-    """A way to one server. Thread-safe.
-
-    Attributes:
-      address: what messages call the server, such as "host:port".
-    """
+    """Calls and streams to one server. Thread-safe. `address` names the server in messages, as "host:port" does."""
 
     address: str
 
     def server_info(self, at_once: bool = False) -> ServerInfo:
-        """Asks for all tables. When the way in use may be dead, it asks over another one, too, which is then used from there on.
+        """Asks for all tables. If the connection may be dead, asks over another one as well, and uses that from then on.
 
         Args:
-          at_once: do not wait where looking tells why no server can be there.
+          at_once: fail without waiting where a look at the address shows that no server is there: refused, unknown name, another protocol.
 
         Raises:
-          ServerUnreachable: no answer within the deadline.
-          TransportError: the server refuses to answer, or this transport is closed.
+          ServerUnreachable: no answer within the deadline, cut connections included; says why, if that can be seen.
+          TransportError: the server refuses to answer, this transport is closed, or the process was forked.
           WireError: an answer that is not Reverb's.
         """
-        ...
 
     def ask_server_info(self) -> PendingInfo:
-        """`server_info` without waiting for the answer, over the way in use only.
+        """`server_info` without waiting for the answer, over the connection in use only.
 
         Raises:
           TransportError: this transport is closed.
         """
-        ...
 
     def delete_items(self, table: str, item_keys: Array) -> None:
-        """Takes items out of a table. Keys that it does not have are passed over.
+        """Deletes items of a table. Keys that it does not have are skipped.
 
         Args:
-          table: its name.
           item_keys: [n] uint64.
 
         Raises:
-          ServerUnreachable: no answer within the deadline; some may be gone.
-          TransportError: the server refuses, as it does where it has no such table, or this transport is closed.
+          ServerUnreachable: no answer within the deadline; some items may be deleted.
+          TransportError: the server refuses, as for an unknown table, or this transport is closed.
         """
-        ...
 
     def update_priorities(self, table: str, item_keys: Array, priorities: Array) -> None:
-        """Gives items other priorities. Keys that the table does not have are passed over.
+        """Sets priorities of items. Keys that the table does not have are skipped.
 
         Args:
-          table: its name.
           item_keys: [n] uint64.
           priorities: [n] float64, finite; at least 0 for prioritized samplers and removers.
 
         Raises:
-          ServerUnreachable: no answer within the deadline; some may be changed.
-          TransportError: the server refuses, as it does where it has no such table, or this transport is closed.
+          ServerUnreachable: no answer within the deadline; some priorities may be changed.
+          TransportError: the server refuses, as for an unknown table, or this transport is closed.
         """
-        ...
 
     def reset(self, table: str) -> None:
-        """Empties a table; the counts of its rate limiter start anew.
+        """Empties a table; its rate limiter starts from zero.
 
         Raises:
           ServerUnreachable: no answer within the deadline.
           TransportError: the server has no such table, or this transport is closed.
         """
-        ...
 
     def checkpoint(self, seconds: float) -> str:
-        """Makes the server write a checkpoint; inserts, samples and updates wait meanwhile.
+        """Has the server write a checkpoint; inserts, samples and updates wait meanwhile.
 
         Args:
-          seconds: deadline; the server goes on writing after it.
+          seconds: deadline; the server continues to write after it.
 
         Returns:
           The folder on the server's machine.
 
         Raises:
           ServerUnreachable: no answer within the deadline.
-          TransportError: the server has no checkpointer, or could not write, or this transport is closed.
+          TransportError: the server has no checkpointer, or cannot write, or this transport is closed.
           WireError: an answer that is not Reverb's.
         """
-        ...
 
     def insert_stream(self, messages: Iterator[bytes]) -> Stream:
-        """Opens an insert stream that sends `messages`, which are taken in another thread.
+        """Opens an insert stream that sends `messages`, iterated in another thread.
 
         Raises:
           TransportError: this transport is closed.
         """
-        ...
 
     def sample_stream(self, messages: Iterator[bytes]) -> Stream:
-        """Opens a sample stream that sends `messages`, which are taken in another thread.
+        """Opens a sample stream that sends `messages`, iterated in another thread.
 
         Raises:
           TransportError: this transport is closed.
         """
-        ...
 
     def close(self) -> None:
-        """Closes everything; calls and streams under way end with an error."""
-        ...
+        """Closes all connections; calls and streams in flight end with an error."""
 
 
-# Statuses: the names are gRPC's, as Reverb sends them. Source: grpc/status.h, and what was seen of Reverb 0.14 behind proxies.
+# Errors by gRPC's status names. Source: grpc/status.h, and Reverb 0.14 behind proxies, observed.
 
 INSERTING = "inserting"
 SAMPLING = "sampling"
@@ -176,25 +154,55 @@ NO_ANSWER = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 
 
 def stream_error(address: str, doing: str, status: str, details: str | None) -> TransportError:
-    """What it means that a stream ended with this status; `doing` says what it was for, such as `INSERTING`."""
+    """The error of a stream that ended with this status; `doing` says what it was for, such as `INSERTING`."""
     return TransportError(f"server {address}, {doing}: {status}: {details}", retryable=status in RETRYABLE)
 
 
 def call_error(address: str, doing: str, status: str, details: str | None, seconds: float) -> TransportError:
-    """What it means that a call with a deadline of `seconds` ended with this status."""
+    """The error of a call with a deadline of `seconds` that ended with this status."""
     if status in NO_ANSWER:
         return ServerUnreachable(
             f"server {address}: no answer within {seconds:g} s ({status}: {details}); "
             "is it running, and is it a Reverb server (TLS or plain as this client expects)?"
         )
-    hint = ""
-    if status == "UNIMPLEMENTED":
-        hint = "; what answers there is not a Reverb server: check the port"
+    hint = "; what answers there is not a Reverb server: check the port" if status == "UNIMPLEMENTED" else ""
     return stream_error(address, doing, status, f"{details}{hint}")
 
 
 def refused_call(address: str, why: object) -> TransportError:
-    """What it means that no call can be made at all."""
+    """The error when no call can be made at all."""
     return TransportError(
         f"server {address}: no call can be made ({why}): the client was closed, or its metadata are no headers"
     )
+
+
+_HOST_AND_PORT = re.compile(r"(\[[^\s/\[\]]+\]|[^\s/:\[\]]+):([0-9]{1,5})")
+
+
+def host_and_port(address: str, what: str = "server address") -> tuple[str, int]:
+    """Host and port of "HOST:PORT"; a host that is an IPv6 address stands in brackets, and comes without them.
+
+    >>> host_and_port("localhost:8000"), host_and_port("[::1]:8000")
+    (('localhost', 8000), ('::1', 8000))
+
+    Args:
+      what: begins the message of the error.
+    """
+    found = _HOST_AND_PORT.fullmatch(address)
+    if found is None or not 0 < int(found[2]) < 1 << 16:
+        raise ConfigError(
+            f'{what} "{address}": expected HOST:PORT, such as localhost:8000, or [::1]:8000 for an IPv6 address'
+        )
+    return found[1].strip("[]"), int(found[2])
+
+
+def named_address(text: str, what: str) -> tuple[str, str]:
+    """Name and address of "NAME=HOST:PORT" or "HOST:PORT", whose name is the address. Does not check the address.
+
+    Args:
+      what: begins the message of the error: "connect:", "--server".
+    """
+    name, separator, address = text.rpartition("=")
+    if separator and (not name or " " in name):
+        raise ConfigError(f'{what} "{text}": expected NAME=HOST:PORT, a name without spaces')
+    return name or address, address

@@ -1,6 +1,4 @@
-"""The transport over gRPC: calls to Reverb with deadlines, streams, and gRPC's errors translated; none escapes.
-
-From top to bottom: the transport, what makes one like it in another process, its streams and calls, and its connections.
+"""The transport over gRPC: calls to Reverb with deadlines, streams, and gRPC's errors translated.
 
 Source of the method names: reverb_service.proto.
 """
@@ -24,8 +22,16 @@ import grpc
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError
-from rlds2reverb.transport.address import host_and_port
-from rlds2reverb.transport.base import INSERTING, NO_ANSWER, SAMPLING, Transport, call_error, refused_call, stream_error
+from rlds2reverb.transport.base import (
+    INSERTING,
+    NO_ANSWER,
+    SAMPLING,
+    Transport,
+    call_error,
+    host_and_port,
+    refused_call,
+    stream_error,
+)
 from rlds2reverb.transport.probe import why_unavailable
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.wire import codec
@@ -42,21 +48,17 @@ _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # else channels to one address share a connection
 )
 
-_ASK_AGAIN_SECONDS = 0.1
-"""Pause before ServerInfo is asked again on a new connection."""
+_ASK_AGAIN_SECONDS = 0.1  # pause before ServerInfo is asked again on a new connection
 
 
 class GrpcTransport:
-    """A way to one server over gRPC; see `base.Transport`.
+    """`base.Transport` to one server over gRPC. Connects when the first call is made.
 
     Args:
       address: "host:port".
       credentials: `Certificates`, or `grpc.ssl_channel_credentials(...)`, for TLS; None for plain text.
       metadata: (name, value) pairs sent with every call, such as an authorization header.
       call_seconds: deadline of short calls.
-
-    Attributes:
-      address, credentials, metadata, call_seconds: as given.
 
     Raises:
       ConfigError: the address is not "host:port".
@@ -77,23 +79,13 @@ class GrpcTransport:
         self._connections = Connections(self._connect)
 
     def server_info(self, at_once: bool = False) -> ServerInfo:
-        """Asks for all tables. When the connection in use is silent, it asks over another one, too, which is used from then on.
-
-        Args:
-          at_once: do not wait where looking tells why no server can be there: refused, no such name, another protocol.
-
-        Raises:
-          ServerUnreachable: no answer within the deadline, cut connections included; says why, where that can be seen.
-          TransportError: the server refuses to answer, this transport is closed, or the process was forked.
-          WireError: an answer that is not Reverb's.
-        """
         end, waits = time.monotonic() + self.call_seconds, not at_once
         while True:
             left_seconds = max(0.0, end - time.monotonic())
             try:
                 return codec.decode_server_info(self._ask_server_info(left_seconds, waits))
             except grpc.RpcError as error:
-                # Waiting for a server to come up is gRPC's part; a connection that is cut while it answers is ours.
+                # gRPC waits for a server to come up; asking again after a cut connection is up to us.
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or left_seconds < _ASK_AGAIN_SECONDS:
                     raise self._no_answer(error) from error
                 if not waits and (found := self._found(error, f"server {self.address}", is_final=True)):
@@ -102,83 +94,62 @@ class GrpcTransport:
             time.sleep(_ASK_AGAIN_SECONDS)
 
     def checkpoint(self, seconds: float) -> str:
-        """Makes the server write a checkpoint; see `base.Transport`. Reverb keeps one, and deletes every other entry beside it."""
-        try:
-            with self._connections.taken() as connection:
-                call = connection.unary_unary(f"{_SERVICE}Checkpoint")
-                data = call(codec.encode_checkpoint_request(), timeout=seconds, metadata=self.metadata)
-        except ValueError as error:
-            raise refused_call(self.address, error) from error
-        except grpc.RpcError as error:
-            raise self._translate(error, "writing a checkpoint", seconds) from error
-        return codec.decode_checkpoint_path(data)
+        # Reverb keeps one checkpoint, and deletes every other entry of its folder.
+        return codec.decode_checkpoint_path(self._call("Checkpoint", b"", "writing a checkpoint", seconds))
 
     def delete_items(self, table: str, item_keys: Array) -> None:
-        """Takes items out of a table; see `base.Transport`. Keys that it does not have are passed over (observed in 0.14)."""
+        # Unknown keys are skipped (observed in 0.14).
         self._call("MutatePriorities", codec.encode_delete_items_request(table, item_keys), "taking items out")
 
     def update_priorities(self, table: str, item_keys: Array, priorities: Array) -> None:
-        """Gives items other priorities; see `base.Transport`. Updates before one that is refused stay (observed in 0.14)."""
+        # Updates before one that is refused stay (observed in 0.14).
         request = codec.encode_update_priorities_request(table, item_keys, priorities)
         self._call("MutatePriorities", request, "updating priorities")
 
     def reset(self, table: str) -> None:
-        """Empties a table; see `base.Transport`."""
         self._call("Reset", codec.encode_reset_request(table), "emptying a table")
 
     def ask_server_info(self) -> GrpcPendingInfo:
-        """`server_info` without waiting for the answer, over the connection in use only.
-
-        Raises:
-          TransportError: this transport is closed, or the process was forked.
-        """
-        connection = self._connections.take()
-        try:
-            call = self._start_server_info(False, connection, self.call_seconds)
-        except ValueError as error:
-            self._connections.put_back(connection)
-            raise refused_call(self.address, error) from error
+        connection, call = self._begun(lambda one: self._start_server_info(False, one, self.call_seconds))
         return GrpcPendingInfo(call, lambda: self._connections.put_back(connection))
 
     def insert_stream(self, messages: Iterator[bytes]) -> GrpcStream:
-        """Opens an insert stream that sends `messages`; gRPC takes them in a thread of its own.
-
-        Raises:
-          TransportError: this transport is closed, or the process was forked.
-        """
         return self._stream("InsertStream", messages, INSERTING)
 
     def sample_stream(self, messages: Iterator[bytes]) -> GrpcStream:
-        """Opens a sample stream that sends `messages`; gRPC takes them in a thread of its own.
-
-        Raises:
-          TransportError: this transport is closed, or the process was forked.
-        """
         return self._stream("SampleStream", messages, SAMPLING)
 
     def close(self) -> None:
-        """Closes all connections; calls under way end with an error."""
         self._connections.close()
 
     def _stream(self, method: str, messages: Iterator[bytes], doing: str) -> GrpcStream:
+        def start(connection: grpc.Channel) -> Any:
+            return begin(lambda: connection.stream_stream(f"{_SERVICE}{method}")(messages, metadata=self.metadata))
+
+        connection, call = self._begun(start)
+        return GrpcStream(call, connection, self._connections, partial(self._broken_stream, doing))
+
+    def _begun(self, start: Callable[[grpc.Channel], Any]) -> tuple[grpc.Channel, Any]:
+        """A call, and its connection, to be put back."""
         connection = self._connections.take()
         try:
-            call = begin(lambda: connection.stream_stream(f"{_SERVICE}{method}")(messages, metadata=self.metadata))
+            return connection, start(connection)
         except ValueError as error:
             self._connections.put_back(connection)
             raise refused_call(self.address, error) from error
-        return GrpcStream(call, connection, self._connections, partial(self._broken_stream, doing))
 
-    def _call(self, method: str, request: bytes, doing: str) -> None:
-        """A short call whose answer has no fields."""
+    def _call(self, method: str, request: bytes, doing: str, seconds: float | None = None) -> bytes:
+        """A short call, or a long one of so many `seconds`, which does not wait for a server that is not there."""
         try:
             with self._connections.taken() as connection:
                 call = connection.unary_unary(f"{_SERVICE}{method}")
-                call(request, timeout=self.call_seconds, metadata=self.metadata, wait_for_ready=True)
+                timeout, waits = self.call_seconds if seconds is None else seconds, seconds is None
+                data: bytes = call(request, timeout=timeout, metadata=self.metadata, wait_for_ready=waits)
+                return data
         except ValueError as error:
             raise refused_call(self.address, error) from error
         except grpc.RpcError as error:
-            raise self._translate(error, doing) from error
+            raise self._translate(error, doing, seconds) from error
 
     def _connect(self) -> grpc.Channel:
         if self.credentials is None:
@@ -188,7 +159,7 @@ class GrpcTransport:
         return grpc.secure_channel(self.address, credentials, _CHANNEL_OPTIONS)
 
     def _ask_server_info(self, seconds: float, waits: bool) -> bytes:
-        """The answer. With `waits`, gRPC tries to connect until the deadline, and does not say why it failed."""
+        # With `waits`, gRPC tries to connect until the deadline, and does not say why it failed.
         try:
             return HedgedCall(self._connections, partial(self._start_server_info, waits), seconds).answer()
         except ValueError as error:
@@ -202,7 +173,7 @@ class GrpcTransport:
         return begin(lambda: call.future(request, timeout=seconds, metadata=self.metadata, wait_for_ready=waits))
 
     def _no_answer(self, error: grpc.RpcError) -> TransportError:
-        """The error for a failed ServerInfo; without a connection it asks again, and probes the address."""
+        """The error for a failed ServerInfo; if nothing answered, asks once more without waiting, and probes the address."""
         if error.code().name in NO_ANSWER:
             try:
                 self._ask_server_info(_ASK_AGAIN_SECONDS, waits=False)
@@ -214,7 +185,7 @@ class GrpcTransport:
         return self._translate(error, "asking for its tables")
 
     def _found(self, error: grpc.RpcError, before: str, is_final: bool) -> ServerUnreachable | None:
-        """What looking tells; final only where a server was never seen: a restarting one may have a stand-in."""
+        """What a probe of the address finds; not retryable only if no server was seen before: while one restarts, another may answer."""
         finding = why_unavailable(self.address, self.credentials is not None, error.details() or "")
         if finding is None:
             return None
@@ -232,11 +203,11 @@ class GrpcTransport:
 
 @dataclass(frozen=True)
 class Certificates:
-    """What TLS needs; in place of `grpc.ssl_channel_credentials(...)`, which no other process can be given.
+    """Certificates for TLS. Unlike `grpc.ssl_channel_credentials(...)` they can be sent to workers.
 
     Attributes:
-      authority: certificates of those who may have signed the server's, PEM; None for the system's.
-      key, certificate: the client's own, PEM; None without one.
+      authority: certificates of the authorities that may have signed the server's, PEM; None for those of the system.
+      key, certificate: of the client, PEM; None without one.
     """
 
     authority: bytes | None = None
@@ -244,20 +215,13 @@ class Certificates:
     certificate: bytes | None = None
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """The same for gRPC."""
+        """The credentials for gRPC."""
         return grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
 
 
 @dataclass(frozen=True)
 class GrpcEndpoint:
-    """A way to one server.
-
-    Attributes:
-      address: "host:port", as that process sees it.
-      certificates: for TLS; None for plain text.
-      metadata: (name, value) pairs sent with every call.
-      call_seconds: deadline of short calls.
-    """
+    """Arguments of a `GrpcTransport`, to be sent to another process."""
 
     address: str
     certificates: Certificates | None
@@ -265,24 +229,19 @@ class GrpcEndpoint:
     call_seconds: float
 
     def open(self) -> Transport:
-        """A connection of its own; to be closed."""
         return GrpcTransport(self.address, self.certificates, self.metadata, self.call_seconds)
 
 
 @runtime_checkable
 class Endpoint(Protocol):
-    """What opens the way to a server."""
+    """Opens a transport to a server, in any process."""
 
     def open(self) -> Transport:
-        """A connection of its own; to be closed."""
+        """A transport of its own, which the caller closes."""
 
 
 def endpoint_of(transport: Transport) -> Endpoint:
-    """The way by which another process gets to the same server.
-
-    Raises:
-      ConfigError: there is none that can be sent to it.
-    """
+    """How another process reaches the same server."""
     if not isinstance(transport, GrpcTransport):
         raise ConfigError(
             "workers (--workers, --ray) need a server that other processes can reach; this one is in the memory of this process"
@@ -296,14 +255,7 @@ def endpoint_of(transport: Transport) -> Endpoint:
 
 
 class GrpcStream:
-    """See `base.Stream`.
-
-    Args:
-      call: gRPC's call, which is iterated.
-      connection: the one that it is on; put back by `end`.
-      connections: where that comes from.
-      translate: what an error of gRPC means.
-    """
+    """`base.Stream` over gRPC's call; `end` puts the connection back, `translate` makes our error of gRPC's."""
 
     def __init__(
         self,
@@ -315,80 +267,58 @@ class GrpcStream:
         self._call, self._connection, self._connections, self._translate = call, connection, connections, translate
 
     def __iter__(self) -> Iterator[bytes]:
-        """The server's messages, until it ends the stream; see `base.Stream`."""
         try:
             yield from self._call
         except grpc.RpcError as error:
             raise self._translate(error) from error
 
     def cancel(self) -> None:
-        """Ends it on this side, at once."""
         self._call.cancel()
 
     def end(self) -> None:
-        """Says that it was read to its end, or is not wanted any more. Call it once."""
         self.cancel()
         self._connections.put_back(self._connection)
 
     def abandon(self) -> None:
-        """Cancels it; new calls and streams go over another connection."""
         self._connections.abandon(self._connection)
         self.cancel()
 
 
 class GrpcPendingInfo:
-    """See `base.PendingInfo`.
-
-    Args:
-      call: gRPC's future.
-      ended: called when the call is not needed any more.
-    """
+    """`base.PendingInfo` over gRPC's future; `ended` is called when the call is not needed any more."""
 
     def __init__(self, call: Any, ended: Callable[[], None]) -> None:
         self._call, self._ended = call, ended
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer is there, or none will come."""
         return bool(self._call.done())
 
     def answer(self) -> ServerInfo | None:
-        """What the server said; None when it gave no answer. Call it only when `is_over`.
-
-        Raises:
-          WireError: an answer that is not Reverb's.
-        """
         self._ended()
         if self._call.cancelled() or self._call.exception() is not None:
             return None
         return codec.decode_server_info(self._call.result())
 
     def drop(self) -> None:
-        """Says that the answer is not wanted any more."""
         self._call.cancel()
         self._ended()
 
 
+# How long to wait for an answer before asking again, doubled each time: over the same connection, since a reset that comes together
+# with data stays unseen until the connection is written to (grpcio 1.74), and over another one, since the first may be half-open.
 _DOUBT_SECONDS = 1.0
-"""How long to wait for an answer before asking again, twice as long each time: over the same connection, and over another one.
-
-The first because of what was observed with grpcio 1.74: a reset that comes together with data stays unseen until the
-connection is next written to. The second because the first connection may be half-open."""
-
-_GRACE_SECONDS = 1.0
-"""How much later than a call's deadline gRPC may say so."""
+_GRACE_SECONDS = 1.0  # gRPC may report a passed deadline this much later
 
 
 class HedgedCall:
-    """One call, made over the connection in use, and over others while no answer comes: the first answer counts.
+    """One call, made over the connection in use, and again over new ones while no answer comes: the first answer counts.
 
-    Is the connection dead, or does the server not answer? Asking over another connection tells. The connection that answered is
-    used from then on. Call `answer`, once.
+    So a dead connection is not mistaken for a server that does not answer. The connection that answered is used from then on.
 
     Args:
-      connections: the one in use, and others.
-      start: starts a call over a connection that may last so many seconds; gives gRPC's future.
-      seconds: deadline of all.
+      start: starts a call over a connection with a deadline in seconds; returns gRPC's future.
+      seconds: deadline of all calls.
     """
 
     def __init__(self, connections: Connections, start: Callable[[grpc.Channel, float], Any], seconds: float) -> None:
@@ -436,7 +366,6 @@ class HedgedCall:
 
     @property
     def _is_open(self) -> bool:
-        """Whether a call may still be answered."""
         return self._failed < len(self._over)
 
     def _ask_over(self, connection: grpc.Channel) -> None:
@@ -463,7 +392,7 @@ class HedgedCall:
         return None
 
     def _settle(self, best: grpc.Channel) -> None:
-        """The best connection is the one in use from now on; the others that were opened are closed."""
+        """Uses the best connection from now on, and closes the rest."""
         for call in self._over:
             call.cancel()  # of no effect on one that has ended
         for connection in set(self._over.values()) - {self._first, best}:
@@ -473,17 +402,11 @@ class HedgedCall:
         self._connections.put_back(self._first)
 
 
-# Which connection calls go over, and when one is closed.
+# A connection may be dead without a sign (half-open); only a call over another one tells. So new calls go over one connection at a time,
+# and another takes its place when it has answered first. The old one is closed when the last call or stream on it has ended.
 #
-# A connection may be dead and not look it: something between swallows what is sent (half-open). No call on it tells; a call on
-# another one does. So new calls go over one connection at a time. Another one takes its place when that has answered first. The old
-# one is closed when the last call or stream on it has ended.
-#
-# What is open when the interpreter ends is closed while its threads still run: gRPC reads in one per connection, and a process whose
-# interpreter took that away in the middle of a call may hang in gRPC (seen with grpcio 1.74, after a stream was cancelled).
-#
-# Ctrl-C raises in the main thread, between any two lines. Between those of gRPC that begin a call it leaves a call that nothing ends,
-# and closing the connection waits for that one for ever (seen with grpcio 1.74). So calls are begun by `begin`.
+# Connections that are open when the interpreter ends are closed while its threads still run: gRPC reads in a thread per connection, and
+# without it a process may hang in gRPC (seen with grpcio 1.74, after a stream was cancelled).
 
 
 class _Call(Protocol):
@@ -513,21 +436,19 @@ class Connections:
         self._at_exit = weakref.finalize(self, _close_left, weakref.ref(self))
 
     def take(self) -> grpc.Channel:
-        """The connection for the next call or stream; `put_back` it when that has ended."""
+        """The connection for the next call or stream; `put_back` it afterwards."""
         check_not_forked()
         with self._lock:
             self._holders[self._current] += 1
             return self._current
 
     def put_back(self, connection: grpc.Channel) -> None:
-        """What went over it has ended."""
         with self._lock:
             self._holders[connection] -= 1
             self._close_unused(connection)
 
     @contextmanager
     def taken(self) -> Iterator[grpc.Channel]:
-        """`take`, and `put_back`."""
         connection = self.take()
         try:
             yield connection
@@ -535,12 +456,12 @@ class Connections:
             self.put_back(connection)
 
     def fresh(self) -> grpc.Channel:
-        """Another connection, which belongs to the caller: `adopt` it or close it."""
+        """A new connection; the caller passes it to `adopt`, or closes it."""
         check_not_forked()
         return self._connect()
 
     def adopt(self, fresh: grpc.Channel, instead_of: grpc.Channel) -> None:
-        """New calls go over the fresh connection, unless somebody has replaced the old one already."""
+        """Uses the fresh connection for new calls, unless the old one was replaced already."""
         with self._lock:
             unwanted = fresh
             if self._current is instead_of and not self._is_closed:
@@ -548,12 +469,12 @@ class Connections:
             self._close_unused(unwanted)
 
     def abandon(self, connection: grpc.Channel) -> None:
-        """The connection may be dead: new calls go over another one."""
+        """Uses a new connection for new calls, since this one may be dead."""
         if connection is self._current:
             self.adopt(self.fresh(), connection)
 
     def close(self) -> None:
-        """Ends every call and stream. In a forked process it does nothing: the connections are the other process's."""
+        """Ends every call and stream. In a forked process it does nothing: the connections belong to the parent."""
         if self._process != os.getpid():
             return
         self._at_exit.detach()
@@ -570,20 +491,19 @@ class Connections:
 
 
 def _close_left(left: weakref.ref[Connections]) -> None:
-    """Closes them at the end of the interpreter. Those that nobody holds any more gRPC closes by itself: then they are gone here."""
+    """Closes connections when the interpreter ends; those without references gRPC has closed."""
     if (connections := left()) is not None:
         connections.close()
 
 
 def begin(start: Callable[[], C]) -> C:
-    """The call that `start` begins, whole or not at all: an interruption cancels what was begun.
+    """Starts a call, and cancels it if Ctrl-C comes meanwhile.
 
-    Raises:
-      KeyboardInterrupt: in the main thread.
-      Whatever `start` raises.
+    Ctrl-C raises in the main thread between any two lines. Between those of gRPC that start a call it would leave a call that nothing
+    ends, and closing the connection would wait for it for ever (seen with grpcio 1.74). So another thread starts it.
     """
     if threading.current_thread() is not threading.main_thread():
-        return start()  # nothing interrupts it
+        return start()
     begun: Future[C] = Future()
     try:
         threading.Thread(target=_begin_apart, args=(begun, start), name="rlds2reverb-begin", daemon=True).start()
@@ -605,23 +525,16 @@ def _cancel(begun: Future[C]) -> None:
         begun.result().cancel()
 
 
-# gRPC does not survive a fork: said at once, in place of a hang or a crash.
-#
-# A process that is forked from one that has used gRPC inherits its locks and its files, and none of its threads. Observed with
-# grpcio 1.74 and 1.85, with GRPC_ENABLE_FORK_SUPPORT unset, 1 and 0: some children work, some hang in their first call, some
-# crash, and one that used gRPC in the middle of a push took its parent with it. gRPC's own documentation (doc/fork_support.md)
-# promises it only where gRPC is first used after the fork; so does this module.
-
-_users: set[int] = set()
-"""Processes that have used gRPC: this one, or the one that it was forked from. A fork copies it; that is how it tells."""
+# gRPC does not survive a fork. The child has the parent's locks and files, and none of its threads. Observed with grpcio 1.74 and 1.85,
+# with GRPC_ENABLE_FORK_SUPPORT unset, 1 and 0: some children work, some hang in their first call, some crash, and one took its parent
+# with it in the middle of a push. gRPC's doc/fork_support.md promises it only where gRPC is first used after the fork; so does this module.
+_users: set[int] = (
+    set()
+)  # processes that have used gRPC: this one, or the one that it was forked from, since a fork copies the set
 
 
 def check_not_forked() -> None:
-    """Call it before gRPC is touched.
-
-    Raises:
-      TransportError: this process was forked from one that had used gRPC.
-    """
+    """Raises TransportError if this process was forked from one that had used gRPC."""
     process = os.getpid()
     if not _users:
         _users.add(process)

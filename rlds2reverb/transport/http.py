@@ -1,29 +1,28 @@
 """HTTP to a replay server (`rlds2reverb serve`): its status, and checkpoints on request.
 
-No proxy and no redirect is followed: a token is for the server that was named. What comes is data from outside, bounded in size
-and time, and of the types that are needed, or an error.
+No proxy and no redirect is followed: a token is for the named server only. Answers are bounded in size and time, and their types
+are checked.
 """
 
 from __future__ import annotations
 
-import http.client
 import ssl
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from rlds2reverb.errors import ConfigError, ServerUnreachable, TransportError, WireError
 
-MOST_BYTES = 8 << 20
-"""Of an answer; a status of a thousand tables with all their rates has 4 MB."""
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
-_MOST_SECONDS = 86_400.0
-"""For an answer; sockets take no more than some 68 years."""
+MOST_BYTES = 8 << 20  # of an answer; a status of a thousand tables with all their rates has 4 MB
+_MOST_SECONDS = 86_400.0  # for an answer; sockets take at most some 68 years
 
 _EXPECTED = "expected an address such as http://127.0.0.1:8080"
 
@@ -32,25 +31,23 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class ServerPart(msgspec.Struct, frozen=True):
-    """`server` of a status document. Times are Unix times of the server's clock.
+    """`server` of a status document. Times are Unix times of the server's clock."""
 
-    Attributes:
-      state: phase of its life, such as "ready".
-      problem: why Reverb does not answer it, or "".
-      now: when it said so.
-      started_at: of the process.
-      memory_bytes: of the process; 0 where it cannot tell.
-    """
-
-    state: str
-    problem: str
+    state: str  # such as "ready"
+    problem: str  # why Reverb does not answer, or ""
     now: Number
     started_at: Number
-    memory_bytes: Count
+    memory_bytes: Count  # 0 if unknown
 
 
-class LastCheckpoint(msgspec.Struct, frozen=True):
-    """The newest checkpoint: its number, when it was made (the server's clock), and its bytes on disk."""
+class NewestCheckpoint(msgspec.Struct, frozen=True):
+    """The newest checkpoint of a server.
+
+    Attributes:
+      generation: its number.
+      created: Unix time.
+      bytes: on disk.
+    """
 
     generation: Count
     created: Number
@@ -58,26 +55,16 @@ class LastCheckpoint(msgspec.Struct, frozen=True):
 
 
 class CheckpointPart(msgspec.Struct, frozen=True):
-    """`checkpoints` of a status document.
+    """`checkpoints` of a status document."""
 
-    Attributes:
-      last: None before the first.
-      writing_since: when the one began that is being written.
-      failures: checkpoints that could not be written since the start.
-      last_error: why the newest attempt failed, or "".
-      problem: why nothing may be written to the folder, or "".
-    """
-
-    last: LastCheckpoint | None
-    writing_since: Number | None
-    failures: Count
-    last_error: str
-    problem: str
+    last: NewestCheckpoint | None
+    writing_since: Number | None  # None while no checkpoint is being written
+    failures: Count  # since the start
+    last_error: str  # why the newest attempt failed, or ""
+    problem: str  # why nothing may be written to the folder, or ""
 
 
 class LimiterPart(msgspec.Struct, frozen=True):
-    """Whether a table's rate limiter lets none through now."""
-
     inserts_blocked: bool
     samples_blocked: bool
 
@@ -103,7 +90,15 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class WrittenCheckpoint(msgspec.Struct, frozen=True):
-    """The answer to a request for a checkpoint: its number, folder, items by table, bytes, and seconds that it took."""
+    """A checkpoint that the server has written.
+
+    Attributes:
+      generation: its number.
+      folder: where it is, on the server's machine.
+      items: table -> items in it.
+      bytes: size on disk.
+      seconds: how long it took.
+    """
 
     generation: Count
     folder: str
@@ -127,14 +122,11 @@ class _Answer:
 
 
 class ServerHttp:
-    """The HTTP of one replay server.
+    """The HTTP interface of one replay server.
 
     Args:
       url: such as http://127.0.0.1:8080, with a path behind a proxy.
-      authority, certificate, key: files (PEM) for https; None for the system's authorities, and for no certificate of ours.
-
-    Attributes:
-      url: as given, without a slash at its end.
+      authority, certificate, key: files (PEM) for https; by default the system's authorities, and no client certificate.
 
     Raises:
       ConfigError: not an address of http or https, or a file that cannot be used.
@@ -148,16 +140,18 @@ class ServerHttp:
         self._tls = None if self._parts.scheme == "http" else _tls(url, authority, certificate, key)
 
     def status(self, seconds: float) -> Status:
-        """What the server tells of itself now.
+        """The server's status document.
 
         Raises:
-          ServerUnreachable: no answer within so many seconds, or what answers does not speak HTTP.
-          TransportError: it refuses.
+          ServerUnreachable: no answer within `seconds`, or what answers does not speak HTTP.
+          TransportError: the server refuses.
           WireError: what answers is no replay server.
         """
         answer = self._ask("GET", "/status.json", {}, seconds)
         if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
-            raise TransportError(f"{self.url}: it does not know this name of its own; add it to its http.allowed_hosts")
+            raise TransportError(
+                f"{self.url}: the server does not accept this host name; add it to its http.allowed_hosts"
+            )
         if answer.status != HTTPStatus.OK:
             raise TransportError(f"{self.url}: HTTP {answer.status}; is this the server's http.port?")
         return self._decoded(answer.body, Status, "status")
@@ -166,12 +160,12 @@ class ServerHttp:
         """Has the server write a checkpoint, and waits for it.
 
         Args:
-          seconds: deadline; the server goes on writing after it.
-          token: its http.token, if it has one.
+          seconds: deadline; the server continues to write after it.
+          token: the server's http.token, if it has one.
 
         Raises:
           ServerUnreachable: no answer in time, or what answers does not speak HTTP.
-          TransportError: the server could not write one; says why. Retryable when it is busy, or not ready.
+          TransportError: the server cannot write it, and says why. Retryable if it is busy or not ready.
           WireError: what answers is no replay server.
         """
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -186,6 +180,8 @@ class ServerHttp:
         return self._decoded(answer.body, WrittenCheckpoint, "answer")
 
     def _ask(self, method: str, path: str, headers: dict[str, str], seconds: float) -> _Answer:
+        import http.client
+
         seconds = min(seconds, _MOST_SECONDS)
         host, port = self._parts.hostname or "", self._parts.port
         connection = (
@@ -211,7 +207,7 @@ class ServerHttp:
         finally:
             connection.close()
 
-    def _body(self, answer: http.client.HTTPResponse, until: float) -> bytes:
+    def _body(self, answer: HTTPResponse, until: float) -> bytes:
         body = b""
         while part := answer.read1(1 << 16):
             body += part

@@ -1,8 +1,7 @@
-"""Why no call reaches a server, in a sentence: no such name, nobody listens, another protocol, TLS on one side only.
+"""Why no call reaches a server, in a sentence: unknown name, nothing listens, another protocol, TLS on one side only.
 
-gRPC says UNAVAILABLE for all of them, in words that change with its versions. So a plain socket looks what is there: what does it
-answer to the first bytes of HTTP/2, and to those of TLS? Nothing else is sent. Where gRPC goes through a proxy, which a
-socket does not, only gRPC's own words are read.
+gRPC says UNAVAILABLE for all of them, in words that change with its versions. So a plain socket sends the first bytes of HTTP/2, and
+those of TLS, and nothing else. If gRPC goes through a proxy, only gRPC's own words are read.
 """
 
 from __future__ import annotations
@@ -17,41 +16,29 @@ import time
 import urllib.request
 from dataclasses import dataclass
 
-from rlds2reverb.transport.address import host_and_port
+from rlds2reverb.transport.base import host_and_port
 
-_LOOK_SECONDS = 1.0
-"""Bound of all looking together, but for the name's look-up, which gRPC has done a moment before."""
+_LOOK_SECONDS = 1.0  # of the whole probe; without the lookup of the name, which gRPC has just done
 
+# Connection preface and an empty SETTINGS frame. Source: RFC 9113, 3.4 and 6.5.
 _HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""Connection preface and an empty SETTINGS frame. Source: RFC 9113, 3.4 and 6.5."""
-
 _FRAME_TYPE_AT, _SETTINGS = 3, 4
+# How an answer in TLS begins: alert or handshake, and the version. Source: RFC 8446, 5.1.
 _TLS_RECORDS, _TLS_MAJOR_VERSION = (0x15, 0x16), 3
-"""Alert or handshake, and the version: how an answer in TLS begins. Source: RFC 8446, 5.1."""
-
+# What gRPC reads, in this order. Source: gRPC's doc/environment_variables.md.
 _PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 _NO_PROXY_VARIABLES = ("no_grpc_proxy", "no_proxy")
-"""What gRPC reads, each first to last. Source: gRPC's doc/environment_variables.md."""
 
 _NO_NAME = re.compile(r"(?i)dns resolution|errors? resolving|address lookup")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is there instead of the server.
-
-    Attributes:
-      sentence: what, and how to go on.
-      may_change: whether a server that is just starting looks like this.
-    """
-
-    sentence: str
-    may_change: bool
+    sentence: str  # what, and how to go on
+    may_change: bool  # whether a server that is just starting looks like this
 
 
 class _Answer(enum.Enum):
-    """What a listener has to say."""
-
     HTTP2 = enum.auto()
     HTTP1 = enum.auto()
     TLS = enum.auto()
@@ -60,20 +47,20 @@ class _Answer(enum.Enum):
 
 
 def why_unavailable(address: str, is_tls: bool, details: str) -> Finding | None:
-    """Looks what is at an address that gRPC could not reach.
+    """Probes an address that gRPC could not reach.
 
     Args:
       address: "host:port".
       is_tls: whether the client speaks TLS.
-      details: what gRPC said.
+      details: gRPC's message.
 
     Returns:
-      None when a server may well be there: it was cut off, is overloaded, or says nothing.
+      None when a server may be there: cut off, overloaded, or silent.
     """
     host, port = host_and_port(address)
     if _NO_NAME.search(details):
         return Finding(
-            f'the name "{host}" is not found ({_reason(details)}); check its spelling, or give the server\'s IP address',
+            f'the name "{host}" is not found ({details.strip("[] ").rpartition(": ")[2]}); check its spelling, or give the server\'s IP address',
             True,
         )
     if is_tls and "CERTIFICATE_VERIFY_FAILED" in details:
@@ -91,13 +78,8 @@ def why_unavailable(address: str, is_tls: bool, details: str) -> Finding | None:
     return _look(host, port, is_tls)
 
 
-def _reason(details: str) -> str:
-    """The last clause of gRPC's words."""
-    return details.strip("[] ").rpartition(": ")[2]
-
-
 def _proxy(host: str) -> str:
-    """The environment variable that names a proxy for this host; "" for none."""
+    """The environment variable that names a proxy for this host; "" without one."""
     unless = next(filter(None, map(os.environ.get, _NO_PROXY_VARIABLES)), "")
     if urllib.request.proxy_bypass_environment(host, {"no": unless}):  # type: ignore[attr-defined]
         return ""
@@ -107,15 +89,14 @@ def _proxy(host: str) -> str:
 def _look(host: str, port: int, is_tls: bool) -> Finding | None:
     end = time.monotonic() + _LOOK_SECONDS
     try:
-        answer = _answer_to_tls(host, port, end) if is_tls else _answer_to_plain(host, port, end)
+        # A server that waits for TLS closes a plain connection, answers with an alert, or, as nginx does, in plain HTTP/1.
+        answer = _Answer.TLS if is_tls and _speaks_tls(host, port, end) else _greet(host, port, end)
+        if not is_tls and answer is not _Answer.HTTP2 and _speaks_tls(host, port, end):
+            answer = _Answer.TLS
     except ConnectionRefusedError:
         return Finding("nothing listens there (connection refused); is it running, and is this its port?", True)
-    except (OSError, UnicodeError):  # no route, no answer in time; a name that is none, which gRPC let pass
+    except (OSError, UnicodeError):  # no route, no answer in time; or a name that is not valid, which gRPC let pass
         return None
-    return _finding(answer, is_tls)
-
-
-def _finding(answer: _Answer, is_tls: bool) -> Finding | None:
     if answer is _Answer.HTTP1:
         return Finding(
             "not a Reverb server: a web server answers there (HTTP/1). Give the port of gRPC, not that of the status page: "
@@ -133,18 +114,7 @@ def _finding(answer: _Answer, is_tls: bool) -> Finding | None:
     return None
 
 
-def _answer_to_plain(host: str, port: int, end: float) -> _Answer:
-    answer = _greet(host, port, end)
-    # A server that waits for TLS closes the connection, answers with an alert, or, as nginx does, in plain HTTP/1.
-    return _Answer.TLS if answer is not _Answer.HTTP2 and _speaks_tls(host, port, end) else answer
-
-
-def _answer_to_tls(host: str, port: int, end: float) -> _Answer:
-    return _Answer.TLS if _speaks_tls(host, port, end) else _greet(host, port, end)
-
-
 def _greet(host: str, port: int, end: float) -> _Answer:
-    """What is answered to the greeting of HTTP/2."""
     data = b""
     with _connect(host, port, end) as connection, contextlib.suppress(OSError):
         connection.sendall(_HTTP2_GREETING)
@@ -158,9 +128,11 @@ def _greet(host: str, port: int, end: float) -> _Answer:
 
 
 def _kind(data: bytes) -> _Answer:
-    if len(data) <= _FRAME_TYPE_AT:  # cut off before it told anything
+    if len(data) <= _FRAME_TYPE_AT:
         return _Answer.NOTHING
-    if data.startswith((b"HTTP", b"<")):  # HTTP/0.9, with which some answer what they do not understand, is bare HTML
+    if data.startswith(
+        (b"HTTP", b"<")
+    ):  # bare HTML: HTTP/0.9, with which some servers answer what they do not understand
         return _Answer.HTTP1
     if data[0] in _TLS_RECORDS and data[1] == _TLS_MAJOR_VERSION:
         return _Answer.TLS
@@ -168,10 +140,10 @@ def _kind(data: bytes) -> _Answer:
 
 
 def _speaks_tls(host: str, port: int, end: float) -> bool:
-    """Whether a handshake goes well, or fails in the way of a server that speaks TLS. Nothing secret is sent."""
+    """Whether a handshake succeeds, or fails as with a server that speaks TLS. Nothing secret is sent."""
     context = ssl.create_default_context()
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # who it is does not matter here
+    context.verify_mode = ssl.CERT_NONE  # its identity does not matter here
     context.set_alpn_protocols(["h2"])
     with _connect(host, port, end) as connection:
         try:
@@ -184,11 +156,11 @@ def _speaks_tls(host: str, port: int, end: float) -> bool:
 
 
 def _connect(host: str, port: int, end: float) -> socket.socket:
-    """To the first of the name's addresses that takes it before the end; with the error of the last one, as gRPC has it."""
+    """Connects to the first address of the name that accepts; raises the error of the last one, as gRPC does."""
     failure = OSError("no address")
     for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         if isinstance(failure, TimeoutError):
-            break  # one that is silent takes the time of all
+            break  # no time left for the rest
         connection = socket.socket(family, kind, protocol)
         try:
             connection.settimeout(_left(end))

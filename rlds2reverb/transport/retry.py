@@ -1,15 +1,11 @@
-"""How long each wait may last, when to try again, and when silence means that a stream is dead: rules, no sockets.
+"""When to retry, how long a wait may last, and when a silent stream counts as dead: rules, no sockets.
 
-Four situations, one rule each:
+- A call failed and may succeed later: `retry_until` pauses, twice as long each time, until a deadline.
+- A stream broke: `BreakLog` gives the pause before the next one, longer with each that broke without progress.
+- A stream is silent for no known reason: `StallTimer` says when to replace it, later each time that this brought nothing.
+- The caller waits and nothing comes: `IdleTimer` says when to notify the caller, and when to give up.
 
-| situation | rule |
-| --- | --- |
-| a call failed, and the same call may succeed later | `retry_until`: pauses that double, until a deadline |
-| a stream broke | `BreakLog`: another one at once; the more have broken without progress, the longer the pause before it |
-| a stream is silent, and nothing explains it | `StallTimer`: another one after a while, and after twice as long each time that it brought nothing |
-| the caller waits, and nothing comes | `IdleTimer`: notified after a while, and again and again; given up in the end |
-
-Sending again what was not confirmed is harmless (same keys) and costs time and bytes, so each rule bounds how often.
+Resending what was not confirmed is harmless (same keys) but costs time and bytes, so each rule bounds how often.
 """
 
 from __future__ import annotations
@@ -32,11 +28,11 @@ class Deadlines:
     Attributes:
       call: one short call (ServerInfo).
       reconnect: from a broken stream to a server that answers again.
-      notice: without a confirmation, until the caller is told why.
-      silence: without a sign of life and without a reason for that, until the stream is opened anew on another connection;
-        a quarter of `stall` if that is less.
-      stall: without a confirmation, until the push gives up; broken streams and reconnecting count. When the server
-        does not answer at all, the last question and the end of the stream take up to one `call` each beyond it.
+      notice: without a confirmation, until the caller is notified of the reason.
+      silence: without a sign of life or a reason, until the stream is opened anew on another connection; a quarter of `stall` if
+        that is less.
+      stall: without a confirmation, until the push gives up; broken streams and reconnecting count. If the server does not answer at
+        all, the last call and the end of the stream take up to one `call` each beyond it.
       backoff_first, backoff_most: first and longest pause between two attempts; doubled in between.
     """
 
@@ -55,10 +51,10 @@ def retry_until(
     attempt: Callable[[], T],
     rest: Callable[[float], object] | None = None,
 ) -> T:
-    """Calls `attempt` with growing pauses until it succeeds; `rest` makes them, by sleeping if it is not given.
+    """Calls `attempt` with growing pauses until it succeeds. `rest` makes a pause; by default it sleeps.
 
     Raises:
-      TransportError: the last one, when it is not retryable or the deadline has passed.
+      TransportError: the last one, if it is not retryable or the deadline has passed.
     """
     end = time.monotonic() + deadline_seconds
     pause = deadlines.backoff_first
@@ -73,7 +69,7 @@ def retry_until(
 
 
 class BreakLog:
-    """The streams that broke since the last progress. Not thread-safe; the stream holds a lock."""
+    """The streams that broke since the last progress. Not thread-safe."""
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
@@ -84,11 +80,10 @@ class BreakLog:
 
     @property
     def last(self) -> TransportError:
-        """What ended the last one."""
         return self._errors[-1]
 
     def add(self, error: TransportError) -> float:
-        """Notes one; how long to pause before the next stream, in seconds."""
+        """Adds one; returns the pause before the next stream, in seconds."""
         self._errors.append(error)
         if len(self._errors) == 1:
             return 0.0
@@ -96,16 +91,14 @@ class BreakLog:
         return min(self._deadlines.backoff_first * 2.0**doublings, self._deadlines.backoff_most)
 
     def clear(self) -> None:
-        """There is progress."""
         self._errors.clear()
 
 
 class StallTimer:
-    """When a silent stream is given up for another one. Not thread-safe; the stream holds a lock.
+    """When a silent stream is replaced. Not thread-safe.
 
-    Signs of life are progress and messages that the transport could send. A slow network is silent as well, for as long as one
-    message takes: so silences that ended well lengthen the patience, up to half of the time after which the push
-    gives up itself.
+    Signs of life are progress and messages that the transport could send. A slow network is silent as well while one message takes long:
+    so silences that ended well lengthen the patience, up to half of the time after which the push gives up.
     """
 
     def __init__(self, deadlines: Deadlines) -> None:
@@ -122,7 +115,6 @@ class StallTimer:
 
     @property
     def is_over(self) -> bool:
-        """Whether the silence has lasted too long."""
         patience = max(self._first, 2 * self._longest) * 2.0 ** min(self._fruitless, 30)
         return self.silent_seconds > min(patience, self._most)
 
@@ -132,7 +124,6 @@ class StallTimer:
         self.explained()
 
     def progress(self) -> None:
-        """What the stream is for came about."""
         self.sign_of_life()
         self._fruitless = 0
 
@@ -141,33 +132,32 @@ class StallTimer:
         self._silent_since = time.monotonic()
 
     def give_up(self) -> None:
-        """The stream is given up; the next one gets twice the time."""
+        """Gives up the stream; the next one gets twice the time."""
         self._fruitless += 1
         self.explained()
 
 
 class IdleTimer:
-    """How long nothing has come, and when a wait is to be told. Not thread-safe; the stream holds a lock."""
+    """How long nothing has come, and when the caller is to be notified. Not thread-safe."""
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
         self._since = time.monotonic()
-        self._told_at = -math.inf
+        self._notified_at = -math.inf
 
     def over(self) -> None:
-        """Something came, or is awaited from now on only."""
+        """Something came, or is awaited only from now on."""
         self._since = time.monotonic()
 
-    def told(self) -> None:
-        """The wait was told."""
-        self._told_at = time.monotonic()
+    def notified(self) -> None:
+        self._notified_at = time.monotonic()
 
     def seconds(self, since: float) -> float:
         """Seconds without progress in a wait that began at `since`."""
         return time.monotonic() - max(since, self._since)
 
     def seconds_until_due(self, since: float) -> float:
-        """Seconds until a wait that began at `since` is to be told, again or a last time; 0 or less when it is so now."""
+        """Seconds until the caller is to be notified of a wait that began at `since`, again or a last time; 0 or less for now."""
         quiet_since = max(since, self._since)
-        again_at = min(self._told_at + self._deadlines.notice, quiet_since + self._deadlines.stall)
+        again_at = min(self._notified_at + self._deadlines.notice, quiet_since + self._deadlines.stall)
         return max(quiet_since + self._deadlines.notice, again_at) - time.monotonic()

@@ -1,11 +1,10 @@
-"""A persistent stream: reconnected when it breaks, abandoned when it is silent for no reason, every wait bounded and explained.
+"""A persistent stream: reconnected when it breaks, replaced when it is silent for no reason, every wait bounded and explained.
 
-Two threads run beside the caller's, under one lock. The transport takes messages from `_messages` in a thread of its own.
-`_receive` reads answers in another; when the stream breaks, it waits for the server and opens a new one. The caller's thread
-waits; when nothing comes, it asks the server why, and abandons the stream if nothing explains the silence. When each of these
-happens is decided in `retry`.
+Two threads run beside the caller's, under one lock. The transport iterates `_messages` in its own thread. `_receive` reads answers in
+another; when the stream breaks, it waits for the server and opens a new stream. The caller's thread waits; when nothing comes, it asks
+the server why, and abandons the stream if nothing explains the silence. `retry` decides when.
 
-What is sent, what an answer means and why silence may be fine is the part of the stream's user (`StreamUser`).
+The stream's user (`StreamUser`) decides what is sent, what an answer means, and when silence is expected.
 """
 
 from __future__ import annotations
@@ -19,131 +18,72 @@ from typing import Any, Generic, Protocol, TypeVar
 from rlds2reverb.errors import Stalled, TransportError
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.transport.retry import BreakLog, Deadlines, IdleTimer, StallTimer, retry_until
-from rlds2reverb.wire.limiter import Wait, sentence
-from rlds2reverb.wire.messages import ServerInfo
+from rlds2reverb.wire.messages import ServerInfo, Wait, sentence
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class StreamWords:
-    """How messages tell of a stream.
-
-    Attributes:
-      nothing_came: "nothing was confirmed".
-      gave_nothing: of the server, "confirmed nothing".
-      without: of streams that ended, "without a confirmation".
-      way_out: how to go on after a stall; a sentence.
-    """
-
-    nothing_came: str
-    gave_nothing: str
-    without: str
-    way_out: str
+    nothing_came: str  # "nothing was confirmed"
+    gave_nothing: str  # of the server: "confirmed nothing"
+    without: str  # of streams that ended: "without a confirmation"
+    way_out: str  # what to do after a stall; a sentence
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why nothing comes.
-
-    Attributes:
-      text: a sentence; "" once something comes again.
-      held_by: names of the tables whose rate limiters hold it back.
-    """
-
-    text: str = ""
-    held_by: tuple[str, ...] = ()
+    text: str = ""  # a sentence; "" once something comes again
+    held_by: tuple[str, ...] = ()  # names of the tables whose rate limiters block
 
 
-def noop(_: object) -> None:
-    """The callback of a caller who wants none."""
+def noop(_: object) -> None: ...
 
 
 class StreamUser(Protocol[Answer]):
-    """What a persistent stream is for. Everything but `decode`, `held_back` and `resumed` is called with the stream's lock held, and must not wait.
-
-    Attributes:
-      words: for messages.
-    """
+    """What a persistent stream is used for. All but `decode`, `held_back` and `resumed` are called with the stream's lock held, and must not wait."""
 
     words: StreamWords
 
     def open(self, messages: Iterator[bytes]) -> Stream:
-        """Opens one stream that sends these messages. With the lock held.
-
-        Raises:
-          TransportError: no call can be made.
-        """
-        ...
+        """Opens one stream that sends these messages; raises TransportError if no call can be made."""
 
     def next_messages(self) -> tuple[bytes, ...]:
-        """What is to be sent now, one after the other; () when there is nothing, until the stream is told to `wake`."""
-        ...
+        """Messages to be sent now; () for none until `PersistentStream.wake`."""
 
     def decode(self, message: bytes) -> Answer:
-        """An answer of the server, understood; without the lock.
-
-        Raises:
-          WireError: it is not Reverb's.
-        """
-        ...
+        """Decodes an answer; raises WireError if it is not Reverb's."""
 
     def take(self, answer: Answer) -> bool:
-        """Takes an answer in; whether it is progress.
-
-        Raises:
-          WireError: an answer to what was not asked.
-        """
-        ...
+        """Takes in an answer; returns whether it is progress. Raises WireError for an answer to nothing that was sent."""
 
     def lost(self) -> None:
-        """The stream broke: what is unanswered must be sent again, on a stream that knows nothing."""
-        ...
+        """The stream broke: unanswered messages must be sent again, on a new stream."""
 
     @property
     def awaits_nothing(self) -> bool:
-        """Whether silence is as it should be, because the server owes no answer."""
-        ...
+        """Whether silence is expected, because the server owes no answer."""
 
     def held_back(self, info: ServerInfo) -> Sequence[Wait]:
-        """The rate limiters by which the server may rightly say nothing. Without the lock."""
-        ...
+        """The rate limiters that may explain the server's silence."""
 
     def restarted(self, why: str, info: ServerInfo) -> None:
-        """Another server process answers: takes it as it is, or refuses to go on. With the lock held.
-
-        Args:
-          why: says so, without an end mark.
-          info: what the new process answers.
-
-        Raises:
-          ServerRestarted: to go on makes no sense; says what it means for what was done.
-        """
-        ...
+        """Another server process answers: continues with it, or raises ServerRestarted. `why` says so without an end mark."""
 
     def resumed(self, why: str) -> None:
-        """Another stream takes the place of one that broke. In the stream's thread, without the lock.
-
-        Args:
-          why: what broke it, or that another server process answers; a sentence without an end mark.
-        """
-        ...
+        """A new stream replaces one that broke; called in the stream's thread. `why` is a sentence without an end mark."""
 
 
 class PersistentStream(Generic[Answer]):
     """Keeps one stream of its user open until it is closed.
 
     Args:
-      transport: asked why, when nothing comes.
-      user: what the stream is for.
-      state_id: of the server process; another one later means that it was restarted.
-      deadlines: bounds of all waits.
-      on_wait: called with the reason when nothing came for `deadlines.notice` seconds, and with an empty one when something
-        comes again.
-      changed: several streams may share one; by default each has its own.
+      transport: asked for the reason when nothing comes.
+      state_id: of the server process; another one later means a restart.
+      on_wait: called with the reason when nothing came for `deadlines.notice` seconds, and with an empty reason afterwards.
+      changed: lock and condition over the user's state, which streams may share; by default each has its own.
 
     Attributes:
-      changed: the lock and condition over the user's state.
       reconnects: streams opened after the first.
     """
 
@@ -173,25 +113,25 @@ class PersistentStream(Generic[Answer]):
 
     @property
     def failure(self) -> Exception | None:
-        """What has ended the stream for good. With the lock held."""
+        """The error that has ended the stream for good. With the lock held."""
         return self._failure
 
     # The caller's thread.
 
     def wake(self, was_idle: bool) -> None:
-        """Says that there is more to send. Call it with the lock held. Silence counts from now on if nothing was awaited before."""
+        """There is more to send. With the lock held. Silence counts from now on if nothing was awaited before."""
         if was_idle:
             self._idle.over()
             self._stall.explained()
         self.changed.notify_all()
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Waits until the claim holds.
+        """Waits until `done()`.
 
         Raises:
-          TransportError: the stream broke and could not be mended.
+          TransportError: the stream broke, and the server cannot be reached again.
           Stalled: nothing came for `deadlines.stall` seconds.
-          WireError: what came is not Reverb's.
+          WireError: an answer that is not Reverb's.
         """
         began, is_notified = time.monotonic(), False
         while True:
@@ -208,27 +148,26 @@ class PersistentStream(Generic[Answer]):
                 return
 
     def linger(self, done: Callable[[], bool], seconds: float) -> None:
-        """Waits until the claim holds, the stream has failed, or the time is over."""
+        """Waits until `done()`, the stream has failed, or the time is over."""
         with self.changed:
             self.changed.wait_for(lambda: done() or self._failure is not None, seconds)
 
     def check_silence(self) -> None:
-        """Abandons a stream whose silence has no reason; a caller that never waits would not notice it."""
+        """Abandons a stream that is silent for no reason; a caller that never waits would not notice it."""
         if self.is_silent:
             why_silent(self._transport, (self,))
 
     @property
     def is_silent(self) -> bool:
-        """Whether an answer is awaited for longer than a stream that lives would take, as far as is known."""
+        """Whether an answer is awaited for longer than a live stream should take."""
         with self.changed:
             return self._stream is not None and not self._user.awaits_nothing and self._stall.is_over
 
     def close(self) -> None:
-        """Ends the stream. Nobody knows whether what is unanswered was done."""
+        """Ends the stream. Unanswered messages may or may not have been acted on."""
         close_streams((self,), self._deadlines.call)
 
     def held_back(self, info: ServerInfo) -> Sequence[Wait]:
-        """The rate limiters by which the server may rightly say nothing."""
         return self._user.held_back(info)
 
     def explained(self) -> None:
@@ -237,7 +176,7 @@ class PersistentStream(Generic[Answer]):
             self._stall.explained()
 
     def unexplained(self, info: ServerInfo) -> str:
-        """There is none: what broke, in words, or "" when nothing did."""
+        """There is no reason: abandons the stream if it was silent for too long; returns which streams broke, in words, or ""."""
         self._abandon_silent_stream(is_same_server=info.state_id == self._state_id)
         with self.changed:
             if not self._breaks:
@@ -248,28 +187,23 @@ class PersistentStream(Generic[Answer]):
             )
 
     def half_close(self) -> bool:
-        """Sends nothing more, and opens no other stream; whether the server may end this one by itself."""
+        """Sends nothing more, and opens no new stream; returns whether the server should end this one by itself."""
         with self.changed:
             self._number = -1
             self.changed.notify_all()
             return self._user.awaits_nothing
 
     def cancel(self) -> None:
-        """Ends the stream at once. After `half_close`, so that no other one is opened."""
+        """Ends the stream at once; after `half_close`, so that no new one is opened."""
         if (stream := self._stream) is not None:
             stream.cancel()
 
     def join(self, seconds: float) -> None:
-        """Waits for the end of its thread, except in that thread."""
         if self._receiver is not threading.current_thread():
             self._receiver.join(seconds)
 
     def _wait_until_due(self, done: Callable[[], bool], began: float, is_notified: bool) -> bool:
-        """Waits for the claim, for progress after a notified wait, or until the next notice is due; whether the claim holds.
-
-        Raises:
-          Exception: what has ended the stream for good.
-        """
+        """Waits for `done()`, for progress after a notified wait, or until the next notice is due; returns `done()`. Raises the failure."""
 
         def is_over() -> bool:
             came_again = is_notified and self._idle.seconds(began) <= self._deadlines.notice
@@ -283,7 +217,7 @@ class PersistentStream(Generic[Answer]):
 
     def _explain(self, idle_seconds: float) -> None:
         with self.changed:
-            self._idle.told()
+            self._idle.notified()
         reason = why_silent(self._transport, (self,))
         if idle_seconds > self._deadlines.stall:
             words = self._user.words
@@ -293,7 +227,7 @@ class PersistentStream(Generic[Answer]):
         self._on_wait(reason)
 
     def _abandon_silent_stream(self, is_same_server: bool) -> None:
-        """The server answers and nothing blocks: the stream may be half-open. Another one will go over another connection."""
+        """The server answers and nothing blocks: the stream may be half-open. The next one will use another connection."""
         with self.changed:
             stream, stall = self._stream, self._stall
             if stream is None or self._abandoned is not None or (is_same_server and not stall.is_over):
@@ -316,7 +250,7 @@ class PersistentStream(Generic[Answer]):
                     self._stall.sign_of_life()  # the transport wants the next one: it could send this one
 
     def _next_messages(self, number: int) -> tuple[bytes, ...]:
-        """What is to be sent next; () when the stream is not wanted any more."""
+        """Messages to be sent next; () when the stream is not wanted any more."""
         with self.changed:
             while self._number == number:
                 if messages := self._user.next_messages():
@@ -331,15 +265,15 @@ class PersistentStream(Generic[Answer]):
         try:
             while (error := self._run_stream()) is not None and self._is_wanted():
                 self._reconnect(error)
-        except Exception as error:  # not handled here: raised in the caller's thread
+        except Exception as error:  # raised in the caller's thread
             with self.changed:
-                if self._number >= 0:  # else nobody wants to know
+                if self._number >= 0:  # else it was closed
                     self._failure = error
                 self._number = -1
                 self.changed.notify_all()
 
     def _run_stream(self) -> TransportError | None:
-        """Reads one stream to its end; what ended it, or None when this is closed."""
+        """Reads one stream to its end; returns the error that ended it, or None when this is closed."""
         with self.changed:
             if self._number < 0:
                 return None
@@ -370,7 +304,7 @@ class PersistentStream(Generic[Answer]):
             self.changed.notify_all()
 
     def _is_wanted(self) -> bool:
-        """Stops the messages of the stream that ended; whether another one is wanted."""
+        """Stops the messages of the stream that ended; returns whether a new one is wanted."""
         with self.changed:
             if self._number < 0:
                 return False
@@ -401,7 +335,6 @@ class PersistentStream(Generic[Answer]):
         return self._transport.server_info()
 
     def _pause(self, seconds: float) -> None:
-        """Waits, until this is closed at most."""
         with self.changed:
             self.changed.wait_for(lambda: self._number < 0, seconds)
 
@@ -410,7 +343,7 @@ _UNEXPLAINED = "no rate limiter blocks: the server is busy or saves a checkpoint
 
 
 def why_silent(transport: Transport, streams: Sequence[PersistentStream[Any]]) -> Reason:
-    """Asks the server why nothing comes. A stream whose silence has no reason is abandoned for another one.
+    """Asks the server why nothing comes, and replaces streams that are silent for no reason.
 
     Raises:
       WireError: an answer that is not Reverb's.
@@ -436,11 +369,9 @@ _FAREWELL_SECONDS = 1.0  # for the server to end a stream on which nothing is aw
 
 
 def close_streams(streams: Sequence[PersistentStream[Any]], seconds: float) -> None:
-    """Ends streams together, in the time of one. Those on which nothing is awaited are half-closed, so that the server ends them itself.
+    """Ends streams together, in the time of one. Streams that await no answer are half-closed, so that the server ends them itself.
 
-    Args:
-      streams: which.
-      seconds: how long to wait at most for threads that are in the middle of something else, such as a call.
+    Waits at most `seconds` for threads that are busy, as in a call.
     """
     ending = [stream for stream in streams if stream.half_close()]
     _join(ending, _FAREWELL_SECONDS)

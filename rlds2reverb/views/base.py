@@ -1,7 +1,8 @@
-"""What a view is: it cuts episodes into rows and items (`cuts`). Here, too, what all views share: the checks of their options, and their labels.
+"""What a view is (`View`), the checks and labels that all views share, and extras: further columns in items.
 
-Labels are part of the item keys. Equal labels mean equal items, and a label that changes makes every item of its view
-another one. So every field counts unless it says why not, and a field that is added later is left out at its default.
+A view cuts episodes into rows and items (`cuts`). Labels are part of the item keys: equal labels mean equal items, and a label that
+changes makes every item of its view another one. So every field counts unless it says why not, and a field that is added later is
+left out at its default.
 
 | field | in the label |
 | --- | --- |
@@ -9,21 +10,50 @@ another one. So every field counts unless it says why not, and a field that is a
 | `priority` | never: items keep their keys whatever their priority |
 | with `metadata=CHANGES_NO_ITEM` | never |
 | with `metadata=UNSAID_AT_DEFAULT` | when its value is not the default |
+
+Extras are step columns beyond those that a view is made of, and metadata of the episode:
+
+| `extras` | what is put into the items |
+| --- | --- |
+| `all` | every step column that neither the view holds nor RLDS names (observation, action, reward, ...) |
+| a path, such as `language_instruction` | that step column, or all below it |
+| `metadata/...` | what the dataset says of the whole episode, in every row |
+
+A list holds more than one, or a text with `+` between them. Columns that the view already holds are refused.
+
+>>> Extras.of("transition", "language_instruction+metadata/episode_id")
+Extras(('language_instruction', 'metadata/episode_id'))
+>>> str(Extras.of("transition", ["image/left", "image"]))
+'image'
+
+RLDS alignment: row t holds (o_t, a_t, r_t, d_t) where r_t and d_t are what a_t earned; the last of T rows holds the final
+observation only. So T rows are T - 1 transitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import Field, fields
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut
-from rlds2reverb.episode import Episode, is_under
+from rlds2reverb.cuts import Cut, Field, Window, zeros_like
+from rlds2reverb.episode import (
+    IS_LAST,
+    IS_TERMINAL,
+    METADATA,
+    STEP_FIELDS,
+    Array,
+    Episode,
+    is_under,
+    metadata_columns,
+    metadata_path,
+)
 from rlds2reverb.errors import ViewError
-from rlds2reverb.specs import Nest, flatten
+from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, only, same_dtype
 
 MOST_ROWS = (1 << 31) - 1
 """The most rows that any option may count."""
@@ -33,11 +63,6 @@ MOST_MADE_UP_ROWS = 1 << 20
 
 
 def check_options(view: str, priority: float, **counts: int) -> None:
-    """Refuses options that make no sense.
-
-    Raises:
-      ViewError: a count is no whole number of at least 1, or the priority no finite number of at least 0.
-    """
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
             raise ViewError(f"{view}: {name} {count!r}: expected a whole number of at least 1")
@@ -48,11 +73,7 @@ def check_options(view: str, priority: float, **counts: int) -> None:
 
 
 def check_made_up(rows: int) -> None:
-    """Refuses to make up more rows than any window needs; before the memory is asked for.
-
-    Raises:
-      ViewError: more than `MOST_MADE_UP_ROWS`.
-    """
+    """Refuses to make up more rows than any window needs, before the memory is allocated."""
     if rows > MOST_MADE_UP_ROWS:
         raise ViewError(
             f"{rows} rows beside those of the episode would be made up, expected at most {MOST_MADE_UP_ROWS}"
@@ -60,11 +81,7 @@ def check_made_up(rows: int) -> None:
 
 
 def check_flags(view: str, **flags: object) -> None:
-    """Refuses what is neither true nor false.
-
-    Raises:
-      ViewError: says which option.
-    """
+    """Raises ViewError for a value that is neither true nor false."""
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ViewError(f"{view}: {name} {flag}: expected true or false")
@@ -102,29 +119,24 @@ class View(Protocol):
 
 @runtime_checkable
 class CountsItems(Protocol):
-    """A view that can tell how many items it makes without seeing an episode. Offering it is optional."""
+    """A view that knows its number of items without seeing an episode; optional."""
 
     def item_count(self, rows: int | None) -> int | None:
-        """Items of a good episode of so many rows; None when that is not known.
-
-        Args:
-          rows: of the episode; None for the most items of an episode of any length.
-        """
+        """Items of a good episode of `rows` rows, of one of any length for None; None when unknown."""
 
 
 def item_count_of(view: View, rows: int | None) -> int | None:
-    """See `CountsItems.item_count`; None for a view that cannot tell."""
     return view.item_count(rows) if isinstance(view, CountsItems) else None
 
 
 def not_in_items(view: View, step_spec: Nest) -> tuple[str, ...]:
-    """Paths of the step columns that are in no item of a view, in whatever form; in the spec's order."""
+    """Paths of the step columns that no item of a view holds in any form; in the spec's order."""
     read = view.reads(step_spec)
     return tuple(path for path in flatten(step_spec) if not any(is_under(path, one) for one in read))
 
 
 class EpisodeStream(Protocol):
-    """A stream of episodes as far as it has been cut. A value: cutting the next episode makes another one, and leaves this one as it is."""
+    """A position in a stream of episodes. A value: cutting the next episode makes another one, and leaves this one as it is."""
 
     def cut(self, episode: Episode) -> tuple[Cut, EpisodeStream]:
         """The cut of the next episode, and the stream after it; an episode may give no items and still count for the next one."""
@@ -142,13 +154,10 @@ class StreamView(View, Protocol):
         """The stream before its first episode."""
 
 
-_PRIORITY = "priority"
-_COUNTS = "counts"
-
-CHANGES_NO_ITEM: Mapping[str, str] = MappingProxyType({_COUNTS: "never"})
+CHANGES_NO_ITEM: Mapping[str, str] = MappingProxyType({"counts": "never"})
 """Metadata of an option that does not change what an item holds."""
 
-UNSAID_AT_DEFAULT: Mapping[str, str] = MappingProxyType({_COUNTS: "unless default"})
+UNSAID_AT_DEFAULT: Mapping[str, str] = MappingProxyType({"counts": "unless default"})
 """Metadata of an option that was added when labels without it were in use."""
 
 
@@ -156,9 +165,7 @@ def label_of(name: str, view: Any, **instead: object) -> str:
     """The label of a view.
 
     Args:
-      name: of the view.
-      view: a dataclass.
-      instead: by field, what stands for its value; it must tell the same values apart.
+      instead: by field, a replacement of its value, which must differ for different values.
 
     >>> from rlds2reverb.views.n_step import NStep
     >>> label_of("n_step", NStep(n=5))
@@ -173,11 +180,338 @@ def identity(options: Any, **instead: object) -> dict[str, object]:
     return {
         field.name: instead.get(field.name, getattr(options, field.name))
         for field in fields(options)
-        if _counts(field, getattr(options, field.name))
+        if field.name != "priority"
+        and field.init
+        and field.metadata != CHANGES_NO_ITEM
+        and (field.metadata != UNSAID_AT_DEFAULT or getattr(options, field.name) != field.default)
     }
 
 
-def _counts(field: Field[Any], value: object) -> bool:
-    if field.name == _PRIORITY or not field.init or field.metadata == CHANGES_NO_ITEM:
+EXTRAS = "extras"
+"""The field of an item that holds them; in trajectories it is policy_info."""
+
+ALL = "all"
+
+_JOINED = "+"
+
+Wanted = str | Sequence[str] | None
+"""What people give: "all", a path, paths joined by "+", or a list of them; None for nothing."""
+
+EVERYTHING = None
+"""What a view holds, when it holds all step columns."""
+
+
+class Extras(tuple[str, ...]):
+    """The paths of extras, sorted, none below another one; "all" may be among them. Equal ones have equal texts."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def of(view: str, given: Wanted) -> Extras:
+        """The checked paths.
+
+        Raises:
+          ViewError: no text and no list of texts, or an empty one among them; `view` begins the message.
+        """
+        if isinstance(given, Extras):
+            return given
+        names = given.split(_JOINED) if isinstance(given, str) else () if given is None else given
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
+            raise ViewError(
+                f'{view}: extras {given!r}: expected "{ALL}", paths of step columns with "{_JOINED}" between them, or a list'
+            )
+        paths = sorted({str(name) for name in names})
+        above = [path for path in paths if path != ALL]
+        return Extras(
+            one for one in paths if one == ALL or not any(one != path and is_under(one, path) for path in above)
+        )
+
+    def __str__(self) -> str:
+        plain = not any(mark in name for name in self for mark in (_JOINED, ",", '"'))
+        return _JOINED.join(self) if plain else json.dumps(list(self))
+
+    def __repr__(self) -> str:
+        return f"Extras({tuple(self)!r})"
+
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """The paths below `metadata/`."""
+        return tuple(name for name in self if is_under(name, METADATA))
+
+
+class BaseView:
+    """What the views of this package share; each is a dataclass with the fields `priority` and `extras`.
+
+    `_name` begins labels and messages. `_reads` are the step fields that items are made of beside extras, or `EVERYTHING`.
+    """
+
+    _name: str
+    priority: float
+    extras: Wanted
+
+    @property
+    def _reads(self) -> tuple[str, ...] | None:
+        raise NotImplementedError
+
+    def _settle(self, **counts: int) -> None:
+        """Checks the options that all views have, and puts `Extras` in place of its extras; for `__post_init__`."""
+        object.__setattr__(self, "extras", Extras.of(self._name, self.extras))
+        check_options(self._name, self.priority, **counts)
+
+    @property
+    def label(self) -> str:
+        """Name and options."""
+        return label_of(self._name, self)
+
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        """The step fields that items are made of, and the step columns that are extras; those that the steps lack are left out."""
+        if self._reads is EVERYTHING:
+            return tuple(need(self._name, step_spec))
+        extras, further = Extras.of("", self.extras), _further(self._reads, flatten(step_spec))
+        read = (
+            path for path in flatten(step_spec) if _is_under_any(path, extras) or (ALL in extras and path in further)
+        )
+        return *self._reads, *read
+
+    def _extras_spec(self, step_spec: Mapping[str, Nest], metadata_spec: Nest) -> dict[str, Nest]:
+        """The specs of the extras, nested as the steps are; {} for none. Raises as `_extras_found`."""
+        steps, metadata = self._extras_found(flatten(step_spec), flatten(metadata_spec))
+        found: dict[str, Nest] = dict(only(step_spec, steps)) if steps else {}
+        return {**found, METADATA: only(metadata_spec, metadata)} if metadata else found
+
+    def _extras_columns(self, episode: Episode) -> dict[str, Array]:
+        """Path -> [T, ...] of the extras of an episode; {} for none. Raises as `_extras_found`."""
+        steps, metadata = self._extras_found(episode.columns, episode.metadata)
+        return {**{path: episode.columns[path] for path in steps}, **metadata_columns(episode, metadata)}
+
+    def _with_extras(
+        self, items: dict[str, Nest], step_spec: Mapping[str, Nest], metadata_spec: Nest
+    ) -> dict[str, Nest]:
+        """The spec of items with their extras as the field `extras`, where there are any.
+
+        Raises:
+          ViewError: the items have a field of that name; or as `_extras_found`.
+        """
+        found = self._extras_spec(step_spec, metadata_spec)
+        if found and EXTRAS in items:
+            raise ViewError(f'{self._name}: extras: the items have a field "{EXTRAS}" already; rename it')
+        return {**items, EXTRAS: found} if found else items
+
+    def _extras_rows(self, episode: Episode) -> dict[str, Array]:
+        """`_extras_columns` under the paths that they have in items."""
+        return {f"{EXTRAS}/{path}": column for path, column in self._extras_columns(episode).items()}
+
+    def _extras_found(self, steps: Collection[str], metadata: Collection[str]) -> tuple[list[str], list[str]]:
+        """Paths of the extras: of step columns, and of metadata without `metadata/`."""
+        extras, held = Extras.of(self._name, self.extras), self._reads
+        if not extras:
+            return [], []
+        further = _further(held, steps)
+        of_steps: list[str] = list(further) if ALL in extras else []
+        of_metadata: list[str] = []
+        for name in extras:
+            if name == ALL:
+                continue
+            columns = [path for path in steps if is_under(path, name)]
+            features = [path for path in metadata if is_under(metadata_path(path), name)]
+            if not columns and not features:
+                there = ", ".join([*further, *map(metadata_path, metadata)]) or "none"
+                raise ViewError(
+                    f'{self._name}: extras: "{name}": expected a step column beside those of the items, or metadata of the episode'
+                    f" ({METADATA}/...); found {there}"
+                )
+            if (held is EVERYTHING and columns) or _is_under_any(name, held or ()):
+                raise ViewError(f'{self._name}: extras: "{name}" is in the items already; leave it out')
+            of_steps += columns
+            of_metadata += features
+        if of_metadata and any(is_under(path, METADATA) for path in of_steps):
+            raise ViewError(
+                f'{self._name}: extras: "{METADATA}" is a field of the steps, and of the episode, too; rename it in the steps'
+            )
+        return list(dict.fromkeys(of_steps)), list(dict.fromkeys(of_metadata))
+
+
+def wants_metadata(views: Iterable[View]) -> bool:
+    """Whether some view puts metadata into its items, so that its signature needs their spec."""
+    return any(_metadata_of(view) for view in views)
+
+
+def signature_of(view: View, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
+    """The signature of any view's items, also of one that takes no metadata.
+
+    Raises:
+      ViewError: as the view's `signature`.
+    """
+    if not _metadata_of(view):
+        return view.signature(step_spec)
+    taking: Any = view
+    return taking.signature(step_spec, metadata_spec)
+
+
+def metadata_in_items(views: Iterable[View], metadata_spec: Nest) -> dict[str, ArraySpec]:
+    """The features of episodes, without `metadata/`, that some view puts into its items."""
+    names = [name for view in views for name in _metadata_of(view)]
+    features = flatten(metadata_spec)
+    return {path: leaf for path, leaf in features.items() if _is_under_any(metadata_path(path), names)}
+
+
+def _further(held: Sequence[str] | None, steps: Iterable[str]) -> tuple[str, ...]:
+    """The step columns that are neither held nor named by RLDS: what "all" means."""
+    if held is EVERYTHING:
+        return ()
+    return tuple(path for path in steps if not _is_under_any(path, (*STEP_FIELDS, *held)))
+
+
+def _metadata_of(view: View) -> tuple[str, ...]:
+    extras = getattr(view, EXTRAS, ())
+    return extras.metadata if isinstance(extras, Extras) else ()
+
+
+def _is_under_any(path: str, names: Iterable[str]) -> bool:
+    return any(is_under(path, name) for name in names)
+
+
+Fill = Literal["first", "zero"] | int | float
+"""What stands in rows that the episode does not have. "first": its first value before it, and zeros after it. "zero": zeros, or
+empty text. A number: itself, before and after."""
+
+_FLOAT64 = np.dtype(np.float64)
+
+END_FLAGS = (IS_LAST, IS_TERMINAL)
+"""What `end_flags` reads."""
+
+ONE_ROW = (Window(0, 1, squeeze=True),)
+NEXT_ROW = (Window(1, 2, squeeze=True),)
+
+
+def need(view: str, spec: Nest, *names: str) -> Mapping[str, Nest]:
+    """The step spec as a mapping that has these fields."""
+    if not isinstance(spec, Mapping):
+        raise ViewError(f"{view}: expected a dict of step fields, got {type(spec).__name__}")
+    missing = [name for name in names if name not in spec]
+    if missing:
+        raise ViewError(f"{view}: the steps lack {', '.join(missing)}; found {sorted(spec)}")
+    return spec
+
+
+def under(columns: Mapping[str, Array], name: str, renamed: str | None = None) -> dict[str, str]:
+    """New path -> path of every column of a step field, nested or not; `renamed` stands in the field's place. Raises ViewError for none."""
+    new = name if renamed is None else renamed
+    found = {new + path[len(name) :]: path for path in columns if is_under(path, name)}
+    if not found:
+        raise ViewError(f"steps without {name}; found {sorted(columns)}")
+    return found
+
+
+def fields_of(
+    paths: Mapping[str, str], windows: tuple[Window, ...] = ONE_ROW, anchors: Array | None = None
+) -> dict[str, Field]:
+    return {new: Field(path, windows, anchors) for new, path in paths.items()}
+
+
+def columns(episode: Episode, *names: str) -> dict[str, Array]:
+    return {path: episode.columns[path] for name in names for path in under(episode.columns, name)}
+
+
+def transition_count(episode: Episode) -> int:
+    """T - 1: the last row holds the final observation only."""
+    return max(0, len(episode) - 1)
+
+
+def one_per_transition(rows: int | None) -> int | None:
+    """T - 1, as `views.base.CountsItems` has it."""
+    return None if rows is None else max(0, rows - 1)
+
+
+def pad(column: Array, before: int, after: int, fill: Fill = "first") -> Array:
+    """[before + T + after, ...]: the column with rows filled as `fill` says, which must fit its dtype."""
+    if not before and not after:
+        return column
+    check_made_up(before + after)
+    first = fill == "first" and len(column) > 0
+    head = np.repeat(column[:1], before, axis=0) if first else filled(column, before, fill)
+    return np.concatenate((head, column, filled(column, after, fill)))
+
+
+def filled(column: Array, rows: int, fill: Fill) -> Array:
+    return zeros_like(column, rows) if isinstance(fill, str) else np.full((rows, *column.shape[1:]), fill, column.dtype)
+
+
+def as_float32(column: Array) -> Array:
+    """float64 becomes float32, as RLlib's collectors make it; everything else stays as it is."""
+    return column.astype(np.float32) if same_dtype(column.dtype, _FLOAT64) else column
+
+
+def float32_spec(leaf: ArraySpec) -> ArraySpec:
+    return ArraySpec(leaf.shape, np.dtype(np.float32), leaf.name) if same_dtype(leaf.dtype, _FLOAT64) else leaf
+
+
+def continued(view: str, before: Mapping[str, Array], rows: Mapping[str, Array]) -> dict[str, Array]:
+    """The rows of a stream behind those before them, if there are any."""
+    if not before:
+        return dict(rows)
+    if set(before) != set(rows):
+        missing, extra = sorted(set(before) - set(rows)), sorted(set(rows) - set(before))
+        raise ViewError(f"{view}: columns differ from those of the episodes before: missing {missing}, new {extra}")
+    return {path: np.concatenate((before[path], column)) for path, column in rows.items()}
+
+
+def end_flags(episode: Episode) -> tuple[Array, Array]:
+    """[T] terminated and [T] truncated: the step after row t is the last one, and terminal or not."""
+    last, terminal = episode.columns[IS_LAST], episode.columns[IS_TERMINAL]
+    terminated = np.append(last & terminal, False)[1:]
+    truncated = np.append(last & ~terminal, False)[1:]
+    return terminated, truncated
+
+
+def generator(view: str, seed: int, episode: Episode) -> np.random.Generator:
+    """Random numbers that depend on the view, the seed and the episode's id only, so that a push can be run again."""
+    digest = np.frombuffer(f"{view}|{seed}|{episode.id}".encode(), np.uint8)
+    return np.random.default_rng(digest.tolist())
+
+
+def check_seed(view: str, seed: Any) -> None:
+    """Raises ViewError for a seed that is no whole number."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise ViewError(f"{view}: seed {seed}: expected a whole number")
+
+
+def choice(view: str, name: str, value: Any, allowed: Sequence[str]) -> None:
+    """Raises ViewError for a word that is not allowed."""
+    if value not in allowed:
+        raise ViewError(f'{view}: {name} "{value}", expected one of {", ".join(allowed)}')
+
+
+def checked_fill(where: str, fill: Any) -> Fill:
+    """The fill; a number as a plain one, whole where it is whole."""
+    if isinstance(fill, str):
+        choice(where, "fill", fill, ("first", "zero", "a number"))
+        return cast("Fill", fill)
+    number = fill.item() if isinstance(fill, np.number) else fill
+    if isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < np.inf:
+        return int(number) if number == int(number) and abs(number) < 2**64 else number
+    raise ViewError(f"{where}: fill {fill!r}, expected one of first, zero, a number")
+
+
+def fill_name(fill: Fill) -> Fill:
+    """Equal fills have equal names: 0 is "zero"."""
+    return "zero" if fill == 0 else fill
+
+
+def check_fit(where: str, path: str, fill: Fill, dtype: np.dtype[Any]) -> None:
+    """Refuses a number that a column cannot hold: text, a fraction among integers, out of range; floats may round."""
+    if not isinstance(fill, str) and not _fits(fill, dtype):
+        raise ViewError(f'{where}: fill {fill} does not fit "{path}", which holds {dtype_name(dtype)}')
+
+
+def _fits(fill: float, dtype: np.dtype[Any]) -> bool:
+    if dtype.kind in "OSU":
         return False
-    return field.metadata != UNSAID_AT_DEFAULT or value != field.default
+    if dtype.kind in "iu":
+        return isinstance(fill, int) and np.iinfo(dtype).min <= fill <= np.iinfo(dtype).max
+    if dtype.kind == "b":
+        return fill in (0, 1)
+    if abs(fill) > float(np.finfo(np.float64).max):
+        return False
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(np.float64(fill).astype(dtype)))

@@ -37,17 +37,19 @@ from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
-from rlds2reverb.views.base import UNSAID_AT_DEFAULT, EpisodeStream, check_flags, check_options, label_of
-from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.steps import (
+from rlds2reverb.views.base import (
     END_FLAGS,
+    UNSAID_AT_DEFAULT,
+    BaseView,
+    EpisodeStream,
+    Wanted,
     as_float32,
+    check_flags,
     choice,
     continued,
     end_flags,
     float32_spec,
     need,
-    priorities,
     transition_count,
     under,
 )
@@ -56,7 +58,6 @@ TRUNCATE, COMPLETE = "truncate_episodes", "complete_episodes"
 ENV_STEPS, AGENT_STEPS = "env_steps", "agent_steps"
 
 OBS, NEW_OBS, ACTIONS, REWARDS = "obs", "new_obs", "actions", "rewards"
-_READS = (OBSERVATION, ACTION, REWARD, *END_FLAGS)
 _MADE = {
     "terminateds": np.dtype(bool),
     "truncateds": np.dtype(bool),
@@ -66,7 +67,7 @@ _MADE = {
 
 
 @dataclass(frozen=True)
-class Fragments:
+class Fragments(BaseView):
     """One item per fragment; its columns have RLlib's names, one row per step taken.
 
     Attributes:
@@ -76,11 +77,14 @@ class Fragments:
       agents: agents that act in a step, for agent_steps; None counts the entries of a nested action, one per agent.
       new_obs: store the next observations, too. That doubles the bytes of observations, because at the end of an episode they are other rows.
       priority: of every item.
-      extras: further columns in the items, see `views.extras`.
+      extras: further columns in the items, see `views.base`.
 
     Raises:
       ViewError: an option that makes no sense.
     """
+
+    _name = "fragments"
+    _reads = (OBSERVATION, ACTION, REWARD, *END_FLAGS)
 
     length: int = 200
     batch_mode: str = TRUNCATE
@@ -91,18 +95,12 @@ class Fragments:
     extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "extras", Extras.of("fragments", self.extras))
-        check_options("fragments", self.priority, length=self.length, agents=1 if self.agents is None else self.agents)
+        self._settle(length=self.length, agents=1 if self.agents is None else self.agents)
         choice("fragments", "batch_mode", self.batch_mode, (TRUNCATE, COMPLETE))
         choice("fragments", "count_steps_by", self.count_steps_by, (ENV_STEPS, AGENT_STEPS))
         check_flags("fragments", new_obs=self.new_obs)
         if self.agents is not None and self.count_steps_by == ENV_STEPS:
             raise ViewError(f"fragments: agents {self.agents}: expected with count_steps_by=agent_steps only")
-
-    @property
-    def label(self) -> str:
-        """Name and options."""
-        return label_of("fragments", self)
 
     def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """{obs, new_obs, actions, rewards, terminateds bool, truncateds bool, t int64, eps_id int64}, all [steps, ...].
@@ -116,7 +114,7 @@ class Fragments:
         named = {OBS: steps[OBSERVATION], NEW_OBS: steps[OBSERVATION], ACTIONS: action, REWARDS: steps[REWARD], **made}
         if not self.new_obs:
             del named[NEW_OBS]
-        items = with_extras("fragments", self.extras, _READS, named, steps, metadata_spec)
+        items = self._with_extras(named, steps, metadata_spec)
         return map_leaves(lambda leaf: float32_spec(leaf).with_leading(length), items)
 
     def steps(self, agents: int) -> int:
@@ -125,71 +123,57 @@ class Fragments:
             return self.length
         return -(-self.length // (agents if self.agents is None else self.agents))
 
-    def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """Observation, action, reward, and the flags that say how an episode ends."""
-        return *_READS, *extras_read(self.extras, _READS, step_spec)
-
     def cut(self, episode: Episode) -> Cut:
         """What the first episode of a stream gives."""
         return self.stream().cut(episode)[0]
 
     def stream(self) -> EpisodeStream:
-        """The stream before its first episode."""
         return _Stream(self)
 
 
 @dataclass(frozen=True, eq=False)
 class _Stream:
-    """The steps that are in no fragment yet.
-
-    Attributes:
-      view: which fragments.
-      waiting: those steps, one part per episode.
-      left_over: how many they are.
-    """
-
     view: Fragments
-    waiting: tuple[Mapping[str, Array], ...] = ()
-    left_over: int = 0
+    waiting: tuple[Mapping[str, Array], ...] = ()  # those steps, one part per episode
+    left_over: int = 0  # the number of those steps
 
     def cut(self, episode: Episode) -> tuple[Cut, _Stream]:
-        """The fragments that end with the next episode, and the steps that wait after it."""
         before, taken = self.left_over, self._taken(episode)
         count, length = before + transition_count(episode), self.view.steps(_agents(episode.columns))
         if self.view.batch_mode == COMPLETE:
             length = count if count >= length else count + 1
         used = count // length * length
-        rows = self._joined(taken) if used else taken
+        rows = taken
+        if used:
+            parts = [part for part in self.waiting if len(next(iter(part.values())))]
+            for part in parts:
+                continued("fragments", {path: column[:0] for path, column in part.items()}, taken)  # the same columns
+            rows = {path: np.concatenate([*(part[path] for part in parts), column]) for path, column in taken.items()}
         rest = {path: column[used:] for path, column in rows.items()}
         stream = _Stream(self.view, (rest,) if used else (*self.waiting, rest), count - used)
         anchors = np.arange(0, used, length, dtype=np.int64)
         rows = {path: column[:used] for path, column in rows.items()}
         windows = (Window(0, length),) * len(rows)
-        return Cut.of_columns(rows, windows, anchors, priorities(len(anchors), self.view.priority), before), stream
-
-    def _joined(self, taken: dict[str, Array]) -> dict[str, Array]:
-        """All steps that wait, and those that come."""
-        parts = [part for part in self.waiting if len(next(iter(part.values())))]
-        for part in parts:
-            continued("fragments", {path: column[:0] for path, column in part.items()}, taken)  # the same columns
-        return {path: np.concatenate([*(part[path] for part in parts), column]) for path, column in taken.items()}
+        return Cut.of_columns(
+            rows, windows, anchors, np.full(len(anchors), self.view.priority, np.float64), before
+        ), stream
 
     def _taken(self, episode: Episode) -> dict[str, Array]:
-        """The columns of an episode's steps, one row per step taken."""
         count = transition_count(episode)
         terminated, truncated = end_flags(episode)
+        number = int.from_bytes(hashlib.blake2b(episode.id.encode(), digest_size=8).digest(), "little") >> 1  # 63 bits
         made = {
             "terminateds": terminated,
             "truncateds": truncated,
             "t": np.arange(len(episode), dtype=np.int64),
-            "eps_id": np.full(len(episode), _episode_number(episode), np.int64),
+            "eps_id": np.full(len(episode), number, np.int64),
         }
         recorded = {
             new: episode.columns[path]
             for name, field in ((OBS, OBSERVATION), (ACTIONS, ACTION), (REWARDS, REWARD))
             for new, path in under(episode.columns, field, name).items()
         }
-        further = extras_rows("fragments", self.view.extras, _READS, episode)
+        further = self.view._extras_rows(episode)
         rows = {path: column[:count] for path, column in {**recorded, **made, **further}.items()}
         if self.view.new_obs:
             later = under(episode.columns, OBSERVATION, NEW_OBS)
@@ -198,10 +182,5 @@ class _Stream:
 
 
 def _agents(columns: Iterable[str]) -> int:
-    """Entries of the action; 1 of an action that is not nested."""
+    """Entries of the action, one per agent; 1 for an action that is not nested."""
     return len({path.split("/")[1] for path in columns if path.startswith(f"{ACTION}/")}) or 1
-
-
-def _episode_number(episode: Episode) -> int:
-    """63 bits that depend on the episode's id."""
-    return int.from_bytes(hashlib.blake2b(episode.id.encode(), digest_size=8).digest(), "little") >> 1

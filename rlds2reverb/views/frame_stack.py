@@ -31,29 +31,29 @@ from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import ACTION, DISCOUNT, OBSERVATION, REWARD, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import Nest, flatten, map_leaves
-from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
-from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.steps import (
+from rlds2reverb.views.base import (
+    UNSAID_AT_DEFAULT,
+    BaseView,
     Fill,
+    Wanted,
     check_fit,
     checked_fill,
     columns,
     fields_of,
     fill_name,
+    label_of,
     need,
     one_per_transition,
     pad,
-    priorities,
     transition_count,
     under,
 )
 
 NEXT_OBSERVATION = "next_observation"
-_READS = (OBSERVATION, ACTION, REWARD, DISCOUNT)
 
 
 @dataclass(frozen=True)
-class FrameStack:
+class FrameStack(BaseView):
     """One item per transition, with stacked observations.
 
     Attributes:
@@ -62,11 +62,14 @@ class FrameStack:
         gives columns fills of their own. A path names an observation column or a nest of them; the longest one counts, and
         a column that none leads to has "first".
       priority: of every item.
-      extras: further columns in the items, see `views.extras`.
+      extras: further columns in the items, see `views.base`.
 
     Raises:
       ViewError: an option that makes no sense.
     """
+
+    _name = "frame_stack"
+    _reads = (OBSERVATION, ACTION, REWARD, DISCOUNT)
 
     frames: int = 4
     fill: Fill | Mapping[str, Fill] = "first"
@@ -74,8 +77,7 @@ class FrameStack:
     extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "extras", Extras.of("frame_stack", self.extras))
-        check_options("frame_stack", self.priority, frames=self.frames)
+        self._settle(frames=self.frames)
         fill: Any = self.fill
         if isinstance(fill, Mapping):
             if strange := [path for path in fill if not isinstance(path, str)]:
@@ -87,10 +89,8 @@ class FrameStack:
 
     @property
     def label(self) -> str:
-        """Name and options."""
         fills = {OBSERVATION: self.fill} if not isinstance(self.fill, Mapping) else self.fill
-        plain = {path: fill_name(fill) for path, fill in fills.items()}
-        plain = plain or {OBSERVATION: "first"}
+        plain = {path: fill_name(fill) for path, fill in fills.items()} or {OBSERVATION: "first"}
         fill = plain[OBSERVATION] if list(plain) == [OBSERVATION] else json.dumps(plain, sort_keys=True)
         return label_of("frame_stack", self, fill=fill)
 
@@ -100,26 +100,21 @@ class FrameStack:
         Raises:
           ViewError: the steps lack one of these, a fill does not fit its column's dtype, or names no column.
         """
-        steps = need("frame_stack", step_spec, OBSERVATION, ACTION, REWARD, DISCOUNT)
+        steps = need("frame_stack", step_spec, *self._reads)
         self._fills({path: leaf.dtype for path, leaf in flatten(steps[OBSERVATION], OBSERVATION).items()})
         stacked = map_leaves(lambda leaf: leaf.with_leading(self.frames), steps[OBSERVATION])
         plain = {name: steps[name] for name in (ACTION, REWARD, DISCOUNT)}
         items = {OBSERVATION: stacked, **plain, NEXT_OBSERVATION: stacked}
-        return with_extras("frame_stack", self.extras, _READS, items, steps, metadata_spec)
-
-    def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """The four step fields of its items, and extras; no flags."""
-        return *_READS, *extras_read(self.extras, _READS, step_spec)
+        return self._with_extras(items, steps, metadata_spec)
 
     def item_count(self, rows: int | None) -> int | None:
-        """One per transition."""
         return one_per_transition(rows)
 
     def cut(self, episode: Episode) -> Cut:
         """Puts k - 1 rows before the first; an item's windows look back."""
         before = self.frames - 1
-        further = extras_rows("frame_stack", self.extras, _READS, episode)
-        given = {**columns(episode, *_READS), **further}
+        further = self._extras_rows(episode)
+        given = {**columns(episode, *self._reads), **further}
         observations = under(given, OBSERVATION)
         fills = self._fills({path: given[path].dtype for path in observations})
         rows = {path: pad(column, before, 0, fills.get(path, "first")) for path, column in given.items()}
@@ -129,7 +124,9 @@ class FrameStack:
             **fields_of(under(rows, OBSERVATION, NEXT_OBSERVATION), (Window(1 - before, 2),)),
         }
         count = transition_count(episode)
-        return Cut(rows, fields, before + np.arange(count, dtype=np.int64), priorities(count, self.priority), before)
+        return Cut(
+            rows, fields, before + np.arange(count, dtype=np.int64), np.full(count, self.priority, np.float64), before
+        )
 
     def _fills(self, observations: Mapping[str, np.dtype[Any]]) -> dict[str, Fill]:
         """Path of an observation column -> its fill."""

@@ -25,13 +25,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlds2reverb.cuts import Cut
-from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, Array, Episode
+from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, Episode
 from rlds2reverb.specs import ArraySpec, Nest
-from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
-from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.steps import (
+from rlds2reverb.views.base import (
     NEXT_ROW,
     ONE_ROW,
+    UNSAID_AT_DEFAULT,
+    BaseView,
+    Wanted,
     check_seed,
     choice,
     columns,
@@ -39,29 +40,30 @@ from rlds2reverb.views.steps import (
     generator,
     need,
     one_per_transition,
-    priorities,
     transition_count,
     under,
 )
 
 STRATEGIES = ("future", "final", "uniform")
 NEXT_OBSERVATION, GOAL, REACHED = "next_observation", "goal", "reached"
-_READS = (OBSERVATION, ACTION)
 
 
 @dataclass(frozen=True)
-class Goal:
+class Goal(BaseView):
     """One item per transition.
 
     Attributes:
       strategy: one of `STRATEGIES`.
       seed: the draws depend on it and on the episode's id, and on nothing else.
       priority: of every item.
-      extras: further columns in the items, see `views.extras`.
+      extras: further columns in the items, see `views.base`.
 
     Raises:
       ViewError: an option that makes no sense.
     """
+
+    _name = "goal"
+    _reads = (OBSERVATION, ACTION)  # the reward of its items is made, not read
 
     strategy: str = "future"
     seed: int = 0
@@ -69,15 +71,9 @@ class Goal:
     extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "extras", Extras.of("goal", self.extras))
-        check_options("goal", self.priority)
+        self._settle()
         check_seed("goal", self.seed)
         choice("goal", "strategy", self.strategy, STRATEGIES)
-
-    @property
-    def label(self) -> str:
-        """Name and options."""
-        return label_of("goal", self)
 
     def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """{observation, action, next_observation, goal, reward float32 [], reached bool []}."""
@@ -91,37 +87,29 @@ class Goal:
             REWARD: ArraySpec((), np.dtype(np.float32)),
             REACHED: ArraySpec((), np.dtype(bool)),
         }
-        return with_extras("goal", self.extras, _READS, items, steps, metadata_spec)
-
-    def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """Observation and action; the reward of its items is made, not read."""
-        return *_READS, *extras_read(self.extras, _READS, step_spec)
+        return self._with_extras(items, steps, metadata_spec)
 
     def item_count(self, rows: int | None) -> int | None:
-        """One per transition."""
         return one_per_transition(rows)
 
     def cut(self, episode: Episode) -> Cut:
         """Three fields read the stored observations: at t, at t + 1, and at the goal's row."""
         count = transition_count(episode)
         anchors = np.arange(count, dtype=np.int64)
-        goals = self._goal_rows(episode, anchors)
+        last = len(episode) - 1
+        if self.strategy == "final":
+            goals = np.full(count, last, np.int64)
+        else:
+            lowest = anchors + 1 if self.strategy == "future" else np.zeros_like(anchors)
+            goals = generator("goal", self.seed, episode).integers(lowest, last, endpoint=True, dtype=np.int64)
         reached = np.append(goals == anchors + 1, np.zeros(len(episode) - count, bool))
         observed = columns(episode, OBSERVATION, ACTION)
         rewards = np.where(reached, 0, -1).astype(np.float32)
-        further = extras_rows("goal", self.extras, _READS, episode)
+        further = self._extras_rows(episode)
         rows = {**observed, REWARD: rewards, REACHED: reached, **further}
         fields = {
             **fields_of({path: path for path in rows}),
             **fields_of(under(observed, OBSERVATION, NEXT_OBSERVATION), NEXT_ROW),
             **fields_of(under(observed, OBSERVATION, GOAL), ONE_ROW, goals),
         }
-        return Cut(rows, fields, anchors, priorities(count, self.priority))
-
-    def _goal_rows(self, episode: Episode, anchors: Array) -> Array:
-        """[T - 1] row of each transition's goal."""
-        last = len(episode) - 1
-        if self.strategy == "final":
-            return np.full(len(anchors), last, np.int64)
-        lowest = anchors + 1 if self.strategy == "future" else np.zeros_like(anchors)
-        return generator("goal", self.seed, episode).integers(lowest, last, endpoint=True, dtype=np.int64)
+        return Cut(rows, fields, anchors, np.full(count, self.priority, np.float64))

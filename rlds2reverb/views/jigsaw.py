@@ -42,41 +42,45 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import OBSERVATION, Array, Episode, columns_under, content_digest
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
-from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.steps import (
+from rlds2reverb.views.base import (
+    UNSAID_AT_DEFAULT,
+    BaseView,
+    Wanted,
+    check_options,
     check_seed,
     choice,
     fields_of,
     generator,
+    label_of,
     need,
     one_per_transition,
-    priorities,
     transition_count,
 )
 
 CONTEXT, TARGET, TIMESTEP = "context", "target", "timestep"
-_READS = (OBSERVATION,)
 _CROPPED = 2
 """Rows and columns of pixels that a tile loses."""
 _MOST_TILES = 100
 
 
 @dataclass(frozen=True)
-class Jigsaw:
+class Jigsaw(BaseView):
     """One item per transition: its image as a puzzle.
 
     Attributes:
-      permutations: how many orders to make, or the path of a .npy or .csv file that has them ([classes, tiles], from 0).
-      tiles: how many an image has, a square number.
+      permutations: number of orders to make, or the path of a .npy or .csv file that has them ([classes, tiles], from 0).
+      tiles: number of tiles of an image, a square number.
       channels: "last" ([H, W, C] images) or "first" ([C, H, W]).
       seed: the orders that are made depend on it. The classes that are drawn depend on it and on the episode's id.
       priority: of every item.
-      extras: further columns in the items, see `views.extras`.
+      extras: further columns in the items, see `views.base`.
 
     Raises:
       ViewError: an option that makes no sense, or a file that cannot be read.
     """
+
+    _name = "jigsaw"
+    _reads = (OBSERVATION,)
 
     permutations: int | str | os.PathLike[str] = 1000
     tiles: int = 9
@@ -87,8 +91,7 @@ class Jigsaw:
     _orders: Array = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "extras", Extras.of("jigsaw", self.extras))
-        check_options("jigsaw", self.priority, tiles=self.tiles)
+        self._settle(tiles=self.tiles)
         if not 4 <= self.tiles <= _MOST_TILES or math.isqrt(self.tiles) ** 2 != self.tiles:
             raise ViewError(f"jigsaw: tiles {self.tiles}: expected a square number from 4 to {_MOST_TILES}")
         choice("jigsaw", "channels", self.channels, ("first", "last"))
@@ -130,14 +133,9 @@ class Jigsaw:
         shape = (*depth, *size) if self.channels == "first" else (*size, *depth)
         int64 = np.dtype(np.int64)
         items = {CONTEXT: ArraySpec(shape, image.dtype), TARGET: ArraySpec((1,), int64), TIMESTEP: ArraySpec((), int64)}
-        return with_extras("jigsaw", self.extras, _READS, items, steps, metadata_spec)
-
-    def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """The image, and extras."""
-        return *_READS, *extras_read(self.extras, _READS, step_spec)
+        return self._with_extras(items, steps, metadata_spec)
 
     def item_count(self, rows: int | None) -> int | None:
-        """One per transition."""
         return one_per_transition(rows)
 
     def cut(self, episode: Episode) -> Cut:
@@ -152,17 +150,17 @@ class Jigsaw:
         classes = np.resize(generator("jigsaw", self.seed, episode).permutation(len(self._orders)), count)  # [T - 1]
         timesteps = np.arange(count, dtype=np.int64)
         context = self._puzzles(next(iter(columns.values()))[:count], self._orders[classes], self._tile(image))
-        further = extras_rows("jigsaw", self.extras, _READS, episode)
+        further = self._extras_rows(episode)
         rows = {
             CONTEXT: context,
             TARGET: classes.astype(np.int64)[:, None],
             TIMESTEP: timesteps,
             **{path: column[:count] for path, column in further.items()},
         }
-        return Cut(rows, fields_of({path: path for path in rows}), timesteps, priorities(count, self.priority))
+        return Cut(rows, fields_of({path: path for path in rows}), timesteps, np.full(count, self.priority, np.float64))
 
     def _image(self, leaves: dict[str, ArraySpec]) -> ArraySpec:
-        """The one column, if it holds images."""
+        """The one observation column; raises ViewError unless it holds images of uint8 or floats."""
         image = next(iter(leaves.values()), None)
         if (
             image is None
@@ -180,11 +178,10 @@ class Jigsaw:
         return image
 
     def _plan(self, image: ArraySpec) -> tuple[int | None, ...]:
-        """Height, width, channels."""
         return (*image.shape[1:], image.shape[0]) if self.channels == "first" else image.shape
 
     def _tile(self, image: ArraySpec) -> tuple[int, int]:
-        """Height and width of a tile in a puzzle."""
+        """Height and width of a tile in a puzzle; raises ViewError for images that are too small, or of a free size."""
         side, (height, width, _) = math.isqrt(self.tiles), self._plan(image)
         least = side * (_CROPPED + 1)
         if height is None or width is None or min(height, width) < least:
@@ -198,9 +195,7 @@ class Jigsaw:
         """[n, ...] images and the [n, tiles] orders of their tiles -> [n, ...] smaller images."""
         images = np.moveaxis(images, 1, -1) if self.channels == "first" else images  # [n, H, W, C]
         side, (count, height, width, depth) = math.isqrt(self.tiles), images.shape
-        whole = images[
-            :, : height // side * side, : width // side * side
-        ]  # pixels beyond the last whole tile are left out
+        whole = images[:, : height // side * side, : width // side * side]  # without pixels beyond the last whole tile
         tiles = whole.reshape(count, side, height // side, side, width // side, depth)[:, :, : tile[0], :, : tile[1]]
         placed = tiles[np.arange(count)[:, None], orders // side, :, orders % side]  # [n, tiles, tile H, tile W, C]
         lines = placed.reshape(count, side, side, *tile, depth).swapaxes(2, 3)  # [n, side, tile H, side, tile W, C]
@@ -209,7 +204,7 @@ class Jigsaw:
 
 
 MOST_ORDERS = 10_000
-"""More classes than that take seconds to make, and no learner tells so many apart."""
+"""More classes than that take seconds to make, and no learner distinguishes so many."""
 
 _CANDIDATES = math.factorial(8)
 """Rounds to choose from; of nine tiles there are no more."""
@@ -217,11 +212,7 @@ _CANDIDATES = math.factorial(8)
 
 @lru_cache(maxsize=16)
 def tile_orders(number: int, tiles: int, seed: int) -> Array:
-    """[number, tiles] int64, distinct: at each place, from the top left row by row, the tile that stands there.
-
-    Raises:
-      ViewError: fewer than 1, or more than there are (tiles!) or may be (`MOST_ORDERS`).
-    """
+    """[number, tiles] int64, distinct: at each place, from the top left row by row, the tile that stands there."""
     most = min(MOST_ORDERS, math.factorial(tiles))
     if not 1 <= number <= most:
         raise ViewError(f"permutations {number}: expected 1 to {most} of {tiles} tiles")
@@ -254,11 +245,7 @@ def _rounds(tiles: int, rng: np.random.Generator) -> Array:
 
 
 def read_tile_orders(path: Path, tiles: int) -> Array:
-    """[classes, tiles] int64 from a .npy file, or from a .csv file with one order per line.
-
-    Raises:
-      ViewError: the file cannot be read, or holds something else than orders of that many tiles, counted from 0.
-    """
+    """[classes, tiles] int64 from a .npy file, or from a .csv file with one order per line."""
     if path.suffix not in (".npy", ".csv"):
         raise ViewError(f"{path}: permutations: expected a .npy or .csv file, or a number")
     try:

@@ -35,21 +35,23 @@ from typing import TypeVar
 
 import numpy as np
 
-from rlds2reverb.cuts import Cut
+from rlds2reverb.cuts import Cut, zeros_like
 from rlds2reverb.episode import ACTION, DISCOUNT, OBSERVATION, REWARD, Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
-from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_flags, check_options, label_of
-from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.steps import (
+from rlds2reverb.views.base import (
     ONE_ROW,
+    UNSAID_AT_DEFAULT,
+    BaseView,
+    Wanted,
+    check_flags,
     choice,
     columns,
     fields_of,
+    label_of,
     need,
     one_per_transition,
     pad,
-    priorities,
     transition_count,
     under,
 )
@@ -62,7 +64,7 @@ _Leaf = TypeVar("_Leaf")
 
 
 @dataclass(frozen=True)
-class NStep:
+class NStep(BaseView):
     """One item per row, but for the last row.
 
     Attributes:
@@ -72,11 +74,13 @@ class NStep:
       early: make the items of 1 to n - 1 steps from the first row, too, as Acme's adder does. They come before all others and
         are anchored before the first step, at copies of its row.
       priority: of every item.
-      extras: further columns in the items, see `views.extras`.
+      extras: further columns in the items, see `views.base`.
 
     Raises:
       ViewError: an option that makes no sense.
     """
+
+    _name = "n_step"
 
     n: int = 3
     gamma: float = 0.99
@@ -86,8 +90,7 @@ class NStep:
     extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "extras", Extras.of("n_step", self.extras))
-        check_options("n_step", self.priority, n=self.n)
+        self._settle(n=self.n)
         choice("n_step", "style", self.style, STYLES)
         check_flags("n_step", early=self.early)
         if isinstance(self.gamma, bool) or not isinstance(self.gamma, (int, float)) or not 0 < self.gamma <= 1:
@@ -95,7 +98,6 @@ class NStep:
 
     @property
     def label(self) -> str:
-        """Name and options."""
         return label_of("n_step", self, gamma=float(self.gamma))
 
     def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
@@ -120,17 +122,12 @@ class NStep:
             NEXT_OBSERVATION: steps[OBSERVATION],
             STEPS: ArraySpec((), np.dtype(np.int32)),
         }
-        return with_extras("n_step", self.extras, self._reads, items, steps, metadata_spec)
-
-    def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """What its items are made of; the data's discounts count in style acme only."""
-        return *self._reads, *extras_read(self.extras, self._reads, step_spec)
+        return self._with_extras(items, steps, metadata_spec)
 
     @property
     def _reads(self) -> tuple[str, ...]:
-        if self.style == "acme":
-            return OBSERVATION, ACTION, REWARD, DISCOUNT
-        return OBSERVATION, ACTION, REWARD
+        """The data's discounts count in style acme only."""
+        return OBSERVATION, ACTION, REWARD, *((DISCOUNT,) if self.style == "acme" else ())
 
     def item_count(self, rows: int | None) -> int | None:
         """One per transition, and with `early` the shorter ones from the first row."""
@@ -145,23 +142,27 @@ class NStep:
         steps = np.concatenate((shorter, np.minimum(self.n, count - np.arange(count))))
         anchors = np.arange(early + count, dtype=np.int64)
         observed = columns(episode, OBSERVATION, ACTION)
-        recorded = {**observed, **extras_rows("n_step", self.extras, self._reads, episode)}
+        recorded = {**observed, **self._extras_rows(episode)}
         derived = {**self._earned(episode, shorter), STEPS: steps.astype(np.int32)}
+        unread = early + len(episode) - len(steps)  # the last row, which no item reads
         rows = {
             **{path: pad(column, early, 0) for path, column in recorded.items()},
-            **{path: _filled_up(column, early + len(episode)) for path, column in derived.items()},
+            **{path: np.concatenate((column, zeros_like(column, unread))) for path, column in derived.items()},
         }
         arrived = np.maximum(anchors, early) + steps
         fields = {
             **fields_of({path: path for path in rows}),
             **fields_of(under(observed, OBSERVATION, NEXT_OBSERVATION), ONE_ROW, arrived),
         }
-        return Cut(rows, fields, anchors, priorities(len(anchors), self.priority), early)
+        return Cut(rows, fields, anchors, np.full(len(anchors), self.priority, np.float64), early)
 
     def _earned(self, episode: Episode, shorter: Array) -> dict[str, Array]:
         """Path -> [early + T - 1, ...] returns and discounts of each item; the `shorter` ones from the first row come first."""
         count = transition_count(episode)
-        reward, discount = (_leaves(episode, name) for name in (REWARD, DISCOUNT))
+        reward, discount = (
+            {path[len(name) + 1 :]: episode.columns[path] for path in under(episode.columns, name)}
+            for name in (REWARD, DISCOUNT)
+        )
         earned: dict[str, Array] = {}
         for path, (rewards, discounts) in paired(reward, discount).items():
             made = [self._returns(rewards[:k], discounts[:k], k) for k in shorter.tolist()]
@@ -192,11 +193,7 @@ class NStep:
 
 
 def paired(rewards: Mapping[str, _Leaf], discounts: Mapping[str, _Leaf]) -> dict[str, tuple[_Leaf, _Leaf]]:
-    """Path -> reward and discount; a single one (its path is "") goes with every one of the other's, as in Acme's adder.
-
-    Raises:
-      ViewError: both are nests, of other paths.
-    """
+    """Path -> reward and discount; a single one (its path is "") goes with every one of the other's, as in Acme's adder."""
     if list(rewards) == [""]:
         return {path: (rewards[""], discount) for path, discount in discounts.items()}
     if list(discounts) == [""]:
@@ -217,7 +214,7 @@ def _floats(name: str, nest: Nest) -> dict[str, ArraySpec]:
 
 
 def _joint_shape(path: str, reward: ArraySpec, discount: ArraySpec) -> tuple[int | None, ...]:
-    """The shape of both, broadcast as numpy does; a free size meets 1 or another free one only."""
+    """The shape of both, broadcast as numpy does; a free size goes with 1 or another free one only."""
     axes = max(len(reward.shape), len(discount.shape))
     one, other = ((1,) * (axes - len(leaf.shape)) + leaf.shape for leaf in (reward, discount))
     shape = tuple(theirs if size == 1 else size for size, theirs in zip(one, other))
@@ -226,16 +223,6 @@ def _joint_shape(path: str, reward: ArraySpec, discount: ArraySpec) -> tuple[int
     return shape
 
 
-def _leaves(episode: Episode, name: str) -> dict[str, Array]:
-    """Path below a step field -> column."""
-    return {path[len(name) + 1 :]: episode.columns[path] for path in under(episode.columns, name)}
-
-
 def _with_axes(column: Array, axes: int) -> Array:
-    """The column with axes of size 1 behind the first, until it has so many."""
+    """The column with axes of size 1 behind the first, to have `axes` of them."""
     return column.reshape(len(column), *(1,) * (axes - column.ndim), *column.shape[1:])
-
-
-def _filled_up(column: Array, rows: int) -> Array:
-    """[rows, ...]; zeros for the last row, which no item reads."""
-    return np.concatenate((column, np.zeros((rows - len(column), *column.shape[1:]), column.dtype)))

@@ -12,15 +12,16 @@ An item's step is the one that its anchor stands at: a sequence, a slice or a wh
 transition its own, a pair that of its target. A function may stand instead of a column's path; it gets all items of an episode
 at once.
 
-For tables that keep the best episodes there is `Prioritized(WholeEpisode(), by_return)`. Views give priorities from 0 up, for prioritized tables take no others, and returns may be negative. So the priority is not the return, but grows with it:
+For tables that keep the best episodes there is `Prioritized(WholeEpisode(), by_return)`. Prioritized tables take priorities from
+0 up only, and returns may be negative. So the priority is not the return, but grows with it:
 
 | return | priority |
 | --- | --- |
 | 0 and more | 1 + return |
 | below 0 | 1 / (1 - return) |
 
-The order stays, and so does what a heap keeps. Returns that differ by less than a float64 tells apart there (a relative 1e-16)
-may have one priority. The return is the sum of the rewards of all steps but the last, which earns none, without discount.
+The order stays, so a heap keeps the same episodes. Returns whose difference a float64 cannot hold there (a relative 1e-16) may have
+one priority. The return is the sum of the rewards of all steps but the last, which earns none, without discount.
 
 >>> import numpy as np
 >>> from rlds2reverb.episode import Episode
@@ -37,7 +38,7 @@ array([1., 2.])
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,9 +49,8 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.views.base import StreamView, View, item_count_of
-from rlds2reverb.views.extras import EXTRAS, Extras, Wanted, signature_of
-from rlds2reverb.views.sequence import name_of
+from rlds2reverb.views.base import EXTRAS, Extras, StreamView, View, Wanted, item_count_of, signature_of
+from rlds2reverb.views.trajectory import name_of
 
 PriorityFunction = Callable[[Episode, Array], Any]
 """(episode, [n] int64 steps of its items, never falling) -> [n] priorities: finite numbers of at least 0."""
@@ -87,17 +87,16 @@ class Prioritized:
 
     @property
     def extras(self) -> Wanted:
-        """Those of the view whose items these are."""
+        """Those of the other view."""
         found: Wanted = getattr(self.view, EXTRAS, Extras())
         return found
 
     @property
     def label(self) -> str:
-        """The label of the view whose items these are."""
         return self.view.label
 
     def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
-        """The signature of the view whose items these are.
+        """The other view's signature.
 
         Raises:
           ViewError: the steps have no such column, or it does not hold one number per step; or as the view's own.
@@ -105,7 +104,7 @@ class Prioritized:
         if isinstance(self.by, str):
             columns = flatten(step_spec)
             if self.by not in columns:
-                raise self._lacks(list(columns))
+                raise self._lacks(columns)
             self._check_column(columns[self.by])
         return signature_of(self.view, step_spec, metadata_spec)
 
@@ -115,7 +114,6 @@ class Prioritized:
         return (*read, self.by) if isinstance(self.by, str) else read
 
     def item_count(self, rows: int | None) -> int | None:
-        """As many as the view whose items these are."""
         return item_count_of(self.view, rows)
 
     def cut(self, episode: Episode) -> Cut:
@@ -132,7 +130,14 @@ class Prioritized:
                 f"{name_of(self)}: priority: expected items at steps 0 to {len(episode) - 1}, got {steps.min()} to {steps.max()}"
                 "; a view that puts rows before an episode's must say so (Cut.origin)"
             )
-        found = self._column(episode, steps) if isinstance(self.by, str) else self._computed(self.by, episode, steps)
+        if not isinstance(self.by, str):
+            found = self._computed(self.by, episode, steps)
+        elif self.by not in episode.columns:
+            raise self._lacks(episode.columns)
+        else:
+            column = episode.columns[self.by]
+            self._check_column(ArraySpec(column.shape[1:], column.dtype))
+            found = column[steps].astype(np.float64)
         wrong = ~(np.isfinite(found) & (found >= 0))
         if wrong.any():
             at = int(np.argmax(wrong))
@@ -147,40 +152,28 @@ class Prioritized:
         name = f'column "{self.by}"' if isinstance(self.by, str) else getattr(self.by, "__name__", repr(self.by))
         return f"{name_of(self)}: priority by {name}"
 
-    def _column(self, episode: Episode, steps: Array) -> Array:
-        """[n] float64 from the column."""
-        assert isinstance(self.by, str)
-        if self.by not in episode.columns:
-            raise self._lacks(list(episode.columns))
-        column = episode.columns[self.by]
-        self._check_column(ArraySpec(column.shape[1:], column.dtype))
-        return column[steps].astype(np.float64)
-
     def _computed(self, by: PriorityFunction, episode: Episode, steps: Array) -> Array:
-        """[n] float64 from the function."""
         try:
             found = np.asarray(by(episode, steps))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ViewError(f"{self._where}: {type(error).__name__}: {error}") from error
         if found.shape != steps.shape or not _is_number(found.dtype):
-            raise ViewError(f"{self._where}: expected [{len(steps)}] numbers, one per item, got {_described(found)}")
+            raise ViewError(
+                f"{self._where}: expected [{len(steps)}] numbers, one per item, got {found.dtype}{list(found.shape)}"
+            )
         return found.astype(np.float64)
 
     def _check_column(self, leaf: ArraySpec) -> None:
         if leaf.shape != () or not _is_number(leaf.dtype):
             raise ViewError(f"{self._where}: expected one number per step, got {leaf}")
 
-    def _lacks(self, columns: list[str]) -> ViewError:
+    def _lacks(self, columns: Iterable[str]) -> ViewError:
         return ViewError(f"{self._where}: expected a column of the steps, which have {sorted(columns)}")
 
 
 def _is_number(dtype: np.dtype[Any]) -> bool:
     """Whether every value is a float64 up to rounding: integers and floats of any size, bfloat16 too."""
     return dtype != bool and np.can_cast(dtype, np.float64, "same_kind")
-
-
-def _described(found: Array) -> str:
-    return f"{found.dtype}{list(found.shape)}"
 
 
 def by_return(episode: Episode, steps: Array) -> Array:

@@ -14,7 +14,7 @@ An episode with transitions 0 to 2 and the final observation o3 gives:
 
 Rules, as in RLlib (ViewRequirement, AgentCollector.build_for_training): "a:b" includes b, "a:b:s" has step s, a list keeps its
 order, one element is squeezed. Rows before the start repeat the first value; those of actions and rewards are zeros when
-prev_actions or prev_rewards are asked for, and those of t are -1. Rows past the end are zeros. `batch_repeat_value` r takes
+prev_actions or prev_rewards are required, and those of t are -1. Rows past the end are zeros. `batch_repeat_value` r takes
 the row of every r-th step for the r steps from there on. float64 becomes float32.
 
 Two things are ours: a range that starts at 0 works, which RLlib loses; and `fill` overrides what stands before the start and
@@ -43,22 +43,26 @@ from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.episode import ACTION, IS_LAST, OBSERVATION, REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
-from rlds2reverb.views.base import CHANGES_NO_ITEM, UNSAID_AT_DEFAULT, check_made_up, check_options, identity
-from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.steps import (
+from rlds2reverb.views.base import (
+    CHANGES_NO_ITEM,
     END_FLAGS,
+    UNSAID_AT_DEFAULT,
+    BaseView,
     Fill,
+    Wanted,
     as_float32,
     check_fit,
+    check_made_up,
+    check_options,
     checked_fill,
     end_flags,
     fields_of,
     fill_name,
     float32_spec,
+    identity,
     need,
     one_per_transition,
     pad,
-    priorities,
     transition_count,
 )
 
@@ -75,7 +79,7 @@ class ViewRequirement:
       shift: an int, a list of ints, "a:b" or "a:b:s".
       space: ignored, the data has its shapes; RLlib fills with its zeros.
       index: ignored, it is for RLlib's inference.
-      batch_repeat_value: how many items in a row get the rows of the first of them.
+      batch_repeat_value: number of successive items that get the rows of the first of them.
       used_for_compute_actions: ignored, there is no inference here.
       used_for_training: without it the column is left out.
       fill: ours, not RLlib's. None follows RLlib's rule. "first" puts the first value before the start and zeros past the end,
@@ -120,7 +124,7 @@ class ViewRequirement:
         return name if self.data_col is None else self.data_col
 
     def identity_for(self, name: str) -> list[object]:
-        """What tells the items of a requirement of that name from others, as plain values."""
+        """The options of a requirement of that name that change its items, as plain values."""
         column, offsets = self.column_for(name), list(self.offsets)
         fill = None if self.fill is None else fill_name(self.fill)
         repeat = int(self.batch_repeat_value)
@@ -147,7 +151,6 @@ class ViewRequirement:
 
 
 def _range(shift: str) -> tuple[int, ...]:
-    """The rows of "a:b" or "a:b:step", b included."""
     match = _RANGE.fullmatch(shift.strip())
     if match is None or match[3] == "0":
         raise ViewError(f'requirements: shift "{shift}", expected an int, a list of ints, "a:b" or "a:b:step"')
@@ -168,21 +171,23 @@ _MADE_OF = {"terminateds": END_FLAGS, "truncateds": END_FLAGS, "dones": (IS_LAST
 _PREVIOUS = {"prev_actions": ACTIONS, "prev_rewards": REWARDS}
 
 
-class Requirements:
+class Requirements(BaseView):
     """One item per transition, with the columns that are required.
 
     Args:
       requirements: name -> `ViewRequirement`, a mapping of its fields, or RLlib's own.
       priority: of every item.
-      extras: further columns in the items, see `views.extras`.
+      extras: further columns in the items, see `views.base`.
 
     Raises:
       ViewError: none for training, or one that makes no sense.
     """
 
+    _name = "requirements"
+
     def __init__(self, requirements: Mapping[str, Any], priority: float = 1.0, extras: Wanted = ()) -> None:
-        check_options("requirements", priority)
-        self.extras = Extras.of("requirements", extras)
+        self.priority, self.extras = priority, extras
+        self._settle()
         if not isinstance(requirements, Mapping):
             raise ViewError(f"requirements: expected a mapping of columns, got {type(requirements).__name__}")
         if strange := [name for name in requirements if not isinstance(name, str)]:
@@ -192,11 +197,9 @@ class Requirements:
         if not self.requirements:
             raise ViewError("requirements: no column is used for training")
         self._zero_before = {column for name, column in _PREVIOUS.items() if name in every}
-        self._priority = priority
 
     @property
     def label(self) -> str:
-        """Name and requirements."""
         plain = {name: one.identity_for(name) for name, one in sorted(self.requirements.items())}
         further = f",extras={self.extras}" if self.extras else ""
         return f"requirements:{json.dumps(plain)},zero={sorted(self._zero_before)}{further}"
@@ -206,16 +209,14 @@ class Requirements:
         return f"Requirements({ {name: asdict(one) for name, one in self.requirements.items()} }{further})"
 
     def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
-        """For every name a nest of [...] leaves, or [offsets, ...] where there are several.
+        """For every name a nest of [...] leaves, or [offsets, ...] for more than one offset.
 
         Raises:
           ViewError: the steps lack a column, or a fill does not fit its dtype.
         """
         steps = need("requirements", step_spec, OBSERVATION, ACTION, REWARD)
         items = {name: self._spec(name, one, steps) for name, one in self.requirements.items()}
-        return map_leaves(
-            float32_spec, with_extras("requirements", self.extras, self._reads, items, steps, metadata_spec)
-        )
+        return map_leaves(float32_spec, self._with_extras(items, steps, metadata_spec))
 
     def _spec(self, name: str, one: ViewRequirement, steps: Mapping[str, Nest]) -> Nest:
         column, _ = _source(name, one)
@@ -232,24 +233,21 @@ class Requirements:
         count = len(one.offsets)
         return spec if count == 1 else map_leaves(lambda leaf: leaf.with_leading(count), spec)
 
-    def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """What the requirements name, and the flags that terminateds, truncateds and dones are made of; and extras."""
-        return *self._reads, *extras_read(self.extras, self._reads, step_spec)
-
     @property
     def _reads(self) -> tuple[str, ...]:
+        """What the requirements name, and the flags that terminateds, truncateds and dones are made of."""
         columns = {_source(name, one)[0] for name, one in self.requirements.items()}
         made = {flag for column in columns for flag in _MADE_OF.get(column, ())}
         return tuple(sorted(made | {_STEP_FIELDS.get(column, column) for column in columns - _DERIVED.keys()}))
 
     def item_count(self, rows: int | None) -> int | None:
-        """One per transition."""
         return one_per_transition(rows)
 
     def cut(self, episode: Episode) -> Cut:
         """Every stored column has rows before and after the episode's; shifted columns are windows into it."""
         count = transition_count(episode)
-        before, after = self._rows_around()
+        offsets = [offset for name, one in self.requirements.items() for offset in _source(name, one)[1]]
+        before, after = max(0, -min(offsets)), max(0, *offsets)
         anchors = before + np.arange(count, dtype=np.int64)
         rows: dict[str, Array] = {}
         made: dict[str, Field] = {}
@@ -263,21 +261,16 @@ class Requirements:
             for path, leaf in values.items():
                 real = leaf if column == OBS else leaf[:count]  # the final row holds an observation only
                 rows[path + mark] = _padded(real, before, len(leaf) - len(real) + after, fill)
-        further = extras_rows("requirements", self.extras, self._reads, episode)
+        further = self._extras_rows(episode)
         stored = {path: f"{path} (extra)" for path in further}  # a step field may be called extras
         rows |= {stored[path]: pad(as_float32(column), before, after) for path, column in further.items()}
         made |= fields_of(stored)
-        return Cut(rows, made, anchors, priorities(count, self._priority), before)
-
-    def _rows_around(self) -> tuple[int, int]:
-        """How many rows the offsets reach before the first row and beyond the last."""
-        offsets = [offset for name, one in self.requirements.items() for offset in _source(name, one)[1]]
-        return max(0, -min(offsets)), max(0, *offsets)
+        return Cut(rows, made, anchors, np.full(count, self.priority, np.float64), before)
 
     def _fields(
         self, name: str, values: Mapping[str, Array], mark: str, anchors: Array, before: int
     ) -> dict[str, Field]:
-        """The fields of one requirement: they read the columns of `values`, which are stored with the mark."""
+        """The fields of one requirement, which read the columns of `values`; these are stored with the mark."""
         one = self.requirements[name]
         column, offsets = _source(name, one)
         for path, leaf in values.items():
@@ -295,16 +288,12 @@ class Requirements:
             if min(offsets) >= 0 and max(offsets) <= (column == OBS):
                 inside.append((column, name))
             else:
-                shared.setdefault((column, self._fill(column, one)), []).append(name)
+                fill = self._rule(column) if one.fill is None else fill_name(one.fill)
+                shared.setdefault((column, fill), []).append(name)
         for column, name in inside:
             key = next((key for key in shared if key[0] == column), (column, self._rule(column)))
             shared.setdefault(key, []).append(name)
         return shared
-
-    def _fill(self, column: str, one: ViewRequirement) -> Fill | None:
-        if one.fill is None:
-            return self._rule(column)
-        return one.fill if one.fill != 0 else "zero"
 
     def _rule(self, column: str) -> Fill | None:
         """RLlib's fill; None for that of t."""

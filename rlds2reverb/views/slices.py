@@ -31,15 +31,23 @@ from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.episode import Array, Episode, is_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_flags, check_options, label_of
-from rlds2reverb.views.extras import EVERYTHING, Extras, Wanted, extras_rows, with_extras
-from rlds2reverb.views.steps import check_seed, fields_of, generator, need, priorities
+from rlds2reverb.views.base import (
+    EVERYTHING,
+    UNSAID_AT_DEFAULT,
+    BaseView,
+    Wanted,
+    check_flags,
+    check_seed,
+    fields_of,
+    generator,
+    need,
+)
 
 TRUNCATED = "truncated"
 
 
 @dataclass(frozen=True)
-class Slices:
+class Slices(BaseView):
     """Items of `length` consecutive rows, all step columns as recorded.
 
     Attributes:
@@ -49,11 +57,14 @@ class Slices:
       seed: the choice depends on it and on the episode's id.
       truncated: add a field of that name, [length] bool, true on an item's last row only.
       priority: of every item.
-      extras: further columns in the items, see `views.extras`.
+      extras: further columns in the items, see `views.base`.
 
     Raises:
       ViewError: an option that makes no sense.
     """
+
+    _name = "slices"
+    _reads = EVERYTHING  # so extras are metadata
 
     length: int = 32
     per_episode: int = 1
@@ -64,18 +75,12 @@ class Slices:
     extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "extras", Extras.of("slices", self.extras))
-        check_options("slices", self.priority, length=self.length, per_episode=self.per_episode)
+        self._settle(length=self.length, per_episode=self.per_episode)
         check_seed("slices", self.seed)
         check_flags("slices", strict=self.strict, truncated=self.truncated)
 
-    @property
-    def label(self) -> str:
-        """Name and options."""
-        return label_of("slices", self)
-
     def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
-        """The step spec with a leading axis of `length`, of any size when not strict; and truncated where asked for.
+        """The step spec with a leading axis of `length`, of any size when not strict; and truncated if that is set.
 
         Raises:
           ViewError: the steps are no dict, or have a field "truncated" already.
@@ -84,12 +89,8 @@ class Slices:
         if self.truncated:
             self._check_free(steps)
             steps[TRUNCATED] = ArraySpec((), np.dtype(bool))
-        items = with_extras("slices", self.extras, EVERYTHING, steps, steps, metadata_spec)
+        items = self._with_extras(steps, steps, metadata_spec)
         return map_leaves(lambda leaf: leaf.with_leading(self.length if self.strict else None), items)
-
-    def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """All step fields; extras are metadata."""
-        return tuple(need("slices", step_spec))
 
     def item_count(self, rows: int | None) -> int | None:
         """At most `per_episode`."""
@@ -100,7 +101,12 @@ class Slices:
 
     def cut(self, episode: Episode) -> Cut:
         """Starts in rising order."""
-        anchors = self._starts(episode)
+        starts = len(episode) - self.length + 1
+        if starts < 1:
+            anchors = np.zeros(int(not self.strict and len(episode) > 0), np.int64)
+        else:
+            draws = generator("slices", self.seed, episode)
+            anchors = np.sort(draws.choice(starts, min(self.per_episode, starts), replace=False)).astype(np.int64)
         length = min(self.length, max(1, len(episode)))
         windows = (Window(0, length),)
         rows, fields = dict(episode.columns), fields_of({path: path for path in episode.columns}, windows)
@@ -108,20 +114,13 @@ class Slices:
             self._check_free(rows)
             rows[TRUNCATED], own = _ends(len(episode), length, anchors)
             fields[TRUNCATED] = Field(TRUNCATED, windows, own)
-        further = extras_rows("slices", self.extras, EVERYTHING, episode)
+        further = self._extras_rows(episode)
         rows, fields = {**rows, **further}, {**fields, **fields_of({path: path for path in further}, windows)}
-        return Cut(rows, fields, anchors, priorities(len(anchors), self.priority))
+        return Cut(rows, fields, anchors, np.full(len(anchors), self.priority, np.float64))
 
     def _check_free(self, steps: Mapping[str, object]) -> None:
         if any(is_under(path, TRUNCATED) for path in steps):
             raise ViewError(f'slices: truncated: expected steps without a field "{TRUNCATED}", found {sorted(steps)}')
-
-    def _starts(self, episode: Episode) -> Array:
-        starts = len(episode) - self.length + 1
-        if starts < 1:
-            return np.zeros(int(not self.strict and len(episode) > 0), np.int64)
-        chosen = generator("slices", self.seed, episode).choice(starts, min(self.per_episode, starts), replace=False)
-        return np.sort(chosen).astype(np.int64)
 
 
 def _ends(rows: int, length: int, anchors: Array) -> tuple[Array, Array]:

@@ -29,9 +29,18 @@ import numpy as np
 from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import ACTION, OBSERVATION, Episode
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
-from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.steps import choice, columns, fields_of, need, priorities, transition_count, under
+from rlds2reverb.views.base import (
+    UNSAID_AT_DEFAULT,
+    BaseView,
+    Wanted,
+    choice,
+    columns,
+    fields_of,
+    label_of,
+    need,
+    transition_count,
+    under,
+)
 
 IDENTITY, NONE, DYNAMICS = "identity", "none", "dynamics"
 INVERSE_DYNAMICS, ACTION_PREDICTION = "inverse_dynamics", "action_prediction"
@@ -50,18 +59,20 @@ _LAYOUT: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class TargetPair:
+class TargetPair(BaseView):
     """One item per step t, from step `offset` on (identity: from the first step on).
 
     Attributes:
       mode: one of `MODES`.
       offset: steps between context and target; ignored by identity.
       priority: of every item.
-      extras: further columns in the items, see `views.extras`.
+      extras: further columns in the items, see `views.base`.
 
     Raises:
       ViewError: an option that makes no sense.
     """
+
+    _name = "target_pair"
 
     mode: str = NONE
     offset: int = 1
@@ -69,13 +80,11 @@ class TargetPair:
     extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "extras", Extras.of("target_pair", self.extras))
-        check_options("target_pair", self.priority, offset=self.offset)
+        self._settle(offset=self.offset)
         choice("target_pair", "mode", self.mode, MODES)
 
     @property
     def label(self) -> str:
-        """Name and options."""
         return label_of("target_pair", self, offset=self._offset)
 
     @property
@@ -89,11 +98,7 @@ class TargetPair:
         made = {"now": steps[OBSERVATION], "before": steps[OBSERVATION], "actions": actions}
         fields = {name: made[kind] for name, kind in _LAYOUT[self.mode].items()}
         items = {**fields, TIMESTEP: ArraySpec((), np.dtype(np.int64))}
-        return with_extras("target_pair", self.extras, self._reads, items, steps, metadata_spec)
-
-    def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """Observation or action or both, as the mode needs them; and extras."""
-        return *self._reads, *extras_read(self.extras, self._reads, step_spec)
+        return self._with_extras(items, steps, metadata_spec)
 
     @property
     def _reads(self) -> tuple[str, ...]:
@@ -111,7 +116,7 @@ class TargetPair:
             "actions": (ACTION, Window(-self.offset, 0)),
         }
         names = {windows[kind][0] for kind in _LAYOUT[self.mode].values()}
-        further = extras_rows("target_pair", self.extras, self._reads, episode)
+        further = self._extras_rows(episode)
         plain = {TIMESTEP: np.arange(len(episode), dtype=np.int64), **further}
         rows = {**columns(episode, *sorted(names)), **plain}
         fields = fields_of({path: path for path in plain})
@@ -119,4 +124,4 @@ class TargetPair:
             column, window = windows[kind]
             fields |= fields_of(under(rows, column, name), (window,))
         anchors = np.arange(self._offset, max(self._offset, transition_count(episode)), dtype=np.int64)
-        return Cut(rows, fields, anchors, priorities(len(anchors), self.priority))
+        return Cut(rows, fields, anchors, np.full(len(anchors), self.priority, np.float64))

@@ -1,4 +1,4 @@
-"""The rows of a TF-Agents trajectory: step_type, observation, action, policy_info, next_step_type, reward, discount.
+"""Views of TF-Agents trajectories: rows of step_type, observation, action, policy_info, next_step_type, reward, discount, in windows.
 
 Source: `tf_agents.replay_buffers.rlds_to_reverb`, tf-agents 0.19 (probed). Row t comes from RLDS step t; its
 next_step_type from step t+1, and the step after an episode's last is a padding step of type FIRST::
@@ -10,16 +10,27 @@ next_step_type from step t+1, and the step after an episode's last is a padding 
 
 A single-step episode is (LAST, LAST). The zero discount stands on the boundary row, where TF-Agents puts it;
 `conventions.terminal_discount` puts it on the transition as well.
+
+Each view stores what one of TF-Agents' observers stores: `SequenceView` as `ReverbAddTrajectoryObserver`, `WholeEpisode` as
+`ReverbAddEpisodeObserver`, `AcrossEpisodes` as `ReverbTrajectorySequenceObserver`.
+
+>>> import numpy as np
+>>> window_anchors(rows=4, length=2, stride=1)
+array([0, 1, 2])
+>>> window_anchors(rows=4, length=3, stride=2)
+array([0])
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 
+from rlds2reverb.cuts import Cut, Window, zeros_like
 from rlds2reverb.episode import (
     ACTION,
     DISCOUNT,
@@ -35,8 +46,18 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, named_tuple_type, with_view
-from rlds2reverb.views.extras import Wanted, extras_columns, extras_spec
-from rlds2reverb.views.steps import zeros_like
+from rlds2reverb.views.base import (
+    CHANGES_NO_ITEM,
+    UNSAID_AT_DEFAULT,
+    BaseView,
+    Extras,
+    View,
+    Wanted,
+    check_flags,
+    check_made_up,
+    check_options,
+    continued,
+)
 
 FIRST, MID, LAST = 0, 1, 2
 """Values of step_type, int32; as in `dm_env` and TF-Agents."""
@@ -52,14 +73,11 @@ READS = (OBSERVATION, ACTION, POLICY_INFO, REWARD, DISCOUNT, *FLAGS)
 """Step fields that a trajectory is made of."""
 
 _INT32 = np.dtype(np.int32)
+_FIRST, _MID, _LAST = map(np.int32, (FIRST, MID, LAST))
 
 
 def trajectory_spec(step_spec: Nest) -> Nest:
-    """Spec of one trajectory row for steps of `step_spec`: a namedtuple Trajectory of nests.
-
-    Raises:
-      ViewError: the steps lack observation, action, reward or discount.
-    """
+    """Spec of one trajectory row for steps of `step_spec`: a namedtuple Trajectory of nests."""
     if not isinstance(step_spec, Mapping):
         raise ViewError(f"step spec: expected a dict of step fields, got {type(step_spec).__name__}")
     missing = [name for name in (OBSERVATION, ACTION, REWARD, DISCOUNT) if name not in step_spec]
@@ -69,8 +87,7 @@ def trajectory_spec(step_spec: Nest) -> Nest:
             "a transform must not leave them out, and can rename columns to them"
         )
     step_type = ArraySpec((), _INT32, STEP_TYPE)
-    trajectory = named_tuple_type(TRAJECTORY, FIELDS)
-    return trajectory(
+    return named_tuple_type(TRAJECTORY, FIELDS)(
         step_type,
         step_spec[OBSERVATION],
         step_spec[ACTION],
@@ -81,35 +98,14 @@ def trajectory_spec(step_spec: Nest) -> Nest:
     )
 
 
-def spec_with_extras(view: str, wanted: Wanted, step_spec: Nest, metadata_spec: Nest) -> Nest:
-    """Spec of one trajectory row whose policy_info has the extras, beside what the steps call policy_info.
-
-    Raises:
-      ViewError: as `trajectory_spec` and `extras_spec`; or the steps have a policy_info with which extras do not go.
-    """
-    plain = trajectory_spec(step_spec)
-    found = extras_spec(view, wanted, READS, step_spec, metadata_spec)
-    if not found:
-        return plain
-    own = plain.policy_info
-    if flatten(own) and not isinstance(own, Mapping):
-        raise ViewError(f"{view}: extras: they go into {POLICY_INFO}, and that of the steps is no dict; rename it")
-    if both := sorted(found.keys() & dict(own).keys()):
-        raise ViewError(
-            f"{view}: extras: they go into {POLICY_INFO}, and that of the steps has {', '.join(both)} already; rename it"
-        )
-    return plain._replace(policy_info={**dict(own), **found})
-
-
-def columns_with_extras(view: str, wanted: Wanted, episode: Episode) -> Mapping[str, Array]:
-    """The columns of an episode with its extras as policy_info; for `trajectory_rows`."""
-    found = extras_columns(view, wanted, READS, episode)
-    return {**episode.columns, **{f"{POLICY_INFO}/{path}": column for path, column in found.items()}}
+def with_window(spec: Nest, size: int | None) -> Nest:
+    """A trajectory spec with a leading axis of `size` on every leaf."""
+    return map_leaves(methodcaller("with_leading", size), spec)
 
 
 def step_types(is_first: Array, is_last: Array) -> Array:
     """[T] int32: FIRST where is_first (it wins), LAST where is_last, else MID."""
-    return np.where(is_first, FIRST, np.where(is_last, LAST, MID)).astype(_INT32)
+    return np.where(is_first, _FIRST, np.where(is_last, _LAST, _MID))
 
 
 def trajectory_rows(
@@ -121,9 +117,6 @@ def trajectory_rows(
       columns: [T, ...] by path; the three flags, discount, and observation, action and reward (nested or not); optionally
         policy_info.
       next_is_first, next_is_last: flags of the step that follows the last row; by default the padding step.
-
-    Raises:
-      ViewError: a column is missing.
     """
     missing = [name for name in (IS_FIRST, IS_LAST, IS_TERMINAL, DISCOUNT) if name not in columns]
     if not columns_under(columns, REWARD):
@@ -131,13 +124,15 @@ def trajectory_rows(
     if missing:
         raise ViewError(f"steps without {', '.join(missing)}; found {sorted(columns)}")
     kinds = step_types(columns[IS_FIRST], columns[IS_LAST])
-    following = np.append(kinds[1:], step_types(np.array(next_is_first), np.array(next_is_last)))
+    following = np.empty_like(kinds)
+    following[:-1] = kinds[1:]
+    following[-1:] = step_types(np.array(next_is_first), np.array(next_is_last))
     alone = (kinds == FIRST) & (following == FIRST)
     discount = columns[DISCOUNT]  # [T, ...]
     ended = (columns[IS_LAST] & columns[IS_TERMINAL]).reshape(-1, *(1,) * (discount.ndim - 1))
     computed: dict[str, dict[str, Any]] = {
-        STEP_TYPE: {STEP_TYPE: np.where(alone, LAST, kinds).astype(_INT32)},
-        NEXT_STEP_TYPE: {NEXT_STEP_TYPE: np.where(alone, LAST, following).astype(_INT32)},
+        STEP_TYPE: {STEP_TYPE: np.where(alone, _LAST, kinds)},
+        NEXT_STEP_TYPE: {NEXT_STEP_TYPE: np.where(alone, _LAST, following)},
         DISCOUNT: {DISCOUNT: np.where(ended, np.zeros((), discount.dtype), discount)},
     }
     rows: dict[str, Array] = {}
@@ -166,16 +161,272 @@ def table_signature(items: Nest, view: str = "") -> Nest:
     """
     if type(items).__name__ == TRAJECTORY and getattr(items, "_fields", ()) == FIELDS:
         free: Any = map_leaves(lambda leaf: replace(leaf, shape=(None, *leaf.shape[1:])), items)
-        items = free._replace(discount=_bounded_discount(free.discount))
+        if free.discount == ArraySpec((None,), np.dtype(np.float32)):  # TF-Agents' functions refuse any other
+            bounded = replace(free.discount, name=DISCOUNT, minimum=np.float32(0), maximum=np.float32(1))
+            free = free._replace(discount=bounded)
+        items = free
     return with_view(items, view) if view else items
 
 
-def _bounded_discount(leaf: Nest) -> Nest:
-    if leaf != ArraySpec((None,), np.dtype(np.float32)):
-        return leaf  # TF-Agents' functions refuse it anyway
-    return replace(leaf, name=DISCOUNT, minimum=np.float32(0), maximum=np.float32(1))
+class _TrajectoryView(BaseView):
+    """Makes items of trajectory rows; extras stand in policy_info."""
+
+    _reads = READS
+
+    def _item_spec(self, size: int | None, step_spec: Nest, metadata_spec: Nest) -> Nest:
+        """Spec of `size` trajectory rows; policy_info has the extras beside the steps' own policy_info.
+
+        Raises:
+          ViewError: as `trajectory_spec`; or the steps have a policy_info that cannot take the extras.
+        """
+        plain = trajectory_spec(step_spec)
+        if found := self._extras_spec(step_spec, metadata_spec):
+            own, where = plain.policy_info, f"{self._name}: extras: they go into {POLICY_INFO}, and that of the steps"
+            if flatten(own) and not isinstance(own, Mapping):
+                raise ViewError(f"{where} is no dict; rename it")
+            if both := sorted(found.keys() & dict(own).keys()):
+                raise ViewError(f"{where} has {', '.join(both)} already; rename it")
+            plain = plain._replace(policy_info={**dict(own), **found})
+        return with_window(plain, size)
+
+    def _rows(self, episode: Episode) -> dict[str, Array]:
+        extras = {f"{POLICY_INFO}/{path}": column for path, column in self._extras_columns(episode).items()}
+        return trajectory_rows({**episode.columns, **extras})
 
 
-def with_window(spec: Nest, size: int | None) -> Nest:
-    """A trajectory spec with a leading axis of `size` on every leaf."""
-    return map_leaves(lambda leaf: leaf.with_leading(size), spec)
+@dataclass(frozen=True)
+class SequenceView(_TrajectoryView):
+    """Items of `length` consecutive rows, one every `stride` rows.
+
+    For an episode a b c d (d is the last row), P a padding row:
+
+    | options | items |
+    | --- | --- |
+    | length 2 | ab bc cd |
+    | length 2, stride 2 | ab cd |
+    | length 3, stride 2 | abc |
+    | length 3, stride 2, pad_end | abc |
+    | length 6 | none |
+    | length 6, pad_end | abcdPP |
+    | length 3, pad_end, tile_end | abc bcd cdP dPP |
+
+    Attributes:
+      length: rows of an item.
+      stride: rows between the starts of two items.
+      pad_end: an episode shorter than `length` is padded to one item; without it, it gives none.
+      tile_end: pad by length - 1 rows, so that items start at every row; needs `pad_end`.
+      priority: of every item.
+      extras: further columns in the items, see `views.base`.
+
+    Raises:
+      ViewError: length or stride no whole number of at least 1, a priority that is no finite number of at least 0, or
+        `tile_end` without `pad_end`.
+    """
+
+    _name = "sequence"
+
+    length: int = 2
+    stride: int = 1
+    pad_end: bool = False
+    tile_end: bool = False
+    priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
+
+    def __post_init__(self) -> None:
+        self._settle(length=self.length, stride=self.stride)
+        check_flags("sequence", pad_end=self.pad_end, tile_end=self.tile_end)
+        if self.tile_end and not self.pad_end:
+            raise ViewError("sequence: tile_end needs pad_end")
+
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
+        """A Trajectory of specs with a leading axis of `length`."""
+        return self._item_spec(self.length, step_spec, metadata_spec)
+
+    def item_count(self, rows: int | None) -> int | None:
+        """Whole windows of the rows, with those that are padded."""
+        if rows is None:
+            return None
+        return len(range(0, max(0, rows + self._padding(rows) - self.length + 1), self.stride)) if rows else 0
+
+    def cut(self, episode: Episode) -> Cut:
+        """Windows over the episode's rows, its last step followed by a padding first step."""
+        return self.cut_rows(self._rows(episode))
+
+    def cut_rows(self, rows: dict[str, Array]) -> Cut:
+        """Windows over ready trajectory rows that end in a boundary row."""
+        count = _row_count(rows)
+        padding = self._padding(count)
+        if padding:
+            check_made_up(padding)
+            filler = padding_rows(rows, padding)
+            rows = {path: np.concatenate((column, filler[path])) for path, column in rows.items()}
+        anchors = window_anchors(count + padding, self.length, self.stride)
+        windows = (Window(0, self.length),) * len(rows)
+        return Cut.of_columns(rows, windows, anchors, np.full(len(anchors), self.priority, np.float64))
+
+    def _padding(self, rows: int) -> int:
+        if self.tile_end:
+            return self.length - 1
+        return max(0, self.length - rows) if self.pad_end else 0
+
+
+def two_step(priority: float = 1.0, extras: Wanted = ()) -> SequenceView:
+    """TF-Agents' default: overlapping pairs of rows (a b, b c, c d)."""
+    check_options("two_step", priority)
+    return SequenceView(length=2, priority=priority, extras=Extras.of("two_step", extras))
+
+
+def name_of(view: View) -> str:
+    """What messages call a view: its label, but the default view is "two_step", as people write it.
+
+    The label itself is part of the item keys, so the default view keeps the one it has had.
+    """
+    return "two_step" if view.label == two_step().label else view.label
+
+
+def window_anchors(rows: int, length: int, stride: int) -> Array:
+    """[n] int64 starts of every whole window; n = 1 + (rows - length) // stride, or 0."""
+    return np.arange(0, max(0, rows - length + 1), stride, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class WholeEpisode(_TrajectoryView):
+    """One item per episode, boundary row included.
+
+    | episode | items |
+    | --- | --- |
+    | a b c d | abcd |
+    | a | a |
+
+    Attributes:
+      max_length: most rows of an episode, or None for any number.
+      skip_longer: a longer episode gives no item; otherwise it is an error.
+      priority: of every item.
+      extras: further columns in the items, see `views.base`.
+
+    Raises:
+      ViewError: max_length no whole number of at least 1, or a priority that is no finite number of at least 0.
+    """
+
+    _name = "episode"  # in the label only with extras: the other options say whether an episode is stored, not what
+
+    max_length: int | None = field(default=None, metadata=CHANGES_NO_ITEM)
+    skip_longer: bool = field(default=False, metadata=CHANGES_NO_ITEM)
+    priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
+
+    def __post_init__(self) -> None:
+        self._settle(max_length=1 if self.max_length is None else self.max_length)
+        check_flags("episode", skip_longer=self.skip_longer)
+
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
+        """A Trajectory of specs with a leading axis of any size."""
+        return self._item_spec(None, step_spec, metadata_spec)
+
+    def item_count(self, rows: int | None) -> int | None:
+        """One, unless the episode is too long."""
+        return int(rows is None or self.max_length is None or rows <= self.max_length)
+
+    def cut(self, episode: Episode) -> Cut:
+        """One window over all rows.
+
+        Raises:
+          ViewError: the episode is longer than `max_length` and `skip_longer` is off.
+        """
+        return self.cut_rows(self._rows(episode))
+
+    def cut_rows(self, rows: dict[str, Array]) -> Cut:
+        """One window over ready trajectory rows."""
+        count = _row_count(rows)
+        too_long = self.max_length is not None and count > self.max_length
+        if too_long and not self.skip_longer:
+            raise ViewError(
+                f"episode of {count} steps: longer than max_length {self.max_length}; raise it or set skip_longer"
+            )
+        anchors = np.zeros(0 if too_long else 1, np.int64)
+        windows = (Window(0, count),) * len(rows)
+        return Cut.of_columns(rows, windows, anchors, np.full(len(anchors), self.priority, np.float64))
+
+
+@dataclass(frozen=True)
+class AcrossEpisodes(_TrajectoryView):
+    """Items of `length` consecutive rows of the stream of episodes, one every `stride` rows, across their borders.
+
+    With length=3, the episodes a b c and d e give:
+
+    | after episode | items |
+    | --- | --- |
+    | a b c | abc |
+    | d e | bcd cde |
+
+    What an episode gives depends on those before it: the last length - 1 rows of the stream are carried over, and stored again
+    with the next episode. An episode that validation rejects is left out of the stream.
+
+    Attributes:
+      length: rows of an item.
+      stride: rows between the starts of two items, episode borders or not.
+      priority: of every item.
+      extras: further columns in the items, see `views.base`.
+
+    Raises:
+      ViewError: an option that makes no sense.
+    """
+
+    _name = "across_episodes"
+
+    length: int = 2
+    stride: int = 1
+    priority: float = 1.0
+    extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
+
+    def __post_init__(self) -> None:
+        self._settle(length=self.length, stride=self.stride)
+
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
+        """A Trajectory of specs with a leading axis of `length`."""
+        return self._item_spec(self.length, step_spec, metadata_spec)
+
+    def cut(self, episode: Episode) -> Cut:
+        """What the first episode of a stream gives."""
+        return self.stream().cut(episode)[0]
+
+    def stream(self) -> RowStream:
+        return RowStream(self)
+
+
+@dataclass(frozen=True, eq=False)
+class RowStream:
+    """The position in a stream that is cut part by part; items do not depend on where the parts end."""
+
+    view: AcrossEpisodes
+    count: int = 0  # rows of the stream so far
+    # columns of the last `length` rows, or of all when there are fewer; {} before the first. A stream that has begun
+    # elsewhere needs the last length - 1 only.
+    last_rows: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def left_over(self) -> int:
+        """Rows after the last item."""
+        beyond = self.count - self.view.length
+        return self.count if beyond < 0 else beyond % self.view.stride
+
+    def cut(self, episode: Episode) -> tuple[Cut, RowStream]:
+        return self.cut_rows(self.view._rows(episode))
+
+    def cut_rows(self, rows: Mapping[str, Array]) -> tuple[Cut, RowStream]:
+        """Windows over ready trajectory rows and the length - 1 rows before them, and the stream after them."""
+        length, stride = self.view.length, self.view.stride
+        before = {path: column[max(0, len(column) - (length - 1)) :] for path, column in self.last_rows.items()}
+        carried = _row_count(before)
+        rows = continued("across_episodes", before if carried else {}, rows)
+        count = _row_count(rows)
+        first = -(self.count - carried) % stride  # the stream's items start at multiples of the stride
+        anchors = np.arange(first, max(first, count - length + 1), stride, dtype=np.int64)
+        windows = (Window(0, length),) * len(rows)
+        cut = Cut.of_columns(rows, windows, anchors, np.full(len(anchors), self.view.priority, np.float64), carried)
+        last_rows = {path: column[max(0, count - length) :] for path, column in rows.items()}
+        return cut, RowStream(self.view, self.count + count - carried, last_rows)
+
+
+def _row_count(rows: Mapping[str, Array]) -> int:
+    return len(next(iter(rows.values()))) if rows else 0

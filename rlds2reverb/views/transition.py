@@ -27,49 +27,45 @@ import numpy as np
 from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, Episode
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.views.base import UNSAID_AT_DEFAULT, check_options, label_of
-from rlds2reverb.views.extras import Extras, Wanted, extras_read, extras_rows, with_extras
-from rlds2reverb.views.steps import (
+from rlds2reverb.views.base import (
     END_FLAGS,
     NEXT_ROW,
+    UNSAID_AT_DEFAULT,
+    BaseView,
+    Wanted,
     columns,
     end_flags,
     fields_of,
     need,
     one_per_transition,
-    priorities,
     transition_count,
     under,
 )
 
 _FLAG = ArraySpec((1,), np.dtype(bool))
 _NEXT = "next"
-_READS = (OBSERVATION, ACTION, REWARD, *END_FLAGS)
 
 
 @dataclass(frozen=True)
-class Transition:
+class Transition(BaseView):
     """One item per transition: T rows give T - 1.
 
     Attributes:
       priority: of every item.
-      extras: further columns in the items, see `views.extras`.
+      extras: further columns in the items, see `views.base`.
 
     Raises:
       ViewError: a priority that is no finite number of at least 0.
     """
 
+    _name = "transition"
+    _reads = (OBSERVATION, ACTION, REWARD, *END_FLAGS)
+
     priority: float = 1.0
     extras: Wanted = field(default=(), metadata=UNSAID_AT_DEFAULT)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "extras", Extras.of("transition", self.extras))
-        check_options("transition", self.priority)
-
-    @property
-    def label(self) -> str:
-        """Name."""
-        return label_of("transition", self)
+        self._settle()
 
     def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """{observation, action, next: {observation, reward [..., 1], done [1], terminated [1], truncated [1]}}."""
@@ -83,14 +79,9 @@ class Transition:
             "truncated": _FLAG,
         }
         items = {OBSERVATION: steps[OBSERVATION], ACTION: steps[ACTION], _NEXT: following}
-        return with_extras("transition", self.extras, _READS, items, steps, metadata_spec)
-
-    def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        """Observation, action, reward, and the flags that say how the episode ends."""
-        return *_READS, *extras_read(self.extras, _READS, step_spec)
+        return self._with_extras(items, steps, metadata_spec)
 
     def item_count(self, rows: int | None) -> int | None:
-        """One per transition."""
         return one_per_transition(rows)
 
     def cut(self, episode: Episode) -> Cut:
@@ -104,10 +95,10 @@ class Transition:
             f"{_NEXT}/terminated": terminated[:, None],
             f"{_NEXT}/truncated": truncated[:, None],
         }
-        rows = {**taken, **derived, **extras_rows("transition", self.extras, _READS, episode)}
+        rows = {**taken, **derived, **self._extras_rows(episode)}
         fields = {
             **fields_of({path: path for path in rows}),
             **fields_of(under(taken, OBSERVATION, f"{_NEXT}/{OBSERVATION}"), NEXT_ROW),
         }
         count = transition_count(episode)
-        return Cut(rows, fields, np.arange(count, dtype=np.int64), priorities(count, self.priority))
+        return Cut(rows, fields, np.arange(count, dtype=np.int64), np.full(count, self.priority, np.float64))

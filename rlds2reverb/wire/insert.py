@@ -16,34 +16,28 @@ import secrets
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import cramjam
 import numpy as np
 
-from rlds2reverb.cuts import Cut, Window
+from rlds2reverb.cuts import Cut, Field, Window, join
 from rlds2reverb.episode import Array, byte_view, place_of
 from rlds2reverb.errors import ViewError, WireError
-from rlds2reverb.varint import KEY_BYTES, bytes_field, int_field, varint, varint_columns, varint_width
-from rlds2reverb.wire import tensors
+from rlds2reverb.protobuf import KEY_BYTES, bytes_field, int_field, varint, varint_columns, varint_width
+from rlds2reverb.wire import codec
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The items that some tables get of an episode.
+    """The items that some tables get of an episode."""
 
-    Attributes:
-      tables: table names; every anchor gives one item per table, in this order.
-      push_seed: 64 bits that item keys depend on; the same seed makes the same keys.
-      key_name: names the episode in item keys.
-      cut: with at least one anchor.
-    """
-
-    tables: Sequence[str]
-    push_seed: int
-    key_name: str
-    cut: Cut
+    tables: Sequence[str]  # table names; every anchor gives one item per table, in this order
+    push_seed: int  # 64 bits that item keys depend on; the same seed makes the same keys
+    key_name: str  # the episode's name in item keys
+    cut: Cut  # with at least one anchor
 
 
 class EpisodeEncoder:
@@ -61,57 +55,97 @@ class EpisodeEncoder:
         self._chunk_seed = secrets.randbits(64)
         self._chunks_made = 0
         self._episodes = 0
+        self._plans = Plans()
 
-    def encode(self, episode_id: str, parts: Sequence[Part]) -> EncodedEpisode:
+    def encode(
+        self, episode_id: str, parts: Sequence[Part], following: Sequence[tuple[str, Sequence[Part]]] = ()
+    ) -> EncodedEpisode:
         """Encodes one episode; items of several parts are ordered by the last row that they need.
 
         Args:
           episode_id: what the sender calls the episode.
           parts: at least one; their cuts share one `rows` mapping.
+          following: id and parts of each of the next episodes, whose cuts `can_be_joined`: encoding short episodes together takes far
+            less time.
 
         Raises:
           ViewError: a window of a cut reaches outside its rows.
           WireError: a column's dtype cannot be stored.
         """
-        rows = parts[0].cut.rows
-        assert all(part.cut.rows is rows for part in parts)  # the caller shares them
-        fields = [item_fields(part.cut) for part in parts]
-        layout = self._layout([part.cut for part in parts], fields)
-        self._episodes += 1
-        table_keys = [keys_of_items(part) for part in parts]
-        encoded = [
-            _encode_part(part.cut, keys_of_part, own, layout, len(rows))
-            for part, keys_of_part, own in zip(parts, table_keys, fields)
-        ]
-        items, item_keys, first, last = _by_last_chunk(encoded)
-        chunks = encode_chunks(rows, layout, self._wire_episode_id())
+        ids, episodes = zip((episode_id, parts), *following)
+        assert all(part.cut.rows is own[0].cut.rows for own in episodes for part in own)  # the caller shares them
+        separate = [[part.cut for part in own] for own in episodes]
+        layout = self._layout([cuts[0].row_count for cuts in separate], separate[0])
+        cuts, table_keys = join(separate, layout.starts), [keys_of_items(*own) for own in zip(*episodes)]
+        plans = [self._plans.of(cut, layout.stop) for cut in cuts]
+        encoded = [_encode_part(*one, layout) for one in zip(cuts, plans, table_keys, zip(*episodes))]
+        items, item_keys, first, last, owner = encoded[0]
+        if len(encoded) > 1:
+            # All items in one order, each part's own order kept, so that few chunks are held for later items.
+            needed = np.concatenate([np.maximum.accumulate(part.last_chunk) for part in encoded])
+            order = np.argsort(needed, kind="stable")
+            items, item_keys, first, last, owner = (np.concatenate(columns)[order] for columns in zip(*encoded))
         return EncodedEpisode(
-            episode_id, chunks, layout.key_varints, items, item_keys, first, last, dict(ChainMap(*table_keys))
+            _ends(ids, owner),
+            encode_chunks(cuts[0].rows, layout),
+            layout.key_varints,
+            items,
+            item_keys,
+            first,
+            last,
+            dict(ChainMap(*table_keys)),
         )
 
-    def _layout(self, cuts: Sequence[Cut], fields: Sequence[Sequence[ItemField]]) -> ChunkLayout:
-        """Chunks as short as the part with the shortest windows wants them: a sample carries whole chunks."""
-        for cut, own in zip(cuts, fields):
-            check_reach(cut, own)
+    def _layout(self, lengths: Sequence[int], cuts: Sequence[Cut]) -> ChunkLayout:
+        """Of episodes with so many rows each; `cuts` are those of the first."""
+        # Chunks as short as the part with the shortest windows wants them: a sample carries whole chunks.
         row_bytes, text_bytes = cuts[0].row_bytes, cuts[0].text_bytes
-        rows = self._chunk_length or min(
-            choose_chunk_length(row_bytes, _window_rows(own), text_bytes) for own in fields
+        chunk_length = self._chunk_length or min(
+            choose_chunk_length(row_bytes, _window_rows(list(cut.fields.values())), text_bytes) for cut in cuts
         )
-        layout = ChunkLayout.of(cuts[0].row_count, rows, self._chunk_seed, self._chunks_made)
+        numbers = np.arange(self._episodes + 1, self._episodes + 1 + len(lengths))
+        layout = ChunkLayout.of(
+            lengths, chunk_length, self._chunk_seed, self._chunks_made, keys(self._chunk_seed ^ 1, numbers)
+        )
         self._chunks_made += layout.count
+        self._episodes += len(lengths)
         return layout
 
-    def _wire_episode_id(self) -> int:
-        return int(keys(self._chunk_seed ^ 1, np.array([self._episodes]))[0])
+
+def _ends(ids: Sequence[str], owner: Array) -> list[EpisodeEnd]:
+    """Of the episodes with these ids; `owner` is [n], the number of each item's episode."""
+    if len(ids) == 1:
+        return [EpisodeEnd(ids[0], len(owner), len(owner))]
+    from_behind = np.unique(owner[::-1], return_index=True)[1]
+    counts = np.bincount(owner)
+    return [EpisodeEnd(*one) for one in zip(ids, (len(owner) - from_behind).tolist(), counts.tolist())]
 
 
 class _EncodedPart(NamedTuple):
-    """[n * tables] items, their keys, and the first and last chunk that each needs."""
+    """[n * tables] items, their keys, the first and last chunk that each needs, and the number of its episode."""
 
     items: Array
     item_keys: Array
     first_chunk: Array
     last_chunk: Array
+    owner: Array
+
+
+def _encode_part(
+    cut: Cut, plan: _Plan, item_keys: Mapping[str, Array], parts: Sequence[Part], layout: ChunkLayout
+) -> _EncodedPart:
+    """Of one part of each episode, which the cut joins."""
+    owner = np.repeat(range(len(parts)), [len(one.cut.anchors) for one in parts])
+    starts = layout.starts
+    if np.any((plan.first_row < starts[owner]) | (plan.last_row >= (starts + layout.lengths)[owner])):
+        raise ViewError("items hold rows that reach outside those of their episode")
+    items = [
+        plan.encode(table, ItemBatch(cut.anchors, table_keys, cut.priorities), layout)
+        for table, table_keys in item_keys.items()
+    ]
+    chunks = plan.first_row // layout.chunk_length, plan.last_row // layout.chunk_length
+    of_tables = (np.repeat(values, len(item_keys)) for values in (*chunks, owner))
+    return _EncodedPart(_interleave(items), _interleave(list(item_keys.values())), *of_tables)
 
 
 def item_fields(cut: Cut) -> list[ItemField]:
@@ -120,51 +154,43 @@ def item_fields(cut: Cut) -> list[ItemField]:
     return [ItemField(numbers[field.column], field.windows, field.anchors) for field in cut.fields.values()]
 
 
-def keys_of_items(part: Part) -> dict[str, Array]:
-    """Table -> [n] uint64 keys of its items."""
-    return {table: keys(seed(f"{part.push_seed:x}", table, part.key_name), part.cut.steps) for table in part.tables}
+def keys_of_items(part: Part, *following: Part) -> dict[str, Array]:
+    """Table -> [n] uint64 keys of its items, and of those that the same output gets of the following episodes."""
+    parts, push_seed = (part, *following), f"{part.push_seed:x}"
+    steps = np.concatenate([one.cut.steps for one in parts])
+    counts = [len(one.cut.anchors) for one in parts]
+    return {
+        table: keys(np.repeat([np.uint64(seed(push_seed, table, one.key_name)) for one in parts], counts), steps)
+        for table in part.tables
+    }
 
 
-def _encode_part(
-    cut: Cut, item_keys: Mapping[str, Array], fields: Sequence[ItemField], layout: ChunkLayout, tensors: int
-) -> _EncodedPart:
-    items = [
-        encode_items(table, fields, ItemBatch(cut.anchors, table_keys, cut.priorities), layout, tensors)
-        for table, table_keys in item_keys.items()
-    ]
-    first, last = (np.repeat(chunk, len(item_keys)) for chunk in chunk_span(fields, cut.anchors, layout))
-    return _EncodedPart(_interleave(items), _interleave(list(item_keys.values())), first, last)
+def checked_span(cut: Cut, fields: Sequence[ItemField], row_count: int | None = None) -> tuple[Array, Array]:
+    """[n] first and [n] last row of each item.
 
-
-def _by_last_chunk(parts: Sequence[_EncodedPart]) -> _EncodedPart:
-    """All items in one order, each part's own order kept, so that few chunks are held for later items."""
-    if len(parts) == 1:
-        return parts[0]
-    needed = np.concatenate([np.maximum.accumulate(part.last_chunk) for part in parts])
-    order = np.argsort(needed, kind="stable")
-    return _EncodedPart(*(np.concatenate(columns)[order] for columns in zip(*parts)))
-
-
-def check_reach(cut: Cut, fields: Sequence[ItemField]) -> None:
-    """Refuses items of rows that a cut does not have.
+    Args:
+      row_count: of the rows; None for that of the cut.
 
     Raises:
-      ViewError: says which rows.
+      ViewError: the cut does not have all of these rows.
     """
-    first, last = row_span(fields, cut.anchors)
-    if first.min() < 0 or last.max() >= cut.row_count:
+    row_count = cut.row_count if row_count is None else row_count
+    _, relative_to = _spans(fields, cut.anchors)
+    first = np.minimum.reduce([own + span.start for span, own in relative_to.items()])
+    last = np.maximum.reduce([own + span.stop - 1 for span, own in relative_to.items()])
+    if first.min() < 0 or last.max() >= row_count:
         raise ViewError(
             f"items at anchors {cut.anchors.min()} to {cut.anchors.max()} hold rows {first.min()} to {last.max()}, "
-            f"which reach outside the {cut.row_count} rows"
+            f"which reach outside the {row_count} rows"
         )
+    return first, last
 
 
-def _window_rows(fields: Sequence[ItemField]) -> int:
-    """Rows from the first to the last that an item reads. Fields with anchors of their own count each for itself."""
+def _window_rows(fields: Sequence[Field]) -> int:
+    """Rows from the first to the last that an item reads; fields with anchors of their own count separately."""
     own = [field.windows for field in fields if field.anchors is not None]
     shared = tuple(window for field in fields if field.anchors is None for window in field.windows)
-    extents = [max(w.stop for w in windows) - min(w.start for w in windows) for windows in (shared, *own) if windows]
-    return max(extents)
+    return max(max(w.stop for w in windows) - min(w.start for w in windows) for windows in (shared, *own) if windows)
 
 
 def _interleave(columns: list[Array]) -> Array:
@@ -172,10 +198,8 @@ def _interleave(columns: list[Array]) -> Array:
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1).reshape(-1)
 
 
-# Rows -> chunks: every `chunk_length` rows, all columns together, one ChunkData.
-#
-# Reverb's own writer makes one chunk per column. One chunk for all columns means fewer objects for the server to hold and to look
-# up, and it is what makes the items share one chunk key across columns.
+# Rows -> chunks: every `chunk_length` rows, all columns together, one ChunkData. Reverb's own writer makes one chunk per column.
+# One chunk for all columns means fewer objects for the server to hold, and items that share one chunk key across columns.
 
 CHUNK_BYTES = 4096
 """Aim for chunks of this size: a sample carries whole chunks, so larger ones slow sampling down."""
@@ -187,7 +211,7 @@ PAIR_BYTES = 1 << 14
 """Rows up to this size are stored two by two, where windows hold two: a chunk costs the server some 700 bytes per column."""
 
 FILE_BYTES = 1 << 11
-"""Text from this many bytes per row on is taken for files, such as encoded images."""
+"""Text of at least so many bytes per row is taken for files, such as encoded images."""
 
 FILE_CHUNK_BYTES = 96 << 10
 """Aim for chunks of this size where rows hold files: decoding one costs a learner far more than carrying some others."""
@@ -212,38 +236,60 @@ SAMPLE_BYTES = 1 << 15
 
 @dataclass(frozen=True)
 class ChunkLayout:
-    """Where the rows of one episode lie.
+    """The chunks of one episode, or of many whose rows follow each other. A chunk holds rows of one episode.
 
-    Attributes:
-      rows: rows stored.
-      chunk_length: rows of every chunk but the last, which may have fewer.
-      key_varints: [n_chunks, 10] uint8, the chunk keys as varints.
+    Items count rows by chunks: row r is in chunk r // `chunk_length`, so there are gaps behind the last chunks of episodes.
     """
 
-    rows: int
-    chunk_length: int
-    key_varints: Array
+    chunk_length: int  # rows of every chunk but the last of an episode, which may have fewer
+    lengths: Array  # [episodes] rows of each
+    episode_ids: Array  # [episodes] uint64, on the wire
+    owner: Array  # [n] the episode of each chunk
+    key_varints: Array  # [n, 10] uint8, the chunk keys as varints
 
     @property
     def count(self) -> int:
-        """The number of chunks."""
         return len(self.key_varints)
 
     @staticmethod
-    def of(rows: int, chunk_length: int, seed: int, first_counter: int = 0) -> ChunkLayout:
+    def of(
+        lengths: Sequence[int],
+        chunk_length: int,
+        seed: int,
+        first_counter: int = 0,
+        episode_ids: Array = np.ones(1, np.uint64),
+    ) -> ChunkLayout:
         """A layout whose chunk keys are the hashes of `first_counter`, `first_counter` + 1, ..."""
-        count = -(-rows // chunk_length)
-        chunk_keys = keys(seed, np.arange(first_counter, first_counter + count))
-        return ChunkLayout(rows, chunk_length, varint_columns(chunk_keys, KEY_BYTES))
+        rows = np.array(lengths, np.int64)
+        owner = np.repeat(np.arange(len(rows)), -(-rows // chunk_length))
+        chunk_keys = keys(seed, np.arange(first_counter, first_counter + len(owner)))
+        return ChunkLayout(chunk_length, rows, episode_ids, owner, varint_columns(chunk_keys, KEY_BYTES))
 
-    def bounds(self, chunk: int) -> tuple[int, int]:
-        """First row and end row of a chunk."""
-        start = chunk * self.chunk_length
-        return start, min(self.rows, start + self.chunk_length)
+    @property
+    def starts(self) -> Array:
+        """[episodes] number of the first row of each, as items count rows."""
+        counts = -(-self.lengths // self.chunk_length)
+        starts: Array = (np.cumsum(counts) - counts) * self.chunk_length
+        return starts
+
+    @property
+    def stop(self) -> int:
+        """Behind the last row, as items count rows."""
+        return int(self.starts[-1] + self.lengths[-1])
+
+    def bounds(self) -> tuple[Array, Array]:
+        """[n] first row of each chunk in its episode, and [n] the row behind its last one."""
+        begin = np.arange(self.count) * self.chunk_length - self.starts[self.owner]
+        return begin, np.minimum(begin + self.chunk_length, self.lengths[self.owner])
+
+    def first_rows(self) -> Array:
+        """[n] first row of each chunk in the columns."""
+        rows: Array = self.bounds()[0] + (np.cumsum(self.lengths) - self.lengths)[self.owner]
+        return rows
 
 
 def choose_chunk_length(row_bytes: int, window_rows: int, text_bytes: int = 0) -> int:
-    """A chunk length from the bytes of a row, how many of them are text, and the rows of the longest window."""
+    """A chunk length from the bytes of a row, the part of them that is text, and the rows of the longest window."""
     row_bytes = max(1, row_bytes)
     if window_rows > MAX_ROWS:
         return max(1, min(window_rows, LONG_CHUNK_BYTES // row_bytes))
@@ -252,63 +298,106 @@ def choose_chunk_length(row_bytes: int, window_rows: int, text_bytes: int = 0) -
     return max(least, window_rows // WINDOW_SHARE, min(MAX_ROWS, aim // row_bytes))
 
 
-def encode_chunks(columns: Mapping[str, Array], layout: ChunkLayout, episode_id: int) -> list[bytes]:
+def encode_chunks(columns: Mapping[str, Array], layout: ChunkLayout) -> list[bytes]:
     """Every chunk as a `chunks` field (1) of an InsertStreamRequest.
 
     Source: schema.proto, ChunkData: chunk_key(1), sequence_range(2), data(5), data_tensors_len(6),
     data_uncompressed_size(7). `end` of the range is inclusive.
-
-    Raises:
-      WireError: a column's dtype cannot be stored (named by its path).
     """
     encoders = [_ColumnEncoder.of(path, column, layout) for path, column in columns.items()]
-    chunks = _encode_small_chunks(encoders, layout, episode_id)
-    return chunks + [_encode_chunk(encoders, layout, chunk, episode_id) for chunk in range(len(chunks), layout.count)]
+    rows = layout.chunk_length
+    are_small = sum(encoder.row_bytes for encoder in encoders) * rows <= VECTORISED_BYTES
+    begin, stop = layout.bounds()
+    at = layout.first_rows()
+    if are_small and all(encoder.is_literal for encoder in encoders):
+        fields = np.empty(layout.count, object)
+        for rows in np.unique(stop - begin).tolist():
+            chosen = np.flatnonzero(stop - begin == rows)
+            fields[chosen] = _encode_alike(encoders, layout, chosen, begin[chosen], at[chosen], rows)
+        alike: list[bytes] = fields.tolist()
+        return alike
+    chunks = enumerate(zip(at.tolist(), begin.tolist(), stop.tolist()))
+    return [_encode_chunk(encoders, layout, number, *one) for number, one in chunks]
 
 
-def _encode_small_chunks(encoders: Sequence[_ColumnEncoder], layout: ChunkLayout, episode_id: int) -> list[bytes]:
-    """All chunks with the full number of rows at once, if every column is stored as it is and they are small; else [].
+def _encode_alike(
+    encoders: Sequence[_ColumnEncoder], layout: ChunkLayout, chosen: Array, begin: Array, at: Array, rows: int
+) -> list[bytes]:
+    """The chosen chunks, which have equally many rows, stored as they are: one array of records.
 
-    Such chunks differ in their keys, row numbers and rows only, so they are one array of records: numpy writes the rows of a
-    column into all chunks in one go, where a large chunk is better joined from its parts.
+    Args:
+      begin: [chosen] first row of each in its episode.
+      at: [chosen] first row of each in the columns.
     """
-    rows, count = layout.chunk_length, layout.rows // layout.chunk_length
-    if not _are_small_literals(encoders, rows):
-        return []
-    data: list[bytes | Array] = []
+    kinds = tuple((encoder.column.dtype, encoder.column.shape[1:], encoder.row_bytes) for encoder in encoders)
+    width = varint_width(int(layout.lengths.max()))
+    record = _ChunkRecord.of(kinds, rows, width)
+    block = np.empty((len(chosen), len(record.constant)), np.uint8)
+    block[:] = record.constant
+    block[:, record.key] = layout.key_varints[chosen]
+    block[:, record.episode] = varint_columns(layout.episode_ids[layout.owner[chosen]], KEY_BYTES)
+    block[:, record.first] = varint_columns(begin, width)
+    block[:, record.last] = varint_columns(begin + rows - 1, width)
+    first, stop = int(at[0]), int(at[-1]) + rows
+    places = None if stop - first == rows * len(chosen) else at[:, None] + np.arange(rows)
+    for encoder, place in zip(encoders, record.columns):
+        raw: Array = byte_view(encoder.column).reshape(-1, encoder.row_bytes)
+        block[:, place] = (raw[first:stop] if places is None else raw[places]).reshape(len(chosen), -1)
+    return as_bytes(block)
+
+
+class _ChunkRecord(NamedTuple):
+    """A chunk of so many rows, but for its key, the episode, the rows' numbers and the rows, and where those go."""
+
+    constant: Array  # [bytes] uint8
+    key: slice
+    episode: slice
+    first: slice
+    last: slice
+    columns: list[slice]
+
+    @staticmethod
+    @lru_cache(256)
+    def of(kinds: tuple[tuple[np.dtype[Any], tuple[int, ...], int], ...], rows: int, width: int) -> _ChunkRecord:
+        """Of columns with these dtypes, shapes and bytes of a row; numbers of rows are varints of `width` bytes."""
+        data: list[bytes | Array] = []
+        for dtype, shape, row_bytes in kinds:
+            size = rows * row_bytes
+            data += [_head(dtype, (rows, *shape), codec.literal_prefix(size), size), np.zeros((1, size), np.uint8)]
+        unfilled, number = np.zeros((1, KEY_BYTES), np.uint8), np.zeros((1, width), np.uint8)
+        body: list[bytes | Array] = [
+            b"\x08",
+            unfilled,
+            b"\x12" + varint(1 + KEY_BYTES + 2 * (1 + width)) + b"\x08",
+            unfilled,
+            b"\x10",
+            number,
+            b"\x18",
+            number,
+            b"\x2a" + varint(sum(map(width_of, data))),
+            *data,
+            int_field(6, len(kinds)) + int_field(7, rows * sum(row_bytes for *_, row_bytes in kinds)),
+        ]
+        parts = [b"\x0a" + varint(sum(map(width_of, body))), *body]
+        ends = np.cumsum([width_of(part) for part in parts]).tolist()
+        places = [slice(begin, end) for begin, end in zip([0, *ends], ends)]
+        first_column = 10  # of the parts: the first head of a tensor
+        columns = places[first_column + 1 : first_column + 2 * len(kinds) : 2]
+        return _ChunkRecord(records(1, parts)[0], places[2], places[4], places[6], places[8], columns)
+
+
+def _encode_chunk(
+    encoders: Sequence[_ColumnEncoder], layout: ChunkLayout, chunk: int, at: int, begin: int, stop: int
+) -> bytes:
+    """One `chunks` field, of the rows [begin, stop) of an episode, which are in the columns from `at` on; they are copied once, by the join."""
+    start, end = at, at + stop - begin
+    fields: list[Any] = []
     for encoder in encoders:
-        data += encoder.literal_fields(rows, count)
-    data_size = sum(map(width_of, data))
-    starts, width = np.arange(count) * rows, varint_width(layout.rows)
-    range_head = b"\x08" + varint(episode_id) + b"\x10"
-    body: list[bytes | Array] = [
-        b"\x08",
-        layout.key_varints[:count],
-        b"\x12" + varint(len(range_head) + 2 * width + 1) + range_head,
-        varint_columns(starts, width),
-        b"\x18",
-        varint_columns(starts + rows - 1, width),
-        b"\x2a" + varint(data_size),
-        *data,
-        _chunk_tail(encoders, 0, rows),
-    ]
-    size = sum(map(width_of, body))
-    return as_bytes(records(count, [b"\x0a" + varint(size), *body]))
-
-
-def _are_small_literals(encoders: Sequence[_ColumnEncoder], rows: int) -> bool:
-    """Whether every column is stored as it is, and a chunk of so many rows is small."""
-    are_literal = all(encoder.is_literal for encoder in encoders)
-    return are_literal and sum(encoder.raw_bytes(0, rows) for encoder in encoders) <= VECTORISED_BYTES
-
-
-def _encode_chunk(encoders: Sequence[_ColumnEncoder], layout: ChunkLayout, chunk: int, episode_id: int) -> bytes:
-    """One `chunks` field; the rows are copied once, by the join."""
-    start, end = layout.bounds(chunk)
-    fields = [part for encoder in encoders for part in encoder.field(start, end)]
+        fields += encoder.field(start, end)
     data_size = sum(map(len, fields))
-    head = b"\x08" + layout.key_varints[chunk].tobytes() + _sequence_range(episode_id, start, end)
-    head += b"\x2a" + varint(data_size)
+    episode_id = int(layout.episode_ids[layout.owner[chunk]])
+    row_range = bytes_field(2, int_field(1, episode_id) + int_field(2, begin) + int_field(3, stop - 1))
+    head = b"\x08" + layout.key_varints[chunk].tobytes() + row_range + b"\x2a" + varint(data_size)
     tail = _chunk_tail(encoders, start, end)
     return b"".join((b"\x0a", varint(len(head) + data_size + len(tail)), head, *fields, tail))
 
@@ -318,67 +407,49 @@ def _chunk_tail(encoders: Sequence[_ColumnEncoder], start: int, end: int) -> byt
     return int_field(6, len(encoders)) + int_field(7, sum(encoder.raw_bytes(start, end) for encoder in encoders))
 
 
-def _sequence_range(episode_id: int, start: int, end: int) -> bytes:
-    return bytes_field(2, int_field(1, episode_id) + int_field(2, start) + int_field(3, end - 1))
-
-
 class _ColumnEncoder:
     """Turns row ranges of one column into `tensors` fields (1) of ChunkData.Data."""
 
     def __init__(self, column: Array, compress: bool) -> None:
-        self._column = column
+        self.column = column
         self._compress = compress
-        self._row_bytes = 0 if column.dtype == object else column.nbytes // max(1, len(column))
-        self._raw = None if column.dtype == object else memoryview(byte_view(column))
-        self._heads: dict[int, bytes] = {}
+        self.row_bytes = 0 if column.dtype == object else column.nbytes // max(1, len(column))
 
     @staticmethod
     def of(path: str, column: Array, layout: ChunkLayout) -> _ColumnEncoder:
         try:
-            tensors.wire_number(column.dtype)
+            codec.wire_number(column.dtype)
         except WireError as error:
             raise WireError(f'column "{path}": {error}') from error
-        column = tensors.as_wire_array(column)
+        column = codec.as_wire_array(column)
         return _ColumnEncoder(column, _worth_compressing(column, layout.chunk_length))
 
     @property
     def is_literal(self) -> bool:
-        """Whether the rows are stored as they are."""
-        return self._raw is not None and not self._compress and bool(self._row_bytes)
-
-    def literal_fields(self, rows: int, count: int) -> tuple[bytes, Array]:
-        """What precedes `rows` literal rows, and [count, bytes] uint8, those of `count` consecutive chunks."""
-        raw: Array = byte_view(self._column)[: count * rows * self._row_bytes]
-        return self._literal_head(rows), raw.reshape(count, rows * self._row_bytes)
+        return not self._compress and bool(self.row_bytes)
 
     def field(self, start: int, end: int) -> tuple[Any, ...]:
-        """The field for rows [start, end) in parts: what precedes the content, and the content; literal rows and text are not copied."""
-        if self._raw is None:
-            parts = tensors.string_parts(self._column[start:end])
-            return self._head(end - start, b"", sum(map(len, parts))), *parts
+        """The field for rows [start, end) in parts: head and content; literal rows and text are not copied."""
+        rows, shape = self.column[start:end], (end - start, *self.column.shape[1:])
+        if rows.dtype == object:
+            parts = codec.string_parts(rows)
+            return _head(rows.dtype, shape, b"", sum(map(len, parts))), *parts
         if not self.is_literal:
-            content = tensors.content_bytes(self._column[start:end])
-            return self._head(end - start, b"", len(content)), content
-        return self._literal_head(end - start), self._raw[start * self._row_bytes : end * self._row_bytes]
+            content = codec.content_bytes(rows)
+            return _head(rows.dtype, shape, b"", len(content)), content
+        return _head(rows.dtype, shape, codec.literal_prefix(rows.nbytes), rows.nbytes), memoryview(byte_view(rows))
 
     def raw_bytes(self, start: int, end: int) -> int:
         """Uncompressed bytes of rows [start, end)."""
-        if self._raw is None:
-            return sum(len(tensors.as_bytes(text)) for text in self._column[start:end].ravel())
-        return (end - start) * self._row_bytes
+        if self.column.dtype == object:
+            return sum(len(codec.as_bytes(text)) for text in self.column[start:end].ravel())
+        return (end - start) * self.row_bytes
 
-    def _literal_head(self, rows: int) -> bytes:
-        """Everything before the raw rows; depends on their number only."""
-        if rows not in self._heads:
-            size = rows * self._row_bytes
-            self._heads[rows] = self._head(rows, tensors.literal_prefix(size), size)
-        return self._heads[rows]
 
-    def _head(self, rows: int, prefix: bytes, size: int) -> bytes:
-        """Everything before `size` bytes of content that follow `prefix`."""
-        tensor = tensors.tensor_header(self._column.dtype, (rows, *self._column.shape[1:]))
-        tensor += b"\x22" + varint(len(prefix) + size) + prefix
-        return b"\x0a" + varint(len(tensor) + size) + tensor
+def _head(dtype: np.dtype[Any], shape: tuple[int, ...], prefix: bytes, size: int) -> bytes:
+    """Everything before `size` bytes of content that follow `prefix`."""
+    tensor = codec.tensor_header(dtype, shape) + b"\x22" + varint(len(prefix) + size) + prefix
+    return b"\x0a" + varint(len(tensor) + size) + tensor
 
 
 def _worth_compressing(column: Array, chunk_length: int) -> bool:
@@ -391,13 +462,11 @@ def _worth_compressing(column: Array, chunk_length: int) -> bool:
     return len(cramjam.snappy.compress_raw(sample)) < COMPRESSIBLE * len(sample)
 
 
-# Anchors and fields -> items, a whole episode at once.
-#
-# Source: schema.proto, PrioritizedItem: key(1), table(2), priority(5), flat_trajectory(8){columns(1)
-# {chunk_slices(1){chunk_key(1), offset(2), length(3), index(4)}, squeeze(2)}}.
+# Anchors and fields -> items, a whole episode at once. Source: schema.proto, PrioritizedItem: key(1), table(2), priority(5),
+# flat_trajectory(8){columns(1){chunk_slices(1){chunk_key(1), offset(2), length(3), index(4)}, squeeze(2)}}.
 #
 # Items whose windows touch the same numbers of chunks have the same size in bytes, because every varint in them
-# has a fixed width (see `varint`). Each such group is one numpy array [n, width]: constant bytes are
+# has a fixed width (see `protobuf`). Each such group is one numpy array [n, width]: constant bytes are
 # broadcast, keys, offsets and lengths are written as columns. No Python loop runs over steps or items.
 
 _SQUEEZE = b"\x10\x01"
@@ -406,36 +475,22 @@ _MOST_CODES = 1 << 62
 
 @dataclass(frozen=True)
 class ItemBatch:
-    """What varies from item to item.
+    """The values that differ between items."""
 
-    Attributes:
-      anchors: [n] int64.
-      item_keys: [n] uint64 with the top bit set.
-      priorities: [n] float64.
-    """
-
-    anchors: Array
-    item_keys: Array
-    priorities: Array
+    anchors: Array  # [n] int64
+    item_keys: Array  # [n] uint64 with the top bit set
+    priorities: Array  # [n] float64
 
 
 @dataclass(frozen=True, eq=False)
 class ItemField:
-    """One field of the items.
-
-    Attributes:
-      column: number of the chunk's tensor that it reads.
-      windows: rows relative to the anchor, joined in this order.
-      anchors: [n] int64 of its own; None for the anchors of the items.
-    """
-
-    column: int
-    windows: tuple[Window, ...]
-    anchors: Array | None = None
+    column: int  # number of the chunk's tensor that it reads
+    windows: tuple[Window, ...]  # rows relative to the anchor, joined in this order
+    anchors: Array | None = None  # [n] int64 of its own; None for the anchors of the items
 
 
 class _Span(NamedTuple):
-    """Rows [start, stop) relative to the anchors of that number: 0 are the items' own."""
+    """Rows [start, stop) relative to the anchors of that number; 0 are the items' own."""
 
     start: int
     stop: int
@@ -446,43 +501,148 @@ def encode_items(table: str, fields: Sequence[ItemField], items: ItemBatch, layo
     """[n] object array of bytes: every item as an `items` field (2) of an InsertStreamRequest.
 
     Args:
-      table: its name.
       fields: in the order of the table's signature.
-      items: what varies.
-      layout: where the rows lie.
-      tensors: how many each chunk has.
+      items: the values that differ.
+      layout: of the rows.
+      tensors: number of tensors in each chunk.
     """
     out = np.empty(len(items.anchors), object)
-    key_varints = varint_columns(items.item_keys, KEY_BYTES)
-    priorities = items.priorities.astype("<f8")[:, None].view(np.uint8)  # [n, 8]
-    spans, anchors = _spans(fields, items.anchors)
-    for chosen, chunk_counts in _groups_of_equal_size(anchors, layout):
-        slices = {
-            span: _encode_slices(span, count, anchors[span][chosen], layout, tensors)
-            for span, count in chunk_counts.items()
-        }
-        columns = _encode_fields(fields, spans, slices, tensors)
-        block = records(len(chosen), _item_parts(table, key_varints[chosen], priorities[chosen], columns))
+    of_items, of_chunks = _split(_values(items, layout), len(items.anchors))
+    for chosen, block in _item_blocks(
+        table, fields, items.anchors, of_items, replace(layout, key_varints=of_chunks), tensors
+    ):
         out[chosen] = as_bytes(block)
     return out
 
 
-def row_span(fields: Sequence[ItemField], anchors: Array) -> tuple[Array, Array]:
-    """[n] first and [n] last row that each item refers to."""
-    _, relative_to = _spans(fields, anchors)
-    firsts = [own + span.start for span, own in relative_to.items()]
-    lasts = [own + span.stop - 1 for span, own in relative_to.items()]
-    return np.minimum.reduce(firsts), np.maximum.reduce(lasts)
+class _Plan:
+    """What the cuts of many episodes have in common, where rows, fields and anchors are alike.
+
+    Attributes:
+      first_row, last_row: [n] int64, of each item.
+    """
+
+    def __init__(self, cut: Cut, row_count: int) -> None:
+        self._fields, self._tensors = item_fields(cut), len(cut.rows)
+        self.first_row, self.last_row = checked_span(cut, self._fields, row_count)
+        self._templates: dict[tuple[str, int], _Template] = {}
+        self._seen: set[tuple[str, int]] = set()  # kinds that a template can be made of
+
+    def encode(self, table: str, items: ItemBatch, layout: ChunkLayout) -> Array:
+        """As `encode_items`. The second episode of the kind makes a template, and later ones are filled into that."""
+        kind = (table, layout.chunk_length)
+        if kind in self._seen:
+            self._seen.remove(kind)
+            self._templates[kind] = _Template.of(table, self._fields, items.anchors, layout, self._tensors)
+        if kind in self._templates:
+            return self._templates[kind].fill(_values(items, layout))
+        encoded = encode_items(table, self._fields, items, layout, self._tensors)
+        if sum(map(len, encoded.tolist())) <= _TEMPLATE_BYTES:
+            self._seen.add(kind)
+        return encoded
 
 
-def chunk_span(fields: Sequence[ItemField], anchors: Array, layout: ChunkLayout) -> tuple[Array, Array]:
-    """[n] first and [n] last chunk number that each item refers to."""
-    first, last = row_span(fields, anchors)
-    return first // layout.chunk_length, last // layout.chunk_length
+class Plans:
+    """The plans of the latest kinds of cuts."""
+
+    def __init__(self) -> None:
+        self._plans: dict[Any, _Plan] = {}
+
+    def of(self, cut: Cut, row_count: int) -> _Plan:
+        """Raises `ViewError` for a cut whose items need rows from `row_count` on."""
+        if len(cut.anchors) > _MOST_ITEMS:
+            return _Plan(cut, row_count)
+        fields = tuple(
+            (one.column, one.windows, None if one.anchors is None else one.anchors.tobytes())
+            for one in cut.fields.values()
+        )
+        kind = (row_count, cut.anchors.tobytes(), tuple(cut.rows), fields)
+        if (plan := self._plans.get(kind)) is None:
+            if len(self._plans) == _MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[kind] = _Plan(cut, row_count)
+        return plan
+
+
+_MOST_PLANS, _MOST_ITEMS = 128, 4096
+_TEMPLATE_BYTES = 1 << 18
+"""Of the encoded items; a template takes some five times as much, and of longer episodes it saves little."""
+
+
+class _Template(NamedTuple):
+    """The items of an episode, but for the bytes that differ between episodes.
+
+    It is encoded from numbers instead of bytes: what stands for the byte of that number in `_values` is 256 and this number.
+    """
+
+    constant: Array  # [bytes] uint8, all items, group by group
+    filled: Array  # [m] int32, the places in it that an episode fills in
+    sources: Array  # [m] int32, for each the number of its byte in `_values`
+    groups: list[tuple[Array, int]]  # the items of each group, and the bytes of each
+
+    @staticmethod
+    def of(table: str, fields: Sequence[ItemField], anchors: Array, layout: ChunkLayout, tensors: int) -> _Template:
+        count = len(anchors)
+        of_items, of_chunks = _split(
+            256 + np.arange(_ITEM_BYTES * count + KEY_BYTES * layout.count, dtype=np.int32), count
+        )
+        made = list(_item_blocks(table, fields, anchors, of_items, replace(layout, key_varints=of_chunks), tensors))
+        block = np.concatenate([block.ravel() for _, block in made])
+        filled = np.flatnonzero(block >= 256).astype(np.int32)
+        return _Template(
+            block.astype(np.uint8), filled, block[filled] - 256, [(chosen, block.shape[1]) for chosen, block in made]
+        )
+
+    def fill(self, values: Array) -> Array:
+        """[n] object array of bytes."""
+        block = self.constant.copy()
+        block[self.filled] = values[self.sources]
+        out = np.empty(sum(len(chosen) for chosen, _ in self.groups), object)
+        at = 0
+        for chosen, width in self.groups:
+            out[chosen] = as_bytes(block[at : at + len(chosen) * width].reshape(len(chosen), width))
+            at += len(chosen) * width
+        return out
+
+
+_ITEM_BYTES = KEY_BYTES + 8
+
+
+def _values(items: ItemBatch, layout: ChunkLayout) -> Array:
+    """[bytes] uint8: keys and priorities of the items, one item after the other, then the keys of the chunks."""
+    own = np.empty((len(items.anchors), _ITEM_BYTES), np.uint8)
+    own[:, :KEY_BYTES] = varint_columns(items.item_keys, KEY_BYTES)
+    own[:, KEY_BYTES:] = items.priorities.astype("<f8")[:, None].view(np.uint8)
+    return np.concatenate([own.ravel(), layout.key_varints.ravel()])
+
+
+def _split(values: Array, items: int) -> tuple[Array, Array]:
+    """`_values` -> [items, 18] and [chunks, 10]."""
+    return values[: items * _ITEM_BYTES].reshape(-1, _ITEM_BYTES), values[items * _ITEM_BYTES :].reshape(-1, KEY_BYTES)
+
+
+def _item_blocks(
+    table: str, fields: Sequence[ItemField], anchors: Array, of_items: Array, layout: ChunkLayout, tensors: int
+) -> Iterator[tuple[Array, Array]]:
+    """Positions of items of one size, and [n, width] those items, of the dtype of `of_items` and of the chunks' keys."""
+    spans, relative_to = _spans(fields, anchors)
+    name = table.encode()
+    named = b"\x12" + varint(len(name)) + name + b"\x29"
+    for chosen, chunk_counts in _groups_of_equal_size(relative_to, layout):
+        slices = {
+            span: _encode_slices(span, count, relative_to[span][chosen], layout, tensors)
+            for span, count in chunk_counts.items()
+        }
+        columns = _encode_fields(fields, spans, slices, tensors)
+        flat = b"\x42" + varint(columns.shape[1])
+        size = 1 + KEY_BYTES + len(named) + 8 + len(flat) + columns.shape[1]
+        head = b"\x12" + varint(size) + b"\x08"
+        own = of_items[chosen]
+        yield chosen, records(len(chosen), [head, own[:, :KEY_BYTES], named, own[:, KEY_BYTES:], flat, columns])
 
 
 def _spans(fields: Sequence[ItemField], anchors: Array) -> tuple[list[tuple[_Span, ...]], dict[_Span, Array]]:
-    """The spans of every field; and for every distinct one the [n] rows that it is relative to."""
+    """The spans of every field; and the [n] rows that each distinct span is relative to."""
     numbered = [anchors]
     spans = []
     for one in fields:
@@ -502,21 +662,12 @@ def _groups_of_equal_size(
     code, codes = np.zeros(len(counts), np.int64), 1  # every code is below `codes`
     for column in counts.T:
         base = int(column.max(initial=0)) + 1
-        if codes * base > _MOST_CODES:  # many windows: number what there is anew, so that no code wraps around
+        if codes * base > _MOST_CODES:  # many windows: number the codes anew, so that none wraps around
             code, codes = np.unique(code, return_inverse=True)[1], len(counts)
         code, codes = code * base + column, codes * base
     _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
     for group, position in enumerate(first):
         yield np.nonzero(inverse == group)[0], dict(zip(anchors, counts[position].tolist()))
-
-
-def _item_parts(table: str, key_varints: Array, priorities: Array, columns: Array) -> list[bytes | Array]:
-    """The parts of n items, side by side."""
-    name = table.encode()
-    named = b"\x12" + varint(len(name)) + name + b"\x29"
-    flat = b"\x42" + varint(columns.shape[1])
-    size = 1 + KEY_BYTES + len(named) + priorities.shape[1] + len(flat) + columns.shape[1]
-    return [b"\x12" + varint(size) + b"\x08", key_varints, named, priorities, flat, columns]
 
 
 def _encode_fields(
@@ -532,12 +683,12 @@ def _encode_fields(
 
 
 def _encode_run(slices: Array, columns: Array, tensors: int, squeeze: bool) -> Array:
-    """[n, width] uint8: fields of these columns, which have the same slices but for the column's index."""
+    """[n, width] uint8: fields whose slices differ only in the column's index."""
     n, pieces, width = slices.shape
     index_width = varint_width(tensors - 1)
     tail = _SQUEEZE if squeeze else b""
     head = b"\x0a" + varint(pieces * width + len(tail))
-    out = np.empty((n, len(columns), len(head) + pieces * width + len(tail)), np.uint8)
+    out = np.empty((n, len(columns), len(head) + pieces * width + len(tail)), slices.dtype)
     out[..., : len(head)] = np.frombuffer(head, np.uint8)
     out[..., len(head) + pieces * width :] = np.frombuffer(tail, np.uint8)
     indices = varint_columns(columns, index_width)  # [fields, index_width]
@@ -549,7 +700,7 @@ def _encode_run(slices: Array, columns: Array, tensors: int, squeeze: bool) -> A
 
 
 def _encode_slices(span: _Span, count: int, anchors: Array, layout: ChunkLayout, tensors: int) -> Array:
-    """[n, count, width] uint8: the chunk slices of one span, with room for the column's index."""
+    """[n, count, width] uint8: the chunk slices of one span, with space for the column's index."""
     k = layout.chunk_length
     first_row = (anchors + span.start)[:, None]  # [n, 1]
     end_row = (anchors + span.stop)[:, None]
@@ -558,7 +709,7 @@ def _encode_slices(span: _Span, count: int, anchors: Array, layout: ChunkLayout,
     offset, length = begin - chunk * k, np.minimum(end_row, (chunk + 1) * k) - begin
     width, index_width = varint_width(k), varint_width(tensors - 1)
     body_size = 1 + KEY_BYTES + 2 * (1 + width) + 1 + index_width
-    out = np.empty((len(anchors), count, 2 + body_size), np.uint8)
+    out = np.empty((len(anchors), count, 2 + body_size), layout.key_varints.dtype)
     out[..., :3] = (0x0A, body_size, 0x08)
     out[..., 3 : 3 + KEY_BYTES] = layout.key_varints[chunk]
     at = 3 + KEY_BYTES
@@ -570,92 +721,63 @@ def _encode_slices(span: _Span, count: int, anchors: Array, layout: ChunkLayout,
     return out
 
 
-# Encoded episodes -> requests of the insert stream, none too large, none too small.
-#
-# A request carries chunks (1), items (2) and the keys of chunks to keep for later items (3). After a request with
-# items the server forgets every chunk that is not kept. Short episodes share a request; long ones are spread over
-# several, and every request knows the chunks from earlier ones that it needs (`prelude`), so that it can be sent
-# again on a new stream. Measured: requests of 256 to 1,024 items beat smaller ones.
+# Encoded episodes -> requests of the insert stream. A request carries chunks (1), items (2) and the keys of chunks to keep for later
+# items (3). After a request with items the server forgets every chunk that is not kept. Short episodes share a request, a long one
+# fills many, and every request knows the chunks from earlier ones that it needs (`prelude`), so that it can be sent again on a new
+# stream. Measured: requests of 256 to 1,024 items beat smaller ones.
 
 _ZERO = np.zeros(1, np.int64)
 
 
+class EpisodeEnd(NamedTuple):
+    episode_id: str  # what the sender calls the episode; comes back when all its items are confirmed
+    stop: int  # none of its items is at this place or behind it
+    items: int
+
+
 @dataclass(frozen=True, eq=False)
 class EncodedEpisode:
-    """One episode, encoded but not yet cut into requests.
+    """One episode, or short ones together, encoded but not yet cut into requests."""
 
-    Attributes:
-      episode_id: what the sender calls the episode; comes back when all its items are confirmed.
-      chunks: every chunk as a `chunks` field.
-      chunk_key_varints: [n_chunks, 10] uint8.
-      items: [n] object array of bytes, every item as an `items` field, in the order of insertion.
-      item_keys: [n] uint64.
-      first_chunk, last_chunk: [n] the chunks that an item refers to.
-      table_keys: table -> the keys of its items, in the order of insertion.
-    """
-
-    episode_id: str
-    chunks: list[bytes]
-    chunk_key_varints: Array
-    items: Array
-    item_keys: Array
+    ends: Sequence[EpisodeEnd]
+    chunks: list[bytes]  # every chunk as a `chunks` field
+    chunk_key_varints: Array  # [n_chunks, 10] uint8
+    items: Array  # [n] object array of bytes, every item as an `items` field, in the order of insertion
+    item_keys: Array  # [n] uint64
+    # [n] the chunks that an item refers to
     first_chunk: Array
     last_chunk: Array
+    # table -> the keys of its items, in the order of insertion
     table_keys: Mapping[str, Array] = field(default_factory=dict)
-
-    def only(self, item_keys: Array) -> EncodedEpisode:
-        """The episode with these of its items alone, and with no chunk after the last that they refer to."""
-        chosen = np.isin(self.item_keys, item_keys)
-        end = int(self.last_chunk[chosen].max(initial=-1)) + 1
-        return replace(
-            self,
-            chunks=self.chunks[:end],
-            chunk_key_varints=self.chunk_key_varints[:end],
-            items=self.items[chosen],
-            item_keys=self.item_keys[chosen],
-            first_chunk=self.first_chunk[chosen],
-            last_chunk=self.last_chunk[chosen],
-            table_keys={table: keys[np.isin(keys, item_keys)] for table, keys in self.table_keys.items()},
-        )
 
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """When a request is full.
+    """When a request is full."""
 
-    Attributes:
-      items: most items.
-      bytes: most bytes of chunks and items. Only a single item that needs more makes a larger request: of messages with
-        at most so many bytes of chunks each, or with one chunk.
-    """
-
-    items: int = 1024
+    items: int = 1024  # most items
+    # most bytes of chunks and items. Only a single item that needs more makes a larger request: of messages with at
+    # most so many bytes of chunks each, or with one chunk.
     bytes: int = 2 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Some items with all they need.
+    """Some items with all they need."""
 
-    Attributes:
-      messages: one or more messages, to be sent in this order; only the last has items.
-      earlier_chunks: chunks from earlier requests that the items, or later ones of the episode, refer to.
-      message_bytes: most bytes of a message of these.
-      item_keys: [n] uint64, in the order in which the server confirms them.
-      finishes: id and number of items, over all tables, of every episode whose last item is in this request.
-    """
-
-    messages: tuple[bytes, ...]
+    messages: tuple[bytes, ...]  # one or more messages, to be sent in this order; only the last has items
+    # chunks from earlier requests that the items, or later ones of the episode, refer to
     earlier_chunks: tuple[bytes, ...]
-    message_bytes: int
-    item_keys: Array
+    message_bytes: int  # most bytes of a message of these
+    item_keys: Array  # [n] uint64, in the order in which the server confirms them
+    # id and number of items, over all tables, of every episode whose last item is in this request
     finishes: tuple[tuple[str, int], ...]
 
     @property
     def prelude(self) -> tuple[bytes, ...]:
         """Messages with the earlier chunks, sent first on a stream that has not carried those requests.
 
-        Joined only when asked for: in a long episode each request has them, and they may be the whole episode so far.
+        Joined on demand: in a long episode each request has them, and they may be the whole episode so far.
         """
         return tuple(_grouped(self.earlier_chunks, self.message_bytes))
 
@@ -690,10 +812,14 @@ class RequestBuilder:
 
     def add(self, episode: EncodedEpisode) -> Iterator[Request]:
         """The requests that became full with this episode; consume it wholly before the next call."""
+        if self._add_whole(episode):
+            if self._draft.items >= self.limits.items or self._draft.bytes >= self.limits.bytes:
+                yield from self.flush()
+            return
         at = _Cursor(episode)
         while at.item < len(episode.items):
-            room = max(0, self.limits.items - self._draft.items)
-            stop = at.items_that_fit(room, self.limits.bytes - self._draft.bytes)
+            most = max(0, self.limits.items - self._draft.items)
+            stop = at.items_that_fit(most, self.limits.bytes - self._draft.bytes)
             if stop == at.item and self._draft.items:
                 yield from self.flush()
                 continue
@@ -714,35 +840,54 @@ class RequestBuilder:
                 tuple(draft.finishes),
             )
 
+    def _add_whole(self, episode: EncodedEpisode) -> bool:
+        """Adds all of an episode to the request in the making; False where it does not fit."""
+        draft, items = self._draft, episode.items.tolist()
+        chunks = episode.chunks[: int(episode.last_chunk.max(initial=-1)) + 1]
+        size = sum(map(len, items)) + sum(map(len, chunks))
+        if not items or draft.items + len(items) > self.limits.items or draft.bytes + size > self.limits.bytes:
+            return False
+        draft.parts += chunks
+        draft.parts += items
+        draft.keys.append(episode.item_keys)
+        draft.items += len(items)
+        draft.bytes += size
+        draft.keep = b""
+        draft.finishes += [(end.episode_id, end.items) for end in episode.ends]
+        return True
+
     def _append(self, at: _Cursor, stop: int) -> None:
         draft, episode = self._draft, at.episode
-        if not draft.items:
-            draft.earlier_chunks = at.earlier_chunks()
-        groups = _grouped(at.new_chunks(stop), self.limits.bytes)
+        if not draft.items:  # chunks of earlier requests that this item, or a later one, refers to
+            draft.earlier_chunks = tuple(episode.chunks[at.needed_from[at.item] : at.chunk])
+        end = max(at.chunk, int(at.needed_end[stop - 1]))
+        groups = _grouped(episode.chunks[at.chunk : end], self.limits.bytes)
         draft.leading += groups[:-1]
         draft.parts += groups[-1:]
         draft.parts += episode.items[at.item : stop].tolist()
         draft.keys.append(episode.item_keys[at.item : stop])
-        draft.bytes += at.advance(stop)
+        draft.finishes += [(one.episode_id, one.items) for one in episode.ends if at.item < one.stop <= stop]
+        draft.bytes += at.advance(stop, end)
         draft.items += len(draft.keys[-1])
-        draft.keep = at.keep()
-        if at.item == len(episode.items):
-            draft.finishes.append((episode.episode_id, len(episode.items)))
+        if stop == len(episode.items):
+            draft.keep = b""
+        else:  # chunks sent that items to come refer to
+            kept = episode.chunk_key_varints[at.needed_from[stop] : end]
+            draft.keep = bytes_field(3, kept.tobytes()) if len(kept) else b""
 
 
 class _Cursor:
-    """How far one episode has been put into requests."""
+    """The next item of an episode, and the first chunk that was not sent."""
 
     def __init__(self, episode: EncodedEpisode) -> None:
         self.episode = episode
-        self.item = 0
-        self._chunk = 0
+        self.item = self.chunk = 0
         sizes = np.fromiter(map(len, episode.items.tolist()), np.int64, len(episode.items))
         self._item_bytes: Array = np.concatenate((_ZERO, np.cumsum(sizes)))
         self._chunk_bytes: Array = np.concatenate((_ZERO, np.cumsum([len(chunk) for chunk in episode.chunks])))
         # Chunks needed up to and including each item, and by each item or any later one.
-        self._needed_end = np.maximum.accumulate(episode.last_chunk) + 1
-        self._needed_from = np.minimum.accumulate(episode.first_chunk[::-1])[::-1]
+        self.needed_end = np.maximum.accumulate(episode.last_chunk) + 1
+        self.needed_from = np.minimum.accumulate(episode.first_chunk[::-1])[::-1]
 
     def items_that_fit(self, items: int, size: int) -> int:
         """End of the longest run of items, from the next one, within these limits; may be empty."""
@@ -750,35 +895,17 @@ class _Cursor:
         cost = (
             self._item_bytes[self.item + 1 : end + 1]
             - self._item_bytes[self.item]
-            + self._chunk_bytes[np.maximum(self._needed_end[self.item : end], self._chunk)]
-            - self._chunk_bytes[self._chunk]
+            + self._chunk_bytes[np.maximum(self.needed_end[self.item : end], self.chunk)]
+            - self._chunk_bytes[self.chunk]
         )
         return self.item + int(np.searchsorted(cost, size, side="right"))
 
-    def earlier_chunks(self) -> tuple[bytes, ...]:
-        """The chunks of earlier requests that the next item, or a later one, refers to."""
-        return tuple(self.episode.chunks[self._needed_from[self.item] : self._chunk])
-
-    def new_chunks(self, stop: int) -> list[bytes]:
-        """The chunks that must be sent for items up to `stop` and were not yet."""
-        end = max(self._chunk, int(self._needed_end[stop - 1]))
-        return self.episode.chunks[self._chunk : end]
-
-    def advance(self, stop: int) -> int:
-        """Moves on to item `stop`; the bytes passed."""
-        end = max(self._chunk, int(self._needed_end[stop - 1]))
-        size = self._item_bytes[stop] - self._item_bytes[self.item]
-        size += self._chunk_bytes[end] - self._chunk_bytes[self._chunk]
-        self.item, self._chunk = stop, end
+    def advance(self, item: int, chunk: int) -> int:
+        """Moves to an item and a chunk; returns the bytes passed."""
+        size = self._item_bytes[item] - self._item_bytes[self.item]
+        size += self._chunk_bytes[chunk] - self._chunk_bytes[self.chunk]
+        self.item, self.chunk = item, chunk
         return int(size)
-
-    def keep(self) -> bytes:
-        """The keep_chunk_keys field (3, packed): chunks sent that items to come refer to."""
-        if self.item == len(self.episode.items):
-            return b""
-        first = self._needed_from[self.item]
-        kept = self.episode.chunk_key_varints[first : self._chunk]
-        return bytes_field(3, kept.tobytes()) if len(kept) else b""
 
 
 def _grouped(chunks: Sequence[bytes], message_bytes: int) -> list[bytes]:
@@ -798,9 +925,10 @@ def _grouped(chunks: Sequence[bytes], message_bytes: int) -> list[bytes]:
 
 
 def records(count: int, parts: Sequence[bytes | Array]) -> Array:
-    """[count, width] uint8 of parts side by side: `bytes` are the same in every record, arrays are [count, n] uint8."""
+    """[count, width] of parts side by side: `bytes` are the same in every record, arrays are [count, n], all of one dtype."""
     widths = list(map(width_of, parts))
-    out = np.empty((count, sum(widths)), np.uint8)
+    dtype = next((part.dtype for part in parts if not isinstance(part, bytes)), np.dtype(np.uint8))
+    out = np.empty((count, sum(widths)), dtype)
     at = 0
     for part, width in zip(parts, widths):
         out[:, at : at + width] = np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part
@@ -809,7 +937,7 @@ def records(count: int, parts: Sequence[bytes | Array]) -> Array:
 
 
 def width_of(part: bytes | Array) -> int:
-    """Bytes that a part takes up in every record."""
+    """Bytes of a part in every record."""
     return len(part) if isinstance(part, bytes) else part.shape[1]
 
 
@@ -819,11 +947,9 @@ def as_bytes(block: Array) -> list[bytes]:
     return rows
 
 
-# Item and chunk keys: 64-bit hashes with the top bit set.
-#
-# Item keys are a function of (push, episode, table, step): the same push sent again makes the same keys,
-# and Reverb assigns rather than duplicates when a key exists. The top bit makes every key a ten-byte varint
-# (`varint.KEY_BYTES`); 63 bits are left, so 10 million items share a key with probability 5e-6.
+# Item and chunk keys: 64-bit hashes with the top bit set. Item keys are a function of (push, episode, table, step): the same push
+# sent again makes the same keys, and Reverb assigns rather than duplicates when a key exists. The top bit makes every key a ten-byte
+# varint (`protobuf.KEY_BYTES`); 63 bits are left, so 10 million items share a key with probability 5e-6.
 
 TOP_BIT = np.uint64(1 << 63)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -839,14 +965,14 @@ def seed(*parts: str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def keys(seed_value: int, counters: Array) -> Array:
-    """[n] counters -> [n] uint64 keys; within one seed, distinct counters give distinct 64-bit states.
+def keys(seeds: int | Array, counters: Array) -> Array:
+    """[n] counters -> [n] uint64 keys, by one seed or one of each; within one seed, distinct counters give distinct 64-bit states.
 
     The mixing function is SplitMix64 (Steele, Lea, Flood 2014), a bijection on 64 bits.
     """
-    with np.errstate(over="ignore"):
-        state = np.uint64(seed_value) + counters.astype(np.uint64) * _GOLDEN
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        state = state ^ (state >> np.uint64(31))
-    return state | TOP_BIT
+    # Of arrays, numpy lets sums and products wrap.
+    state = np.asarray(seeds, np.uint64) + counters.astype(np.uint64) * _GOLDEN
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Array = (state ^ (state >> np.uint64(31))) | TOP_BIT
+    return mixed

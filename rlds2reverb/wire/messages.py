@@ -1,15 +1,23 @@
-"""What travels, as values: no bytes, no sockets.
+"""The messages of Reverb as values, without bytes and sockets; and what a table's rate limiter waits for, in numbers and in sentences.
 
 The nouns are Reverb's: a *chunk* holds consecutive rows of all columns, an *item* points into chunks.
+
+Source of the limiter's rules: reverb/cc/rate_limiter.cc. An insert is let through while the table holds fewer than min_size_to_sample items,
+or while (inserts + 1) * samples_per_insert - samples <= max_diff. A sample is let through when the table holds
+min_size_to_sample items and inserts * samples_per_insert - samples - 1 >= min_diff. The counts of
+ServerInfo continue those of a restored checkpoint (observed in 0.14).
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from rlds2reverb.display import as_html
 from rlds2reverb.episode import Array
 from rlds2reverb.specs import Nest
+from rlds2reverb.text import as_html, counted
 
 
 @dataclass(frozen=True)
@@ -42,20 +50,14 @@ class Item:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Consecutive rows of an episode.
+    """Consecutive rows of an episode."""
 
-    Attributes:
-      key: 64-bit key.
-      episode_id: 64-bit number of the episode on the wire (not `Episode.id`).
-      start, stop: rows [start, stop) of the episode.
-      tensors: one array [stop - start, ...] per column.
-    """
-
-    key: int
-    episode_id: int
+    key: int  # 64-bit key
+    episode_id: int  # 64-bit number of the episode on the wire (not `Episode.id`)
+    # rows [start, stop) of the episode
     start: int
     stop: int
-    tensors: tuple[Array, ...]
+    tensors: tuple[Array, ...]  # one array [stop - start, ...] per column
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,20 +71,15 @@ class InsertRequest:
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """One message to the sample stream.
-
-    Attributes:
-      table: its name.
-      samples: how many are wanted.
-      timeout_seconds: how long the server's rate limiter may keep a batch of them waiting; None for ever.
-    """
+    """One message to the sample stream."""
 
     table: str
     samples: int
+    # how long the server's rate limiter may keep a batch of them waiting; None for ever
     timeout_seconds: float | None = None
 
     def without(self, taken: int) -> SampleRequest:
-        """What is left of it after so many samples."""
+        """The rest of it after `taken` samples."""
         return replace(self, samples=self.samples - taken)
 
 
@@ -91,7 +88,7 @@ class RateLimiter:
     """A table's rate limiter. Inserts minus samples (in inserts' terms) stay in [min_diff, max_diff].
 
     Attributes:
-      samples_per_insert, min_diff, max_diff: see `wire.limiter` for the inequality.
+      samples_per_insert, min_diff, max_diff: see the module for the inequality.
       min_size_to_sample: items needed before the first sample.
       inserts, samples: completed calls, those of a restored checkpoint included.
     """
@@ -106,27 +103,20 @@ class RateLimiter:
 
 @dataclass(frozen=True)
 class WorkerTime:
-    """What a table's worker thread has done since the server started, in seconds.
+    """How a table's worker thread has spent its time since the server started, in seconds."""
 
-    Attributes:
-      running: all its work, sampling and inserting included.
-      sampling, inserting: serving the one or the other.
-      sleeping: nothing was asked of it.
-      waiting_for_samples: inserts waited for the rate limiter.
-      waiting_for_inserts: samples waited for it.
-    """
-
-    running: float = 0.0
+    running: float = 0.0  # all its work, sampling and inserting included
+    # serving the one or the other
     sampling: float = 0.0
     inserting: float = 0.0
-    sleeping: float = 0.0
-    waiting_for_samples: float = 0.0
-    waiting_for_inserts: float = 0.0
+    sleeping: float = 0.0  # without a request
+    waiting_for_samples: float = 0.0  # inserts waited for the rate limiter
+    waiting_for_inserts: float = 0.0  # samples waited for it
 
 
 @dataclass(frozen=True)
 class TableInfo:
-    """One table as ServerInfo tells it.
+    """One table as ServerInfo describes it.
 
     Attributes:
       name: the table's name.
@@ -137,7 +127,7 @@ class TableInfo:
       rate_limiter: its state.
       signature: nest of `ArraySpec`, or None when the table has no signature.
       episodes, deleted_episodes, unique_samples: counts since the server started.
-      worker: what its worker thread has done.
+      worker: how its worker thread has spent its time.
     """
 
     name: str
@@ -162,6 +152,12 @@ class TableInfo:
         return self.max_size - self.current_size
 
 
+def priority_exponent(selector: str) -> float | None:
+    """The exponent of a prioritized selector; None for any other. The inverse of `codec`'s text."""
+    kind, _, exponent = selector.rstrip(")").partition("(")
+    return float(exponent) if kind == "prioritized" else None
+
+
 FREE_LIMITER = RateLimiter(1.0, -1e300, 1e300, 1, 0, 0)
 """A rate limiter that lets everything through once there is an item."""
 
@@ -174,7 +170,7 @@ def table_info(
     remover: str = "fifo",
     rate_limiter: RateLimiter = FREE_LIMITER,
 ) -> TableInfo:
-    """An empty table, as a server tells of it."""
+    """An empty table, as a server describes it."""
     return TableInfo(name, sampler, remover, max_size, 0, 0, rate_limiter, signature, 0, 0, 0)
 
 
@@ -192,3 +188,123 @@ class ServerInfo:
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+
+NEVER = sys.maxsize
+"""A count when no number is enough, or when there is no bound."""
+
+
+def samples_needed(table: TableInfo) -> int:
+    """Samples that the next insert waits for; 0 when it is let through, `NEVER` when no number helps."""
+    limiter = table.rate_limiter
+    difference = (limiter.inserts + 1) * limiter.samples_per_insert - limiter.samples
+    if table.current_size + 1 <= limiter.min_size_to_sample or difference <= limiter.max_diff:
+        return 0
+    return _whole(difference - limiter.max_diff)
+
+
+def inserts_needed(table: TableInfo) -> int:
+    """Inserts that the next sample waits for; 0 when it is let through, `NEVER` when no number helps."""
+    limiter = table.rate_limiter
+    missing = max(0, limiter.min_size_to_sample - table.current_size)
+    if limiter.inserts * limiter.samples_per_insert - limiter.samples - 1 >= limiter.min_diff:
+        return missing
+    if not limiter.samples_per_insert > 0:
+        return NEVER
+    shortfall = (limiter.min_diff + 1 + limiter.samples) / limiter.samples_per_insert - limiter.inserts
+    return max(missing, _whole(shortfall))
+
+
+def inserts_allowed(table: TableInfo) -> int:
+    """Inserts let through one after the other without a sample in between; `NEVER` for no bound."""
+    limiter = table.rate_limiter
+    before_sampling = max(0, limiter.min_size_to_sample - table.current_size)
+    if not limiter.samples_per_insert > 0:
+        difference = (limiter.inserts + 1) * limiter.samples_per_insert - limiter.samples
+        return NEVER if difference <= limiter.max_diff else before_sampling
+    count = (limiter.max_diff + limiter.samples) / limiter.samples_per_insert - limiter.inserts
+    if count >= NEVER:
+        return NEVER
+    return max(before_sampling, math.floor(count)) if count > 0 else before_sampling
+
+
+def samples_allowed(table: TableInfo) -> int:
+    """Samples let through one after the other without an insert in between; `NEVER` for no bound.
+
+    Of items that leave with their first sample there are no more than the table holds. With a max_times_sampled over 1 only the
+    limiter counts here: how often items were sampled before is known of samples alone.
+    """
+    if inserts_needed(table):
+        return 0
+    limiter = table.rate_limiter
+    count = limiter.inserts * limiter.samples_per_insert - limiter.samples - limiter.min_diff
+    allowed = math.floor(count) if count < NEVER else NEVER
+    if table.max_times_sampled == 1:
+        return min(allowed, table.current_size - max(1, limiter.min_size_to_sample) + 1)
+    return allowed
+
+
+def waits_when_full(table: TableInfo) -> bool:
+    """Whether inserts wait for samples before the table is larger than its max_size, so that it never evicts.
+
+    So do queues and stacks: an item leaves with its first sample, and inserts are at most max_diff ahead of samples.
+    """
+    limiter = table.rate_limiter
+    return (
+        table.max_times_sampled == 1
+        and limiter.samples_per_insert >= 1
+        and max(limiter.max_diff, limiter.min_size_to_sample) <= table.max_size
+    )
+
+
+def _whole(count: float) -> int:
+    """A positive count rounded up; `NEVER` for one that is not finite or that no counter reaches."""
+    return math.ceil(count) if count < NEVER else NEVER
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What the next insert, or the next sample, of a table waits for."""
+
+    table: TableInfo  # as the server last described it
+    of: Literal["insert", "sample"]  # who waits
+    # samples before the next insert, or inserts before the next sample; 0 for none, `NEVER` when no number is enough
+    needed: int
+
+    @property
+    def blocks(self) -> bool:
+        return self.needed > 0
+
+
+def insert_wait(table: TableInfo) -> Wait:
+    return Wait(table, "insert", samples_needed(table))
+
+
+def sample_wait(table: TableInfo) -> Wait:
+    return Wait(table, "sample", inserts_needed(table))
+
+
+def sentence(wait: Wait) -> str:
+    """One sentence with the table's name: whether it proceeds, and if not, what the limiter needs."""
+    return f'table "{wait.table.name}": {clause(wait)}'
+
+
+def clause(wait: Wait) -> str:
+    """The same without the table's name."""
+    table, limiter = wait.table, wait.table.rate_limiter
+    if wait.of == "sample":
+        if not wait.blocks:
+            return f"samples may be taken ({counted(table.current_size, 'item')})"
+        wanted = "no number of inserts is enough" if wait.needed == NEVER else counted(wait.needed, "more insert")
+        return (
+            f"blocked: {wanted} before sampling may go on "
+            f"({table.current_size:,} of at least {counted(limiter.min_size_to_sample, 'item')})"
+        )
+    counts = f"{counted(limiter.inserts, 'insert')} and {counted(limiter.samples, 'sample')} so far"
+    if not wait.blocks:
+        return f"inserts may go on ({counts})"
+    wanted = "what no number of samples gives" if wait.needed == NEVER else counted(wait.needed, "more sample")
+    return (
+        f"its rate limiter waits for {wanted} before the next insert "
+        f"({counts}, samples_per_insert {limiter.samples_per_insert:g}, max_diff {limiter.max_diff:g})"
+    )

@@ -1,9 +1,9 @@
-"""The messages of Reverb's protocol, described once and built when imported.
+"""The messages of Reverb's protocol, built at import from one table.
 
 Sources: reverb_service.proto, schema.proto and checkpoint.proto of dm-reverb 0.14; tensor.proto, tensor_shape.proto and
 struct.proto of TensorFlow 2.15. Field numbers are the protocol.
 
-Only the fields that this package reads or writes are described; protobuf keeps or skips the others.
+Only the fields that this package reads or writes are here; protobuf keeps or skips all others.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "int32 max_times_sampled = 7",
         "StructuredValue signature = 9",
     ),
-    # What a sample says of an item: its trajectory stays bytes, read for many items at once (`sample.pointers`). So do the tensors
-    # of a chunk: parsed only where the chunk is new.
+    # A sampled item: its trajectory stays bytes, read for many items at once (`sample.trajectories`). So do the tensors of a chunk,
+    # which are parsed only where the chunk is new.
     "SampledItem": (
         "uint64 key = 1",
         "double priority = 5",

@@ -1,6 +1,6 @@
-"""What has been sent, what is confirmed, what must be sent again: rules only, no sockets, no threads.
+"""The rules of an insert stream: what is sent, what is confirmed, what must be sent again. No sockets, no threads.
 
-Theory of operation. Requests wait in the outbox, go into flight when the window has room, and leave it when all
+Requests wait in the outbox, go into flight when the window allows it, and leave it when all
 their items are confirmed. An item counts as stored only when its key came back. When a stream breaks, everything
 in flight goes back to the head of the outbox, in order; the first request on the new stream is sent with its
 prelude, because a new stream holds no chunks. Sending an item again is harmless: its key is the same, and
@@ -9,7 +9,7 @@ Reverb assigns instead of inserting.
 | request is | event | becomes |
 | --- | --- | --- |
 | new | add | queued |
-| queued | next_messages, window has room | in flight |
+| queued | next_messages, window allows it | in flight |
 | in flight | confirm, keys left | in flight |
 | in flight | confirm, no key left, all before it stored | stored: its episodes are reported |
 | in flight | lost | queued, whole |
@@ -27,15 +27,10 @@ from rlds2reverb.wire.insert import Request
 
 @dataclass(frozen=True)
 class SessionWindow:
-    """How much may be unconfirmed at once.
+    """The most that may be unconfirmed at once."""
 
-    Attributes:
-      items: most items in flight.
-      bytes: most bytes in flight; one request is always let through.
-    """
-
-    items: int = 1 << 15
-    bytes: int = 32 << 20
+    items: int = 1 << 15  # most items in flight
+    bytes: int = 32 << 20  # most bytes in flight; one request is always let through
 
 
 @dataclass(eq=False)
@@ -63,7 +58,6 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits to be sent or confirmed."""
         return not self._outbox and not self._flights
 
     @property
@@ -72,22 +66,23 @@ class Session:
         return self.stored_items + sum(len(flight.request.item_keys) - flight.left for flight in self._flights)
 
     def add(self, request: Request) -> None:
-        """Queues a request.
-
-        Raises:
-          WireError: one of its items has the key of another that is queued or in flight.
-        """
+        """Queues a request."""
         self._outbox.append(self._await(request))
         self.queued_bytes += request.nbytes
 
     def next_messages(self) -> tuple[bytes, ...]:
         """The messages of the next request, now in flight; () when there is none or the window is full."""
-        if not self._outbox or not self._has_room(self._outbox[0].request):
+        if not self._outbox:
+            return ()
+        request = self._outbox[0].request
+        if self._flights and (
+            self.flying_items + len(request.item_keys) > self._window.items
+            or self.flying_bytes + request.nbytes > self._window.bytes
+        ):
             return ()
         flight = self._outbox.popleft()
         flight.sent = True
         self._flights.append(flight)
-        request = flight.request
         self.queued_bytes -= request.nbytes
         self.flying_bytes += request.nbytes
         self.flying_items += len(request.item_keys)
@@ -97,11 +92,7 @@ class Session:
         return messages
 
     def confirm(self, item_keys: Array) -> None:
-        """Takes note of confirmed keys ([n] uint64).
-
-        Raises:
-          WireError: a key that is not in flight.
-        """
+        """Notes confirmed keys ([n] uint64)."""
         flights = [self._waiting.pop(key, None) for key in item_keys.tolist()]
         unknown = 0
         for flight, count in Counter(flights).items():
@@ -112,7 +103,11 @@ class Session:
         if unknown:
             raise WireError(f"the server confirmed {unknown} items that were not in flight")
         while self._flights and not self._flights[0].left:
-            self._store(self._flights.popleft().request)
+            request = self._flights.popleft().request
+            self.flying_bytes -= request.nbytes
+            self.flying_items -= len(request.item_keys)
+            self.stored_items += len(request.item_keys)
+            self._finished.extend(request.finishes)
 
     def lost(self) -> None:
         """The stream broke: all that is in flight will be sent again."""
@@ -126,17 +121,9 @@ class Session:
         self._stream_is_new = True
 
     def take_finished(self) -> list[tuple[str, int]]:
-        """Id and items, over all tables, of every episode stored since the last call, in order."""
+        """Id and number of items, over all tables, of every episode stored since the last call, in order."""
         finished, self._finished = self._finished, []
         return finished
-
-    def _has_room(self, request: Request) -> bool:
-        if not self._flights:
-            return True
-        return (
-            self.flying_items + len(request.item_keys) <= self._window.items
-            and self.flying_bytes + request.nbytes <= self._window.bytes
-        )
 
     def _await(self, request: Request) -> _Flight:
         flight = _Flight(request, len(request.item_keys))
@@ -145,9 +132,3 @@ class Session:
         if len(self._waiting) != keys_before + flight.left:
             raise WireError("two items of one push have the same key: its episodes need ids that differ")
         return flight
-
-    def _store(self, request: Request) -> None:
-        self.flying_bytes -= request.nbytes
-        self.flying_items -= len(request.item_keys)
-        self.stored_items += len(request.item_keys)
-        self._finished.extend(request.finishes)

@@ -1,11 +1,11 @@
-"""Tasks, the executors that run them, and the driver that hands them out and collects what came of them.
+"""Tasks, the executors that run them, and the driver that distributes them and collects their outcomes.
 
-An executor is either processes of this machine (`processes`) or a Ray cluster (`ray`); all else is the same for both. An error of one task
-does not end the driver at once where the order of the episodes says which error is the first: tasks with earlier episodes run to their end,
-and may have an error that comes before. So the error that is raised is the one that a single process would have met.
+An executor is either processes of this machine (`processes`) or a Ray cluster (`ray`); all else is the same for both. After an error of
+the data, tasks of earlier episodes still run to their end, for they may have an earlier error. So the error that is raised is the one that
+a single process would have met.
 
-Whatever error a library raises in a worker, the driver can read it. An error of this package or of Python is sent as it is. Of any other
-one, whose class may be known in the worker alone, and of one that cannot be made again here, the driver gets the name, the text and the
+The driver can read any error that a library raises in a worker. An error of this package or of Python is sent as it is. Of any other
+error, whose class may exist in the worker alone, and of one that cannot be unpickled here, the driver gets the name, the text and the
 traceback, as the nearest class of this package or of Python.
 """
 
@@ -27,36 +27,19 @@ from rlds2reverb import errors
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError, WorkersLost, reason_of
 from rlds2reverb.workers.frames import checked
 
+# Of a task. The work of a lost worker is repeated, and finished work recorded in the ledger, by the task.
 MOST_EPISODES = 512
-"""Of a task. What a lost worker has done is done again, and what is finished goes into the ledger: both by the task."""
-
+# Of a task, if there are as many: some problems show only in several episodes (`prepare.problems`).
 _FEWEST_EPISODES = 16
-"""Of a task, where there are as many. Some problems only several episodes show (`prepare.endings`)."""
-
+# Least tasks of a worker, where there are enough episodes, so that all workers end at about the same time.
 _TASKS_EACH = 8
-"""Tasks that a worker gets at least, where there are enough episodes, so that all workers end at about the same time."""
-
-
-def check_workers(workers: object, ray: object) -> None:
-    """Checks the options `workers` and `ray`.
-
-    Raises:
-      ConfigError: fewer than one worker, or a Ray address that is empty or no text.
-    """
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ConfigError(f"workers (--workers) {workers}: expected at least 1, a whole number")
-    if ray is not None and (not isinstance(ray, str) or not ray):
-        raise ConfigError(f'ray (--ray) {ray!r}: expected HOST:PORT, ray://HOST:PORT or "auto"')
 
 
 @dataclass(frozen=True)
 class Task:
-    """Episodes that one worker reads, from one number to another.
+    """Episodes [start, stop) of the source, for one worker.
 
-    Attributes:
-      number: of the task; a later one has later episodes.
-      start, stop: of the episodes, in the order of the source; `stop` is left out.
-      terms: what the worker gets beside it.
+    A later task, of a higher number, has later episodes; `terms` are for the worker.
     """
 
     number: int
@@ -66,7 +49,6 @@ class Task:
 
     @property
     def episodes(self) -> int:
-        """How many."""
         return self.stop - self.start
 
     def __str__(self) -> str:
@@ -74,34 +56,23 @@ class Task:
 
 
 class Outcome(NamedTuple):
-    """What came of a task.
-
-    Attributes:
-      value: the result; of what was done before the error, if there is one. None where nothing was begun.
-      error: what stopped it.
-    """
+    """The end of a task: its result, or that of the work before `error`; `value` is None where nothing was begun."""
 
     value: Any
     error: BaseException | None = None
 
 
 def split_tasks(episodes: int, workers: int, most: int = MOST_EPISODES) -> list[Task]:
-    """All episodes in tasks, in order.
-
-    Args:
-      episodes: how many there are.
-      workers: how many take tasks at a time.
-      most: episodes of a task.
-    """
+    """Divides so many episodes into tasks of at most `most`, in order."""
     size = min(most, max(_FEWEST_EPISODES, -(-episodes // (workers * _TASKS_EACH))))
     starts = range(0, episodes, size)
     return [Task(number, start, min(start + size, episodes)) for number, start in enumerate(starts)]
 
 
 class WorkerError(Exception):
-    """An error as a worker met it: the cause of what the driver raises, with the worker's traceback as its text.
+    """The cause of an error that the driver raises, with the worker's traceback as its text.
 
-    It is raised itself for an error of a library that is of no kind that Python has.
+    It is raised itself for an error of a library that is of no kind of Python's.
     """
 
 
@@ -110,10 +81,9 @@ class SentError(NamedTuple):
 
     Attributes:
       name: of its class, with the module.
-      text: what it says.
-      trace: where in the worker.
+      trace: the worker's traceback.
       bases: names of its classes that are this package's or Python's, the nearest first.
-      pickled: the error itself; b"" for one that the driver may not know.
+      pickled: the error itself; b"" for a class that the driver may not have.
     """
 
     name: str
@@ -124,7 +94,6 @@ class SentError(NamedTuple):
 
 
 def sendable(outcome: Outcome) -> Outcome:
-    """The outcome with its error as a `SentError`."""
     if outcome.error is None:
         return outcome
     kind = type(outcome.error)
@@ -132,11 +101,11 @@ def sendable(outcome: Outcome) -> Outcome:
     bases = tuple(one.__name__ for one in kind.__mro__ if _is_known(one))
     pickled = _pickled(outcome.error) if _is_known(kind) else b""
     sent = SentError(f"{kind.__module__}.{kind.__qualname__}", str(summary), "".join(summary.format()), bases, pickled)
-    return Outcome(outcome.value, cast("BaseException", sent))  # on its way only
+    return Outcome(outcome.value, cast("BaseException", sent))  # until `received`
 
 
 def received(outcome: Outcome) -> Outcome:
-    """The outcome of a worker with an error that can be raised, behind which the worker's traceback stands."""
+    """The outcome with an error that can be raised, caused by a `WorkerError` with the worker's traceback."""
     sent: object = outcome.error
     if not isinstance(sent, SentError):
         return outcome
@@ -146,7 +115,7 @@ def received(outcome: Outcome) -> Outcome:
 
 
 def _is_known(kind: type) -> bool:
-    """Whether the driver has this class of errors for certain: one of this package, or of Python."""
+    """Whether the driver certainly has this class: it is of this package, or of Python."""
     return kind.__module__ == "builtins" or kind.__module__.startswith("rlds2reverb.")
 
 
@@ -154,13 +123,13 @@ def _pickled(error: BaseException) -> bytes:
     try:
         return pickle.dumps(error, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        return b""  # what it holds may be anything
+        return b""  # an error may hold anything
 
 
 def _made_again(sent: SentError) -> BaseException:
     try:
         error: Any = pickle.loads(sent.pickled)
-    except Exception:  # there was none, or what it holds cannot be made here
+    except Exception:  # it was not pickled, or cannot be unpickled here
         error = None
     if isinstance(error, BaseException):
         return error
@@ -171,7 +140,7 @@ def _made_again(sent: SentError) -> BaseException:
             break
         if base is None:
             continue
-        with suppress(TypeError):  # it needs more than a text
+        with suppress(TypeError):  # needs more arguments than a text
             return base(text)  # type: ignore[no-any-return]
     return WorkerError(text)
 
@@ -180,18 +149,14 @@ T = TypeVar("T")
 
 
 class InTurn(Generic[T]):
-    """Holds results back until all before them are there.
-
-    Args:
-      start: the first episode of all.
-    """
+    """Holds results back until all results of earlier episodes are there; `start` is the first episode."""
 
     def __init__(self, start: int = 0) -> None:
         self._episodes = start  # the first that was not handed on
         self._held: dict[int, tuple[Task, T]] = {}  # by the first episode
 
     def take(self, task: Task, result: T) -> Iterator[T]:
-        """Takes a result; those whose turn it is now."""
+        """Adds a result; yields those whose turn it is now."""
         self._held[task.start] = task, result
         while (found := self._held.pop(self._episodes, None)) is not None:
             self._episodes = found[0].stop
@@ -199,47 +164,41 @@ class InTurn(Generic[T]):
 
     @property
     def held(self) -> int:
-        """How many results are held back."""
         return len(self._held)
 
     @property
     def next(self) -> int:
-        """The episode whose turn it is."""
         return self._episodes
 
     def rest(self) -> Iterator[T]:
-        """Those that are still held back, in order."""
+        """Removes the results that are held back, in order."""
         for start in sorted(self._held):
             yield self._held.pop(start)[1]
 
 
 TRIES = 3
-"""How often a task is begun at most. A worker is lost when it is killed, runs out of memory, or its machine is gone."""
+"""Most times that a task is begun. A worker is lost when it is killed, runs out of memory, or its machine is gone."""
 
 SendProgress = Callable[[Any], None]
-"""Called by a worker with how far it is. Raises KeyboardInterrupt when the worker is to stop: what it has done by then is its outcome."""
+"""Called by a worker with its progress. Raises KeyboardInterrupt when the worker is to stop: its work by then is its outcome."""
 
 
 class Work(Protocol):
-    """What a worker does; opened once, for many tasks."""
+    """A worker's work; opened once, for many tasks."""
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
-        """Runs a task. What stops it is in the outcome."""
+        """Runs a task. An error that stops it is in the outcome."""
 
 
 class Job(Protocol):
-    """What every worker gets: plain values, which can be pickled."""
+    """Sent to every worker: plain values, which can be pickled."""
 
     def opened(self) -> AbstractContextManager[Work]:
-        """Opens what all tasks need.
-
-        Raises:
-          Exception: it cannot be opened; that is the outcome of the first task then.
-        """
+        """Opens the work of all tasks. An error is the outcome of the first task."""
 
 
 class _JobPickler(pickle.Pickler):
-    """Refuses what is found by name in the program that was started: a worker is another program."""
+    """Refuses functions and classes of `__main__`: a worker is another program."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, (type, FunctionType)) and obj.__module__ == "__main__":
@@ -251,11 +210,7 @@ class _JobPickler(pickle.Pickler):
 
 
 def pickled(job: Job) -> bytes:
-    """The job as bytes.
-
-    Raises:
-      ConfigError: something of it cannot be sent to another process.
-    """
+    """The job as bytes; raises ConfigError if something in it cannot be sent to another process."""
     file = io.BytesIO()
     try:
         _JobPickler(file, pickle.HIGHEST_PROTOCOL).dump(job)
@@ -270,11 +225,7 @@ def pickled(job: Job) -> bytes:
 
 
 def unpickled(data: bytes) -> Job:
-    """The job of `pickled`, in a worker.
-
-    Raises:
-      ConfigError: something of it cannot be made here.
-    """
+    """The job of `pickled`, in a worker; raises ConfigError if something in it cannot be unpickled here."""
     try:
         job: Job = pickle.loads(data)
     except Exception as error:
@@ -287,7 +238,7 @@ def unpickled(data: bytes) -> Job:
 
 @dataclass(frozen=True)
 class Progressed:
-    """How far a worker is with a task."""
+    """A worker reports the progress of a task."""
 
     number: int
     what: Any
@@ -295,7 +246,7 @@ class Progressed:
 
 @dataclass(frozen=True)
 class Done:
-    """A task is finished, or was stopped."""
+    """A task has finished, or was stopped."""
 
     number: int
     outcome: Outcome
@@ -303,7 +254,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Retried:
-    """A task's worker was lost, and another one has begun it anew."""
+    """A task's worker was lost, and another one has begun it again."""
 
     number: int
     why: str
@@ -311,7 +262,7 @@ class Retried:
 
 @dataclass(frozen=True)
 class Lost:
-    """A task's workers were lost `TRIES` times, or all that could run it; `why` says how to go on."""
+    """A task's workers were lost `TRIES` times, or all that could run it; `why` says how to continue."""
 
     number: int
     why: str
@@ -325,76 +276,68 @@ class Executor(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many tasks run at a time."""
+        """Number of tasks that run at a time."""
 
     def __enter__(self) -> Executor: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def submit(self, task: Task) -> None:
-        """Has a task run; at most `workers` at a time."""
+        """Starts a task; at most `workers` at a time."""
 
     def event(self, seconds: float) -> Event | None:
-        """What has happened; waits for it, not longer than this."""
+        """Waits for the next event; None after `seconds`."""
 
     def stop(self, numbers: Collection[int]) -> None:
-        """Tells the workers of these tasks to stop; `Done` comes of each, with what it has done."""
+        """Stops the workers of these tasks; each ends with `Done`, and the work until then."""
 
 
-_EVENT_SECONDS = 0.25
-"""How often the undertaking is asked for more while nothing happens."""
+_EVENT_SECONDS = 0.25  # interval at which the undertaking is asked for tasks while nothing happens
 
 STOP_SECONDS = 15.0
-"""For workers that are to stop; those that have not by then are ended with the executor."""
+"""For workers to stop; those that have not by then are ended with the executor."""
 
-_OF_THE_DATA = (InvalidEpisode, SourceError, ViewError)
-"""Errors that one process would meet at the same episode."""
+_OF_THE_DATA = (InvalidEpisode, SourceError, ViewError)  # errors that a single process would meet at the same episode
 
 
 class Undertaking(Protocol):
     """The work that a driver distributes."""
 
     def next_task(self, running: Collection[Task]) -> Task | None:
-        """The next task to begin; None while there is none, and nothing more is to come when none runs, either."""
+        """The next task to begin; None while there is none. None while no task runs is the end."""
 
-    def on_progress(self, task: Task, what: Any) -> None:
-        """Called with how far a worker is with a task."""
+    def on_progress(self, task: Task, what: Any) -> None: ...
 
     def on_done(self, task: Task, outcome: Outcome) -> bool:
-        """Called when a task has ended; returns whether its error, if it has one, is dealt with."""
+        """Called when a task has ended; returns whether its error, if any, is handled."""
 
     def on_retry(self, task: Task, why: str) -> None:
-        """Called when a task was begun anew."""
+        """Called when a task was begun again."""
 
 
 class Driver:
-    """Drives one undertaking to its end.
-
-    Args:
-      executor: runs the tasks.
-      undertaking: says which, and collects what comes of them.
-      on_idle: called a few times per second.
-    """
+    """Runs the tasks of one undertaking to its end; calls `on_idle` a few times per second."""
 
     def __init__(
         self, executor: Executor, undertaking: Undertaking, on_idle: Callable[[], object] = lambda: None
     ) -> None:
         self._executor, self._undertaking, self._on_idle = executor, undertaking, on_idle
         self._running: dict[int, Task] = {}
-        self._failed: tuple[int, BaseException] | None = None  # the task with the error that comes first, and that
+        # Number of the first task with an error of the data, and the error.
+        self._failed: tuple[int, BaseException] | None = None
 
     def run(self) -> None:
-        """Has all tasks run. What stops it stops all workers first, and what they have done is taken in.
+        """Runs all tasks. An error stops all workers before it is raised, and their work until then is taken in.
 
         Raises:
           WorkersLost: a task was begun `TRIES` times, and its worker lost each time.
-          Exception: of a task; of several, the one at the first episode.
+          Exception: of a task; of several errors, the one at the first episode.
         """
         for _ in self.steps():
             pass
 
     def steps(self) -> Generator[None, None, None]:
-        """As `run`, a step at a time; whoever closes this before its end stops all workers."""
+        """As `run`, a step at a time; closing it before its end stops all workers."""
         try:
             while self._begin() or self._running:
                 self._handle(self._executor.event(_EVENT_SECONDS))
@@ -407,7 +350,7 @@ class Driver:
             raise self._failed[1]
 
     def _begin(self) -> bool:
-        """Begins as many tasks as there is something to run them; whether it began one."""
+        """Begins tasks up to the number of workers; whether it began one."""
         began = False
         while self._failed is None and len(self._running) < self._executor.workers:
             task = self._undertaking.next_task(self._running.values())
@@ -428,7 +371,7 @@ class Driver:
             self._take(self._running.pop(event.number), event.outcome)
         elif isinstance(event, Lost):
             self._running.pop(event.number)
-            raise WorkersLost(f"{event.why}; what is done stays, and the same command goes on")
+            raise WorkersLost(f"{event.why}; what is done is kept, and the same command continues")
 
     def _take(self, task: Task, outcome: Outcome) -> None:
         if self._undertaking.on_done(task, outcome) or outcome.error is None:
@@ -436,14 +379,14 @@ class Driver:
         error = outcome.error
         if not isinstance(error, _OF_THE_DATA):
             if self._failed is not None and isinstance(error, KeyboardInterrupt):
-                return  # it had to stop
+                return  # it was stopped
             raise error
         if self._failed is None or task.number < self._failed[0]:
             self._failed = task.number, error
         self._executor.stop([number for number in self._running if number > self._failed[0]])
 
     def _wind_up(self) -> None:
-        """Stops all workers, and takes in what they have done by then. What fails now is not raised."""
+        """Stops all workers, and takes in their work until then. Errors of it are not raised."""
         end = time.monotonic() + STOP_SECONDS
         self._executor.stop(list(self._running))
         while self._running and (left := end - time.monotonic()) > 0:

@@ -1,7 +1,7 @@
-"""Python objects between a driver and a worker, over a connection that nothing else uses: what libraries print cannot get into it.
+"""Python objects between a driver and a worker, over a connection of their own, apart from what libraries print.
 
-Before each goes a head: a mark of ours, and the length. Whatever else gets into the connection is neither, and raises at once, instead
-of being waited for as the rest of something long.
+Each has a head: a mark of ours, and the length. Foreign bytes in the connection have neither, and raise at once, instead
+of being waited for as the rest of a long object.
 """
 
 from __future__ import annotations
@@ -18,41 +18,33 @@ from typing import Any
 
 from rlds2reverb.errors import ConfigError, WireError
 
+# Of a pickled object. A conversion's task has some 50 MB, a job more only with a list of episodes as source.
 MOST_BYTES = 16 << 30
-"""Of one pickled object. A part of a conversion has some 50 MB, a job more only with a source that is a list of episodes."""
 
 _HEAD = struct.Struct("<8sQ")
 _MARK = b"r2rwork1"
 
 
 class Frames:
-    """One end of a connection. Any thread may write, one reads.
-
-    Args:
-      connection: owned by this.
-    """
+    """One end of a connection, which it owns. Any thread may write, one reads."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._writing = connection, threading.Lock()
 
     def send(self, data: bytes) -> None:
-        """Sends what `packed` has made.
-
-        Raises:
-          OSError: the other end is closed.
-        """
+        """Sends a packed object; raises OSError when the other end is closed."""
         with self._writing:
             self._connection.send_bytes(_HEAD.pack(_MARK, len(data)))
             self._connection.send_bytes(data)
 
     def read(self) -> Any:
-        """The next object.
+        """Waits for the next object.
 
         Raises:
           EOFError: the other end is closed.
-          OSError: the other end is closed within an object, or something else came.
-          WireError: something else came.
-          Exception: the object cannot be made here.
+          OSError: the other end is closed within an object, or foreign bytes came.
+          WireError: foreign bytes came.
+          Exception: the object cannot be unpickled here.
         """
         head = self._connection.recv_bytes(_HEAD.size)
         mark, length = _HEAD.unpack(head) if len(head) == _HEAD.size else (head, 0)
@@ -61,32 +53,23 @@ class Frames:
         return pickle.loads(self._connection.recv_bytes(length))
 
     def is_ready(self, seconds: float) -> bool:
-        """Whether there is something to read, or the other end is closed; waits for it, not longer than this."""
+        """Waits until there is something to read, or the other end is closed; False after `seconds`."""
         return self._connection.poll(seconds)
 
     def close(self) -> None:
-        """Ends both directions, and what another thread writes with them."""
+        """Ends both directions, also for a thread that writes."""
         hang_up(self._connection)
         with self._writing:
             self._connection.close()
 
 
 def packed(thing: Any) -> bytes:
-    """An object as bytes to be sent.
-
-    Raises:
-      ConfigError: it is too large.
-      Exception: it cannot be pickled.
-    """
+    """A pickled object; raises ConfigError if it is too large, and whatever pickling raises."""
     return checked(pickle.dumps(thing, pickle.HIGHEST_PROTOCOL))
 
 
 def checked(data: bytes) -> bytes:
-    """These bytes, unless there are more than can be sent.
-
-    Raises:
-      ConfigError: there are.
-    """
+    """Returns the bytes; raises ConfigError if they are too many to be sent."""
     if len(data) > MOST_BYTES:
         raise ConfigError(
             f"workers (--workers): {len(data):,} bytes are to be sent between this process and a worker at once, more than {MOST_BYTES:,}; "
@@ -96,10 +79,10 @@ def checked(data: bytes) -> bytes:
 
 
 def hang_up(connection: Connection) -> None:
-    """Ends a connection for whoever holds this end of it, in any process. What is on its way still arrives.
+    """Ends a connection for all holders of this end, in any process. Data on its way still arrives.
 
-    To close it would not do: a process that was forked may hold it, too, and one thread must not close what another one reads.
+    Closing it is not enough: a forked process may hold it, too, and one thread must not close a connection that another one reads.
     """
-    if sys.platform != "win32":  # where nothing is forked, and a pipe cannot be shut
+    if sys.platform != "win32":  # which has no forks, and whose pipes cannot be shut
         with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)

@@ -1,11 +1,11 @@
-"""Workers as processes of this machine, each started anew, with nothing of this process but what it is sent.
+"""Workers as processes of this machine, each started anew, with nothing of this process but the messages that it is sent.
 
-One that dies is replaced, and its task begun again; what it has started dies with it. They stand apart from the terminal: Ctrl-C reaches
-this process alone, which tells them. When this process ends, however it does, they end, too.
+A worker that dies is replaced, and its task begun again; the processes that it has started die with it. Workers have sessions of their
+own: Ctrl-C reaches this process alone, which stops them. When this process ends, in any way, they end, too.
 
-That a worker has ended is known by its process alone, for a process that it has forked may hold its end of the connection. Three threads
-see to each worker: one waits for its process, kills what is left of its session and hangs up; one reads what it sends, to the last byte, and
-then says that it has ended; one sends to it, so that one that does not read, such as a stopped one, holds up nobody else.
+Only the process itself shows that a worker has ended, for a process that it has forked may hold its end of the connection. Each worker
+has three threads: one waits for its process, kills the rest of its session and hangs up; one reads its answers to the last byte, and
+then reports its end; one sends to it, so that a worker that does not read, such as a stopped one, blocks nothing else.
 """
 
 from __future__ import annotations
@@ -43,24 +43,15 @@ from rlds2reverb.workers.driver import (
 from rlds2reverb.workers.frames import Frames, hang_up, packed
 from rlds2reverb.workers.worker import DONE, JOB, PROGRESS, STOP, TASK
 
-_END_SECONDS = 5.0
-"""For a process that was killed to end. One that waits for a disk that is gone does not; nobody waits for it longer."""
-
+_END_SECONDS = 5.0  # for a killed process to end; one that waits for a lost disk does not, and is not waited for longer
 _PERHAPS = "Out of memory, perhaps: take fewer workers, or look into the system's log"
-
-_STDERR = 2
 
 _killpg, _KILL = getattr(os, "killpg", None), getattr(signal, "SIGKILL", None)  # Windows has neither
 _waitid: Any = getattr(os, "waitid", None)  # nor this, nor has macOS before Python 3.13
 
 
 class _Worker:
-    """One process. What it answers goes to `answers`; the last of it is None, whatever has ended it.
-
-    Args:
-      job: `packed`, to be sent first.
-      answers: the worker's, and those of others.
-    """
+    """One process. Its answers go to `answers`, which all workers share; the last one is None, whatever has ended it."""
 
     def __init__(self, job: bytes, answers: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
         self.task: Task | None = None
@@ -71,13 +62,13 @@ class _Worker:
         self._process = _started(self._theirs)
         self._killing = threading.Lock()
         self._ending = threading.Thread(target=self._await_end, name="rlds2reverb-worker-end", daemon=True)
-        self._hearing = threading.Thread(target=self._hear, name="rlds2reverb-worker", daemon=True)
-        self._telling = threading.Thread(target=self._tell, name="rlds2reverb-worker-tell", daemon=True)
+        self._reading = threading.Thread(target=self._read, name="rlds2reverb-worker", daemon=True)
+        self._writing = threading.Thread(target=self._write, name="rlds2reverb-worker-tell", daemon=True)
         self._unsent.put(job)
         try:
             self._ending.start()
-            self._hearing.start()
-            self._telling.start()
+            self._reading.start()
+            self._writing.start()
         except BaseException:
             self.kill()
             raise
@@ -94,22 +85,24 @@ class _Worker:
 
     def join(self, seconds: float) -> None:
         """Waits at most `seconds` until a killed worker has ended."""
-        self._hearing.join(max(0.0, seconds))
+        self._reading.join(max(0.0, seconds))
 
     def __str__(self) -> str:
         return f"process {self._process.pid}"
 
     @property
     def end(self) -> str:
-        """How the worker ended, in words."""
         code = self._process.returncode
         if self._unreadable:
-            return f"was ended, for what it sent cannot be read here: {self._unreadable}"
+            return f"was ended, for its answer cannot be read here: {self._unreadable}"
         if self._unsendable:
             return f"was ended, for nothing can be sent to it: {self._unsendable}"
         if code is None:
             return "was killed, and does not end"
-        return f"killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        names = {one.value: one.name for one in signal.Signals}
+        return f"killed by {names.get(-code, f'signal {-code}')}"
 
     def _await_end(self) -> None:
         """Waits for the process, then kills its session; with `waitid`, before its id can be reused."""
@@ -117,7 +110,7 @@ class _Worker:
             if _waitid is None:
                 self._process.wait()
             else:
-                with suppress(ChildProcessError):  # whoever started this process has it ignore the end of children
+                with suppress(ChildProcessError):  # this process was started with SIGCHLD ignored
                     _waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
             with self._killing:
                 _kill_session(self._process)
@@ -126,7 +119,7 @@ class _Worker:
             hang_up(self._theirs)
             self._theirs.close()
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         """Reads answers until an error or the end of the connection; then kills the worker, and answers None."""
         try:
             while True:
@@ -141,7 +134,7 @@ class _Worker:
             self._unsent.put(None)
             self._frames.close()
 
-    def _tell(self) -> None:
+    def _write(self) -> None:
         """Sends queued messages. An error kills the worker: it may have received a part of a message."""
         try:
             while (data := self._unsent.get()) is not None:
@@ -158,7 +151,11 @@ def _started(connection: Connection) -> subprocess.Popen[bytes]:
     handle = connection.fileno()
     command = [sys.executable, "-m", "rlds2reverb.workers.worker", str(handle), str(os.getpid())]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    prints = _descriptor_of_prints()
+    output = 2  # our standard error, unless it is closed
+    try:
+        os.fstat(output)
+    except OSError:
+        output = subprocess.DEVNULL
     inherits: dict[str, Any] = {}
     if sys.platform == "win32":
         os.set_handle_inheritable(handle, True)
@@ -166,40 +163,21 @@ def _started(connection: Connection) -> subprocess.Popen[bytes]:
     else:
         inherits = {"pass_fds": (handle,), "start_new_session": True}
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=prints, stderr=prints, env=environment, **inherits
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, **inherits
     )
 
 
-def _descriptor_of_prints() -> int:
-    """The standard error of this process; nothing where that is closed."""
-    try:
-        os.fstat(_STDERR)
-    except OSError:
-        return subprocess.DEVNULL
-    return _STDERR
-
-
 def _kill_session(process: subprocess.Popen[bytes]) -> None:
-    """Kills a worker that may have ended, and was not waited for, and the processes that it has started."""
+    """Kills a worker, which may have ended but was not waited for, and the processes that it has started."""
     if _killpg is None:
         process.kill()
         return
-    with suppress(
-        ProcessLookupError, PermissionError
-    ):  # the second one is what macOS says of processes that have ended
+    with suppress(ProcessLookupError, PermissionError):  # macOS raises the latter for processes that have ended
         _killpg(process.pid, _KILL)
 
 
 class Processes:
-    """Runs a job's tasks in processes of this machine; see `executor.Executor`.
-
-    Args:
-      job: what they get.
-      workers: how many.
-
-    Raises:
-      ConfigError: the job cannot be sent to another process; says what of it.
-    """
+    """An `Executor` with processes of this machine; raises ConfigError for a job that cannot be sent to another process."""
 
     def __init__(self, job: Job, workers: int) -> None:
         self._job, self.workers = packed((JOB, pickled(job))), workers
@@ -220,19 +198,18 @@ class Processes:
             worker.join(end - time.monotonic())
 
     def submit(self, task: Task) -> None:
-        """Has a task run, in a process that has none, or in a new one."""
+        """Starts a task in an idle process, or in a new one."""
         self._tries[task.number] = 1
         self._begin(task)
 
     def event(self, seconds: float) -> Event | None:
-        """What has happened; waits for it, not longer than this."""
         if not self._events:
             with suppress(queue.Empty):
                 self._take(*self._answers.get(timeout=seconds))
         return self._events.popleft() if self._events else None
 
     def stop(self, numbers: Collection[int]) -> None:
-        """Tells the workers of these tasks to stop. One that is lost meanwhile is not replaced."""
+        """A worker that is lost meanwhile is not replaced."""
         self._stopped.update(numbers)
         for worker in self._all:
             if worker.task is not None and worker.task.number in numbers:
@@ -258,7 +235,7 @@ class Processes:
             self._events.append(Done(number, received(what)))
 
     def _replace(self, worker: _Worker) -> None:
-        """Begins the task of a worker that has ended anew, in another one."""
+        """Begins the task of a lost worker again, in another one."""
         self._all.remove(worker)
         task = worker.task
         if task is None:
@@ -275,21 +252,14 @@ class Processes:
         self._events.append(Retried(task.number, why))
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-_on_ray: Callable[[Job, int | None, str], Executor] = Lazily("rlds2reverb.workers.ray:on_ray")
+_on_ray: Callable[[Job, int | None, str], Executor] = Lazily("rlds2reverb.workers.ray:OnRay")
 
 
 def executor_of(workers: int | None, ray: str | None) -> Callable[[Job], Executor]:
-    """What makes the executor of a job.
+    """A function that makes the executor of a job.
 
     Args:
-      workers: how many tasks run at a time; None for one per processor of the cluster.
+      workers: tasks at a time; None for one per processor of the cluster.
       ray: address of a Ray cluster; None for processes of this machine.
 
     Raises (when it is called):

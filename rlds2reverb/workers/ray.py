@@ -1,10 +1,10 @@
-"""Workers as tasks of a Ray cluster. Ray finds the machines, starts the processes, and begins a task anew whose process or machine is lost.
+"""Workers as tasks of a Ray cluster. Ray finds the machines, starts the processes, and begins a task again whose process or machine is lost.
 
-An error in a task is none of that: it comes back as the task's outcome, and is not tried again. How far tasks are goes through an actor
-beside the driver, on its machine, so that it does not get lost with another one. When it is lost all the same, another one is made; when
-the cluster is lost that was joined here, the one that answers at its address then is joined, and all tasks that ran are begun anew there.
+An error in a task is no loss: it is the task's outcome, and the task is not begun again. Progress goes through an actor
+beside the driver, on its machine, so that it is not lost with another machine. When it is lost all the same, another one is made; when
+a cluster is lost that was joined here, the one that answers at its address then is joined, and all tasks that ran are begun again there.
 
-Facts of Ray 2.60: `max_retries` covers the loss of a worker or a machine only; a task may have run to its end before it is begun anew.
+Facts of Ray 2.60: `max_retries` covers the loss of a worker or a machine only; a task may have run to its end before it is begun again.
 """
 
 from __future__ import annotations
@@ -41,67 +41,52 @@ from rlds2reverb.workers.driver import (
     unpickled,
 )
 
-_POLL_SECONDS = 0.25
-"""How often the actor is asked for progress."""
-
-_ANSWER_SECONDS = 60.0
-"""For the actor to answer a worker; it is gone when the driver is."""
-
-_RECONNECT_SECONDS = 60.0
-"""For a new cluster to answer where one was lost."""
-
+_POLL_SECONDS = 0.25  # interval at which the actor is asked for progress
+_ANSWER_SECONDS = 60.0  # for the actor to answer a worker; it is gone when the driver is
+_RECONNECT_SECONDS = 60.0  # for a new cluster to answer where one was lost
 _RETRY_SECONDS = 1.0
+_PROBE_SECONDS = 5.0  # for the cluster's port to accept a connection. Ray's own calls end the process after a minute without an answer
 
-_PROBE_SECONDS = 5.0
-"""For the cluster's port to take a connection. Ray's own calls end the process when that has not answered for a minute."""
-
+# By job, what this process has opened: one, as Ray gives every driver processes of its own.
 _works: dict[str, Work] = {}
-"""What this process has opened, by job: one, as Ray gives every driver processes of its own."""
-
 _open_works = ExitStack()
 
 
 class Line:
-    """The actor: what workers say, until the driver takes it, and which tasks are to stop."""
+    """The actor: progress of workers, until the driver takes it, and the tasks to stop."""
 
     def __init__(self) -> None:
         self._begun: list[tuple[int, str]] = []
-        self._told: dict[int, Any] = {}
+        self._progress: dict[int, Any] = {}
         self._stopped: set[int] = set()
 
     def begin(self, number: int, where: str) -> None:
-        """A worker begins a task."""
         self._begun.append((number, where))
-        self._told.pop(number, None)
+        self._progress.pop(number, None)
 
     def tell(self, number: int, what: Any) -> bool:
-        """A worker says how far it is; whether it is to stop."""
-        self._told[number] = what
+        """Keeps a worker's progress; returns whether it is to stop."""
+        self._progress[number] = what
         return number in self._stopped
 
     def take(self) -> tuple[list[tuple[int, str]], dict[int, Any]]:
-        """Which tasks were begun, and the last progress of each, since this was asked last."""
-        taken = self._begun, self._told
-        self._begun, self._told = [], {}
+        """Removes the tasks that were begun since the last call, and the latest progress of each."""
+        taken = self._begun, self._progress
+        self._begun, self._progress = [], {}
         return taken
 
     def stop(self, numbers: Sequence[int]) -> None:
-        """These tasks are to stop."""
         self._stopped.update(numbers)
 
 
 class LineLost(Exception):
-    """A task could not reach the actor, so nobody can hear of it, or stop it: it is begun anew."""
+    """A task could not reach the actor, so the driver could neither follow nor stop it: it is begun again."""
 
 
 def run_task(job: Sequence[Any], key: str, line: Any, task: Task) -> Outcome:
     """A Ray task: runs one of ours.
 
-    Args:
-      job: the reference to the pickled job, in a list, so that Ray hands on the reference.
-      key: of the job.
-      line: the actor.
-      task: what to do.
+    `job` is a list with the reference to the pickled job, so that Ray does not resolve it; `line` is the actor.
     """
     where = f"{socket.gethostname()}, process {os.getpid()}"
 
@@ -116,7 +101,7 @@ def run_task(job: Sequence[Any], key: str, line: Any, task: Task) -> Outcome:
             raise KeyboardInterrupt
 
     try:
-        call(line.begin, where)  # waited for: else one that is killed soon would not be heard of
+        call(line.begin, where)  # waited for: else a task that is killed soon would leave no trace
         if key not in _works:
             _works[key] = _open_works.enter_context(unpickled(ray.get(job[0])).opened())
         return sendable(_works[key].run(task, tell))
@@ -125,15 +110,11 @@ def run_task(job: Sequence[Any], key: str, line: Any, task: Task) -> Outcome:
 
 
 class OnRay:
-    """Runs a job's tasks on a Ray cluster; see `executor.Executor`.
+    """An `Executor` on a Ray cluster.
 
     Args:
-      job: what they get.
-      workers: tasks at a time; None for as many as the cluster has processors.
-      address: of the cluster; "auto" for the one that this machine is part of. Not used where Ray is connected already.
-
-    Raises:
-      ConfigError: the job cannot be pickled, or there is no such cluster.
+      workers: tasks at a time; None for the number of the cluster's processors.
+      address: of the cluster; "auto" for the one of this machine. Not used where Ray is connected already.
     """
 
     def __init__(self, job: Job, workers: int | None, address: str) -> None:
@@ -172,7 +153,6 @@ class OnRay:
             ray.shutdown()
 
     def submit(self, task: Task) -> None:
-        """Has a task run, wherever Ray finds a processor for it."""
         self._tries[task.number] = 1
         try:
             self._begin(task)
@@ -180,7 +160,7 @@ class OnRay:
             self._events.append(Lost(task.number, f"{task}: the cluster was lost: {_brief(error)}"))
 
     def event(self, seconds: float) -> Event | None:
-        """What has happened; waits for it, not longer than this, and than another cluster needs where one is lost."""
+        """Waits longer than `seconds` only for another cluster, where one is lost."""
         end = time.monotonic() + seconds
         while not self._events and (left := end - time.monotonic()) > 0:
             try:
@@ -192,7 +172,6 @@ class OnRay:
         return self._events.popleft() if self._events else None
 
     def stop(self, numbers: Collection[int]) -> None:
-        """Tells the workers of these tasks to stop."""
         if not ray.is_initialized():  # the cluster is lost; Ray would start one
             return
         with suppress(RayError):
@@ -236,7 +215,7 @@ class OnRay:
         self._events += (Progressed(number, what) for number, what in progress.items())
 
     def _retry(self, task: Task, why: str) -> None:
-        """Begins a task anew that was lost with the actor or with the cluster."""
+        """Begins a task again that was lost with the actor or with the cluster."""
         if self._tries[task.number] >= TRIES:
             self._events.append(Lost(task.number, f"{why}; it was begun {TRIES} times"))
             return
@@ -245,7 +224,7 @@ class OnRay:
         self._events.append(Retried(task.number, why))
 
     def _recover(self, error: RayError) -> None:
-        """Goes on after the actor, or the cluster, was lost; without another one, all tasks are lost."""
+        """Continues after the loss of the actor, or of the cluster; without another one, all tasks are lost."""
         self._losses += 1
         why = f'ray (--ray) "{self._address}": the cluster was lost: {_brief(error)}'
         try:
@@ -264,10 +243,10 @@ class OnRay:
                 self._settle()
                 return  # tasks that run cannot reach the actor that they know, and end
         if not self._owns:
-            raise RaySystemError("it is the business of whoever has called ray.init to join another one")
+            raise RaySystemError("ray.init was called by the program, which has to join another one")
         ray.shutdown()
         end = time.monotonic() + _RECONNECT_SECONDS
-        while not self._joins_another():
+        while not self._join_another():
             if time.monotonic() > end:
                 raise RaySystemError(f"no other one can be joined at {self._gcs} for {_RECONNECT_SECONDS:g} s")
             time.sleep(_RETRY_SECONDS)
@@ -276,8 +255,8 @@ class OnRay:
         for task in tasks:
             self._retry(task, f"{task}: lost with the cluster")
 
-    def _joins_another(self) -> bool:
-        """Joins the cluster at the address; False while there is none, or none that is ready."""
+    def _join_another(self) -> bool:
+        """Joins the cluster at the address; False while none is ready there."""
         if _answers(self._gcs):
             with suppress(ConfigError):
                 _connect(self._address)
@@ -286,16 +265,12 @@ class OnRay:
 
 
 def _end(reference: Any, task: Task, where: dict[int, str]) -> Event:
-    """What came of a task.
-
-    Raises:
-      RaySystemError: the cluster is lost, and that says nothing of the task.
-    """
+    """The last event of a task; raises RaySystemError when the cluster is lost, which is no outcome of the task."""
     try:
         return Done(task.number, received(ray.get(reference)))
     except TaskCancelledError:
         return Done(task.number, Outcome(None, KeyboardInterrupt()))
-    except RayTaskError as error:  # of Ray's own part in it: ours are in the outcome
+    except RayTaskError as error:  # from Ray's own code: our errors are in the outcome
         refused = ConfigError(
             f"ray (--ray): a worker of the cluster cannot begin {task}: {_brief(error.cause or error)}; every machine needs this package in the "
             "same version, and what the source needs"
@@ -311,7 +286,7 @@ def _end(reference: Any, task: Task, where: dict[int, str]) -> Event:
 
 
 def _answers(address: str) -> bool:
-    """Whether something takes connections there."""
+    """Whether the port accepts connections."""
     host, _, port = address.rpartition(":")
     with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS):
         return True
@@ -319,7 +294,7 @@ def _answers(address: str) -> bool:
 
 
 def _brief(error: BaseException) -> str:
-    """An error of Ray, which may fill a screen, in a line."""
+    """One line of an error of Ray, which may fill a screen."""
     return shortened(reason_of(error))
 
 
@@ -330,8 +305,3 @@ def _connect(address: str) -> None:
         raise ConfigError(
             f'ray (--ray) "{address}": no cluster can be joined there: {" ".join(str(error).split())}; start one with `ray start --head`'
         ) from error
-
-
-def on_ray(job: Job, workers: int | None, address: str) -> OnRay:
-    """The executor, by a name that is loaded late."""
-    return OnRay(job, workers, address)

@@ -1,7 +1,7 @@
 """A worker as a process of this machine: `python -m rlds2reverb.workers.worker DESCRIPTOR DRIVER`, started by `processes`.
 
-It talks with its driver over a connection that it inherits; what libraries print goes to the driver's standard error. When the driver
-has ended, it ends, and with it whatever it has started.
+It talks with its driver over an inherited connection; output of libraries goes to the driver's standard error. When the driver
+has ended, it ends, together with the processes that it has started.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from typing import Any
 from rlds2reverb.workers.driver import Outcome, Task, Work, sendable, unpickled
 from rlds2reverb.workers.frames import Frames, packed
 
+# Messages to a worker: the pickled job, first; a task; the number of a task to stop.
 JOB, TASK, STOP = "job", "task", "stop"
-"""What it gets: the pickled job, first; a task; the number of a task to stop."""
+PROGRESS, DONE = "progress", "done"  # its answers: a task's number, and its progress or outcome
 
-PROGRESS, DONE = "progress", "done"
-"""What it answers: a task's number, and how far it is or what came of it."""
-
+# Interval of checks that the driver still runs: a process that the driver has forked keeps the connection open.
 _LOOK_SECONDS = 1.0
-"""How often it looks whether its driver still runs: a process that the driver has forked keeps the connection open."""
 
 _killpg, _KILL = getattr(os, "killpg", None), getattr(signal, "SIGKILL", None)  # Windows has neither
 
@@ -40,7 +38,6 @@ class _Child:
         self._work: Work | None = None
 
     def run(self) -> None:
-        """Until the driver ends it, or has ended."""
         _, job = self._frames.read()
         threading.Thread(target=self._listen, name="rlds2reverb-listen", daemon=True).start()
         with ExitStack() as stack:
@@ -48,7 +45,7 @@ class _Child:
                 self._send(self._done(stack, job, self._tasks.get()))
 
     def _done(self, stack: ExitStack, job: bytes, task: Task) -> bytes:
-        """What comes of a task, to be sent; that it cannot be sent is what comes of it, too."""
+        """The packed outcome of a task; an outcome that cannot be packed becomes the error that says so."""
         try:
             if self._work is None:
                 self._work = stack.enter_context(unpickled(job).opened())
@@ -63,9 +60,7 @@ class _Child:
         self._send(packed((PROGRESS, number, what)))
 
     def _send(self, data: bytes) -> None:
-        if (
-            os.getpid() != self._pid
-        ):  # a fork of this process, in which an error or a return has come up to here: the task is not its own
+        if os.getpid() != self._pid:  # a fork has returned or raised up to here: the task is not its own
             os._exit(1)
         try:
             self._frames.send(data)
@@ -73,26 +68,22 @@ class _Child:
             _end()
 
     def _listen(self) -> None:
-        """In a thread of its own; when that ends, for whatever reason, nobody could stop this process any more."""
+        """In a thread of its own; when it ends, for whatever reason, the process ends: the driver could not stop it any more."""
         with _ending_with_driver(_end):
-            while self._is_asked():
+            while True:
+                while not self._frames.is_ready(_LOOK_SECONDS):
+                    if os.getppid() != self._driver:
+                        return
                 kind, what = self._frames.read()
                 if kind == TASK:
                     self._tasks.put(what)
                 else:
                     self._stopped.add(what)
 
-    def _is_asked(self) -> bool:
-        """Waits until there is something to read; False when the driver has ended."""
-        while not self._frames.is_ready(_LOOK_SECONDS):
-            if os.getppid() != self._driver:
-                return False
-        return True
-
 
 @contextmanager
 def _ending_with_driver(end: Callable[[], object]) -> Iterator[None]:
-    """Ends the process, however the block ends; an error that does not come from the driver's end is printed."""
+    """Ends the process at the end of the block; prints an error, unless the driver's end caused it."""
     try:
         yield
     except (EOFError, OSError):
@@ -104,14 +95,13 @@ def _ending_with_driver(end: Callable[[], object]) -> Iterator[None]:
 
 
 def _end() -> None:
-    """Ends this process and those that it has started: it leads a session of its own."""
+    """Ends this process, which leads a session, and the processes that it has started."""
     if _killpg is not None:
         _killpg(0, _KILL)
     os._exit(1)
 
 
 def main() -> None:
-    """Runs tasks until the driver ends it."""
     handle, driver = map(int, sys.argv[1:])
     if sys.platform == "win32":
         inherited = connection.PipeConnection(handle)

@@ -3,11 +3,7 @@
 Public are an embedded server, its tables and their rate limiters; the long-running service is run by `rlds2reverb serve`.
 """
 
-from rlds2reverb.extras import needing
-
-with needing("the replay server", "server", ModuleNotFoundError):
-    from replay_server.embedded import EmbeddedServer
-    from replay_server.tables import MinSize, Prefill, Queue, SampleToInsertRatio, Stack, TableConfig
-
+from replay_server.embedded import EmbeddedServer
+from replay_server.tables import MinSize, Prefill, Queue, SampleToInsertRatio, Stack, TableConfig
 
 __all__ = ["EmbeddedServer", "MinSize", "Prefill", "Queue", "SampleToInsertRatio", "Stack", "TableConfig"]

@@ -2,8 +2,8 @@
 
 **Host.** A page of any site can have its own name resolve to 127.0.0.1 (DNS rebinding), and then reads this server as its own
 origin; only the Host header still has the foreign name. So a request must name the server by `localhost`, by the name that it
-listens on, or by one of `http.allowed_hosts`. An address (127.0.0.1, 10.0.0.7, [::1]) is always taken: rebinding needs a name, and
-probes of an orchestrator use it. An HTTP/1.0 request without a Host is accepted as well: every browser sends one.
+listens on, or by one of `http.allowed_hosts`. An address (127.0.0.1, 10.0.0.7, [::1]) is always accepted: rebinding needs a
+name, and probes of an orchestrator use it. So is an HTTP/1.0 request without a Host: every browser sends one.
 
 **Origin.** A browser names the page that sends a request. From another origin, no request may change anything.
 
@@ -21,8 +21,7 @@ from pathlib import Path
 
 from rlds2reverb.errors import ConfigError
 
-TOKEN = r"[!-~]{1,4096}"  # noqa: S105 - a pattern
-"""Visible characters of ASCII, which a header can carry as they are."""
+TOKEN = r"[!-~]{1,4096}"  # noqa: S105 - a pattern: visible ASCII, which a header can carry as it is
 
 _FILE_BYTES = 8192
 
@@ -51,13 +50,7 @@ def names_of(listening: str, allowed: Iterable[str]) -> frozenset[str]:
 
 
 def refuse_host(host: str | None, protocol: str, ours: frozenset[str]) -> Refusal | None:
-    """The refusal of a Host header that does not name this server; None when it does.
-
-    Args:
-      host: the header, or None without one.
-      protocol: "HTTP/1.1" or "HTTP/1.0".
-      ours: see `names_of`.
-    """
+    """The refusal of a Host header that does not name this server; None when it does."""
     if host is None and protocol == "HTTP/1.0":
         return None
     found = _AUTHORITY.fullmatch(host or "")
@@ -73,12 +66,7 @@ def refuse_host(host: str | None, protocol: str, ours: frozenset[str]) -> Refusa
 
 
 def refuse_origin(origin: str | None, host: str | None) -> Refusal | None:
-    """The refusal of a request from a page of another origin; None without an Origin header, or for this server's own.
-
-    Args:
-      origin: the header, or None without one.
-      host: the Host header.
-    """
+    """The refusal of a request from a page of another origin; None without an Origin header, or for this server's own."""
     if origin is None:
         return None
     if origin == "null":
@@ -92,12 +80,7 @@ def refuse_origin(origin: str | None, host: str | None) -> Refusal | None:
 
 
 def refuse_token(authorization: str | None, token: str | None) -> Refusal | None:
-    """The refusal of a request without the configured token, compared in constant time; None when it is accepted.
-
-    Args:
-      authorization: the header, or None without one.
-      token: what is wanted, or None.
-    """
+    """The refusal of a request without the configured token, compared in constant time; None when it is accepted."""
     if token is None:
         return None
     scheme, _, given = (authorization or "").partition(" ")
@@ -111,10 +94,6 @@ def refuse_token(authorization: str | None, token: str | None) -> Refusal | None
 
 def wanted_token(token: str | None, token_file: str | None) -> str | None:
     """The token of a config; None when it has none.
-
-    Args:
-      token: `http.token`.
-      token_file: `http.token_file`.
 
     Raises:
       ConfigError: given twice, or its file cannot be read or holds no token.
@@ -142,5 +121,5 @@ def _is_address(text: str) -> bool:
 
 
 def _plain(name: str | None) -> str:
-    """The name in lower case and without a final dot, for comparison."""
+    """In lower case and without a final dot, for comparison."""
     return (name or "").lower().removesuffix(".")

@@ -1,7 +1,7 @@
 """Which alerts of server/prometheus/alerts.yml would fire now, for the page of a server that no Prometheus watches.
 
 The conditions are those of the file, over what the server knows of itself; a test compares names, severities, times and
-bounds. Two differ: a server that is down tells nothing, and the memory limit is the real one.
+bounds. Two differ: a server that is down can report nothing, and the memory limit is the real one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 from replay_server.history import Written
 from replay_server.memory import memory_limit, resident_bytes
-from replay_server.monitor import Counts, Moment
+from replay_server.monitor import Moment
+from replay_server.repeating import Repeating
 from replay_server.state import ServerState
 from replay_server.store import LeftOut
 from rlds2reverb.text import counted
@@ -26,15 +27,13 @@ FULL_SHARE = 0.95
 WAIT_SHARE = 0.9
 WAIT_SECONDS = 300
 MEMORY_SHARE = 0.9
-BYTES_PER_ITEM = 1400
-"""A checkpoint takes as much memory on top: docs/scale.md."""
+BYTES_PER_ITEM = 1400  # memory that a checkpoint takes on top: docs/scale.md
 
-_MOST_TOLD = 5
-_LEAST_SECONDS = 30.0
-"""Over less time nothing is said of a share of it."""
+_MOST_SHOWN = 5
+_LEAST_SECONDS = 30.0  # a share of less time means nothing
 
 Found = Iterator[tuple[str, str]]
-"""Table, or "" where it is about the server; what is wrong, in words."""
+"""Table, or "" for the server itself; what is wrong, in words."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Alert:
-    """One alert of `alerts.yml`.
-
-    Attributes:
-      name, severity, for_seconds: as there.
-      find: what is wrong now.
-    """
+    """One alert of `alerts.yml`; `find` yields what is wrong now."""
 
     name: str
     severity: str
@@ -105,16 +99,13 @@ def _blocked(facts: Facts) -> Found:
     if not inside or inside[-1][0] - inside[0][0] < _LEAST_SECONDS:
         return
     (began, old), (ended, new) = inside[0], inside[-1]
+    long = WAIT_SHARE * (ended - began)
     for name in sorted(old.keys() & new.keys()):
-        for side in _waiting_sides(old[name], new[name], ended - began):
-            yield name, f"no {side} went through for minutes, and somebody waits"
-
-
-def _waiting_sides(old: Counts, new: Counts, seconds: float) -> Iterator[str]:
-    if new.samples == old.samples and new.sample_waits - old.sample_waits > WAIT_SHARE * seconds:
-        yield "sample"
-    if new.inserts == old.inserts and new.insert_waits - old.insert_waits > WAIT_SHARE * seconds:
-        yield "insert"
+        before, after = old[name], new[name]
+        if after.samples == before.samples and after.sample_waits - before.sample_waits > long:
+            yield name, "no sample went through for minutes, and somebody waits"
+        if after.inserts == before.inserts and after.insert_waits - before.insert_waits > long:
+            yield name, "no insert went through for minutes, and somebody waits"
 
 
 def _memory(facts: Facts) -> Found:
@@ -154,42 +145,24 @@ ALERTS = (
 )
 
 
-def facts_of(state: ServerState) -> Facts:
-    """The facts of this moment."""
-    return Facts(state, time.time(), state.monitor.history(), resident_bytes(), memory_limit().bytes)
-
-
-class AlertWatch:
-    """Since when each condition has held.
-
-    Args:
-      state: what is known of the server.
-      clock: seconds that never go back.
-    """
+class AlertWatch(Repeating):
+    """Since when each condition has held; `clock` gives seconds that never go back."""
 
     def __init__(self, state: ServerState, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__("alerts", LOOK_SECONDS)
         self._state, self._clock = state, clock
         self._since: dict[tuple[str, str], float] = {}
         self._words: dict[tuple[str, str], str] = {}
         self._begun = self._newest = 0
         self._changing = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
-
-    def start(self) -> None:
-        """Starts a thread that evaluates the conditions every `LOOK_SECONDS`."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stops the thread."""
-        self._stopped.set()
 
     def look(self) -> None:
         """Evaluates the conditions once, from any thread. Of two concurrent calls, the one that began later counts."""
         with self._changing:
             self._begun += 1
             number = self._begun
-        facts = facts_of(self._state)
+        state = self._state
+        facts = Facts(state, time.time(), state.monitor.history(), resident_bytes(), memory_limit().bytes)
         found = {(alert.name, table): words for alert in ALERTS for table, words in alert.find(facts)}
         now = self._clock()
         with self._changing:
@@ -207,9 +180,8 @@ class AlertWatch:
         entries = [_entry(alert, since, words, now) for alert in ALERTS]
         return sorted(filter(None, entries), key=lambda one: (not one["firing"], one["severity"] != "critical"))
 
-    def _run(self) -> None:
-        while not self._stopped.wait(LOOK_SECONDS):
-            self.look()
+    def repeat(self) -> None:
+        self.look()
 
 
 def _entry(
@@ -226,5 +198,5 @@ def _entry(
         "for_seconds": alert.for_seconds,
         "seconds": round(max(seconds.values()), 1),
         "count": len(seconds),
-        "found": [{"table": table, "words": words[alert.name, table]} for table in ordered[:_MOST_TOLD]],
+        "found": [{"table": table, "words": words[alert.name, table]} for table in ordered[:_MOST_SHOWN]],
     }

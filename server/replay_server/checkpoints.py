@@ -1,4 +1,4 @@
-"""Writes checkpoints of a running server: on request, on a schedule, at the end; and keeps those that clients ask for."""
+"""Writes checkpoints of a running server: on request, on a schedule, at the end; and keeps those that clients ask Reverb for."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from replay_server.files import listed, stands_at, written_at
 from replay_server.fitting import items_by_table
 from replay_server.logs import bytes_in, log_progress, logger, share
 from replay_server.memory import give_back
+from replay_server.repeating import Repeating
 from replay_server.store import CHECKPOINTS, SET_ASIDE, Checkpoint, CheckpointStore, numbered
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.errors import Rlds2ReverbError, TransportError
 
 SHUTDOWN, CLIENT, ROTATION = "shutdown", "client", "rotation"
-"""Reasons that make a difference."""
+"""The reasons that are treated in a way of their own."""
 
 _ATTEMPTS = 10
-"""How often Reverb is asked while it deletes what it writes, because clients ask for checkpoints at the same time. Only small
-ones are written before their files have second names, so that asking again costs little."""
+"""Most requests while Reverb deletes what it writes, because clients request checkpoints at the same time. Only small ones are
+written before their files have second names, so that another request costs little."""
 
-_DELETED = "NOT_FOUND"
-"""Stands in Reverb's error when another call has deleted an entry."""
+_DELETED = "NOT_FOUND"  # in Reverb's error when another call has deleted an entry
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class CheckpointState:
 
     Attributes:
       last: the newest checkpoint, restored or written.
-      reason: why that was written: "schedule", "request", "shutdown", "client"; "" for a restored one.
+      reason: why it was written: "schedule", "request", "shutdown", "client"; "" for a restored one.
       writing_since: Unix time, while one is being written; inserts and samples wait then.
-      failures: how many could not be written since the start.
-      last_error: of the newest failure, "" when one has succeeded since.
-      from_clients: how many that clients had asked Reverb for were kept since the start.
+      failures: checkpoints that could not be written since the start.
+      last_error: of the newest failure; "" when one has succeeded since.
+      from_clients: checkpoints of clients that were kept since the start.
     """
 
     last: Checkpoint | None = None
@@ -55,7 +55,7 @@ class CheckpointState:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one attempt: when it ended, how long it took, and the checkpoint or why there is none."""
+    """One attempt: the Unix time of its end, its duration, and the checkpoint or why there is none."""
 
     ended: float
     seconds: float
@@ -65,16 +65,14 @@ class Outcome:
 
 
 class CheckpointWriter:
-    """Asks Reverb to write checkpoints, and keeps them in the store. One at a time, from any thread.
+    """Has Reverb write checkpoints, and keeps them in the store. One at a time, from any thread.
 
     A client's checkpoint that comes less than `spacing_seconds` after the one before gives way to the next one: a client
-    that asks in a loop leaves its newest, and does not rotate the others away.
+    that asks in a loop leaves its newest, and does not rotate all older ones away.
 
     Args:
-      store: keeps them.
       request: has Reverb write one, returns the folder; raises `Rlds2ReverbError`.
-      spacing_seconds: see above.
-      items: how many all tables hold now; None when they do not answer.
+      items: number of items in all tables now; None when they do not answer.
 
     Attributes:
       turn: held while one is written or kept.
@@ -100,7 +98,7 @@ class CheckpointWriter:
         self.state = CheckpointState()
 
     def restored(self, checkpoint: Checkpoint | None) -> None:
-        """Notes which checkpoint the server has started from, and removes what is too much by the config of now."""
+        """Notes the checkpoint that the server has started from, and prunes to the `keep` of the current config."""
         self.state, self._lasting = CheckpointState(last=checkpoint), checkpoint
         if checkpoint is not None:
             self._store.highest = max(self._store.highest, checkpoint.number)
@@ -109,8 +107,7 @@ class CheckpointWriter:
     def write(self, reason: str) -> Checkpoint:
         """Writes a checkpoint and waits for it; a second caller waits for the first, then writes its own.
 
-        Args:
-          reason: for the log and the status. "shutdown" is tried however full the disk is: nothing comes after it.
+        One with the reason "shutdown" is tried however full the disk is: nothing comes after it.
 
         Raises:
           CheckpointError: no room for it, or Reverb could not write it, or what it wrote is not valid; or the server stops.
@@ -134,7 +131,7 @@ class CheckpointWriter:
         """Keeps the newest checkpoint that a client had Reverb write; None when there is none.
 
         Raises:
-          CannotKeepError: the disk is full, or does not take it for another reason; it is still there.
+          CannotKeepError: the disk is full or does not take it; it is still there.
           CheckpointError: what Reverb wrote is not valid, and was removed.
         """
         with self.turn:
@@ -148,7 +145,7 @@ class CheckpointWriter:
             )
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint, as long as nobody has removed it; None also before the first."""
+        """The newest checkpoint; None before the first, and when someone has removed it."""
         last = self.state.last
         try:
             return last if last is not None and stands_at(last.folder) else None
@@ -156,18 +153,19 @@ class CheckpointWriter:
             return last
 
     def space(self) -> Space | None:
-        """Free space on the disk and the size of the newest checkpoint; None when the disk does not answer."""
+        """None when the disk does not answer."""
         try:
             return space_for(self._store.folder, self.state.last)
         except OSError:
             return None
 
     def tidy(self, wait: bool = False) -> None:
-        """Removes what Reverb has left half done, as far as it can: nothing from a folder that is not this server's any more."""
+        """Removes what Reverb has left half done; nothing from a folder that is not this server's any more."""
         try:
             with suppress(FolderLost):
                 self._store.guard()
-                self._remove_left(wait)
+                for name in self.working.tidy(wait):
+                    self._log.warning("unfinished checkpoint removed", name=name, meaning="Reverb could not finish it")
         except OSError as error:
             self._log.warning("cannot tidy up", path=str(self._store.reverb), error=str(error))
 
@@ -179,10 +177,6 @@ class CheckpointWriter:
         if reason != ROTATION:  # there the checkpoint itself is good
             self.tell(Outcome(now := time.time(), now - (self.state.writing_since or now), reason, error=str(failed)))
         return failed
-
-    def _remove_left(self, wait: bool) -> None:
-        for name in self.working.tidy(wait):
-            self._log.warning("unfinished checkpoint removed", name=name, meaning="Reverb could not finish it")
 
     def _recorded(self, event: str, reason: str, work: Callable[[], Checkpoint]) -> Checkpoint:
         try:
@@ -199,7 +193,7 @@ class CheckpointWriter:
             event,
             reason=reason,
             generation=checkpoint.number,
-            items=sum(checkpoint.manifest.items.values()),
+            items=checkpoint.item_count,
             bytes=checkpoint.bytes,
             seconds=round(checkpoint.manifest.seconds, 3),
         )
@@ -216,7 +210,7 @@ class CheckpointWriter:
         return self._keep(self._have_written(), began)
 
     def _make_room(self) -> None:
-        """Refuses a checkpoint that would not fit, even after what clients' calls have left has been kept or removed."""
+        """Refuses a checkpoint that would not fit, even after keeping or removing what clients' calls have left."""
         try:
             self._check_space()
         except CheckpointError:
@@ -240,8 +234,13 @@ class CheckpointWriter:
         """Requests a checkpoint. If Reverb has deleted it already, takes any finished one begun after the request."""
         for _ in range(_ATTEMPTS):
             self._make_folders()
+            name = ""
+            error: TransportError | None = None
             with self.working.holding(self._store.guard) as before, self._log_progress(before):
-                name, error = self._asked()
+                try:
+                    name = Path(self._request()).name
+                except TransportError as caught:
+                    error = caught
             self._store.guard()  # writing may have taken long
             staged = self.working.take(name, confirmed=True) if name else None
             staged = staged or self._newest_finished(before)
@@ -257,7 +256,7 @@ class CheckpointWriter:
         )
 
     def _log_progress(self, before: Collection[str]) -> AbstractContextManager[None]:
-        """Logs how many bytes Reverb has written, and the expected total if there is an older checkpoint."""
+        """Logs the bytes that Reverb has written, and the expected total if there is an older checkpoint."""
         folder = self._store.reverb
         about = 0 if self.state.last is None else self.state.last.bytes
 
@@ -265,13 +264,6 @@ class CheckpointWriter:
             return sum(bytes_in(path) for path in folder.iterdir() if path.name not in before)
 
         return log_progress(self._log, "writing a checkpoint", lambda: share(written(), about))
-
-    def _asked(self) -> tuple[str, TransportError | None]:
-        """Name of the entry that Reverb wrote, or "" and the reason."""
-        try:
-            return Path(self._request()).name, None
-        except TransportError as error:
-            return "", error
 
     def _newest_finished(self, before: Collection[str] = ()) -> Path | None:
         for name in self.working.finished():
@@ -306,33 +298,16 @@ class CheckpointWriter:
             self.failed(ROTATION, error)
 
 
-class Schedule:
-    """Writes a checkpoint every so many seconds, in a thread of its own, until `stop`.
-
-    Args:
-      writer: writes them; a failure is logged there, and the next one is tried in its turn.
-      every_seconds: from the end of one to the start of the next.
-    """
+class Schedule(Repeating):
+    """Writes a checkpoint every so many seconds."""
 
     def __init__(self, writer: CheckpointWriter, every_seconds: float) -> None:
-        self._writer, self._every_seconds = writer, every_seconds
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+        super().__init__("checkpoints", every_seconds)
+        self._writer = writer
 
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Begins no further checkpoint; one that is being written continues."""
-        self._stopped.set()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._every_seconds):
-            try:
-                self._writer.write("schedule")
-            except CheckpointError:
-                continue  # logged and counted by the writer
+    def repeat(self) -> None:
+        with suppress(CheckpointError):  # logged and counted by the writer, and tried again in its turn
+            self._writer.write("schedule")
 
 
 Result = TypeVar("Result")
@@ -341,12 +316,12 @@ Result = TypeVar("Result")
 class Shared(Generic[Result]):
     """Runs one call at a time, from any thread; all callers that arrive while one runs share the result of the next.
 
-    Nobody gets the result of a call that had begun before the question: what a checkpoint holds is what was confirmed before it
-    was asked for. So of any number of questions at most one is answered by a call now, and all others by the one after it.
+    No caller gets the result of a call that had begun before: a checkpoint holds what was confirmed before it was asked
+    for. So of any number of callers at most one is answered by a call now, and the rest by the one after it.
 
     Args:
       call: what is run; may raise.
-      turn: held while it runs. Others that run the same thing for themselves hold it, too.
+      turn: held while it runs, also by code that runs the same thing for itself.
     """
 
     def __init__(self, call: Callable[[], Result], turn: AbstractContextManager[object]) -> None:
@@ -359,25 +334,18 @@ class Shared(Generic[Result]):
         with self._lock:
             leads = self._next is None
             answer = self._next = self._next or Future()
-        if leads:
-            self._lead(answer)
-        return answer.result()
-
-    def _lead(self, answer: Future[Result]) -> None:
+        if not leads:
+            return answer.result()
         with self._turn:
             with self._lock:
                 self._next = None
             try:
-                answer.set_result(self._call())
+                result = self._call()
             except BaseException as error:
                 answer.set_exception(error)  # for the callers that share it
                 raise
-
-
-# A checkpoint is assumed to need as many bytes as the newest one: Reverb writes every item and chunk anew each time,
-# and the older checkpoints are removed only when the new one is finished, so a disk holds one more than
-# `checkpoints.keep`. Where that does not fit, the estimate is scaled by the number of items now. A table that has
-# grown needs more than the estimate; then Reverb's write fails, and the incomplete entry is removed.
+            answer.set_result(result)
+            return result
 
 
 @dataclass(frozen=True)
@@ -389,11 +357,7 @@ class Space:
 
 
 def space_for(folder: Path, newest: Checkpoint | None) -> Space:
-    """The free space of a folder's file system.
-
-    Raises:
-      OSError: the folder is gone, or its disk does not answer.
-    """
+    """The free space of a folder's file system; an OSError where it does not answer."""
     return Space(shutil.disk_usage(folder).free, 0 if newest is None else newest.bytes)
 
 
@@ -402,14 +366,16 @@ def check_space(
 ) -> None:
     """Refuses a checkpoint that would not fit.
 
+    A checkpoint is assumed to need as many bytes as the newest one: Reverb writes every item and chunk anew each time, and
+    the older checkpoints are removed only when the new one is finished, so a disk holds one more than `keep`. Where that
+    does not fit, the estimate is scaled by the number of items now. A table that has grown needs more than the estimate;
+    then Reverb's write fails, and the incomplete entry is removed.
+
     Args:
-      folder: of the checkpoints.
-      keep: checkpoints that are kept there.
-      newest: of them.
-      items: how many all tables hold now, None when they do not answer; asked only when the newest would not fit again.
+      items: number of items in all tables now, None when they do not answer; asked only when the newest would not fit again.
 
     Raises:
-      CheckpointError: fewer bytes are free than it needs; says how many, and what to do.
+      CheckpointError: fewer bytes are free than it needs.
     """
     try:
         space = space_for(folder, newest)
@@ -417,10 +383,11 @@ def check_space(
         raise CheckpointError(f"{folder}: cannot be asked for its free space ({error})") from error
     if newest is None or space.free_bytes >= space.needed_bytes:
         return
-    held = items()
-    needed = _needed_bytes(newest, held)
+    held, before, needed, scaled = items(), newest.item_count, newest.bytes, ""
+    if held is not None and held < before:
+        needed = -(-newest.bytes * held // before)
+        scaled = f" for each of its items, for {held} items"
     if space.free_bytes < needed:
-        scaled = "" if needed == newest.bytes else f" for each of its items, for {held} items"
         raise CheckpointError(
             f"{folder}: {space.free_bytes} bytes are free, {needed} are needed, as many as checkpoint "
             f"{newest.number} takes{scaled}; nothing was written. {_ways_on(folder, keep)}; "
@@ -442,10 +409,3 @@ def _ways_on(folder: Path, keep: int) -> str:
     ways.append("make the disk larger")
     text = "; or ".join(ways)
     return text[0].upper() + text[1:]
-
-
-def _needed_bytes(newest: Checkpoint, items: int | None) -> int:
-    before = sum(newest.manifest.items.values())
-    if items is None or items >= before:
-        return newest.bytes
-    return -(-newest.bytes * items // before)

@@ -2,13 +2,13 @@
 
 | newest first | the start |
 | --- | --- |
-| no checkpoint, and the folder's history knows of none | goes on, with `start_from` or empty |
-| no checkpoint, and the history knows one | is refused; with `start_empty` goes on as with none |
+| no checkpoint, and the folder's history knows of none | continues, with `start_from` or empty |
+| no checkpoint, and the history knows one | is refused; with `start_empty` continues as with none |
 | valid | loads it |
 | broken, then a valid one | loads the valid one; the broken ones are set aside |
-| all broken | is refused; with `start_empty` they are set aside, and it goes on as with no checkpoint |
-| unreadable, then a valid one | is refused; with `start_empty` loads the valid one, and the others stay where they are |
-| unreadable, none valid | is refused; with `start_empty` goes on as with no checkpoint |
+| all broken | is refused; with `start_empty` they are set aside, and it continues as with no checkpoint |
+| unreadable, then a valid one | is refused; with `start_empty` loads the valid one, and the rest stay where they are |
+| unreadable, none valid | is refused; with `start_empty` continues as with no checkpoint |
 
 Nothing is moved before a refusal: a start that is tried again must not find an empty folder, and call that a new one.
 """
@@ -16,19 +16,19 @@ Nothing is moved before a refusal: a start that is tried again must not find an 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from replay_server.errors import CheckpointError, CheckpointUnreadable
 from replay_server.files import DONE, MANIFEST, as_of, listed, stands_at, verify_record_files
+from replay_server.folder_lock import utc
 from replay_server.history import Written
 from replay_server.store import CHECKPOINTS, LEFT_OUT_NAME, SET_ASIDE, Checkpoint, number_of, numbered, read_checkpoint
 
 
 @dataclass(frozen=True)
 class Unloaded:
-    """A checkpoint that exists and was not loaded: its path, the reason, and whether it could be read at all."""
+    """A checkpoint that exists and was not loaded, and why; a broken one is readable."""
 
     path: Path
     reason: str
@@ -37,13 +37,7 @@ class Unloaded:
 
 @dataclass(frozen=True)
 class Survey:
-    """The checkpoints of a folder.
-
-    Attributes:
-      folder: that holds them.
-      checkpoint: the newest valid one.
-      unloaded: those newer than it, newest first; all when none is valid.
-    """
+    """The checkpoints of a folder: the newest valid one, and those newer than it, newest first (all when none is valid)."""
 
     folder: Path
     checkpoint: Checkpoint | None
@@ -51,7 +45,7 @@ class Survey:
 
     @property
     def as_of(self) -> float:
-        """Time of the newest one that is not broken, see `files.as_of`: 0 without one, infinite when it cannot be told."""
+        """Time of the newest one that is not broken, see `files.as_of`: 0 without one, infinite when it cannot be found out."""
         paths = [one.path for one in self.unloaded if not one.is_readable]
         if self.checkpoint is not None:
             paths.append(self.checkpoint.folder)
@@ -61,7 +55,7 @@ class Survey:
         """Why a start must not continue from these without `start_empty`; "" when it may.
 
         Args:
-          missing: what is missing, see the function of this name; no reason to refuse where there is an older checkpoint.
+          missing: see the function of this name; no reason to refuse where there is an older checkpoint.
         """
         unreadable = [one for one in self.unloaded if not one.is_readable]
         if self.checkpoint is not None:
@@ -77,10 +71,7 @@ class Survey:
 
 
 def survey(folder: Path) -> Survey:
-    """Reads and verifies checkpoints, from the newest to the first that is valid.
-
-    Args:
-      folder: that holds them; one that is missing has none.
+    """Reads and verifies checkpoints, from the newest to the first that is valid. A missing folder has none.
 
     Raises:
       CheckpointError: it is no folder.
@@ -98,13 +89,9 @@ def survey(folder: Path) -> Survey:
 
 
 def missing(folder: Path, newest: Written | None) -> str:
-    """The message when the newest checkpoint of the history is neither in the folder nor set aside; "" when it is.
+    """Says that the newest checkpoint of the history is neither kept nor set aside; "" when it is, or `survey` will say more.
 
     A copy of what a start has left out does not count: it was made of a checkpoint that stayed.
-
-    Args:
-      folder: of the checkpoints; one that cannot be looked into is judged by `survey`.
-      newest: see `history.newest_checkpoint`.
     """
     if newest is None:
         return ""
@@ -114,15 +101,14 @@ def missing(folder: Path, newest: Written | None) -> str:
         return ""
     if any(number_of(path) >= newest.generation and LEFT_OUT_NAME not in path.name for path in paths):
         return ""
-    written = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(newest.last))
     return (
-        f"{folder}: checkpoint {newest.generation}, written at {written}, is not there any more: "
+        f"{folder}: checkpoint {newest.generation}, written at {utc(newest.last)}, is not there any more: "
         "it was removed, or not copied with the folder"
     )
 
 
 def how_to_go_on(refusal: str) -> str:
-    """Advice for a start that was refused because of its own checkpoints."""
+    """Adds what to do when a start was refused because of its own checkpoints."""
     return (
         f"{refusal}. No checkpoint was moved. Make it readable (owner, mount, disk), or put a good copy there, and start again; "
         "or start without it: --start-empty (checkpoints.start_empty: true)"
@@ -130,18 +116,13 @@ def how_to_go_on(refusal: str) -> str:
 
 
 def why_left_unread(folder: Path, error: Exception) -> str:
-    """The message when a checkpoint in Reverb's own folder cannot be read and may be newer than all others."""
+    """Says that a checkpoint in Reverb's own folder cannot be read; it may be newer than all kept ones."""
     return f"{folder}: what Reverb had finished before the server was killed cannot be read: {error}"
 
 
 @dataclass(frozen=True)
 class Found:
-    """A checkpoint of another experiment.
-
-    Attributes:
-      folder: with its record files.
-      unloaded: newer ones, which are broken.
-    """
+    """A checkpoint of another experiment: the folder with its record files, and newer ones, which are broken."""
 
     folder: Path
     unloaded: tuple[Unloaded, ...] = ()
@@ -174,11 +155,7 @@ def find_checkpoint(path: Path) -> Found:
 
 
 def find_start(start_from: str) -> Found:
-    """The checkpoint that `checkpoints.start_from` names.
-
-    Raises:
-      CheckpointError: see `find_checkpoint`; says where the name comes from.
-    """
+    """The checkpoint that `checkpoints.start_from` names; errors as `find_checkpoint`."""
     try:
         return find_checkpoint(Path(start_from))
     except CheckpointError as error:

@@ -1,4 +1,4 @@
-"""Checkpoints that clients ask Reverb for, behind the service's back (`reverb.Client.checkpoint()`), are kept as its own are.
+"""Checkpoints that clients request from Reverb directly (`reverb.Client.checkpoint()`) are kept as the service's own are.
 
 Reverb confirms such a checkpoint to the client, and deletes it with the next one. So its folder is looked at, and what is
 finished there is kept: the first at once, then the newest now and then, see `CLIENT_SECONDS` and `BUSY_SHARE`. One that waits
@@ -10,7 +10,6 @@ and after `CLIENT_SECONDS` the service writes one of its own instead, as often.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,42 +20,33 @@ from replay_server.errors import CheckpointError, CheckpointUnreadable
 from replay_server.files import RECORD_FILES, written_at
 from replay_server.fitting import items_by_table
 from replay_server.logs import Logger, logger
+from replay_server.repeating import Repeating
 from replay_server.store import Checkpoint, CheckpointStore
 from replay_server.working_folder import WorkingFolder
 
 LOOK_SECONDS = 0.5
 CLIENT_SECONDS, BUSY_SHARE = 1.0, 0.1
-"""Keeping one reads it to the end, and writing one has clients wait: where clients ask in a loop, the service does so at most
-once in so many seconds, and for at most this part of the time."""
+"""Keeping one reads it to the end, and writing one makes clients wait: where clients ask in a loop, the service does so at
+most once in so many seconds, and for at most this part of the time."""
 _RETRY_SECONDS = 60.0
 
 
-class ClientCheckpoints:
+class ClientCheckpoints(Repeating):
     """Keeps clients' checkpoints in a thread of its own, until `stop`.
 
     Args:
       writer: keeps them, and writes one where Reverb has deleted what it confirmed; failures are logged there.
-      clock: seconds that never go back.
     """
 
     def __init__(self, writer: CheckpointWriter, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__("client checkpoints", LOOK_SECONDS)
         self._writer, self._clock = writer, clock
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="client checkpoints", daemon=True)
         self._being_written: set[str] = set()
         self._owed, self._owed_since = "", 0.0
         self._next = self._paused_until = 0.0
 
-    def start(self) -> None:
-        """Starts the thread, which looks every `LOOK_SECONDS`."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stops the thread."""
-        self._stopped.set()
-
     def look(self) -> None:
-        """Looks once; after an error of the file system only when some time has passed."""
+        """Looks once; after an error of the file system not again before `_RETRY_SECONDS` have passed."""
         with self._writer.turn:
             if self._stopped.is_set() or self._clock() < self._paused_until:
                 return
@@ -86,10 +76,15 @@ class ClientCheckpoints:
         return self._owed > self._writer.working.last_adopted
 
     def _act(self) -> None:
-        began = self._clock()
+        began, working = self._clock(), self._writer.working
         try:
-            if finished := self._writer.working.finished():
-                self._keep(finished[0])
+            if finished := working.finished():
+                try:
+                    self._writer.keep_clients()
+                except CheckpointError as error:
+                    if error.is_broken:
+                        self._owe(finished[0])
+                    raise
             elif self._is_owed() and began - self._owed_since >= CLIENT_SECONDS:
                 self._writer.write(CLIENT)
             else:
@@ -99,32 +94,20 @@ class ClientCheckpoints:
         else:
             self._next = began + max(CLIENT_SECONDS, (self._clock() - began) / BUSY_SHARE)
 
-    def _keep(self, name: str) -> None:
+    def repeat(self) -> None:
         try:
-            self._writer.keep_clients()
-        except CheckpointError as error:
-            if error.is_broken:
-                self._owe(name)
-            raise
-
-    def _run(self) -> None:
-        while not self._stopped.wait(LOOK_SECONDS):
-            try:
-                self.look()
-            except Exception:  # an error of ours must not end the keeping
-                logger("checkpoints").exception("looking for clients' checkpoints failed")
+            self.look()
+        except Exception:  # an error of ours must not end the keeping
+            logger("checkpoints").exception("looking for clients' checkpoints failed")
 
 
 def keep_left(store: CheckpointStore, log: Logger, start_empty: bool = False) -> Checkpoint | None:
     """At a start: makes what Reverb had finished before a kill the newest checkpoint, if it is newer than that one.
 
-    What is not valid is set aside.
-
-    Args:
-      start_empty: sets Reverb's folder aside as it is when it cannot be read.
+    What is not valid is set aside; with `start_empty` Reverb's folder as a whole when it cannot be read.
 
     Raises:
-      CannotKeepError: the disk is full, or does not take it for another reason; starting would lose it.
+      CannotKeepError: the disk is full or does not take it; starting would lose it.
       CheckpointUnreadable: it is there and cannot be read; likewise.
     """
     store.guard()
@@ -144,12 +127,9 @@ def keep_left(store: CheckpointStore, log: Logger, start_empty: bool = False) ->
 
 
 def set_aside_left(store: CheckpointStore, log: Logger) -> None:
-    """At a start: puts away, for people to look at, what Reverb had finished and `keep_left` did not keep.
+    """At a start: sets aside what Reverb had finished and `keep_left` did not keep.
 
     By its time it is older than the newest checkpoint. But clocks are set back, so it is not deleted.
-
-    Raises:
-      OSError: it cannot be moved.
     """
     working = WorkingFolder(store.reverb, store.taken)
     for name in working.finished():
@@ -176,7 +156,7 @@ def _keep_newest(store: CheckpointStore, log: Logger) -> Checkpoint | None:
             log.warning(
                 "checkpoint kept that Reverb had finished before the server was killed",
                 generation=checkpoint.number,
-                items=sum(checkpoint.manifest.items.values()),
+                items=checkpoint.item_count,
             )
             return checkpoint
     return None

@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import yaml
 
 from replay_server import config as configs
-from replay_server import config as feasibility
 from replay_server import logs
 from replay_server.admission import names_of, wanted_token
 from replay_server.config import ServerConfig
@@ -22,20 +20,17 @@ from replay_server.restore import Outlook, outlook
 from replay_server.store import CHECKPOINTS, numbered
 from replay_server.tables import TableConfig
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
-from rlds2reverb.extras import needing
+from rlds2reverb.extras import needing, require
 from rlds2reverb.specs import spec_texts, view_in
 
 EXIT_CONFIG = 2
 EXIT_START = 3
 
-_LATE = ("reverb", "tensorflow")
-"""What a server needs that is imported only when nothing stands against its start."""
-
 
 def run(path: Path, overrides: Sequence[str], check: bool) -> None:
-    """Serves until a signal and ends the process; with `check` says what would run, and returns.
+    """Serves until a signal and ends the process; with `check` prints what would run, and returns.
 
-    Ends the process with `EXIT_CONFIG` or `EXIT_START` when it cannot.
+    Ends the process with `EXIT_CONFIG` or `EXIT_START` when it cannot serve.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -44,13 +39,22 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
     try:
         config = configs.load(path, overrides)
         tables = configs.table_configs(config)
-        feasibility.check(tables)
+        configs.check(tables)
         wanted_token(config.http.token, config.http.token_file)
     except Rlds2ReverbError as error:
-        sys.exit(_refuse(_with_file(error, path), EXIT_CONFIG))
+        for line in str(error).splitlines():
+            _talk(f"error: {line if line.startswith(str(path)) else f'{path}: {line}'}")
+        sys.exit(EXIT_CONFIG)
     elsewhere = other_folder(path, config)
     if check:
-        _check(config, tables, elsewhere)
+        found = outlook(config.checkpoints, tables)
+        click.echo(describe(config, tables, found))
+        for note in filter(None, (elsewhere, *found.notes)):
+            _talk(note)
+        if found.refusal:
+            for line in found.refusal.splitlines():
+                _talk(f"error: {line}")
+            sys.exit(EXIT_START)
         return
     logs.configure(config.log.format, config.log.level)
     if elsewhere:
@@ -62,7 +66,12 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
 def _serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
     log = logs.logger("service")
     try:
-        return _service()(config, tables)
+        with needing("serve", "server", ConfigError):
+            from replay_server.service import serve
+        require(
+            ("reverb", "tensorflow"), "serve", "server", ConfigError
+        )  # imported late, when nothing stands against the start
+        return serve(config, tables)
     except (ConfigError, CheckpointError) as error:
         log.critical("cannot start", error=str(error))
     except Exception:
@@ -70,23 +79,8 @@ def _serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
     return EXIT_START
 
 
-def _service() -> Callable[[ServerConfig, Sequence[TableConfig]], int]:
-    """The function that runs the service.
-
-    Raises:
-      ConfigError: a library is missing; says which, and how to get it.
-    """
-    with needing("serve", "server", ConfigError):
-        from replay_server.service import serve
-
-        for name in _LATE:
-            if find_spec(name) is None:
-                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-    return serve
-
-
 def other_folder(path: Path, config: ServerConfig) -> str:
-    """What to say where the checkpoint folder has no checkpoint, and one that the same words would name from here has; else ""."""
+    """A warning where the checkpoint folder has no checkpoint, and the folder of the same name below the working directory has; else ""."""
     folder, place = Path(config.checkpoints.folder).absolute(), path.absolute().parent
     if not folder.is_relative_to(place):
         return ""
@@ -100,28 +94,6 @@ def other_folder(path: Path, config: ServerConfig) -> str:
         f"{folder} holds no checkpoint, and {other} does: a relative checkpoints.folder is taken from the config's folder, not from "
         f"where the server is started. If that one is meant, move it, or set checkpoints.folder to it"
     )
-
-
-def _check(config: ServerConfig, tables: Sequence[TableConfig], elsewhere: str) -> None:
-    """Says what would run; ends the process with `EXIT_START` when the start would be refused."""
-    found = outlook(config.checkpoints, tables)
-    click.echo(describe(config, tables, found))
-    for note in filter(None, (elsewhere, *found.notes)):
-        _talk(note)
-    if found.refusal:
-        sys.exit(_refuse(found.refusal, EXIT_START))
-
-
-def _with_file(error: Exception, path: Path) -> str:
-    """The error's message with the config's path before each line."""
-    lines = str(error).splitlines()
-    return "\n".join(line if line.startswith(str(path)) else f"{path}: {line}" for line in lines)
-
-
-def _refuse(text: str, code: int) -> int:
-    for line in text.splitlines():
-        _talk(f"error: {line}")
-    return code
 
 
 def _talk(text: str) -> None:

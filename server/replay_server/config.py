@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,26 +23,21 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from replay_server import admission
-from replay_server.tables import MOST, DeadEnd, RateLimiter, Selector, Shape, TableConfig
+from replay_server.tables import MOST, RateLimiter, Selector, Shape, TableConfig
 from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ConfigError, SourceError, SpecError, ViewError
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, named_tuple_type
-from rlds2reverb.views.registry import view_of
-from rlds2reverb.views.sequence import name_of
-from rlds2reverb.wire.tensors import NUMPY_DTYPES
+from rlds2reverb.views import view_of
+from rlds2reverb.views.trajectory import name_of
+from rlds2reverb.wire.codec import NUMPY_DTYPES
 
 ENVIRONMENT_PREFIX = "REPLAY__"
-_PATHS = (("checkpoints", "folder"), ("checkpoints", "start_from"), ("http", "token_file"))
-"""Section and key of the values that are paths."""
-
+_PATHS = (("checkpoints", "folder"), ("checkpoints", "start_from"), ("http", "token_file"))  # section, key
 _UNKNOWN_FIELD = re.compile(r"unknown field `[^`]*`(?: - at `\$\.(\w+)(?:\[\d+\])?`)?$")
 
-
-Port = Annotated[int, Meta(ge=0, le=65535)]
-"""0 for a free one."""
+Port = Annotated[int, Meta(ge=0, le=65535)]  # 0 for a free one
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
-Seconds = Annotated[float, Meta(gt=0, le=1e9)]
-"""Threads and calls cannot wait for longer than some 9e9 s."""
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]  # threads and calls cannot wait for longer than some 9e9 s
 
 
 class _Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -82,10 +78,10 @@ class TableSection(_Section, frozen=True):
 
 
 class GrpcSection(_Section, frozen=True):
-    """Reverb itself. It listens on every interface; what may reach the port is up to the network around it.
+    """Reverb itself, on every interface.
 
     Attributes:
-      port: of gRPC; 0 for a free one, which the log and the status page tell.
+      port: of gRPC; 0 for a free one, which the log and the status page name.
     """
 
     port: Port = 8000
@@ -96,12 +92,11 @@ class HttpSection(_Section, frozen=True):
 
     Attributes:
       host: to listen on.
-      port: to listen on; 0 for a free one, which the log tells.
+      port: to listen on; 0 for a free one, which the log names.
       allowed_hosts: names, besides localhost and `host`, by which the server may be asked; see `replay_server.admission`.
       token: wanted of requests that change something, as "Authorization: Bearer TOKEN"; none by default.
-      token_file: a file that holds it, in place of `token`. A relative one is taken from the config's own folder.
-      peers: "HOST:PORT" of the HTTP of other replay servers, which the status page shows and sums up beside this one. This one,
-        by a name in `allowed_hosts`, may be among them.
+      token_file: a file that holds it, in place of `token`.
+      peers: "HOST:PORT" of the HTTP of other replay servers, which the status page shows and sums up beside this one.
     """
 
     host: str = "127.0.0.1"
@@ -120,14 +115,13 @@ class CheckpointSection(_Section, frozen=True):
     """Where and how often the tables are saved.
 
     Attributes:
-      folder: of this server alone; made when missing. A relative one is taken from the config's own folder.
+      folder: of this server alone; made when missing.
       every_seconds: between checkpoints; null for none on a schedule.
-      keep: checkpoints kept. One that a client asked Reverb for gives way to the next if it came sooner than
-        `every_seconds` (10 minutes without) after the one before.
+      keep: checkpoints kept.
       on_shutdown: whether SIGTERM and SIGINT write one.
       start_from: a checkpoint of another experiment (its folder, one that is kept there, or one of Reverb's own), taken when
-        this folder has no checkpoint yet. A relative one is taken from the config's own folder.
-      start_empty: whether a start goes on when checkpoints exist that it cannot load: with the newest one that loads,
+        this folder has no checkpoint yet.
+      start_empty: whether a start continues when checkpoints exist that it cannot load: with the newest one that loads,
         else as with a new folder. Otherwise it is refused.
       unfit_tables: what becomes of a checkpoint's table whose signature is not the config's: "set_aside" starts it
         empty and keeps the checkpoint for good, "refuse" does not start.
@@ -164,7 +158,7 @@ class ServerConfig(_Section, frozen=True):
       grpc: where Reverb listens.
       http: where health, metrics and the status page are.
       checkpoints: where and how often the tables are saved.
-      log: what is written of events.
+      log: which events are logged, and how.
     """
 
     tables: Annotated[tuple[TableSection, ...], Meta(min_length=1)]
@@ -178,7 +172,7 @@ def load(path: Path, overrides: Iterable[str] = (), environment: Mapping[str, st
     """Reads a config file.
 
     Args:
-      path: of the YAML file. Relative paths in it are made absolute: they are taken from its folder.
+      path: of the YAML file. Relative paths in it are made absolute.
       overrides: "path.to.key=VALUE" each, the value in YAML.
       environment: os.environ by default.
 
@@ -214,11 +208,7 @@ def _anchor(plain: Any, place: Path) -> None:
 
 
 def decode(plain: Any, where: str) -> ServerConfig:
-    """A config from plain mappings.
-
-    Raises:
-      ConfigError: see `load`.
-    """
+    """A config from plain mappings; `where` begins its errors."""
     try:
         config = msgspec.convert(plain, ServerConfig, strict=True)
     except msgspec.ValidationError as error:
@@ -247,25 +237,34 @@ def table_configs(config: ServerConfig) -> list[TableConfig]:
 
     Raises:
       ConfigError: a signature that makes no sense; says its path.
-      SourceError, SpecError: the dataset cannot be opened, or stored; says the path.
-      ViewError: the view cannot cut its steps; says the path.
+      SourceError, SpecError, ViewError: the dataset cannot be opened or stored, or the view cannot cut it; says the path.
     """
     return [_table(section, f"$.tables[{index}]") for index, section in enumerate(config.tables)]
 
 
 def _table(section: TableSection, path: str) -> TableConfig:
+    limiter = section.rate_limiter
     plain = TableConfig(section.name, _signature(section.signature, f"{path}.signature"))
-    if section.rate_limiter.shape is not None:
-        _refuse_own_choice(section, path)
-        return plain.with_limiter(section.rate_limiter)
+    if limiter.shape is not None:  # a queue or stack, which fixes these options
+        default = TableSection(name=section.name)
+        for key in fields(Shape):
+            if getattr(section, key.name) != getattr(default, key.name):
+                kind = type(limiter).__name__.lower()
+                raise ConfigError(
+                    f"{path}.{key.name}: a {kind} has its own; leave it out (its size is rate_limiter.size)"
+                )
+        return plain.with_limiter(limiter)
+    exponents = [one.exponent for one in (section.sampler, section.remover) if isinstance(one, Prioritized)]
+    if len(set(exponents)) > 1:
+        raise ConfigError(f"{path}.remover.exponent: sampler and remover share one exponent, got {exponents}")
     return replace(
         plain,
         max_size=section.max_size,
         sampler=_selector_name(section.sampler),
         remover=_selector_name(section.remover),
-        priority_exponent=_exponent(section, path),
+        priority_exponent=exponents[0] if exponents else TableConfig.priority_exponent,
         max_times_sampled=section.max_times_sampled,
-        rate_limiter=section.rate_limiter,
+        rate_limiter=limiter,
     )
 
 
@@ -273,28 +272,11 @@ def _selector_name(selector: Selector | Prioritized) -> Selector:
     return "prioritized" if isinstance(selector, Prioritized) else selector
 
 
-def _exponent(section: TableSection, path: str) -> float:
-    """The one exponent of a table: of its sampler, its remover, or both."""
-    exponents = [one.exponent for one in (section.sampler, section.remover) if isinstance(one, Prioritized)]
-    if len(set(exponents)) > 1:
-        raise ConfigError(f"{path}.remover.exponent: sampler and remover share one exponent, got {exponents}")
-    return exponents[0] if exponents else TableConfig.priority_exponent
-
-
-def _refuse_own_choice(section: TableSection, path: str) -> None:
-    """Refuses a queue or stack whose config sets an option that the limiter fixes."""
-    plain = TableSection(name=section.name)
-    for key in fields(Shape):
-        if getattr(section, key.name) != getattr(plain, key.name):
-            kind = type(section.rate_limiter).__name__.lower()
-            raise ConfigError(f"{path}.{key.name}: a {kind} has its own; leave it out (its size is rate_limiter.size)")
-
-
 def _signature(value: Any, path: str) -> Nest | None:
     if value is None:
         return None
     if isinstance(value, Mapping) and "from_dataset" in value:
-        return signature_of_dataset(value, path)
+        return _signature_of_dataset(value, path)
     try:
         signature = from_plain(value, path)
         flatten(signature)
@@ -341,18 +323,17 @@ _LEAF_KEYS = {"dtype", "shape", "name", "minimum", "maximum", "view"}
 
 
 def from_plain(value: Any, path: str = "$") -> Nest:
-    """A signature from what YAML gives.
-
-    Raises:
-      ConfigError: says the path, what was expected and what came.
-    """
+    """A signature from what YAML gives; `path` begins its errors."""
     if isinstance(value, str):
         return _leaf_from_text(value, path)
     if isinstance(value, Mapping):
         if _NAMED_TUPLE in value:
             return _named_tuple(value, path)
         if _TUPLE in value:
-            return _tuple(value, path)
+            children = value[_TUPLE]
+            if len(value) > 1 or not isinstance(children, list):
+                raise ConfigError(f'{path}: a tuple is {{"{_TUPLE}": [...]}} and nothing else, got {value!r}')
+            return tuple(from_plain(child, f"{path}.{_TUPLE}[{index}]") for index, child in enumerate(children))
         if "dtype" in value and not isinstance(value["dtype"], Mapping) and set(value) <= _LEAF_KEYS:
             return _leaf_from_mapping(value, path)
         if len(set(map(str, value))) < len(value):
@@ -364,25 +345,20 @@ def from_plain(value: Any, path: str = "$") -> Nest:
 
 
 def to_plain(nest: Nest) -> Any:
-    """A signature as plain mappings, lists and text."""
+    """A signature as plain mappings, lists and text: the inverse of `from_plain`."""
     if isinstance(nest, ArraySpec):
-        return _plain_leaf(nest)
+        return str(nest) if nest.minimum is None and not nest.name and not nest.view else _leaf_mapping(nest)
     if hasattr(nest, "_fields"):
         fields = [{name: to_plain(getattr(nest, name))} for name in nest._fields]
         return {_NAMED_TUPLE: type(nest).__name__, "fields": fields}
     if isinstance(nest, Mapping):
-        return {key: _plain_child(key, child) for key, child in nest.items()}
+        # As text, a column named "dtype" would turn the mapping around it into a leaf.
+        return {
+            key: _leaf_mapping(child) if key == "dtype" and isinstance(child, ArraySpec) else to_plain(child)
+            for key, child in nest.items()
+        }
     children = [to_plain(child) for child in nest]
     return {_TUPLE: children} if isinstance(nest, tuple) else children
-
-
-def _plain_child(key: str, child: Nest) -> Any:
-    """Writes a column named "dtype" as a mapping: as text it would turn the mapping around it into a leaf."""
-    return _leaf_mapping(child) if key == "dtype" and isinstance(child, ArraySpec) else to_plain(child)
-
-
-def _plain_leaf(spec: ArraySpec) -> Any:
-    return str(spec) if spec.minimum is None and not spec.name and not spec.view else _leaf_mapping(spec)
 
 
 def _leaf_mapping(spec: ArraySpec) -> dict[str, Any]:
@@ -412,21 +388,18 @@ def _leaf_from_mapping(leaf: Mapping[str, Any], path: str) -> ArraySpec:
     if ("minimum" in leaf) != ("maximum" in leaf):
         raise ConfigError(f"{path}: minimum and maximum go together")
     bounds = [_bound(leaf[key], dtype, f"{path}.{key}") if key in leaf else None for key in ("minimum", "maximum")]
-    shape, name = _shape(sizes, f"{path}.shape"), str(leaf.get("name", ""))
-    view = _view(leaf["view"], f"{path}.view") if "view" in leaf else ""
+    shape, name, view = _shape(sizes, f"{path}.shape"), str(leaf.get("name", "")), ""
+    if "view" in leaf:
+        view = leaf["view"]
+        if not isinstance(view, str) or not view:
+            raise ConfigError(
+                f'{path}.view: expected a view\'s name such as "two_step" or "sequence:length=8", got {view!r}'
+            )
+        with suppress(ViewError):  # an unknown text is a user's own label
+            view = name_of(view_of(view))  # as pushes write it: without default options
     if view and name and not shape:
         raise ConfigError(f"{path}: a leaf without axes has a name or a view, not both; write the view at another leaf")
     return ArraySpec(shape, dtype, name, *bounds, view=view)
-
-
-def _view(text: object, path: str) -> str:
-    """The view's name as pushes write it (its default options left out); an unknown text is a user's own label."""
-    if not isinstance(text, str) or not text:
-        raise ConfigError(f'{path}: expected a view\'s name such as "two_step" or "sequence:length=8", got {text!r}')
-    try:
-        return name_of(view_of(text))
-    except ViewError:
-        return text
 
 
 def _bound(value: Any, dtype: np.dtype[Any], path: str) -> Any:
@@ -453,13 +426,6 @@ def _dtype(name: str, path: str) -> np.dtype[Any]:
     return known[name]
 
 
-def _tuple(value: Mapping[str, Any], path: str) -> Nest:
-    children = value[_TUPLE]
-    if len(value) > 1 or not isinstance(children, list):
-        raise ConfigError(f'{path}: a tuple is {{"{_TUPLE}": [...]}} and nothing else, got {value!r}')
-    return tuple(from_plain(child, f"{path}.{_TUPLE}[{index}]") for index, child in enumerate(children))
-
-
 def _named_tuple(value: Mapping[str, Any], path: str) -> Nest:
     fields = value.get("fields")
     if set(value) != {_NAMED_TUPLE, "fields"} or not isinstance(fields, list) or not fields:
@@ -480,7 +446,7 @@ def _named_tuple(value: Mapping[str, Any], path: str) -> Nest:
 
 
 class FromDataset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A signature derived from a dataset: for what `view` makes of its steps. Read when the server starts.
+    """A signature derived from a dataset: of what `view` makes of its steps. Read when the server starts.
 
     Attributes:
       from_dataset: as for `push`; a relative path is taken from where the server is started.
@@ -495,60 +461,34 @@ class FromDataset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     encoded: str | tuple[str, ...] = ()
 
 
-def signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
-    """The signature that a table needs for a dataset's items.
-
-    Args:
-      value: the fields of `FromDataset`, as in the config.
-      path: where they stand; for messages.
-
-    Raises:
-      ConfigError: an unknown field, or a value that makes no sense.
-      SourceError, SpecError, ViewError: the dataset cannot be read, or the view cannot cut it.
-    """
-    try:
-        wanted = msgspec.convert(value, FromDataset, strict=True)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    try:
-        return _signature_of(wanted)
-    except (ConfigError, SourceError, SpecError, ViewError) as error:
-        raise type(error)(f"{path}: {error}") from error
-
-
-def _signature_of(wanted: FromDataset) -> Nest:
+def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
     from rlds2reverb.formats import open_source
     from rlds2reverb.formats.source import metadata_spec_of
     from rlds2reverb.formats.transform import transform_of, transformed
     from rlds2reverb.prepare.conventions import filled_spec
-    from rlds2reverb.views.extras import signature_of, wants_metadata
-    from rlds2reverb.views.registry import view_from
-    from rlds2reverb.views.sequence import name_of
+    from rlds2reverb.views import view_from
+    from rlds2reverb.views.base import signature_of, wants_metadata
     from rlds2reverb.views.trajectory import table_signature
 
-    view, transform = view_from(wanted.view), transform_of(wanted.transform or ())
-    encoded = (wanted.encoded,) if isinstance(wanted.encoded, str) else wanted.encoded
-    source = transformed(open_source(wanted.from_dataset).with_encoded(encoded), transform)
-    metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
-    return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec), name_of(view))
+    try:
+        wanted = msgspec.convert(value, FromDataset, strict=True)
+        view, transform = view_from(wanted.view), transform_of(wanted.transform or ())
+        encoded = (wanted.encoded,) if isinstance(wanted.encoded, str) else wanted.encoded
+        source = transformed(open_source(wanted.from_dataset).with_encoded(encoded), transform)
+        metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
+        return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec), name_of(view))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except (ConfigError, SourceError, SpecError, ViewError) as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 def check(tables: Sequence[TableConfig]) -> None:
-    """Refuses tables that can never be filled or sampled.
-
-    Raises:
-      ConfigError: one line per table and reason, with its path.
-    """
+    """Refuses tables that can never be filled or sampled, with a line per table and reason."""
     lines = [
-        f'table "{table.name}": {reason} - at `$.tables[{index}].{key}`'
+        f'table "{table.name}": {reason} - at `$.tables[{index}].rate_limiter.{key}`'
         for index, table in enumerate(tables)
-        for key, reason in dead_ends(table)
+        for key, reason in table.rate_limiter.dead_ends(table.max_size, table.max_times_sampled)
     ]
     if lines:
         raise ConfigError("\n".join(lines))
-
-
-def dead_ends(table: TableConfig) -> Iterator[DeadEnd]:
-    """The reasons why the table can never be filled or sampled."""
-    for key, reason in table.rate_limiter.dead_ends(table.max_size, table.max_times_sampled):
-        yield DeadEnd(f"rate_limiter.{key}", reason)

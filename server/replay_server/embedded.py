@@ -21,9 +21,9 @@ from pathlib import Path
 
 from replay_server.tables import TableConfig, reverb_table
 from rlds2reverb.errors import ConfigError, ServerUnreachable
+from rlds2reverb.extras import require
 
-START_SECONDS = 120.0
-"""Importing TensorFlow and Reverb takes 3 to 15 s on a loaded machine."""
+START_SECONDS = 120.0  # importing TensorFlow and Reverb takes 3 to 15 s on a loaded machine
 
 
 class EmbeddedServer:
@@ -59,8 +59,14 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int:
-        """The server's process id."""
-        return self._running().pid
+        """The server's process id.
+
+        Raises:
+          ServerUnreachable: the server is not running.
+        """
+        if self._process is None:
+            raise ServerUnreachable("the embedded server is not running; use it inside its with block")
+        return self._process.pid
 
     def __enter__(self) -> EmbeddedServer:
         return self.start()
@@ -72,8 +78,10 @@ class EmbeddedServer:
         """Starts the process and waits for its port.
 
         Raises:
+          ModuleNotFoundError: the extra `server` is not installed.
           ServerUnreachable: the process ended, or did not answer in time; its error output is in the message.
         """
+        require(("reverb",), "the replay server", "server", ModuleNotFoundError)
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
         with tempfile.TemporaryFile() as errors:  # not a pipe: it is not read while the server runs
             process = self._process = subprocess.Popen(
@@ -83,7 +91,11 @@ class EmbeddedServer:
                 stderr=errors,
                 env=environment,
             )
-            self._send_request(process)
+            assert process.stdin is not None  # we asked for a pipe
+            payload = pickle.dumps(self._request)
+            with contextlib.suppress(BrokenPipeError):  # it has ended already, and its output is closed
+                process.stdin.write(len(payload).to_bytes(8, "little") + payload)
+                process.stdin.flush()
             port = self._read_port(process)
             if port is None:
                 self.stop()
@@ -100,18 +112,6 @@ class EmbeddedServer:
             return
         process.kill()
         process.communicate()
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            raise ServerUnreachable("the embedded server is not running; use it inside its with block")
-        return self._process
-
-    def _send_request(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None  # we asked for a pipe
-        payload = pickle.dumps(self._request)
-        with contextlib.suppress(BrokenPipeError):  # it has ended already, and its output is closed
-            process.stdin.write(len(payload).to_bytes(8, "little") + payload)
-            process.stdin.flush()
 
     def _read_port(self, process: subprocess.Popen[bytes]) -> int | None:
         """The port that the process has printed; None when it ended, or printed none in time."""
@@ -147,11 +147,7 @@ def serve() -> None:
 
 
 def check_port_is_free(port: int, name: str = "port") -> None:
-    """Refuses a port that a server listens on. gRPC would share it with one that allows that (SO_REUSEPORT): clients would meet either.
-
-    Raises:
-      ConfigError: something listens on the port.
-    """
+    """Refuses a port that a server listens on. gRPC would share it with one that allows that (SO_REUSEPORT): clients would meet either."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     try:
         socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6).close()
@@ -161,25 +157,18 @@ def check_port_is_free(port: int, name: str = "port") -> None:
 
 @contextmanager
 def held_port(port: int, name: str = "port") -> Iterator[int]:
-    """A port that is kept, inside the `with` block, for a gRPC server of this process to listen on.
+    """A port that is kept, inside the `with` block, for a gRPC server of this process to listen on; 0 for a free one.
 
-    It is bound and does not listen, so it takes no connection away; gRPC, which shares ports, can listen on it beside, and nobody
-    else can. So a free port stays free until Reverb has it. Reverb could not tell which port it chose by itself.
-
-    Args:
-      port: 0 for a free one.
-      name: of the option, for messages.
-
-    Raises:
-      ConfigError: something listens on the port.
+    It is bound and does not listen, so it takes no connection away; gRPC, which shares ports, can listen on it beside, and
+    nobody else can. So a free port stays free until Reverb has it. Reverb could not say which port it chose by itself.
+    `name` is that of the option, for the `ConfigError` where something listens on the port.
     """
     if port:
         check_port_is_free(port, name)
-    with socket.socket(
-        socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, socket.SOCK_STREAM
-    ) as holding:
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as holding:
         holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if holding.family == socket.AF_INET6:
+        if family == socket.AF_INET6:
             holding.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         try:
             holding.bind(("", port))

@@ -2,11 +2,11 @@
 
 Reverb restores a table as its checkpoint describes it (size, selectors, limiter, signature), whatever the config says; it
 refuses to start when a table of the checkpoint is not in the config, and aborts when a table's items are more than its
-max_size (read in tfrecord_checkpointer.cc, observed in dm-reverb 0.14). So what describes the tables is written anew from
-the config before Reverb sees it; items and chunks stay as they are, unless items must go.
+max_size (read in tfrecord_checkpointer.cc, observed in dm-reverb 0.14). So the descriptions of the tables are written anew
+from the config before Reverb sees them; items and chunks stay as they are, unless items must go.
 
-A limiter counts inserts and samples from the table's first day, and goes on as it stood. When the limiter changed, or a
-prefill has ended, the samples are counted anew: the difference then starts halfway between its bounds, or, in a queue or
+A limiter counts inserts and samples from the table's first day, and continues from its old counts. When the limiter changed,
+or a prefill has ended, the samples are counted anew: the difference then starts halfway between its bounds, or, in a queue or
 stack, as far from the lower bound as it holds items.
 """
 
@@ -24,8 +24,8 @@ from replay_server.files import DONE, RECORD_FILES, link_files, read_records, wr
 from replay_server.tables import Bounds, Entries, TableConfig, removal_order, reverb_table
 from rlds2reverb.errors import WireError
 from rlds2reverb.specs import Nest, differences
+from rlds2reverb.wire.codec import decode_signature, encode_signature
 from rlds2reverb.wire.schema import message_class
-from rlds2reverb.wire.signature import decode_signature, encode_signature
 
 TABLES, ITEMS, _ = RECORD_FILES
 
@@ -39,11 +39,10 @@ class TableFit:
     """How one table was fitted.
 
     Attributes:
-      name: of the table.
       items: restored.
       samples: where its limiter starts counting them.
       lost: items of the checkpoint that are not restored.
-      changes: why it is not simply as it was; empty for a table restored as it stood.
+      changes: differences from the checkpoint's table; empty for a table restored as it stood.
       detail: for people.
     """
 
@@ -71,7 +70,7 @@ class Plan:
       source: the checkpoint's folder.
       configs: tables that the config has.
       records: the checkpoint's descriptions of its tables, by name.
-      fits: what becomes of each of these, by name.
+      fits: how each of these is fitted, by name.
       started: configs of those that are restored, by name.
     """
 
@@ -88,7 +87,7 @@ class Plan:
         return Fit(tuple(self.started.get(one.name, one) for one in self.configs), (*self.fits.values(), *new))
 
     def refusal(self, unfit_tables: Literal["set_aside", "refuse"]) -> str:
-        """Why the start is refused, a line per table and one on how to go on; "" when it is not."""
+        """Why the start is refused, a line per table and one on how to continue; "" when it is not."""
         unfit = [fit for fit in self.fits.values() if "other_signature" in fit.changes]
         if unfit_tables == "set_aside" or not unfit:
             return ""
@@ -97,26 +96,9 @@ class Plan:
             + "\nput the signature back, rename the table, or set checkpoints.unfit_tables to set_aside"
         )
 
-    def tables(self) -> Iterator[bytes]:
-        """Their new descriptions."""
-        return (_rewritten(self.records[name], config, self.fits[name]) for name, config in self.started.items())
-
-    def most_sampled(self) -> dict[str, int]:
-        """Table -> its max_times_sampled, for those where it is lower than it was."""
-        lowered = (name for name, config in self.started.items() if _is_lower(self.records[name], config))
-        return {name: self.started[name].max_times_sampled for name in lowered}
-
-    def trimmed(self) -> list[TableConfig]:
-        """Tables from which items must be removed."""
-        return [config for name, config in self.started.items() if "trimmed" in self.fits[name].changes]
-
 
 def plan_fit(source: Path, configs: Sequence[TableConfig]) -> Plan:
-    """Plans a start with `configs` from the checkpoint `source`. Reads the tables' descriptions, and needs no Reverb.
-
-    Raises:
-      CheckpointError: unreadable.
-    """
+    """Plans a start with `configs` from the checkpoint `source`. Reads the tables' descriptions, and needs no Reverb."""
     wanted = {config.name: config for config in configs}
     records = {record.table_name: record for record in _table_records(source)}
     fits = {name: _fit_table(record, wanted.get(name)) for name, record in records.items()}
@@ -138,29 +120,29 @@ def fit_checkpoint(
     plan = plan_fit(source, configs)
     if refusal := plan.refusal(unfit_tables):
         raise CheckpointError(refusal)
-    _write(source, target, plan)
+    link_files(source, target)
+    (target / TABLES).unlink()  # a link to a file that must not change
+    write_records(
+        target / TABLES,
+        (_rewritten(plan.records[name], config, plan.fits[name]) for name, config in plan.started.items()),
+    )
+    most = {  # table -> its max_times_sampled, where it is lower than it was
+        name: config.max_times_sampled
+        for name, config in plan.started.items()
+        if config.max_times_sampled > 0 and not 0 < plan.records[name].max_times_sampled <= config.max_times_sampled
+    }
+    if most or any(fit.lost for fit in plan.fits.values()):
+        trimmed = [config for name, config in plan.started.items() if "trimmed" in plan.fits[name].changes]
+        doomed = _choose_trimmed(source / ITEMS, trimmed)
+        (target / ITEMS).unlink()
+        write_records(target / ITEMS, _items_left(source / ITEMS, plan.started.keys(), doomed, most))
+    (target / DONE).touch()
     return plan.fit
 
 
 def items_by_table(checkpoint: Path) -> dict[str, int]:
-    """Table -> items held, from what describes the tables.
-
-    Raises:
-      CheckpointError: unreadable.
-    """
+    """Table -> items held, from the descriptions of the tables."""
     return {record.table_name: _held(record) for record in _table_records(checkpoint)}
-
-
-def _write(source: Path, target: Path, plan: Plan) -> None:
-    link_files(source, target)
-    (target / TABLES).unlink()  # a link to a file that must not change
-    write_records(target / TABLES, plan.tables())
-    most = plan.most_sampled()
-    if most or any(fit.lost for fit in plan.fits.values()):
-        doomed = _choose_trimmed(source / ITEMS, plan.trimmed())
-        (target / ITEMS).unlink()
-        write_records(target / ITEMS, _items_left(source / ITEMS, plan.started.keys(), doomed, most))
-    (target / DONE).touch()
 
 
 def _fit_table(record: Any, config: TableConfig | None) -> TableFit:
@@ -171,27 +153,21 @@ def _fit_table(record: Any, config: TableConfig | None) -> TableFit:
         )
     if lines := _signature_differences(record, config):
         return TableFit(config.name, 0, lost=held, changes=("other_signature",), detail="; ".join(lines))
-    return _fit_restored(record, config, held)
-
-
-def _fit_restored(record: Any, config: TableConfig, held: int) -> TableFit:
-    before, kept = _bounds(record), min(held, config.max_size)
+    counts = record.rate_limiter
+    before = Bounds(counts.samples_per_insert, counts.min_size_to_sample, counts.min_diff, counts.max_diff)
     is_filled = config.rate_limiter.is_filled(held, before)
     limiter = config.rate_limiter.settled() if is_filled else config.rate_limiter
     is_new = limiter.bounds().differences != before.differences
-    counts = record.rate_limiter
-    samples = limiter.samples_at_start(counts.insert_count, kept) if is_new else counts.sample_count
-    detail = f"max_size is {config.max_size} now" if kept < held else ""
-    return TableFit(config.name, kept, samples, held - kept, _changes(kept < held, is_filled, is_new), detail)
-
-
-def _changes(is_trimmed: bool, is_filled: bool, has_new_limiter: bool) -> tuple[Change, ...]:
-    changes: list[Change] = ["trimmed"] if is_trimmed else []
+    kept, changes = min(held, config.max_size), list[Change]()
+    if kept < held:
+        changes.append("trimmed")
     if is_filled:
         changes.append("prefill_done")
-    elif has_new_limiter:
+    elif is_new:
         changes.append("limiter_changed")
-    return tuple(changes)
+    samples = limiter.samples_at_start(counts.insert_count, kept) if is_new else counts.sample_count
+    detail = f"max_size is {config.max_size} now" if kept < held else ""
+    return TableFit(config.name, kept, samples, held - kept, tuple(changes), detail)
 
 
 def _signature_differences(record: Any, config: TableConfig) -> list[str]:
@@ -228,11 +204,6 @@ def _held(record: Any) -> int:
     return int(record.rate_limiter.insert_count - record.rate_limiter.delete_count)
 
 
-def _bounds(record: Any) -> Bounds:
-    limiter = record.rate_limiter
-    return Bounds(limiter.samples_per_insert, limiter.min_size_to_sample, limiter.min_diff, limiter.max_diff)
-
-
 def _choose_trimmed(items: Path, configs: Sequence[TableConfig]) -> set[tuple[str, int]]:
     """(table, key) of the items to remove, as each table's remover would choose them."""
     found: dict[str, Entries] = {config.name: [] for config in configs}
@@ -247,15 +218,10 @@ def _choose_trimmed(items: Path, configs: Sequence[TableConfig]) -> set[tuple[st
     return doomed
 
 
-def _is_lower(record: Any, config: TableConfig) -> bool:
-    """Whether max_times_sampled is lower than it was."""
-    return config.max_times_sampled > 0 and not 0 < record.max_times_sampled <= config.max_times_sampled
-
-
 def _items_left(
     items: Path, tables: Collection[str], doomed: set[tuple[str, int]], most: Mapping[str, int]
 ) -> Iterator[bytes]:
-    """The items that stay; one sampled too often already may be sampled once more.
+    """The items that stay; one that was sampled too often already may be sampled once more.
 
     Reverb removes an item when its count equals max_times_sampled, and one beyond that never (observed in dm-reverb 0.14).
     """
@@ -271,16 +237,11 @@ def _items_left(
 
 
 def _table_records(checkpoint: Path) -> Iterator[Any]:
-    """The records that describe the tables.
-
-    Raises:
-      CheckpointError: unreadable, or not what Reverb writes there.
-    """
     parse, path = message_class("PriorityTableCheckpoint").FromString, checkpoint / TABLES
     for data in read_records(path):
         try:
             yield parse(data)
-        except (DecodeError, UnicodeDecodeError) as error:  # the latter from protobuf without its C library
+        except (DecodeError, UnicodeDecodeError) as error:  # the latter comes from protobuf without its C library
             raise CheckpointError(f"{path}: not the description of a table ({error})") from error
 
 

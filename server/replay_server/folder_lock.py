@@ -1,21 +1,26 @@
-"""One server per checkpoint folder: a kernel lock that no crash leaves behind, and a record of who holds it.
+"""One server per checkpoint folder: a kernel lock that no crash leaves behind, and a record of its owner.
 
 ```
 FOLDER/LOCK        locked (flock) while the server lives; the file stays
-FOLDER/OWNER.json  who (see `Owner`); refreshed every few seconds, removed at an orderly end
+FOLDER/OWNER.json  an `Owner`; refreshed every few seconds, removed at an orderly end
 ```
 
-| what a newcomer finds | what it does |
+| what a new server finds | what it does |
 | --- | --- |
-| LOCK is locked | refuses, and names the owner |
+| LOCK is locked | refuses to start, and names the owner |
 | LOCK is free, no record | takes the folder |
-| LOCK is free, a record of this machine that was made with this LOCK | takes the folder: that owner has crashed |
+| LOCK is free, a record of this machine that was made with this LOCK | takes the folder: its owner has crashed |
 | LOCK is free, any other record | waits; a record that changes has a living owner, one that does not is replaced |
 
-The last row is for volumes that several machines share and that carry no locks between them, and for a LOCK that someone
-removed. There an owner may be thought dead, because its machine was suspended or cut off, and come back. So before each
-change of the folder the owner looks whether the record still has its token and LOCK is still the file that it locked. It
-refreshes the record through the file that it opened when it wrote it, so that it never overwrites a later owner's.
+The last row is for volumes that several machines share without sharing locks, and for a LOCK that was removed. There an
+owner may look dead, because its machine was suspended or cut off, and come back. So before each change of the folder the
+owner checks that the record still has its token, and that LOCK is still the file it locked. It refreshes the record through
+the file descriptor with which it wrote it, so it never overwrites a later owner's record.
+
+A reader compares records with each other, never with its own clock: clocks need not agree.
+
+Not covered: a server that is suspended between that check and the one rename or deletion that follows, and two machines that start at
+the same moment in a new folder without locks (one finds out at its next beat).
 """
 
 from __future__ import annotations
@@ -36,19 +41,60 @@ from typing import Literal
 import msgspec
 
 from replay_server.errors import CheckpointError, CheckpointUnreadable, FolderLost
-from replay_server.files import cannot_read, must_be_regular, read_small, stands_at
+from replay_server.files import FULL_DISK, cannot_read, must_be_regular, read_small, stands_at
 from replay_server.logs import logger
+
+LOCK, OWNER = "LOCK", "OWNER.json"
 
 BEAT_SECONDS = 5.0
 SILENT_BEATS = 12
 """A record that does not change for so many beats has no living owner: a minute, in which a busy disk answers."""
 
-_TRIES, _TRY_SECONDS = 20, 0.05
-"""How often the lock is tried, and the pause between. An owner may just be ending, or `holder` trying it for a moment."""
-
+_TRIES, _TRY_SECONDS = 20, 0.05  # another server may just be ending, or `holder` be trying the lock
 _JOIN_SECONDS = 2.0
+_MOST_BYTES = 1 << 16
+_FIRST_BEAT = 10**9  # ten digits, so that a record keeps its length and can be overwritten in place
+_SAFELY = os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW  # opening never blocks, and follows no link
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
-FULL_DISK = {errno.ENOSPC, errno.EDQUOT}
+_GONE = (
+    "; was the folder moved, deleted, or its volume unmounted? Nothing is written to it any more. Put back what was there,"
+    " or restart the server, which costs what came after its last checkpoint"
+)
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A server that uses a folder, as its record tells.
+
+    Attributes:
+      host: name of the machine or the container.
+      pid: as the process sees itself: 1 in a container.
+      started: in UTC.
+      boot: id of the kernel's run; "" where the system has none. Containers of one machine share it.
+      lock: inode of the lock file that it holds.
+      token: of this start alone.
+      seen: time of the last refreshment, by its own clock, in UTC.
+      beat: number of the last refreshment, from `_FIRST_BEAT` on.
+    """
+
+    host: str
+    pid: int
+    started: str
+    boot: str
+    lock: int
+    token: str
+    seen: str
+    beat: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on host {self.host}, started {self.started}, last seen {self.seen}"
+
+    def has_crashed(self, inode: int) -> bool:
+        """Whether the owner is surely gone, given that the lock on the file with this inode is free."""
+        return bool(self.boot) and self.boot == boot_id() and self.lock == inode
+
+    def encoded(self) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(self)) + b"\n"
 
 
 class FolderLock:
@@ -57,10 +103,10 @@ class FolderLock:
     Args:
       folder: made when missing.
       started_at: Unix time, for the record.
-      beat_seconds: between two refreshments of the record.
+      beat_seconds: time between two refreshments of the record.
 
     Attributes:
-      waiting: what `settle` waits for, "" when it does not.
+      waiting: what `settle` waits for; "" when it does not wait.
     """
 
     def __init__(self, folder: Path, started_at: float, beat_seconds: float = BEAT_SECONDS) -> None:
@@ -79,50 +125,56 @@ class FolderLock:
         """Why nothing may be written to the folder, as last seen; "" when all is well, or the folder is not taken yet."""
         silent = time.monotonic() - self._beaten_at
         if self._problem or self._owner is None or self._is_locked or silent < SILENT_BEATS * self._beat_seconds:
-            return self._problem  # who holds the kernel's lock need not be heard
+            return self._problem  # an owner with the kernel's lock needs no record
         return (
             f"checkpoint folder {self.folder}: {OWNER} could not be refreshed for {silent:.0f} s; "
             "does its disk or file server answer?"
         )
 
     def take(self) -> None:
-        """Locks LOCK.
+        """Locks LOCK, or only opens it where the file system has no locks.
 
         Raises:
-          CheckpointError: another process has it, who; or the folder cannot be written to.
+          CheckpointError: another process has the lock; or the folder cannot be written to.
         """
+        path = self.folder / LOCK
         for _ in range(_TRIES):
-            self._lock = open_lock(self.folder)
-            got = try_lock(self._lock, fcntl.LOCK_EX, self.folder / LOCK)
-            if got != "taken" and is_at(self._lock, self.folder / LOCK):
+            self._lock = _open_lock(self.folder)
+            got = _try_lock(self._lock, fcntl.LOCK_EX, path)
+            if got != "taken" and _is_at(self._lock, path):
                 self._is_locked = got == "ours"
                 break
             self._close()
             time.sleep(_TRY_SECONDS)
         else:
-            raise CheckpointError(in_use(self.folder, decoded(read_record(self.folder))))
+            raise CheckpointError(_in_use(self.folder, decoded(read_record(self.folder))))
         if not self._is_locked:
-            self._log.warning("the file system has no locks, owners are told by their records", path=str(self.folder))
+            self._log.warning("the file system has no locks, owners are found by their records", path=str(self.folder))
 
     def settle(self, wait: Callable[[float], bool]) -> bool:
-        """Makes the folder this server's, after waiting where a living owner cannot be told otherwise.
+        """Writes this server's record, after waiting where an earlier owner may still live.
 
         Args:
-          wait: for so many seconds; True when the server is to end.
+          wait: waits for so many seconds; True when the server is to end.
 
         Returns:
-          False when it was to end meanwhile; then the folder is as it was.
+          False when the server was to end meanwhile; then the folder is as it was.
 
         Raises:
-          CheckpointError: another server lives there, who; or the record cannot be read or written.
+          CheckpointError: another server lives there; or the record cannot be read or written.
         """
         before = read_record(self.folder)
-        has_to_wait = not self._has_crashed(decoded(before)) if before is not None else not self._is_locked
-        if before is not None and has_to_wait and not self._outlive(before, wait):
-            self.release()
-            return False
+        if before is None:
+            has_to_wait = not self._is_locked
+        else:
+            owner = decoded(before)
+            has_crashed = self._is_locked and owner is not None and owner.has_crashed(os.fstat(self._lock).st_ino)
+            has_to_wait = not has_crashed
+            if has_to_wait and not self._outlive(before, wait):
+                self.release()
+                return False
         self._claim(may_overwrite=before is not None and not has_to_wait)
-        if has_to_wait and wait(self._beat_seconds):  # a second newcomer has written its record by then
+        if has_to_wait and wait(self._beat_seconds):  # a second new server has written its record by then
             self.release()
             return False
         self.check()
@@ -132,27 +184,32 @@ class FolderLock:
         return True
 
     def check(self) -> None:
-        """Looks whether the folder is still this server's.
+        """Makes sure that the folder is still this server's.
 
         Raises:
-          FolderLost: it is not: who has it, or what became of it; or that cannot be told.
+          FolderLost: it is not, or that cannot be found out; says who has it, or what became of it.
         """
         try:
             problem = self._look()
         except (CheckpointError, OSError) as error:
             problem = f"checkpoint folder {self.folder}: nobody can tell whose it is ({error})"
-        self._tell(problem)
+        with self._reporting:
+            before, self._problem = self._problem, problem
+        if problem and not before:
+            self._log.critical("the checkpoint folder is lost", problem=problem)
+        elif before and not problem:
+            self._log.warning("the checkpoint folder is this server's again", path=str(self.folder))
         if problem:
             raise FolderLost(problem)
 
     def beat(self) -> None:
-        """Looks, and refreshes the record when it is this server's."""
+        """Refreshes the record if the folder is still this server's."""
         owner = self._owner
         if owner is None:
             return
-        with suppress(CheckpointError):  # told
+        with suppress(CheckpointError):  # logged by `check`
             self.check()
-            self._owner = owner.refreshed()
+            self._owner = msgspec.structs.replace(owner, seen=utc(time.time()), beat=owner.beat + 1)
             try:
                 os.pwrite(self._record, self._owner.encoded(), 0)
                 os.fsync(self._record)
@@ -166,8 +223,8 @@ class FolderLock:
         self._ended.set()
         if self._thread is not None:
             self._thread.join(_JOIN_SECONDS)
-        if self._thread is not None and self._thread.is_alive():
-            return  # it hangs in a write, and so would this: the end of the process closes all
+            if self._thread.is_alive():
+                return  # it hangs in a write, and so would this: the end of the process closes all
         if self._owner is not None:
             with suppress(CheckpointError, OSError):
                 if not self._look():
@@ -175,14 +232,12 @@ class FolderLock:
         self._owner = None
         self._close()
 
-    def _has_crashed(self, before: Owner | None) -> bool:
-        """Whether a kernel lock that is free says that its last owner is gone."""
-        if before is None or not self._is_locked:
-            return False
-        return before.is_of_this_boot() and before.lock == os.fstat(self._lock).st_ino
-
     def _outlive(self, before: bytes, wait: Callable[[float], bool]) -> bool:
-        """Waits until a record has not changed for long; False when the server is to end."""
+        """Waits until a record has not changed for `SILENT_BEATS`; False when the server is to end.
+
+        Raises:
+          CheckpointError: the record changed: its owner lives.
+        """
         seconds = SILENT_BEATS * self._beat_seconds
         self.waiting = f"{decoded(before) or 'an owner without a name'} may still use {self.folder}"
         self._log.warning("waiting for a sign of life of the folder's owner", owner=self.waiting, seconds=seconds)
@@ -193,7 +248,7 @@ class FolderLock:
             if now is None:
                 break
             if now != before:
-                raise CheckpointError(in_use(self.folder, decoded(now)))
+                raise CheckpointError(_in_use(self.folder, decoded(now)))
         self.waiting = ""
         self._log.warning(
             "folder taken over", path=str(self.folder), owner=str(decoded(before)), silent_seconds=seconds
@@ -201,11 +256,11 @@ class FolderLock:
         return True
 
     def _claim(self, may_overwrite: bool) -> None:
-        """Puts this server's record into place; over that of an owner that has crashed, where the disk is full."""
+        """Puts this server's record into place. A full disk takes no second file: then a crashed owner's is overwritten."""
         owner = this_process(self._started_at, os.fstat(self._lock).st_ino)
         partial = self.folder / f"{OWNER}.{owner.token}.partial"
         try:
-            for left in self.folder.glob(f"{OWNER}.*.partial"):  # of one that was killed here
+            for left in self.folder.glob(f"{OWNER}.*.partial"):  # by a server that was killed here
                 left.unlink(missing_ok=True)
             try:
                 self._write_record(partial, os.O_CREAT | os.O_EXCL, owner)
@@ -224,33 +279,23 @@ class FolderLock:
     def _write_record(self, path: Path, flags: int, owner: Owner) -> None:
         if self._record >= 0:
             os.close(self._record)
-        self._record = os.open(path, os.O_RDWR | SAFELY | flags, 0o644)
+        self._record = os.open(path, os.O_RDWR | _SAFELY | flags, 0o644)
         data = owner.encoded()
         os.pwrite(self._record, data, 0)
         os.ftruncate(self._record, len(data))
         os.fsync(self._record)
 
     def _look(self) -> str:
-        """What is wrong with the claim, "" when nothing is."""
         where = f"checkpoint folder {self.folder}"
-        owner = self._owner
-        if owner is None:
+        if self._owner is None:
             return f"{where}: not taken by this server"
         record = read_record(self.folder)
         found = decoded(record)
-        if found is not None and found.token != owner.token:
-            return f"{where}: another server has taken it, {found}; nothing is written to it any more by this one"
         if found is None:
             return f"{where}: the record in {OWNER} is {'gone' if record is None else 'damaged'}{_GONE}"
-        return "" if is_at(self._lock, self.folder / LOCK) else f"{where}: {LOCK} is gone, or another file{_GONE}"
-
-    def _tell(self, problem: str) -> None:
-        with self._reporting:
-            before, self._problem = self._problem, problem
-        if problem and not before:
-            self._log.critical("the checkpoint folder is lost", problem=problem)
-        elif before and not problem:
-            self._log.warning("the checkpoint folder is this server's again", path=str(self.folder))
+        if found.token != self._owner.token:
+            return f"{where}: another server has taken it, {found}; nothing is written to it any more by this one"
+        return "" if _is_at(self._lock, self.folder / LOCK) else f"{where}: {LOCK} is gone, or another file{_GONE}"
 
     def _run(self) -> None:
         while not self._ended.wait(self._beat_seconds):
@@ -260,171 +305,6 @@ class FolderLock:
         for descriptor in {self._lock, self._record} - {-1}:
             os.close(descriptor)
         self._lock = self._record = -1
-
-
-_GONE = (
-    "; was the folder moved, deleted, or its volume unmounted? Nothing is written to it any more. Put back what was there,"
-    " or restart the server, which costs what came after its last checkpoint"
-)
-
-
-LOCK = "LOCK"
-
-SAFELY = os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
-"""Opening never waits for anybody, and follows no link."""
-
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-
-
-def open_lock(folder: Path) -> int:
-    """The folder's lock file, made when missing; a descriptor to lock.
-
-    Raises:
-      CheckpointError: the folder cannot be made or written to, or something else stands there.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | SAFELY, 0o644)
-    except OSError as error:
-        raise CheckpointError(
-            f"checkpoint folder {folder}: cannot be written to ({LOCK}: {error.strerror}); "
-            "set checkpoints.folder to one that this user may write to"
-        ) from error
-    must_be_regular(descriptor, folder / LOCK)
-    return descriptor
-
-
-def try_lock(descriptor: int, how: int, path: Path) -> Literal["ours", "taken", "no locks"]:
-    """Takes the lock without waiting.
-
-    Args:
-      descriptor: of the file at `path`.
-      how: fcntl.LOCK_EX, or LOCK_SH to look whether somebody has it.
-      path: for messages.
-
-    Raises:
-      CheckpointError: it cannot be told.
-    """
-    try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return "taken"
-    except OSError as error:
-        if error.errno in _NO_LOCKS:
-            return "no locks"
-        raise CheckpointError(f"{path}: cannot be locked ({error.strerror})") from error
-    return "ours"
-
-
-def is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file still has this name."""
-    try:
-        return os.path.samestat(path.lstat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
-# The record of who uses a checkpoint folder, for people and for servers on other machines.
-#
-# A record names a start of a server: `token` is never used twice. While the server lives it counts `beat` up; a reader
-# compares records with each other and never with its own clock, so that clocks need not agree, or even run.
-
-OWNER = "OWNER.json"
-
-_MOST_BYTES = 1 << 16
-_FIRST_BEAT = 10**9
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """Who uses a folder.
-
-    Attributes:
-      host: the machine's name, or the container's.
-      pid: of the process, as it sees itself: 1 in a container.
-      started: time of the start, in UTC.
-      boot: id of the run of the machine's kernel; "" where the system has none. Containers of one machine share it.
-      lock: inode of the lock file that it holds.
-      token: of this start alone.
-      seen: when it last refreshed this, by its own clock, in UTC.
-      beat: of the refreshments; it starts with ten digits, so that a record is always as long and can be overwritten.
-    """
-
-    host: str
-    pid: int
-    started: str
-    boot: str
-    lock: int
-    token: str
-    seen: str
-    beat: int
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on host {self.host}, started {self.started}, last seen {self.seen}"
-
-    def is_of_this_boot(self) -> bool:
-        """Whether it ran, or runs, under the kernel that runs now; False where that cannot be told."""
-        return bool(self.boot) and self.boot == boot_id()
-
-    def refreshed(self) -> Owner:
-        """The same, seen now."""
-        return msgspec.structs.replace(self, seen=_time(time.time()), beat=self.beat + 1)
-
-    def encoded(self) -> bytes:
-        """As it stands in the file."""
-        return msgspec.json.format(msgspec.json.encode(self)) + b"\n"
-
-
-def this_process(started_at: float, lock: int) -> Owner:
-    """A new owner: this process, with a token of its own."""
-    started, now = _time(started_at), _time(time.time())
-    return Owner(socket.gethostname(), os.getpid(), started, boot_id(), lock, secrets.token_hex(16), now, _FIRST_BEAT)
-
-
-def boot_id() -> str:
-    """Id of the run of this machine's kernel; "" where the system does not tell. Source: random(4)."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
-def read_record(folder: Path) -> bytes | None:
-    """The record as it stands in the file, None when there is none.
-
-    Raises:
-      CheckpointUnreadable: it is there and cannot be read.
-      CheckpointError: it is no regular file, or not of this size.
-    """
-    path = folder / OWNER
-    try:
-        return read_small(path, _MOST_BYTES)
-    except CheckpointUnreadable:
-        raise
-    except CheckpointError:
-        if stands_at(path):
-            raise
-        return None
-
-
-def decoded(record: bytes | None) -> Owner | None:
-    """The owner in a record, None when it says none."""
-    try:
-        return None if record is None else msgspec.json.decode(record, type=Owner)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def in_use(folder: Path, other: Owner | None) -> str:
-    """What to say to a server that finds another one in its folder; None for one that has not said who it is."""
-    who = other or f"a process that has not said who it is in {OWNER}"
-    return (
-        f"checkpoint folder {folder}: another server uses it: {who}. Two would delete each other's checkpoints: "
-        "stop that one, or set checkpoints.folder to a folder of this server's own"
-    )
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(seconds))
 
 
 @dataclass(frozen=True)
@@ -441,38 +321,115 @@ class Holder:
 
 
 def holder(folder: Path) -> Holder:
-    """Who uses a folder. Changes nothing.
+    """The server that uses a folder now. Changes nothing.
 
     Raises:
-      CheckpointError: that cannot be told.
+      CheckpointError: the record or the lock cannot be read.
     """
     owner = decoded(read_record(folder))
     words = str(owner or "a process that has not said who it is")
-    got, inode = _tried(folder / LOCK)
-    if got == "taken":
-        return Holder(words, in_use(folder, owner))
-    if owner is None or (got == "ours" and _is_of(owner, inode)):
+    path, has_crashed = folder / LOCK, False
+    if stands_at(path):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | _SAFELY)
+        except OSError as error:
+            raise cannot_read(path, error) from error
+        try:
+            got = _try_lock(descriptor, fcntl.LOCK_SH, path)
+            has_crashed = got == "ours" and owner is not None and owner.has_crashed(os.fstat(descriptor).st_ino)
+        finally:
+            os.close(descriptor)
+        if got == "taken":
+            return Holder(words, _in_use(folder, owner))
+    if owner is None or has_crashed:
         return Holder()
     seconds = SILENT_BEATS * BEAT_SECONDS
     return Holder(
-        f"{words}, if it is alive, which cannot be told from here: a start waits {seconds:.0f} s for a sign of life"
+        f"{words}, if it is alive, which cannot be seen from here: a start waits {seconds:.0f} s for a sign of life"
     )
 
 
-def _is_of(owner: Owner, inode: int) -> bool:
-    """Whether an owner has crashed, if the lock with this inode is free."""
-    return owner.is_of_this_boot() and owner.lock == inode
+def this_process(started_at: float, lock: int) -> Owner:
+    """An owner for this process, with a new token."""
+    started, now = utc(started_at), utc(time.time())
+    return Owner(socket.gethostname(), os.getpid(), started, boot_id(), lock, secrets.token_hex(16), now, _FIRST_BEAT)
 
 
-def _tried(path: Path) -> tuple[str, int]:
-    """What became of trying the lock, "" where there is none; and its inode."""
-    if not stands_at(path):
-        return "", 0
+def boot_id() -> str:
+    """Id of the run of this machine's kernel; "" where the system has none. Source: random(4)."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | SAFELY)
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def read_record(folder: Path) -> bytes | None:
+    """The bytes of a folder's record; None when there is none.
+
+    Raises:
+      CheckpointUnreadable: it is there and cannot be read.
+      CheckpointError: it is no regular file, or too large.
+    """
+    path = folder / OWNER
+    try:
+        return read_small(path, _MOST_BYTES)
+    except CheckpointUnreadable:
+        raise
+    except CheckpointError:
+        if stands_at(path):
+            raise
+        return None
+
+
+def decoded(record: bytes | None) -> Owner | None:
+    """The owner in a record; None without a record, or in a damaged one."""
+    try:
+        return None if record is None else msgspec.json.decode(record, type=Owner)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _open_lock(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | _SAFELY, 0o644)
     except OSError as error:
-        raise cannot_read(path, error) from error
+        raise CheckpointError(
+            f"checkpoint folder {folder}: cannot be written to ({LOCK}: {error.strerror}); "
+            "set checkpoints.folder to one that this user may write to"
+        ) from error
+    must_be_regular(descriptor, folder / LOCK)
+    return descriptor
+
+
+def _try_lock(descriptor: int, how: int, path: Path) -> Literal["ours", "taken", "no locks"]:
+    """Takes a lock without waiting; with `how` fcntl.LOCK_SH only to find out whether another process has it."""
     try:
-        return try_lock(descriptor, fcntl.LOCK_SH, path), os.fstat(descriptor).st_ino
-    finally:
-        os.close(descriptor)
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "taken"
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return "no locks"
+        raise CheckpointError(f"{path}: cannot be locked ({error.strerror})") from error
+    return "ours"
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file still has this name."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _in_use(folder: Path, other: Owner | None) -> str:
+    who = other or f"a process that has not said who it is in {OWNER}"
+    return (
+        f"checkpoint folder {folder}: another server uses it: {who}. Two would delete each other's checkpoints: "
+        "stop that one, or set checkpoints.folder to a folder of this server's own"
+    )
+
+
+def utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(seconds))

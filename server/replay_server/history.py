@@ -1,12 +1,19 @@
 """What a checkpoint folder remembers of its servers for some days: runs, checkpoints, size and memory; and the file that keeps it.
 
-It takes `MOST_BYTES` at most, however long or busy the days were: the older something is, the more of it shares a row.
+```
+FOLDER/HISTORY.json           a `History`; replaced as a whole
+FOLDER/HISTORY.json.partial   while that is done
+```
+
+The file has `MOST_BYTES` at most, however long or busy the days were: the older something is, the more of it shares a row.
 
 | what | newest | older |
 | --- | --- | --- |
 | samples of memory and items | one per five minutes | one per half hour, then per two hours; the one with the most memory |
 | checkpoints | one row each | neighbours of one outcome share a row; those with a gap between them last |
 | runs of a server | one row each | the same |
+
+An error of the file is logged and shown; neither a checkpoint nor the service fails because of it.
 """
 
 from __future__ import annotations
@@ -24,39 +31,32 @@ import xxhash
 from msgspec import Meta, Struct
 
 from replay_server.errors import CheckpointError
-from replay_server.files import read_small, stands_at, sync_folder, write_synced
+from replay_server.files import read_small, stands_at, sync, write_synced
 from replay_server.logs import logger
 from replay_server.store import CheckpointStore
 
+HISTORY = "HISTORY.json"
 DAYS = 7
-MOST_BYTES = 12 << 10
-"""A folder's disk may have little room beside its checkpoints: three pages of it."""
-
-MOST_TEXT = 160
-"""Characters kept of an error."""
+MOST_BYTES = 12 << 10  # three pages: a folder's disk may have little space beside its checkpoints
+MOST_TEXT = 160  # characters kept of an error
 
 _FORMAT = 1
 _MOST_ROWS = 80
 _MOST_RUNS = 40
 _AHEAD_SECONDS = 3600.0
-"""A clock that was set back by less makes what is ahead of it to be of now; by more, that is forgotten."""
+"""After a clock was set back by less than this, what is ahead of it counts as of now; by more, that is forgotten."""
 
-_FAR = 1.5
-"""Times the usual distance."""
-
-_LEAST_GAP_SECONDS = 60.0
-"""Between checkpoints, however short the schedule is."""
-
+_FAR = 1.5  # times the usual distance
+_LEAST_GAP_SECONDS = 60.0  # between checkpoints, however short the schedule is
 _STEPS = ((4 * 3600.0, 300.0), (24 * 3600.0, 1800.0), (float("inf"), 7200.0))
 """Samples up to this age, one per so many seconds."""
 
-Time = Annotated[int, Meta(ge=0, le=10**11)]
-"""Unix time in seconds."""
+Time = Annotated[int, Meta(ge=0, le=10**11)]  # Unix time in seconds
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Run(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A server that ran from `first` to `last`, as far as it could say so; or several, which began `starts` times."""
+    """A server that ran from `first` to its last sign of life, `last`; or several in a row, which were started `starts` times."""
 
     first: Time
     last: Time
@@ -68,9 +68,8 @@ class Written(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     Attributes:
       first, last: when the first and the last of them ended.
-      count: how many.
-      seconds: the longest took so long.
-      bytes, generation, reason: of the newest; 0 when it failed. A generation that a start was told to do without is 0, too.
+      seconds: of the one that took longest.
+      bytes, generation, reason: of the newest; 0 when it failed. A generation that a start has done without is 0, too.
       error: of the newest; "" when they were written.
     """
 
@@ -106,7 +105,6 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, runs=(*others, run))
 
     def with_checkpoint(self, written: Written) -> History:
-        """With one more."""
         return msgspec.structs.replace(self, checkpoints=(*self.checkpoints, written))
 
     def newest_checkpoint(self) -> Written | None:
@@ -119,8 +117,10 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, checkpoints=rows)
 
     def with_sample(self, sample: Sample) -> History:
-        """With one more."""
         return msgspec.structs.replace(self, samples=(*self.samples, sample))
+
+
+_Row = TypeVar("_Row", Run, Written)
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,16 +130,12 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode(history: History) -> bytes:
-    """As it stands in the file: one line of JSON."""
+    """The line of JSON that stands in the file."""
     return msgspec.json.encode(_File(_FORMAT, _digest(history), history)) + b"\n"
 
 
 def decode(data: bytes) -> History:
-    """What `encode` was given.
-
-    Raises:
-      CheckpointError: these bytes are not from there, or not as they were.
-    """
+    """The inverse of `encode`; a `CheckpointError` for anything else."""
     try:
         file = msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -157,27 +153,25 @@ def _digest(history: History) -> str:
 
 def as_of(history: History, now: float) -> History:
     """What can have happened by now: a clock that was set back leaves nothing in the future."""
-    late = int(now)
-    runs = (
-        Run(min(one.first, late), min(one.last, late), one.starts) for one in history.runs if _has_been(one.first, now)
-    )
-    checkpoints = (
-        msgspec.structs.replace(one, first=min(one.first, late), last=min(one.last, late))
-        for one in history.checkpoints
-        if _has_been(one.first, now)
-    )
-    samples = (
-        Sample(min(one.time, late), one.memory_bytes, one.items) for one in history.samples if _has_been(one.time, now)
-    )
-    return History(tuple(runs), tuple(checkpoints), tuple(samples))
+    late, replaced = int(now), msgspec.structs.replace
 
+    def past(rows: Sequence[_Row]) -> tuple[_Row, ...]:
+        return tuple(
+            replaced(one, first=min(one.first, late), last=min(one.last, late))
+            for one in rows
+            if one.first - now < _AHEAD_SECONDS
+        )
 
-def _has_been(time: int, now: float) -> bool:
-    return time - now < _AHEAD_SECONDS
+    samples = (one for one in history.samples if one.time - now < _AHEAD_SECONDS)
+    return History(
+        past(history.runs),
+        past(history.checkpoints),
+        tuple(replaced(one, time=min(one.time, late)) for one in samples),
+    )
 
 
 def fitted(history: History, now: float) -> History:
-    """What is kept of it: of the last `DAYS`, and in `MOST_BYTES`."""
+    """What is kept: the last `DAYS`, in `MOST_BYTES`."""
     oldest = now - DAYS * 86400
     runs = _merged([one for one in history.runs if one.last >= oldest], _MOST_RUNS, _one_run)
     samples = tuple(_thinned([one for one in history.samples if one.time >= oldest], now))
@@ -201,19 +195,17 @@ def _thinned(samples: Sequence[Sample], now: float) -> list[Sample]:
     return [one for _, one in kept][-2 * _MOST_ROWS :]
 
 
-_Row = TypeVar("_Row", Run, Written)
-
-
 def _merged(rows: Sequence[_Row], most: int, join: Callable[[_Row, _Row], _Row | None]) -> tuple[_Row, ...]:
-    """At most so many: of the older half, those are joined that span the least together; where none can, the oldest goes.
+    """At most so many rows: of the older half, those are joined that span the least together; where none can, the oldest goes.
 
     Rows that are further apart than usual are joined last, so that a gap stays one.
     """
     left = list(rows)
     while len(left) > most:
         older = range(1, max(2, len(left) // 2 + 1))
-        usual = statistics.median(_apart(left, n) for n in older)
-        for n in sorted(older, key=lambda n: (_apart(left, n) > _FAR * usual, left[n].last - left[n - 1].first)):
+        apart = {n: left[n].first - left[n - 1].last for n in older}  # seconds between a row and the one before
+        far = _FAR * statistics.median(apart.values())
+        for n in sorted(older, key=lambda n: (apart[n] > far, left[n].last - left[n - 1].first)):
             joined = join(left[n - 1], left[n])
             if joined is not None:
                 left[n - 1 : n + 1] = [joined]
@@ -221,11 +213,6 @@ def _merged(rows: Sequence[_Row], most: int, join: Callable[[_Row, _Row], _Row |
         else:
             del left[0]
     return tuple(left)
-
-
-def _apart(rows: Sequence[_Row], n: int) -> int:
-    """Seconds between a row and the one before."""
-    return rows[n].first - rows[n - 1].last
 
 
 def _one_run(one: Run, other: Run) -> Run:
@@ -257,10 +244,8 @@ def gaps(history: History, now: float, shortest_seconds: float, every_seconds: f
     """Times without a server, and without a checkpoint that succeeded, by their beginnings.
 
     Args:
-      history: as of now.
-      now: Unix time.
-      shortest_seconds: a run's end is known as exactly.
-      every_seconds: of the schedule. Checkpoints are missing after twice that and the time that one takes; without a
+      shortest_seconds: how exactly a run's end is known.
+      every_seconds: of the schedule. Checkpoints are missing after twice that and the duration of one; without a
         schedule where one has failed.
     """
     found = [
@@ -287,22 +272,8 @@ def _without_checkpoint(history: History, now: int, every_seconds: float | None)
     return found
 
 
-# The history of a checkpoint folder, in a small file beside the checkpoints.
-#
-# ```
-# FOLDER/HISTORY.json           see `History`; replaced as a whole
-# FOLDER/HISTORY.json.partial   while that is done
-# ```
-#
-# What goes wrong with it is logged and shown; neither a checkpoint nor the service fails because of it.
-
-HISTORY = "HISTORY.json"
-
-_PARTIAL = f"{HISTORY}.partial"
-
-
 def newest_checkpoint(folder: Path) -> Written | None:
-    """The newest checkpoint that a checkpoint folder should have, as its history knows; None where that is not known."""
+    """The newest checkpoint that a folder should have, by its history; None where that is not known."""
     try:
         return decode(read_small(folder / HISTORY, MOST_BYTES)).newest_checkpoint()
     except CheckpointError:
@@ -310,14 +281,7 @@ def newest_checkpoint(folder: Path) -> Written | None:
 
 
 class HistoryFile:
-    """The file of one server's folder.
-
-    Args:
-      store: of the folder; its guard is asked before each change.
-
-    Attributes:
-      problem: why it is not written, "" when it is.
-    """
+    """The history's file in one server's folder; `problem` says why it is not written, "" when it is."""
 
     def __init__(self, store: CheckpointStore) -> None:
         self._store, self.path = store, store.folder / HISTORY
@@ -326,7 +290,7 @@ class HistoryFile:
         self._log = logger("history")
 
     def read(self) -> History:
-        """What the servers before have left; empty when nothing. What is damaged, or cannot be read, is set aside."""
+        """The history that earlier servers have left. A file that is damaged or cannot be read is set aside."""
         try:
             if not stands_at(self.path):
                 return History()
@@ -336,40 +300,35 @@ class HistoryFile:
             return History()
 
     def write(self, history: History) -> None:
-        """Puts this one in its place."""
         if self._is_in_the_way:
             return
+        partial = self.path.with_name(f"{HISTORY}.partial")
         try:
-            self._write(encode(history))
+            self._store.guard()
+            try:
+                write_synced(partial, encode(history))
+                self._store.guard()
+                partial.replace(self.path)
+            except OSError:
+                with suppress(OSError):
+                    partial.unlink(missing_ok=True)  # a full disk needs the space
+                raise
+            sync(self.path.parent)
         except (CheckpointError, OSError) as error:
             self._tell(f"{self.path}: cannot be written ({error})")
         else:
             self._tell("")
 
     def give_up(self, problem: str) -> None:
-        """Writes no more, and says why."""
+        """Writes no more."""
         self._is_in_the_way = True
         self._tell(problem)
-
-    def _write(self, data: bytes) -> None:
-        partial = self.path.with_name(_PARTIAL)
-        self._store.guard()
-        try:
-            write_synced(partial, data)
-            self._store.guard()
-            partial.replace(self.path)
-        except OSError:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)  # a full disk needs the room
-            raise
-        sync_folder(self.path.parent)
 
     def _set_aside(self, reason: str) -> None:
         try:
             place = self._store.set_aside(self.path, "damaged")
         except (CheckpointError, OSError) as error:
-            self._is_in_the_way = True
-            self._tell(f"{self.path}: cannot be read ({reason}), and not be moved away ({error})")
+            self.give_up(f"{self.path}: cannot be read ({reason}), and not be moved away ({error})")
             return
         self._log.warning("history set aside", path=str(place), reason=reason, meaning="that of before is not shown")
 

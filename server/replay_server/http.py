@@ -3,16 +3,16 @@
 | path | answer |
 | --- | --- |
 | GET / | the status page |
-| GET /status.json | what it shows; the same of `http.peers`, and their sums, under "together" |
-| GET /history.json | runs, checkpoints, memory and items of the last days, as far as the checkpoint folder remembers them |
+| GET /status.json | its data; with `http.peers` theirs, and sums over all servers, under "together" |
+| GET /history.json | runs, checkpoints, memory and items of the last days, as the checkpoint folder remembers them |
 | GET /runbook | docs/runbook.md as a page; each alert has its anchor there |
-| GET /page/NAME | what the two pages are made of |
+| GET /page/NAME | files of the two pages |
 | GET /healthz | 200 while the process lives |
 | GET /readyz | 200 when Reverb answers a ServerInfo call within its deadline and the folder is ours, else 503 and why |
 | GET /metrics | for Prometheus |
 | POST /checkpoint | writes one, answers when it is there; 503 when it cannot be written, or the server is not ready |
 
-Whoever asks for a checkpoint while one is written shares the next one with all others who do.
+Requests for a checkpoint that come while one is written share the next one.
 Any path: 421 for a host name that is not ours; POST: 403 for a page of another origin, 401 without the token; see `admission`.
 """
 
@@ -45,17 +45,15 @@ from replay_server.status import not_loaded, status
 from replay_server.store import Checkpoint
 from rlds2reverb.errors import ConfigError
 
-# waitress with bounds: no request waits for the work of another kind, and no connection is kept for nothing.
-#
-# waitress has one pool of threads for all requests, a limit of connections after which it takes none, and cuts a connection only
-# when it says nothing at all for two minutes. So a few requests that wait, or a hundred clients that send a byte per second, keep
-# everybody out. Here each path that may take long has threads of its own, a request must be complete within `Limits.request_seconds`,
-# and when too many connections are open the oldest of those that ask nothing goes: a new one is always taken.
+# waitress has one pool of threads for all requests, a limit of connections after which it accepts none, and cuts a connection
+# only when it is silent for two minutes. So a few requests that wait, or a hundred clients that send a byte per second, keep
+# everybody out. Here each path that may take long has threads of its own, a request must be complete within
+# `Limits.request_seconds`, and when too many connections are open the oldest without a request is closed: a new one is always
+# accepted.
 
 _HEADER_BYTES = 16_384
 _BODY_BYTES = 65_536  # nothing here reads one
-_TELL_SECONDS = 60.0
-"""How often the log says that connections are cut, at most."""
+_TELL_SECONDS = 60.0  # between two lines of the log about connections that were cut
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,10 @@ class Limits:
     """Bounds of one server.
 
     Attributes:
-      connections: most that are open; one more, and the oldest without a request goes.
+      connections: most that are open; one more, and the oldest without a request is closed.
       request_seconds: longest time from the connection, or from a later request's first byte, to that request's last byte.
       idle_seconds: longest silence between two requests.
-      look_seconds: how often the times are looked at.
+      look_seconds: time between two checks of these.
     """
 
     connections: int = 256
@@ -76,20 +74,14 @@ class Limits:
 
 
 class Pools:
-    """Threads by path; what waitress calls a task dispatcher.
-
-    Args:
-      threads: path -> so many for it alone.
-      others: threads for all other paths.
-    """
+    """Threads by path, and `others` for all other paths; what waitress calls a task dispatcher."""
 
     def __init__(self, threads: Mapping[str, int], others: int) -> None:
         self._others = _pool(others)
         self._pools = {path: _pool(count) for path, count in threads.items()}
 
     def add_task(self, channel: HTTPChannel) -> None:
-        """Hands the channel's first request to a thread that answers it."""
-        path = getattr(channel.requests[0], "path", "")  # none of a request that could not be read
+        path = getattr(channel.requests[0], "path", "")  # a request that could not be read has none
         self._pools.get("/" + path.lstrip("/"), self._others).add_task(channel)
 
 
@@ -109,7 +101,6 @@ class _Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
         super().__init__(*args, **kwargs)
 
     def received(self, data: bytes) -> bool:
-        """Takes bytes; those after an answer begin another request."""
         if self.asking_since is None:
             self.asking_since = time.monotonic()
         taken = bool(super().received(data))
@@ -122,8 +113,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
         return not (self.will_close or self.requests) and self.asking_since is not None and self.asking_since < latest
 
     def handle_expt(self) -> None:
-        """Urgent data, which nobody reads: it would be reported again and again."""
-        self.will_close = True
+        self.will_close = True  # urgent data, which nobody reads: it would be reported again and again
 
 
 class BoundedServer(TcpWSGIServer):  # type: ignore[misc] # waitress has no types
@@ -133,27 +123,26 @@ class BoundedServer(TcpWSGIServer):  # type: ignore[misc] # waitress has no type
 
     def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:
         self._limits = limits
-        self._cut, self._told_at = 0, float("-inf")
+        self._cut, self._logged_at = 0, float("-inf")
         self._log = logger("http")
         super().__init__(*args, **kwargs)
 
     def handle_accept(self) -> None:
-        """Takes a connection, for which another may have to go."""
         channels = [one for one in self.active_channels.values() if not one.will_close]
         if len(channels) >= self._limits.connections:
             self._end(min(channels, key=lambda one: (bool(one.requests), one.creation_time)))
         super().handle_accept()
 
     def maintenance(self, now: float) -> None:
-        """Ends connections that have been silent, or asking, for too long."""
+        """Ends connections that have been silent, or sending, for too long."""
         super().maintenance(now)
         latest = time.monotonic() - self._limits.request_seconds
         for channel in list(self.active_channels.values()):
             if channel.is_overdue(latest):
                 self._end(channel)
-        if self._cut and time.monotonic() - self._told_at > _TELL_SECONDS:
+        if self._cut and time.monotonic() - self._logged_at > _TELL_SECONDS:
             self._log.warning("http connections cut", count=self._cut, reason="too slow, or too many")
-            self._cut, self._told_at = 0, time.monotonic()
+            self._cut, self._logged_at = 0, time.monotonic()
 
     def _end(self, channel: _Channel) -> None:
         """Closed in the next round: its number must not be given to another one while this round knows it."""
@@ -161,44 +150,14 @@ class BoundedServer(TcpWSGIServer):  # type: ignore[misc] # waitress has no type
         self._cut += 1
 
 
-def bounded_servers(app: Any, host: str, port: int, pools: Pools, limits: Limits) -> list[BoundedServer]:
-    """Servers that listen, one per address. `run` of any of them answers for all, and does not return.
-
-    Args:
-      app: WSGI.
-      host, port: a name may have several addresses; with port 0, which takes a free one, only the first is listened on.
-      pools: who answers.
-      limits: what is cut.
-
-    Raises:
-      OSError, ValueError: the address cannot be listened on.
-    """
-    adjustments = Adjustments(
-        host=host,
-        port=port,
-        ident=None,
-        asyncore_use_poll=True,  # select takes no socket above 1,024, and Reverb may have as many
-        connection_limit=1_000_000,  # waitress takes none beyond its own
-        channel_timeout=limits.idle_seconds,
-        cleanup_interval=limits.look_seconds,
-        max_request_header_size=_HEADER_BYTES,
-        max_request_body_size=_BODY_BYTES,
-    )
-    sockets: dict[int, Any] = {}
-    return [
-        BoundedServer(app, sockets, dispatcher=pools, adj=adjustments, sockinfo=address, limits=limits)
-        for address in (adjustments.listen if port else adjustments.listen[:1])
-    ]
-
-
 Answer = tuple[dict[str, Any], int] | tuple[dict[str, Any], int, dict[str, str]]
 
 MOST_WAITING = 32
-"""Requests that may wait for a checkpoint at a time. They share one, so more are asked for by mistake or in bad faith."""
+"""Requests that may wait for a checkpoint at a time. They share one, so more come by mistake or in bad faith."""
 
 _RETRY_SECONDS = "10"
 _THREADS = {"/healthz": 2, "/readyz": 8, "/checkpoint": MOST_WAITING + 2}
-"""Threads per path, so that neither checkpoints nor a Reverb that does not answer keep others waiting. Two more refuse at once."""
+"""Threads per path, so that neither checkpoints nor a Reverb that does not answer delay other requests. Two refuse at once."""
 _OTHER_THREADS = 4
 _PAGE = Path(__file__).parent / "page"
 _POLICY = (
@@ -208,47 +167,56 @@ _POLICY = (
 
 
 class HttpServer:
-    """Serves an application in a thread of its own.
-
-    Args:
-      app: see `make_app`.
-      section: where to listen.
-      limits: of its connections.
-
-    Attributes:
-      url: with the port it got.
+    """Serves an application in a thread of its own; `url` has the port it got.
 
     Raises:
       ConfigError: the address cannot be listened on.
     """
 
     def __init__(self, app: flask.Flask, section: HttpSection, limits: Limits = Limits()) -> None:
-        pools = Pools(_THREADS, _OTHER_THREADS)
+        pools, sockets = Pools(_THREADS, _OTHER_THREADS), dict[int, Any]()
         try:
-            self._servers = bounded_servers(app, section.host, section.port, pools, limits)
+            adjustments = Adjustments(
+                host=section.host,
+                port=section.port,
+                ident=None,
+                asyncore_use_poll=True,  # select takes no socket above 1,024, and Reverb may have as many
+                connection_limit=1_000_000,  # waitress accepts none beyond its own
+                channel_timeout=limits.idle_seconds,
+                cleanup_interval=limits.look_seconds,
+                max_request_header_size=_HEADER_BYTES,
+                max_request_body_size=_BODY_BYTES,
+            )
+            self._servers = [  # one per address of the host; of a free port only the first
+                BoundedServer(app, sockets, dispatcher=pools, adj=adjustments, sockinfo=address, limits=limits)
+                for address in (adjustments.listen if section.port else adjustments.listen[:1])
+            ]
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"http {section.host}:{section.port}: cannot listen ({error}); choose another http.host or http.port"
             ) from error
         host = f"[{section.host}]" if ":" in section.host else section.host
         self.url = f"http://{host}:{self._servers[0].effective_port}"
-        self._thread = threading.Thread(target=self._servers[0].run, name="http", daemon=True)
+        self._thread = threading.Thread(target=self._servers[0].run, name="http", daemon=True)  # answers for all
 
     def start(self) -> None:
-        """Answers from now on."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answers no more."""
         for server in self._servers:
             server.close()
+
+
+def peers_of(section: HttpSection) -> list[str]:
+    """The peers without this server itself, so that all servers may have the same list."""
+    own = {f"{name}:{section.port}" for name in section.allowed_hosts}
+    return [address for address in section.peers if address not in own]
 
 
 def make_app(state: ServerState, write: Callable[[], Checkpoint], alerts: AlertWatch | None = None) -> flask.Flask:
     """The WSGI application.
 
     Args:
-      state: what it tells.
       write: writes a checkpoint and returns it; raises `CheckpointError`.
       alerts: since when they hold; by default they are computed when somebody looks.
 
@@ -256,119 +224,86 @@ def make_app(state: ServerState, write: Callable[[], Checkpoint], alerts: AlertW
       ConfigError: the token cannot be read.
     """
     app = flask.Flask("replay_server", static_folder=None)
-    check_every_request(app, state.config.http)
-    answers = _Answers(state, AlertWatch(state) if alerts is None else alerts)
-    app.get("/", defaults={"name": "index.html"})(file_of_page)
-    app.get("/runbook", defaults={"name": "runbook.html"})(file_of_page)
-    app.get("/page/<name>")(file_of_page)
-    app.get("/history.json")(answers.past)
-    app.get("/status.json")(answers.document)
-    app.get("/healthz")(answers.healthy)
-    app.get("/readyz")(answers.ready)
-    app.get("/metrics")(answers.metrics)
-    app.post("/checkpoint")(_Checkpoints(state, write).checkpoint)
-    return app
+    section, known_alerts, metrics = state.config.http, alerts or AlertWatch(state), registry(state)
+    check_every_request(app, section)
+    peers = Peers(peers_of(section))
+    may_wait = threading.BoundedSemaphore(MOST_WAITING)
 
+    @app.get("/", defaults={"name": "index.html"})
+    @app.get("/runbook", defaults={"name": "runbook.html"})
+    @app.get("/page/<name>")
+    def page(name: str) -> flask.Response:
+        """A file of the pages, which run only their own scripts and contact only this server."""
+        response = flask.send_from_directory(_PAGE, name, max_age=0)
+        response.headers["Content-Security-Policy"] = _POLICY
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
 
-def file_of_page(name: str) -> flask.Response:
-    """A file of the pages, which run only what is theirs and ask nobody but this server."""
-    response = flask.send_from_directory(_PAGE, name, max_age=0)
-    response.headers["Content-Security-Policy"] = _POLICY
-    response.headers["X-Content-Type-Options"] = "nosniff"
-    return response
+    @app.get("/history.json")
+    def history() -> flask.Response:
+        return flask.jsonify(state.recorder.document(state.config.checkpoints.every_seconds))
 
+    @app.get("/status.json")
+    def document() -> flask.Response:
+        found = status(state)
+        together = peers.document(found) if peers.addresses else None
+        return flask.jsonify({**found, "alerts": known_alerts.document(), "together": together})
 
-def _others(section: HttpSection) -> list[str]:
-    """The peers without this server itself, so that all servers may have the same list."""
-    own = {f"{name}:{section.port}" for name in section.allowed_hosts}
-    return [address for address in section.peers if address not in own]
+    @app.get("/healthz")
+    def healthy() -> Answer:
+        return {"status": "alive", "state": state.phase}, 200
 
+    @app.get("/readyz")
+    def ready() -> Answer:
+        reason = state.obstacle()
+        if not reason:
+            # Through the monitor: who sees the server ready finds its tables in the status and the metrics.
+            seen = state.monitor.look()
+            if not (reason := seen.error):
+                sizes = {table.name: table.current_size for table in seen.tables()}
+                return {"status": "ready", "tables": sizes, **not_loaded(state.unloaded)}, 200
+        return {"status": "not ready", "state": state.phase, "reason": reason}, 503
 
-class _Answers:
-    """Answers that only tell how the server is."""
+    @app.get("/metrics")
+    def all_metrics() -> flask.Response:
+        return flask.Response(generate_latest(metrics), content_type=CONTENT_TYPE_LATEST)
 
-    def __init__(self, state: ServerState, alerts: AlertWatch) -> None:
-        self._state, self._alerts, self._metrics = state, alerts, registry(state)
-        self._peers = Peers(_others(state.config.http))
-
-    def document(self) -> flask.Response:
-        own = status(self._state)
-        together = self._peers.document(own) if self._peers.addresses else None
-        return flask.jsonify({**own, "alerts": self._alerts.document(), "together": together})
-
-    def past(self) -> flask.Response:
-        return flask.jsonify(self._state.recorder.document(self._state.config.checkpoints.every_seconds))
-
-    def metrics(self) -> flask.Response:
-        return flask.Response(generate_latest(self._metrics), content_type=CONTENT_TYPE_LATEST)
-
-    def healthy(self) -> Answer:
-        return {"status": "alive", "state": self._state.phase}, 200
-
-    def ready(self) -> Answer:
-        """Asks through the monitor, so that a client which sees the server ready finds its tables in the status and the metrics."""
-        if obstacle := self._state.obstacle():
-            return self._not_ready(obstacle)
-        seen = self._state.monitor.look()
-        if seen.error:
-            return self._not_ready(seen.error)
-        sizes = {table.name: table.current_size for table in seen.tables()}
-        return {"status": "ready", "tables": sizes, **not_loaded(self._state.unloaded)}, 200
-
-    def _not_ready(self, reason: str) -> Answer:
-        return {"status": "not ready", "state": self._state.phase, "reason": reason}, 503
-
-
-class _Checkpoints:
-    """Checkpoints on request, for so many at a time."""
-
-    def __init__(self, state: ServerState, write: Callable[[], Checkpoint]) -> None:
-        self._state, self._write = state, write
-        self._may_wait = threading.BoundedSemaphore(MOST_WAITING)
-
-    def checkpoint(self) -> Answer:
-        if self._state.phase != "ready":
-            return {"error": f"the server is {self._state.phase}; ask again when /readyz says ready"}, 503
-        if not self._may_wait.acquire(blocking=False):
+    @app.post("/checkpoint")
+    def checkpoint() -> Answer:
+        if state.phase != "ready":
+            return {"error": f"the server is {state.phase}; ask again when /readyz says ready"}, 503
+        if not may_wait.acquire(blocking=False):
             error = f"{MOST_WAITING} requests wait for a checkpoint already; ask again in {_RETRY_SECONDS} s"
             return {"error": error}, 503, {"Retry-After": _RETRY_SECONDS}
         try:
-            checkpoint = self._write()
+            written = write()
         except CheckpointError as error:
             return {"error": str(error)}, 503
         finally:
-            self._may_wait.release()
-        return {**checkpoint.summary(), "folder": str(checkpoint.folder)}, 200
+            may_wait.release()
+        return {**written.summary(), "folder": str(written.folder)}, 200
+
+    return app
 
 
 def check_every_request(app: flask.Flask, section: HttpSection) -> None:
     """Refuses each request that `admission` refuses.
 
     /healthz is answered whatever name it is asked by: it tells nothing, and an orchestrator ends a server that does not answer.
-
-    Raises:
-      ConfigError: the token cannot be read.
     """
     ours = admission.names_of(section.host, section.allowed_hosts)
     token = admission.wanted_token(section.token, section.token_file)
 
     @app.before_request
     def check() -> Answer | None:
-        refusal = _refusal(flask.request, ours, token)
+        headers, refusal = flask.request.headers, None
+        host = headers.get("Host")
+        if flask.request.path != "/healthz":
+            refusal = admission.refuse_host(host, str(flask.request.environ.get("SERVER_PROTOCOL")), ours)
+        if refusal is None and flask.request.method not in ("GET", "HEAD"):
+            refusal = admission.refuse_origin(headers.get("Origin"), host)
+            refusal = refusal or admission.refuse_token(headers.get("Authorization"), token)
         if refusal is None:
             return None
-        headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
-        return {"error": refusal.error}, refusal.status, headers
-
-
-def _refusal(request: flask.Request, ours: frozenset[str], token: str | None) -> admission.Refusal | None:
-    host = request.headers.get("Host")
-    if request.path != "/healthz":
-        protocol = str(request.environ.get("SERVER_PROTOCOL"))
-        if refusal := admission.refuse_host(host, protocol, ours):
-            return refusal
-    if request.method in ("GET", "HEAD"):
-        return None
-    return admission.refuse_origin(request.headers.get("Origin"), host) or admission.refuse_token(
-        request.headers.get("Authorization"), token
-    )
+        challenge = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+        return {"error": refusal.error}, refusal.status, challenge

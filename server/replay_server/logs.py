@@ -1,4 +1,4 @@
-"""Structured logs on standard error, text for people or JSON for machines; what takes long says every ten seconds how far it is."""
+"""Structured logs on standard error, text for people or JSON for machines; long work logs its progress every ten seconds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import structlog
 
-Logger = Any
-"""What `structlog.get_logger` gives."""
+Logger = Any  # what `structlog.get_logger` gives
 
 
 def configure(form: Literal["text", "json"], level: str = "info") -> None:
-    """Sets how every logger of this process writes; what other libraries log comes out in the same form."""
+    """Sets how every logger of this process writes; other libraries' lines come out in the same form."""
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -50,36 +49,35 @@ def configure(form: Literal["text", "json"], level: str = "info") -> None:
 
 
 def logger(name: str) -> Logger:
-    """A logger under "replay_server"."""
     return structlog.stdlib.get_logger(f"replay_server.{name}")
 
 
 PROGRESS_SECONDS = 10.0
-_JOIN_SECONDS = 5.0
-"""A folder that does not answer keeps a line waiting, and nothing else."""
+_JOIN_SECONDS = 5.0  # a folder that does not answer delays a line, and nothing else
 
 Far = Callable[[], Mapping[str, Any]]
-"""How far it is now, as fields of a log line."""
+"""The progress now, as fields of a log line."""
 
 
 @contextmanager
 def log_progress(log: Logger, event: str, far: Far = dict, **begins: Any) -> Iterator[None]:
-    """Logs that something begins, and every ten seconds that it goes on, from a thread of its own.
+    """Logs that something begins, and every ten seconds that it continues, from a thread of its own.
 
     Args:
-      log: where.
-      event: what is done.
-      far: asked for each line but the first. An OSError of it costs that line its fields.
+      far: called for each line but the first. An OSError of it costs that line its fields.
       begins: fields of the first line.
     """
     began, ended = time.monotonic(), threading.Event()
 
-    def go_on() -> None:
+    def log_lines() -> None:
         while not ended.wait(PROGRESS_SECONDS):
-            log.info(event, seconds=round(time.monotonic() - began, 1), **_fields(far))
+            fields: Mapping[str, Any] = {}
+            with suppress(OSError):
+                fields = far()
+            log.info(event, seconds=round(time.monotonic() - began, 1), **fields)
 
     log.info(event, **begins)
-    thread = threading.Thread(target=go_on, name="progress", daemon=True)
+    thread = threading.Thread(target=log_lines, name="progress", daemon=True)
     try:
         thread.start()
     except RuntimeError as error:  # no more threads here: the work matters more than its lines
@@ -92,21 +90,15 @@ def log_progress(log: Logger, event: str, far: Far = dict, **begins: Any) -> Ite
             thread.join(_JOIN_SECONDS)
 
 
-def _fields(far: Far) -> Mapping[str, Any]:
-    try:
-        return far()
-    except OSError:
-        return {}
-
-
 def share(done: int, total: int) -> dict[str, Any]:
-    """How much of how much; the percentage is left out where the total is not known."""
-    percent = {"percent": min(100, 100 * done // total)} if total > 0 else {}
-    return {"bytes": done, "of_bytes": total, **percent} if total > 0 else {"bytes": done}
+    """Bytes done, the total and the percentage; only the first where the total is not known."""
+    if total <= 0:
+        return {"bytes": done}
+    return {"bytes": done, "of_bytes": total, "percent": min(100, 100 * done // total)}
 
 
 def bytes_in(folder: Path) -> int:
-    """Of all files in a folder and below, now: files that others remove meanwhile, or that cannot be looked at, count nothing."""
+    """Bytes of all files in a folder and below, now; files that vanish meanwhile or cannot be looked at count nothing."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -118,7 +110,7 @@ def bytes_in(folder: Path) -> int:
 
 
 def bytes_read() -> int | None:
-    """By this process, since its start, from files and elsewhere; None where the system does not say (Linux does)."""
+    """Bytes that this process has read since its start, from files and elsewhere; None where the system does not say (Linux does)."""
     try:
         text = Path("/proc/self/io").read_text(encoding="ascii")
     except OSError:
@@ -127,12 +119,11 @@ def bytes_read() -> int | None:
 
 
 class Reading:
-    """How far this process is with reading so many bytes, by what it has read since."""
+    """Progress of this process in reading `total` bytes, by what it has read since."""
 
     def __init__(self, total: int) -> None:
         self._total, self._before = total, bytes_read()
 
     def far(self) -> Mapping[str, Any]:
-        """For `log_progress`."""
         now = bytes_read()
         return {} if now is None or self._before is None else share(now - self._before, self._total)

@@ -14,7 +14,7 @@ _FILES = ("memory.max", "memory.limit_in_bytes")
 
 @dataclass(frozen=True)
 class Limit:
-    """Bytes, 0 where nobody tells, and what sets the limit: "container" (a control group), or "machine"."""
+    """Bytes, 0 where they are not known, and what sets the limit: "container" (a control group), or "machine"."""
 
     bytes: int
     of: str
@@ -74,10 +74,10 @@ def _machine_bytes() -> int:
 
 
 def give_back() -> None:
-    """Gives it back to the system: what freed memory would be used for later is asked for anew. 0.1 s for a gigabyte.
+    """Has the C library return freed memory to the system, which takes 0.1 s for a gigabyte.
 
-    Reverb takes a good kilobyte per item while it writes a checkpoint. glibc keeps that, once for each thread that wrote one. Source:
-    malloc_trim(3), which other C libraries lack: there, nothing is done.
+    Reverb takes a good kilobyte per item while it writes a checkpoint. glibc keeps that, once for each thread that wrote one.
+    Source: malloc_trim(3), which other C libraries lack: there, nothing is done.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

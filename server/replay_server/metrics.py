@@ -1,6 +1,6 @@
-"""What Prometheus reads; the values are the monitor's newest answer, so that reading them asks nothing of Reverb.
+"""The metrics for Prometheus; the values are the monitor's newest answer, so that reading them asks nothing of Reverb.
 
-Metrics of tables are fields of `table_status.TableStatus`; those of the server stand below. `METRICS` lists all of them, for the
+Metrics of tables are fields of `status.TableStatus`; those of the server stand below. `METRICS` lists all of them, for the
 docs.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from replay_server import status
@@ -15,7 +16,7 @@ from replay_server.state import ServerState
 from replay_server.status import Metric
 
 _Value = float | Mapping[str, float] | None
-"""One, one per value of the label, or none: then the metric is left out."""
+"""One, or one per value of the label; without any the metric is left out."""
 
 
 def _items_set_aside(state: ServerState) -> dict[str, float]:
@@ -25,25 +26,13 @@ def _items_set_aside(state: ServerState) -> dict[str, float]:
     return dict(items)
 
 
-def _of_newest(value: Callable[[Any], float]) -> Callable[[ServerState], _Value]:
-    """Of the newest checkpoint, if there is one."""
-
-    def found(state: ServerState) -> _Value:
-        newest = state.checkpoints.newest()
-        return None if newest is None else value(newest)
-
-    return found
+def _of(part: Callable[[ServerState], Any], value: Callable[[Any], float]) -> Callable[[ServerState], _Value]:
+    """A value of a part of the state, where there is such a part now."""
+    return lambda state: None if (found := part(state)) is None else value(found)
 
 
-def _of_disk(value: Callable[[Any], float]) -> Callable[[ServerState], _Value]:
-    """Of the room for the next checkpoint, where that is known."""
-
-    def found(state: ServerState) -> _Value:
-        space = state.checkpoints.space()
-        return None if space is None else value(space)
-
-    return found
-
+_of_newest = partial(_of, lambda state: state.checkpoints.newest())
+_of_disk = partial(_of, lambda state: state.checkpoints.space())
 
 _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
     (
@@ -100,7 +89,6 @@ _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
 )
 
 METRICS: tuple[Metric, ...] = (*status.METRICS.values(), *(metric for metric, _ in _SERVER_METRICS))
-"""All that are ours."""
 
 
 def registry(state: ServerState) -> Any:

@@ -1,4 +1,4 @@
-"""What the running tables look like, asked once per second, with a few minutes of history; and how far prefills are."""
+"""The tables as Reverb describes them, asked once per second, with a few minutes of history; and the progress of prefills."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from replay_server.logs import PROGRESS_SECONDS, logger
+from replay_server.repeating import Repeating
 from replay_server.tables import Prefill, TableConfig
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
@@ -38,7 +39,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The newest answer of Reverb, and whether it is one to the newest question.
+    """The newest answer of Reverb, and whether it answers the newest question.
 
     Attributes:
       info: None before the first answer.
@@ -52,7 +53,6 @@ class Snapshot:
 
     @property
     def is_answer(self) -> bool:
-        """Whether the newest question was answered."""
         return self.info is not None and not self.error
 
     def tables(self) -> list[TableInfo]:
@@ -64,44 +64,37 @@ Moment = tuple[float, dict[str, Counts]]
 """Unix time, and table -> counts then."""
 
 
-class Monitor:
-    """Asks in a thread of its own, and for everyone else who wants to know.
+class Monitor(Repeating):
+    """Asks in a thread of its own, and for every other part of the server.
 
     Args:
       ask: one ServerInfo call with a deadline; raises `Rlds2ReverbError`.
 
     Attributes:
-      snapshot: the answer to the newest question that has come to its end.
+      snapshot: the answer to the newest question that has ended.
     """
 
     def __init__(self, ask: Callable[[], ServerInfo]) -> None:
+        super().__init__("monitor", ASK_SECONDS)
         self._ask = ask
         self._history: deque[Moment] = deque(maxlen=int(HISTORY_SECONDS / ASK_SECONDS) + 1)
         self._questions, self._newest = itertools.count(1), 0
         self._changing = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
         self.snapshot = Snapshot()
 
     def start(self) -> None:
         """Asks at once, so that tables are known when this returns and Reverb answers; then every second, in the thread."""
-        self._record()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Asks no more by itself."""
-        self._stopped.set()
+        self.repeat()
+        super().start()
 
     def history(self) -> list[Moment]:
         """About one moment per second, oldest first."""
         return list(self._history)
 
     def look(self) -> Snapshot:
-        """Asks once, from any thread.
+        """Asks once, from any thread, and returns the answer to this question.
 
-        Returns:
-          What came of this question. `snapshot` has it as well, unless a later question came to its end before: so nobody
-          who was told something here finds less there.
+        `snapshot` has it as well, unless a later question ended before: so nobody finds less there than was returned here.
         """
         number = next(self._questions)
         try:
@@ -113,82 +106,67 @@ class Monitor:
                 self._newest, self.snapshot = number, seen
         return seen
 
-    def _record(self) -> None:
+    def repeat(self) -> None:
         seen = self.look()
         if seen.is_answer:
-            counts = {table.name: _counts(table) for table in seen.tables()}
+            counts = {
+                table.name: Counts(
+                    table.rate_limiter.inserts,
+                    table.rate_limiter.samples,
+                    table.current_size,
+                    table.worker.waiting_for_samples,
+                    table.worker.waiting_for_inserts,
+                )
+                for table in seen.tables()
+            }
             self._history.append((seen.answered_at, counts))
 
-    def _run(self) -> None:
-        while not self._stopped.wait(ASK_SECONDS):
-            self._record()
 
-
-def _counts(table: TableInfo) -> Counts:
-    limiter, worker = table.rate_limiter, table.worker
-    waits = worker.waiting_for_samples, worker.waiting_for_inserts
-    return Counts(limiter.inserts, limiter.samples, table.current_size, *waits)
-
-
-class PrefillTeller:
-    """Looks at the monitor's newest answer, in a thread of its own, until every prefill has its items.
+class PrefillTeller(Repeating):
+    """Logs the progress of prefills, from the monitor's newest answer, in a thread of its own, until each has its items.
 
     Args:
-      monitor: asks the server.
       tables: as they run now; those whose prefill was over at the start have their other limiter already.
     """
 
     def __init__(self, monitor: Monitor, tables: Iterable[TableConfig]) -> None:
+        super().__init__("prefills", PROGRESS_SECONDS)
         self._monitor = monitor
         self._wanted = {
             table.name: table.rate_limiter.items for table in tables if isinstance(table.rate_limiter, Prefill)
         }
         self._before: dict[str, tuple[float, int]] = {}
         self._log = logger("prefill")
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="prefills", daemon=True)
 
     def start(self) -> None:
-        """Begins, where there is a prefill."""
+        self.repeat()
         if self._wanted:
-            self._thread.start()
+            super().start()
 
-    def stop(self) -> None:
-        """Says nothing more."""
-        self._stopped.set()
+    def repeat(self) -> None:
+        self.look(time.monotonic())
+        if not self._wanted:
+            self.stop()
 
     def look(self, now: float) -> None:
-        """Tells every table that fills.
-
-        Args:
-          now: monotonic time.
-        """
+        """Logs every table that is being filled; `now` is monotonic time."""
         held = {table.name: table.current_size for table in self._monitor.snapshot.tables()}
         for name in [one for one in self._wanted if one in held]:
             self._tell(name, held[name], now)
 
     def _tell(self, name: str, items: int, now: float) -> None:
-        wanted = self._wanted[name]
+        wanted, before = self._wanted[name], self._before.get(name)
         if items >= wanted:
             del self._wanted[name]
             self._log.info(
                 "prefill has its items", table=name, items=items, next="the limiter after it holds from the next start"
             )
             return
-        if name not in self._before or self._before[name][1] != items:  # nothing new is not said again
-            self._log.info("prefill", table=name, items=items, of=wanted, **self._rate(name, items, now))
-
-    def _rate(self, name: str, items: int, now: float) -> Mapping[str, Any]:
-        """Items per second since the line before, and how long it still takes at that rate."""
-        before = self._before.get(name)
+        if before is not None and before[1] == items:  # nothing new
+            return
         self._before[name] = now, items
-        if before is None or now <= before[0] or items <= before[1]:
-            return {}
-        rate = (items - before[1]) / (now - before[0])
-        return {"items_per_second": float(f"{rate:.4g}"), "eta_seconds": round((self._wanted[name] - items) / rate)}
-
-    def _run(self) -> None:
-        while self._wanted:
-            self.look(time.monotonic())
-            if self._stopped.wait(PROGRESS_SECONDS):
-                return
+        speed: dict[str, Any] = {}  # since the line before
+        if before is not None and now > before[0] and items > before[1]:
+            rate = (items - before[1]) / (now - before[0])
+            speed = {"items_per_second": float(f"{rate:.4g}"), "eta_seconds": round((wanted - items) / rate)}
+        self._log.info("prefill", table=name, items=items, of=wanted, **speed)

@@ -1,6 +1,6 @@
-"""What other replay servers tell of themselves, for one status page over all of them.
+"""The status of other replay servers, for one status page over all of them.
 
-They are asked for their /status.json, in a thread of its own and only while somebody looks; nobody waits for an answer.
+Their /status.json is fetched in a thread of its own, only while somebody looks; no request waits for an answer.
 """
 
 from __future__ import annotations
@@ -16,22 +16,13 @@ import msgspec
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.transport.http import ServerHttp, Status
 
-ASK_SECONDS = 2.0
-"""How often peers are asked while somebody looks."""
-
+ASK_SECONDS = 2.0  # between two rounds while somebody looks
 _TIMEOUT_SECONDS = 2.0
 _MOST_THREADS = 16
 
 
 def fetch(address: str) -> Status:
-    """A peer's status.
-
-    Args:
-      address: "HOST:PORT" of its HTTP.
-
-    Raises:
-      Rlds2ReverbError: it does not come.
-    """
+    """The status of the peer with this "HOST:PORT" of HTTP."""
     return ServerHttp(f"http://{address}").status(_TIMEOUT_SECONDS)
 
 
@@ -47,39 +38,29 @@ class Peers:
         self.addresses, self._ask = tuple(addresses), ask
         self._lock = threading.Lock()
         self._answers: dict[str, dict[str, Any]] = {}
-        self._asking_since: float | None = None
+        self._is_asking = False
         self._asked_at = -ASK_SECONDS
 
     def document(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """What stands in a row, this server first, and the tables of all together. Asks for newer answers, and waits for none.
-
-        Args:
-          own: this server's status document.
-        """
-        self._refresh()
+        """One entry per server, this one first, and the sums of their tables. Requests newer answers, and waits for none."""
         with self._lock:
             answers = [self._answers.get(address, _unknown(address)) for address in self.addresses]
+            is_due = not self._is_asking and time.monotonic() - self._asked_at >= ASK_SECONDS
+            self._is_asking |= is_due
+        if is_due:
+            threading.Thread(target=self.ask_all, name="peers", daemon=True).start()
         servers = [_entry("this server", msgspec.convert(own, Status)), *answers]
         return {"servers": servers, "tables": _sums(servers)}
 
-    def _refresh(self) -> None:
-        with self._lock:
-            is_due = self._asking_since is None and time.monotonic() - self._asked_at >= ASK_SECONDS
-            if not is_due:
-                return
-            self._asking_since = time.monotonic()
-        threading.Thread(target=self.ask_all, name="peers", daemon=True).start()
-
     def ask_all(self) -> None:
-        """Asks all, at the same time, and keeps what they say."""
+        """Asks all at the same time, and keeps their answers."""
+        answers = self._answers
         try:
             with ThreadPoolExecutor(min(_MOST_THREADS, max(1, len(self.addresses))), "peer") as threads:
                 answers = dict(zip(self.addresses, threads.map(self._asked, self.addresses)))
         finally:
             with self._lock:
-                self._asking_since, self._asked_at = None, time.monotonic()
-        with self._lock:
-            self._answers = answers
+                self._answers, self._is_asking, self._asked_at = answers, False, time.monotonic()
 
     def _asked(self, address: str) -> dict[str, Any]:
         try:
@@ -93,7 +74,6 @@ def _unknown(address: str) -> dict[str, Any]:
 
 
 def _entry(address: str, status: Status) -> dict[str, Any]:
-    """What the page shows of one server."""
     server = status.server
     return {
         "address": address,

@@ -1,7 +1,7 @@
 """Keeps the history of a checkpoint folder while its server runs, in a thread of its own.
 
-Whoever has something to tell waits for no disk: it is noted in memory, and the thread writes it soon after. A kill costs what
-came in the last moment, and of the run's end up to `SAVE_SECONDS`.
+Events are noted in memory, without waiting for a disk; the thread writes them soon after. A kill costs what came in the last
+moment, and of the run's end up to `SAVE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,9 @@ from replay_server.memory import resident_bytes
 
 LOOK_SECONDS = 5.0
 SAVE_SECONDS = 60.0
-GAP_SECONDS = 1.5 * SAVE_SECONDS
-"""The end of a run that was killed is known as exactly as that."""
+GAP_SECONDS = 1.5 * SAVE_SECONDS  # how exactly the end of a killed run is known
 
-_REST_SECONDS = 1.0
-"""Between two writes, however much happens."""
-
+_REST_SECONDS = 1.0  # between two writes, however much happens
 _RECENT = 121
 _JOIN_SECONDS = 5.0
 
@@ -36,9 +33,7 @@ class Recorder:
     """The history of one server's folder.
 
     Args:
-      file: where it is kept.
-      items: how many all tables hold now; None while nobody knows.
-      started_at: Unix time of the server's start.
+      items: number of items in all tables now; None while it is not known.
     """
 
     def __init__(self, file: HistoryFile, items: Callable[[], int | None], started_at: float) -> None:
@@ -49,11 +44,11 @@ class Recorder:
         self._look()
         self._changing = threading.Lock()
         self._noted, self._stopped = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run_guarded, name="history", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self._log = logger("history")
 
     def start(self) -> None:
-        """Reads what servers before have left, once the folder is this server's, and records from now on."""
+        """Reads what earlier servers have left, once the folder is this server's, and records from now on."""
         before = self._file.read()
         with self._changing:
             noted, self._history = self._history, before
@@ -71,36 +66,42 @@ class Recorder:
 
     def note(self, outcome: Outcome) -> None:
         """Records a checkpoint, from any thread; waits for nothing."""
-        row = _row(outcome)
+        ended, checkpoint = max(0, int(outcome.ended)), outcome.checkpoint
+        error = "".join(letter if letter.isprintable() else " " for letter in outcome.error)
+        row = Written(
+            ended,
+            ended,
+            1,
+            round(max(0.0, outcome.seconds), 2),
+            0 if checkpoint is None else checkpoint.bytes,
+            0 if checkpoint is None else checkpoint.number,
+            outcome.reason,
+            error if len(error) <= MOST_TEXT else f"{error[: MOST_TEXT - 1]}…",
+        )
         with self._changing:
             self._history = self._history.with_checkpoint(row)
         self._noted.set()
 
     def forget_checkpoints(self) -> None:
-        """Records that the server has started without the checkpoints of before, and that the next start need not look for them."""
+        """Records that the server has started without the earlier checkpoints: the next start need not look for them."""
         with self._changing:
             self._history = self._history.without_checkpoints()
         self._noted.set()
 
     def history(self) -> History:
-        """As of now."""
         with self._changing:
             return histories.as_of(self._history, time.time())
 
     def document(self, every_seconds: float | None) -> dict[str, Any]:
-        """For /history.json: rows of runs, checkpoints and gaps, and columns of samples; at most some 50 kB.
-
-        Args:
-          every_seconds: of the schedule, None without.
-        """
+        """For /history.json: rows of runs, checkpoints and gaps, and columns of samples; at most some 50 kB."""
         now = time.time()
         history = self.history()
         return {
             "now": now,
             "days": histories.DAYS,
             "problem": self._file.problem,
-            "runs": [_as_dict(run) for run in history.runs],
-            "checkpoints": [_as_dict(one) for one in history.checkpoints],
+            "runs": [msgspec.structs.asdict(run) for run in history.runs],
+            "checkpoints": [msgspec.structs.asdict(one) for one in history.checkpoints],
             "gaps": [vars(gap) for gap in histories.gaps(history, now, GAP_SECONDS, every_seconds)],
             "samples": {name: [getattr(one, name) for one in history.samples] for name in Sample.__struct_fields__},
         }
@@ -111,20 +112,17 @@ class Recorder:
         return {"time": [round(when, 1) for when, _ in recent], "bytes": [count for _, count in recent]}
 
     def _run(self) -> None:
-        saved_at = float("-inf")
-        while not self._stopped.is_set():
-            if self._noted.is_set() or time.monotonic() - saved_at >= SAVE_SECONDS:
-                self._noted.clear()
-                self._save()
-                saved_at = time.monotonic()
-                self._stopped.wait(_REST_SECONDS)
-            self._noted.wait(LOOK_SECONDS)
-            self._look()
-        self._save()
-
-    def _run_guarded(self) -> None:
         try:
-            self._run()
+            saved_at = float("-inf")
+            while not self._stopped.is_set():
+                if self._noted.is_set() or time.monotonic() - saved_at >= SAVE_SECONDS:
+                    self._noted.clear()
+                    self._save()
+                    saved_at = time.monotonic()
+                    self._stopped.wait(_REST_SECONDS)
+                self._noted.wait(LOOK_SECONDS)
+                self._look()
+            self._save()
         except Exception as error:
             self._file.give_up(f"a bug: {error!r}")
             self._log.exception(
@@ -155,27 +153,3 @@ class Recorder:
             self._history = histories.fitted(past, now)
         if forgotten:
             self._log.warning("the clock was set back", forgotten_checkpoints=forgotten)
-
-
-def _row(outcome: Outcome) -> Written:
-    ended = max(0, int(outcome.ended))
-    checkpoint = outcome.checkpoint
-    return Written(
-        ended,
-        ended,
-        1,
-        round(max(0.0, outcome.seconds), 2),
-        0 if checkpoint is None else checkpoint.bytes,
-        0 if checkpoint is None else checkpoint.number,
-        outcome.reason,
-        _shortened(outcome.error),
-    )
-
-
-def _shortened(text: str) -> str:
-    clean = "".join(letter if letter.isprintable() else " " for letter in text)
-    return clean if len(clean) <= MOST_TEXT else f"{clean[: MOST_TEXT - 1]}…"
-
-
-def _as_dict(row: msgspec.Struct) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__struct_fields__}

@@ -1,4 +1,4 @@
-"""Restores at a start: chooses the checkpoint, lays it where Reverb looks for it; and says what a start would do, for `--check`."""
+"""Restores at a start: chooses the checkpoint, lays it where Reverb looks for it; and predicts a start, for `--check`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from replay_server.files import verify_record_files
 from replay_server.fitting import Fit, TableFit, fit_checkpoint, plan_fit
 from replay_server.folder_lock import Holder, holder
 from replay_server.history import newest_checkpoint
-from replay_server.logs import Logger, bytes_in, log_progress, logger
+from replay_server.logs import bytes_in, log_progress, logger
 from replay_server.store import CHECKPOINTS, Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.text import counted
 
 _STAGED = "0-restored"
-"""Sorts before the names that Reverb gives, which begin with the year: Reverb deletes all entries of its folder but the last."""
+"""Sorts before Reverb's own names, which begin with the year: Reverb deletes all entries of its folder but the last."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Start:
 
     Attributes:
       checkpoint: the one restored, None when none was.
-      fit: tables to start with, and what became of each.
+      fit: tables to start with, and how each was fitted.
       staged: the folder for Reverb to load, None to start empty.
       unloaded: checkpoints that exist and were passed over, newest first; broken ones are where they were moved to.
     """
@@ -47,7 +47,7 @@ def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence
 
     Raises:
       CannotKeepError: a checkpoint that Reverb had finished before a kill cannot be kept.
-      OSError: something else stands where a folder is to be, or does not let itself be moved or removed.
+      OSError: something else stands where a folder is to be, or cannot be moved or removed.
       CheckpointError: checkpoints exist and cannot be loaded (see `choosing`), `start_from` is no checkpoint, or a
         signature differs and the config says to refuse that.
     """
@@ -61,7 +61,10 @@ def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence
     if checkpoint is not None:
         source = checkpoint.folder
     elif section.start_from is not None:
-        source = _find(section.start_from, log)
+        found = find_start(section.start_from)
+        for one in found.unloaded:
+            log.warning("broken checkpoint of start_from passed over", path=str(one.path), reason=one.reason)
+        source = found.folder
     else:
         log.info("no checkpoint to restore", folder=str(store.folder))
         return Start(None, Fit(tuple(tables), tuple(TableFit(one.name, 0) for one in tables)), None, unloaded)
@@ -69,7 +72,10 @@ def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence
     staged = store.reverb / _STAGED
     with log_progress(log, "fitting the checkpoint to the config", bytes=bytes_in(source)):
         fit = fit_checkpoint(source, staged, tables, section.unfit_tables)
-    _tell(log, fit)
+    for table in fit.tables:
+        tell = log.warning if table.lost else log.info
+        for change in table.changes:
+            tell(_WORDS[change], table=table.name, items=table.items, left_out=table.lost, detail=table.detail)
     if checkpoint is not None:
         left_out = [LeftOut(table.name, table.lost, table.detail) for table in fit.tables if table.lost]
         kept = store.note_left_out(checkpoint, left_out)
@@ -89,7 +95,7 @@ def choose(store: CheckpointStore, start_empty: bool) -> tuple[Checkpoint | None
     """The checkpoint to load, and those passed over: the broken ones moved aside, the unreadable ones left and pinned.
 
     Raises:
-      CheckpointError: the start should not go on, see `choosing`; nothing was moved.
+      CheckpointError: the start must not continue, see `choosing`; nothing was moved.
     """
     log = logger("restore")
     found = survey(store.kept)
@@ -111,13 +117,6 @@ def choose(store: CheckpointStore, start_empty: bool) -> tuple[Checkpoint | None
     return found.checkpoint, tuple(unloaded)
 
 
-def _find(start_from: str, log: Logger) -> Path:
-    found = find_start(start_from)
-    for one in found.unloaded:
-        log.warning("broken checkpoint of start_from passed over", path=str(one.path), reason=one.reason)
-    return found.folder
-
-
 _WORDS = {
     "new": "table is new, it starts empty",
     "not_in_config": "table is no longer in the config, its items are left out",
@@ -126,13 +125,6 @@ _WORDS = {
     "limiter_changed": "rate limiter changed, its samples are counted anew",
     "prefill_done": "prefill is done, the configured rate limiter holds from now on",
 }
-
-
-def _tell(log: Logger, fit: Fit) -> None:
-    for table in fit.tables:
-        for change in table.changes:
-            tell = log.warning if table.lost else log.info
-            tell(_WORDS[change], table=table.name, items=table.items, left_out=table.lost, detail=table.detail)
 
 
 _REFUSED = "nothing: the start would be refused"
@@ -145,7 +137,7 @@ class Outlook:
 
     Attributes:
       starts_from: in words.
-      tables: what becomes of each table of the config and of the checkpoint, in words; none where nothing can be read.
+      tables: what becomes of each table of the config and of the checkpoint, in words; empty where nothing can be read.
       used_by: the server that uses the folder now, "" when none does.
       notes: what would be passed over or left out, and why.
       refusal: why the start would be refused, one reason per line; "" when it would not.
@@ -189,42 +181,38 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
     gone = missing(folder, newest_checkpoint(folder))
     if (reason := found.refusal(gone)) and not section.start_empty:
         return Outlook(_REFUSED, notes=tuple(notes), refusal=how_to_go_on(reason))
-    chosen = _chosen(section, found, tables)
-    return replace(chosen, notes=(*notes, *filter(None, [gone]), *_passed_over(found), *chosen.notes))
-
-
-def _chosen(section: CheckpointSection, found: Survey, tables: Sequence[TableConfig]) -> Outlook:
-    """What the tables come from, and what becomes of each."""
     if (made := found.checkpoint) is not None:
-        return _fitted(_words(made), made.folder, section, tables, _SET_ASIDE)
-    if section.start_from is None:
-        return Outlook("nothing: empty tables", {table.name: "empty" for table in tables})
-    other = find_start(section.start_from)
-    fitted = _fitted(f"{other.folder}, named by start_from", other.folder, section, tables, "left out")
-    passed_over = (f"{one.reason}; it would be passed over" for one in other.unloaded)
-    return replace(fitted, notes=(*passed_over, *fitted.notes))
+        words = f"checkpoint {made.number}, {made.item_count} items, {made.bytes} bytes"
+        chosen = _fitted(words, made.folder, section, tables, _SET_ASIDE)
+    elif section.start_from is None:
+        chosen = Outlook("nothing: empty tables", {table.name: "empty" for table in tables})
+    else:
+        other = find_start(section.start_from)
+        chosen = _fitted(f"{other.folder}, named by start_from", other.folder, section, tables, "left out")
+        passed_over = (f"{one.reason}; it would be passed over" for one in other.unloaded)
+        chosen = replace(chosen, notes=(*passed_over, *chosen.notes))
+    ends = {True: "would be set aside", False: "would be passed over"}
+    own = (f"{one.reason}; it {ends[one.is_readable]}" for one in found.unloaded)
+    return replace(chosen, notes=(*notes, *filter(None, [gone]), *own, *chosen.notes))
 
 
 def _fitted(words: str, source: Path, section: CheckpointSection, tables: Sequence[TableConfig], lost: str) -> Outlook:
     """A start from this checkpoint, which `words` name; `lost` says what becomes of items that are not restored."""
     plan = plan_fit(source, tables)
     if refusal := plan.refusal(section.unfit_tables):
-        fits = {fit.name: _refused(fit) for fit in plan.fit.tables}
+        fits = {
+            fit.name: f"refused: {fit.detail}"
+            if "other_signature" in fit.changes
+            else "not started, because the start is refused"
+            for fit in plan.fit.tables
+        }
         return Outlook(_REFUSED, fits, refusal=refusal)
     fits = {fit.name: _started(fit, lost) for fit in plan.fit.tables}
     notes = tuple(f'table "{fit.name}": {fits[fit.name]}' for fit in plan.fit.tables if fit.lost)
     return Outlook(words, fits, notes=notes)
 
 
-def _refused(fit: TableFit) -> str:
-    """A table at a start that is refused."""
-    if "other_signature" in fit.changes:
-        return f"refused: {fit.detail}"
-    return "not started, because the start is refused"
-
-
 def _started(fit: TableFit, lost: str) -> str:
-    """A table at a start that is not refused."""
     left_out = f"{counted(fit.lost, 'item')} {lost}: {fit.detail}"
     if "new" in fit.changes:
         return "empty: it is not in the checkpoint"
@@ -238,15 +226,6 @@ def _started(fit: TableFit, lost: str) -> str:
     if "prefill_done" in fit.changes:
         parts.append("the prefill is done")
     return ", ".join(parts)
-
-
-def _words(made: Checkpoint) -> str:
-    return f"checkpoint {made.number}, {sum(made.manifest.items.values())} items, {made.bytes} bytes"
-
-
-def _passed_over(found: Survey) -> list[str]:
-    ends = {True: "would be set aside", False: "would be passed over"}
-    return [f"{one.reason}; it {ends[one.is_readable]}" for one in found.unloaded]
 
 
 def _left_by_reverb(folder: Path, found: Survey) -> tuple[Path | None, list[str]]:

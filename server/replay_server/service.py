@@ -27,6 +27,7 @@ from replay_server.http import HttpServer, make_app
 from replay_server.logs import Reading, bytes_in, log_progress, logger
 from replay_server.monitor import Monitor, PrefillTeller
 from replay_server.recorder import Recorder
+from replay_server.repeating import Repeating
 from replay_server.state import ServerState
 from replay_server.store import CheckpointStore
 from replay_server.tables import TableConfig, reverb_table
@@ -34,21 +35,13 @@ from rlds2reverb.errors import ServerUnreachable
 from rlds2reverb.transport.grpc import GrpcTransport
 from rlds2reverb.wire.messages import ServerInfo
 
-READY_SECONDS = 0.8
-"""Deadline of the ServerInfo call behind /readyz and the monitor."""
-
-_SPACING_SECONDS = 600.0
-"""As the default of checkpoints.every_seconds, where there is no schedule."""
-
-_LOOK_UP_SECONDS = 0.5
-"""How late a signal that woke nobody may be noticed."""
+READY_SECONDS = 0.8  # deadline of the ServerInfo call behind /readyz and the monitor
+_SPACING_SECONDS = 600.0  # between kept checkpoints of clients, where there is no schedule
+_LOOK_UP_SECONDS = 0.5  # how late a signal that woke nobody may be noticed
 
 
 def serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
-    """Runs a service until a signal; with `grpc.port` 0 on a free port, which the log and the status tell.
-
-    Args:
-      config, tables: as for `ReplayService`.
+    """Runs a service until a signal; with `grpc.port` 0 on a free port, which the log and the status name.
 
     Returns:
       The exit code, see `ReplayService.run`.
@@ -70,7 +63,7 @@ class ReplayService:
       tables: its tables, resolved and checked.
 
     Attributes:
-      state: what is known of it, for everyone who reads.
+      state: what HTTP, metrics and the status page read.
       requested_checkpoint: writes a checkpoint, one for all who ask at the same time.
     """
 
@@ -79,9 +72,15 @@ class ReplayService:
         address = f"localhost:{config.grpc.port}"
         self._asking = GrpcTransport(address, call_seconds=READY_SECONDS)
         self._saving = GrpcTransport(address)
-        self.state = self._new_state(Path(config.checkpoints.folder).absolute())
-        self.lock, self.monitor = self.state.lock, self.state.monitor
-        self.checkpoints, self._store = self.state.checkpoints, self.state.store
+        section, started_at = config.checkpoints, time.time()
+        folder = Path(section.folder).absolute()
+        self.lock, self.monitor = FolderLock(folder, started_at), Monitor(self.ask)
+        self._store = CheckpointStore(folder, section.keep, self.lock.check)
+        spacing = section.every_seconds or _SPACING_SECONDS
+        self.checkpoints = CheckpointWriter(self._store, self._request_checkpoint, spacing, self._items)
+        recorder = Recorder(HistoryFile(self._store), self._known_items, started_at)
+        self.checkpoints.tell = recorder.note
+        self.state = ServerState(config, self.lock, self._store, self.checkpoints, self.monitor, recorder, started_at)
         self.requested_checkpoint = Shared(lambda: self.checkpoints.write("request"), self.checkpoints.turn)
         self._stop = threading.Event()
         self._log = logger("service")
@@ -111,7 +110,7 @@ class ReplayService:
 
             self._start_reverb()  # restores what the folder holds
             self.monitor.start()
-            helpers: list[Schedule | ClientCheckpoints | PrefillTeller] = [
+            helpers: list[Repeating] = [
                 ClientCheckpoints(self.checkpoints),
                 PrefillTeller(self.monitor, state.table_configs),
             ]
@@ -147,16 +146,6 @@ class ReplayService:
         finally:
             self.lock.release()
 
-    def _new_state(self, folder: Path) -> ServerState:
-        section, started_at = self.config.checkpoints, time.time()
-        lock = FolderLock(folder, started_at)
-        store = CheckpointStore(folder, section.keep, lock.check)
-        spacing = section.every_seconds or _SPACING_SECONDS
-        checkpoints = CheckpointWriter(store, self._request_checkpoint, spacing, self._items)
-        recorder = Recorder(HistoryFile(store), self._known_items, started_at)
-        checkpoints.tell = recorder.note
-        return ServerState(self.config, lock, store, checkpoints, Monitor(self.ask), recorder, started_at)
-
     def ask(self) -> ServerInfo:
         """A real ServerInfo call, with a deadline of `READY_SECONDS`.
 
@@ -174,19 +163,29 @@ class ReplayService:
             ) from error
 
     def stop(self) -> None:
-        """What SIGTERM does."""
+        """Does what SIGTERM does."""
         self._stop.set()
 
     def _start_reverb(self) -> None:
+        self._log.info("importing Reverb and TensorFlow")  # which takes seconds, on a busy machine many
         import reverb
 
-        start = self._prepared()
+        try:
+            start = restore.prepare(self._store, self.config.checkpoints, self._tables)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint folder {self._store.folder}: {error}; clear what is in the way there, or set checkpoints.folder to another one"
+            ) from error
         self.state.phase = "restoring"
         began = time.time()
+        loading: AbstractContextManager[None] = nullcontext()
+        if start.staged is not None:
+            total = bytes_in(start.staged)
+            loading = log_progress(self._log, "loading the checkpoint", Reading(total).far, bytes=total)
         checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(str(self._store.reverb))
         tables = [reverb_table(config) for config in start.fit.configs]
         try:
-            with self._loading(start):
+            with loading:
                 self._server = reverb.Server(tables, port=self.config.grpc.port, checkpointer=checkpointer)
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(f"Reverb does not start: {error}") from error
@@ -195,35 +194,20 @@ class ReplayService:
         self.checkpoints.restored(start.checkpoint)
         known = self.state.recorder.history().newest_checkpoint()
         if start.checkpoint is None and missing(self._store.folder, known):
-            self.state.recorder.forget_checkpoints()  # the start was told to: the next one need not be
+            self.state.recorder.forget_checkpoints()  # this start has done without them, and the next one need not look
         if start.staged is not None:
             items = sum(table.items for table in start.fit.tables)
             self._log.info("restored", items=items, seconds=round(time.time() - began, 3))
 
-    def _loading(self, start: restore.Start) -> AbstractContextManager[None]:
-        """Tells how far Reverb is with reading a checkpoint; nothing where it starts empty."""
-        if start.staged is None:
-            return nullcontext()
-        total = bytes_in(start.staged)
-        return log_progress(self._log, "loading the checkpoint", Reading(total).far, bytes=total)
-
-    def _prepared(self) -> restore.Start:
-        try:
-            return restore.prepare(self._store, self.config.checkpoints, self._tables)
-        except OSError as error:
-            raise CheckpointError(
-                f"checkpoint folder {self._store.folder}: {error}; clear what is in the way there, or set checkpoints.folder to another one"
-            ) from error
-
     def _items(self) -> int | None:
-        """How many all tables hold now; None without an answer."""
+        """Number of items in all tables now; None without an answer."""
         try:
             return sum(table.current_size for table in self.ask().tables.values())
         except ServerUnreachable:
             return None
 
     def _known_items(self) -> int | None:
-        """The same as of the newest answer of Reverb; asks nothing."""
+        """The same as of Reverb's newest answer; asks nothing."""
         snapshot = self.monitor.snapshot
         return None if snapshot.info is None else sum(table.current_size for table in snapshot.tables())
 
@@ -231,23 +215,21 @@ class ReplayService:
         return self._saving.checkpoint(self.config.checkpoints.deadline_seconds)
 
     def _save_last(self) -> int:
-        if not self.config.checkpoints.on_shutdown:
+        """Writes the last checkpoint, or keeps at least what Reverb has confirmed to clients; the exit code."""
+        code = 0
+        if self.config.checkpoints.on_shutdown:
+            try:
+                self.checkpoints.write(SHUTDOWN)
+                return 0
+            except CheckpointError:
+                code = 1
+        else:
             self._log.warning("stopping without a checkpoint, as configured")
-            return self._keep_clients()
-        try:
-            self.checkpoints.write(SHUTDOWN)
-        except CheckpointError:
-            self._keep_clients()
-            return 1
-        return 0
-
-    def _keep_clients(self) -> int:
-        """Keeps what Reverb has confirmed to clients; 1 when it could not be kept."""
         try:
             self.checkpoints.keep_clients()
         except CheckpointError:
-            return 1
-        return 0
+            code = 1
+        return code
 
     def _on_signal(self, number: int, _: object) -> None:
         name = signal.Signals(number).name

@@ -27,17 +27,10 @@ Phase = Literal["starting", "restoring", "ready", "stopping"]
 
 @dataclass
 class ServerState:
-    """The phase and the start, which the service sets, and the parts, which say themselves how they are.
+    """The phase (see the module) and the start, which the service sets, and the parts, which report their own state.
 
     Attributes:
-      config: the whole configuration.
-      lock: what makes the checkpoint folder this server's.
-      store: files of the finished checkpoints.
-      checkpoints: how writing them goes.
-      monitor: newest answer of Reverb.
-      recorder: what the folder remembers of its servers.
       started_at: Unix time.
-      phase: see the module.
       start: what the server has started from; None before.
     """
 
@@ -53,7 +46,7 @@ class ServerState:
 
     @property
     def tables(self) -> tuple[TableFit, ...]:
-        """What became of each table at the start; none before."""
+        """How each table was fitted at the start; none before."""
         return () if self.start is None else self.start.fit.tables
 
     @property
@@ -67,7 +60,7 @@ class ServerState:
         return () if self.start is None else self.start.unloaded
 
     def left_out(self) -> list[LeftOut]:
-        """What starts have not restored, as long as it is kept; of `start_from` what this start has not."""
+        """What starts have not restored, while it is kept; of `start_from` what this start has not."""
         if self.start is None or self.start.checkpoint is not None:
             return self.store.left_out()
         place = str(self.config.checkpoints.start_from)
@@ -75,7 +68,7 @@ class ServerState:
         return own + self.store.left_out()
 
     def obstacle(self) -> str:
-        """Why the server is not ready, as far as nobody needs to ask Reverb; "" when nothing is in the way."""
+        """Why the server is not ready, without asking Reverb; "" when nothing is in the way."""
         if self.phase != "ready":
             return f"the server is {self.phase}" + (self.lock.waiting and f": {self.lock.waiting}")
         return self.lock.problem

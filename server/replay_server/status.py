@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,80 +18,60 @@ import msgspec
 
 from replay_server.choosing import Unloaded
 from replay_server.memory import memory_limit, resident_bytes
-from replay_server.monitor import Counts, Moment
+from replay_server.monitor import Moment
 from replay_server.state import ServerState
 from rlds2reverb.specs import spec_texts, view_in
-from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
-from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wire.messages import clause, insert_wait, sample_wait
 
 
 def status(state: ServerState) -> dict[str, Any]:
     """Everything that the page shows.
 
-    `server`: phase (as `state`), problem (why Reverb does not answer, or ""), times and memory. `tables`: a
-    `TableStatus` each. `checkpoints`: the
-    newest, what went wrong, `problem` (why nothing may be written to the folder, or ""), and what the start passed over.
+    `server`: phase (as `state`), problem (why Reverb does not answer, or ""), times and memory. `tables`: a `TableStatus`
+    each. `checkpoints`: the newest, the failures, `problem` (why nothing may be written to the folder, or ""), and those
+    that the start passed over.
     """
-    return {
-        "server": _server(state),
-        "tables": msgspec.to_builtins(table_statuses(state, with_rates=True)),
-        "checkpoints": _checkpoints(state),
-    }
-
-
-def _server(state: ServerState) -> dict[str, Any]:
     snapshot, limit = state.monitor.snapshot, memory_limit()
-    return {
-        "state": state.phase,
-        "problem": snapshot.error,
-        "now": time.time(),
-        "started_at": state.started_at,
-        "answered_at": snapshot.answered_at,
-        "grpc_port": state.config.grpc.port,
-        "memory_bytes": resident_bytes(),
-        "memory_limit_bytes": limit.bytes,
-        "memory_limit_of": limit.of,
-        "memory": state.recorder.recent_memory(),
-        "reverb": version("dm-reverb"),
-        "rlds2reverb": version("rlds2reverb"),
-    }
-
-
-def _checkpoints(state: ServerState) -> dict[str, Any]:
-    section, progress = state.config.checkpoints, state.checkpoints.state
-    return {
-        "last": _last(state),
-        "writing_since": progress.writing_since,
-        "failures": progress.failures,
-        "last_error": progress.last_error,
-        "from_clients": progress.from_clients,
-        **_space(state),
-        "every_seconds": section.every_seconds,
-        "generations": state.store.count(),
-        "keep": section.keep,
-        "folder": str(Path(section.folder).absolute()),
-        "problem": state.lock.problem,
-        **not_loaded(state.unloaded),
-    }
-
-
-def _last(state: ServerState) -> dict[str, Any] | None:
+    section, progress, space = state.config.checkpoints, state.checkpoints.state, state.checkpoints.space()
     last = state.checkpoints.newest()
-    if last is None:
-        return None
-    return {**last.summary(), "reason": state.checkpoints.state.reason, "created": last.manifest.created}
-
-
-def _space(state: ServerState) -> dict[str, int | None]:
-    space = state.checkpoints.space()
     return {
-        "free_bytes": None if space is None else space.free_bytes,
-        "needed_bytes": None if space is None else space.needed_bytes,
+        "server": {
+            "state": state.phase,
+            "problem": snapshot.error,
+            "now": time.time(),
+            "started_at": state.started_at,
+            "answered_at": snapshot.answered_at,
+            "grpc_port": state.config.grpc.port,
+            "memory_bytes": resident_bytes(),
+            "memory_limit_bytes": limit.bytes,
+            "memory_limit_of": limit.of,
+            "memory": state.recorder.recent_memory(),
+            "reverb": version("dm-reverb"),
+            "rlds2reverb": version("rlds2reverb"),
+        },
+        "tables": msgspec.to_builtins(table_statuses(state, with_rates=True)),
+        "checkpoints": {
+            "last": None
+            if last is None
+            else {**last.summary(), "reason": progress.reason, "created": last.manifest.created},
+            "writing_since": progress.writing_since,
+            "failures": progress.failures,
+            "last_error": progress.last_error,
+            "from_clients": progress.from_clients,
+            "free_bytes": None if space is None else space.free_bytes,
+            "needed_bytes": None if space is None else space.needed_bytes,
+            "every_seconds": section.every_seconds,
+            "generations": state.store.count(),
+            "keep": section.keep,
+            "folder": str(Path(section.folder).absolute()),
+            "problem": state.lock.problem,
+            **not_loaded(state.unloaded),
+        },
     }
 
 
 def not_loaded(unloaded: Sequence[Unloaded]) -> dict[str, Any]:
-    """What a start passed over: `set_aside`, broken and moved away, and `unreadable`, left in place; each if there are any.
+    """The checkpoints that a start passed over: `set_aside`, the broken ones, and `unreadable`, left in place; each if there are any.
 
     Each has `count`, and the `path` and `reason` of the newest one.
     """
@@ -104,19 +84,12 @@ def not_loaded(unloaded: Sequence[Unloaded]) -> dict[str, Any]:
 
 
 _POINTS, _LEAST_POINTS, _ALL_POINTS = 120, 12, 24_000
-"""Most points of a plot, and of all plots of one document: of many tables each has fewer, but so many at least."""
+"""Most points of a plot, the least where there are many tables, and most points of all plots of one document."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of Prometheus.
-
-    Attributes:
-      name: with "_total" behind it, as Prometheus has it, where it is a counter.
-      kind: of its values.
-      help: what they are.
-      labels: of its values.
-    """
+    """A metric of Prometheus; the name of a counter lacks the "_total" that Prometheus adds."""
 
     name: str
     kind: Literal["gauge", "counter"]
@@ -200,11 +173,7 @@ METRICS = _metrics_of(TableStatus)
 
 
 def table_statuses(state: ServerState, with_rates: bool) -> list[TableStatus]:
-    """Of all tables, by name; of the newest answer of Reverb, so that nothing is asked of it.
-
-    Args:
-      with_rates: whether rates are wanted, which take a while to compute.
-    """
+    """All tables by name, as the newest answer of Reverb has them; asks nothing. Rates take a while to compute."""
     snapshot = state.monitor.snapshot
     tables, history = snapshot.tables(), state.monitor.history() if with_rates else []
     points = max(_LEAST_POINTS, min(_POINTS, _ALL_POINTS // max(1, len(tables))))
@@ -223,8 +192,10 @@ def table_statuses(state: ServerState, with_rates: bool) -> list[TableStatus]:
             unique_samples=table.unique_samples,
             inserts=table.rate_limiter.inserts,
             samples=table.rate_limiter.samples,
-            limiter=_limiter(table, table.name in prefilling),
-            blocked={wait.of: wait.blocks for wait in (insert_wait(table), sample_wait(table))},
+            limiter=LimiterStatus(
+                clause(inserts), clause(samples), inserts.blocks, samples.blocks, table.name in prefilling
+            ),
+            blocked={inserts.of: inserts.blocks, samples.of: samples.blocks},
             wait_seconds={"insert": table.worker.waiting_for_samples, "sample": table.worker.waiting_for_inserts},
             worker_seconds={
                 name: getattr(table.worker, name) for name in ("running", "sampling", "inserting", "sleeping")
@@ -235,29 +206,18 @@ def table_statuses(state: ServerState, with_rates: bool) -> list[TableStatus]:
             age_seconds=age_seconds,
             rates=rates_of(table.name, history, points),
         )
-        for table in tables
+        for table, inserts, samples in ((table, insert_wait(table), sample_wait(table)) for table in tables)
     ]
 
 
-def _limiter(table: TableInfo, is_prefilling: bool) -> LimiterStatus:
-    inserts, samples = insert_wait(table), sample_wait(table)
-    return LimiterStatus(clause(inserts), clause(samples), inserts.blocks, samples.blocks, is_prefilling)
-
-
 def rates_of(name: str, history: Sequence[Moment], most: int = _POINTS) -> Rates:
-    """Of a table, over a history."""
-    spans = list(_spans(name, history, most))
-    return Rates(
-        [round(when, 2) for when, _, _, _ in spans],
-        [round((new.inserts - old.inserts) / seconds, 2) for _, seconds, old, new in spans],
-        [round((new.samples - old.samples) / seconds, 2) for _, seconds, old, new in spans],
-    )
-
-
-def _spans(name: str, history: Sequence[Moment], most: int) -> Iterator[tuple[float, float, Counts, Counts]]:
-    """End, seconds, and counts at both ends, of at most so many spans as a plot has points; none across a clock set back."""
+    """A table's rates over a history, at no more than `most` points; none across a clock that was set back."""
     points = [(when, counts[name]) for when, counts in history if name in counts]
     stride = max(1, -(-len(points) // most))
+    rates = Rates([], [], [])
     for (earlier, old), (later, new) in itertools.pairwise(points[::-stride][::-1]):
-        if later > earlier:
-            yield later, later - earlier, old, new
+        if (seconds := later - earlier) > 0:
+            rates.time.append(round(later, 2))
+            rates.inserts.append(round((new.inserts - old.inserts) / seconds, 2))
+            rates.samples.append(round((new.samples - old.samples) / seconds, 2))
+    return rates

@@ -2,21 +2,20 @@
 
 ```
 FOLDER/generations/000012/   tables.tfrecord items.tfrecord chunks.tfrecord DONE MANIFEST.json
-FOLDER/set_aside/            checkpoints that are broken, or hold items that a start has left out; then with LEFT_OUT.json, which says so
-FOLDER/reverb/               what Reverb itself writes to and starts from; made anew at every start
-FOLDER/taken/                what has been taken out of it and is not kept yet, see `working_folder`
+FOLDER/set_aside/            broken checkpoints; and those with items that a start left out, which LEFT_OUT.json lists
+FOLDER/reverb/               Reverb writes here and starts from here; made anew at every start
+FOLDER/taken/                taken out of Reverb's folder and not kept yet, see `working_folder`
 ```
 
 Reverb's own folder keeps one checkpoint, is not fsynced, and is refused as a whole when its newest entry is truncated
 (observed in dm-reverb 0.14). On a full disk Reverb even confirms a checkpoint of which only the last block of a file is
-missing: it does not look at what closing the file says. So a checkpoint is taken out of it as soon as it is written: hashed, its compressed streams
-read to the end, fsynced, and renamed into place with its manifest. A checkpoint is valid when every file still has the
-size and hash of the manifest; whatever was not finished has another name.
+missing, because it ignores the result of closing the file. So a checkpoint is taken out of its folder as soon as it is
+written: hashed, its compressed streams read to the end, fsynced, and renamed into place with its manifest. A checkpoint is
+valid when every file still has the size and hash of the manifest; whatever was not finished has another name.
 """
 
 from __future__ import annotations
 
-import errno
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ import xxhash
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable
 from replay_server.files import (
     DONE,
+    FULL_DISK,
     MANIFEST,
     RECORD_FILES,
     FileEntry,
@@ -38,19 +38,18 @@ from replay_server.files import (
     link_files,
     listed,
     read_small,
-    sync_folder,
+    sync,
     verified_entry,
     write_synced,
 )
 
 CHECKPOINTS, SET_ASIDE = "generations", "set_aside"
-"""Folders in a checkpoint folder: of the checkpoints, and of what was put away."""
+LEFT_OUT = "LEFT_OUT.json"
+LEFT_OUT_NAME = "-left-out-"  # names in SET_ASIDE are NUMBER-left-out-DATE: when a start left items out
 
-LEFT_OUT_NAME = "-left-out-"
-"""In the name of a checkpoint in `SET_ASIDE` between its number and the date on which a start left something out of it."""
-
-_MANIFEST_BYTES = 1 << 24
-"""Most bytes of a manifest, which has a line per table."""
+_MOST_BYTES = 1 << 24  # of a manifest and of a LEFT_OUT, which have a line per table
+_PARTIAL = ".partial"
+_PINNED = ".keep"
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -58,10 +57,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
     Attributes:
       created: Unix time.
-      seconds: how long it took, from the request to the finished checkpoint.
-      files: by name.
+      seconds: from the request to the finished checkpoint.
       items: table -> items held.
-      xxh3: of all this, see `digest`.
+      xxh3: hash of all the rest.
     """
 
     created: float
@@ -71,13 +69,12 @@ class Manifest(msgspec.Struct, frozen=True):
     xxh3: str = ""
 
     def digest(self) -> str:
-        """xxh3-128 of everything but `xxh3` itself."""
         return xxhash.xxh3_128_hexdigest(msgspec.json.encode(msgspec.structs.replace(self, xxh3="")))
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint: `number` grows by one with each."""
+    """One checkpoint; `number` grows by one with each."""
 
     number: int
     folder: Path
@@ -85,8 +82,11 @@ class Checkpoint:
 
     @property
     def bytes(self) -> int:
-        """Size on disk."""
         return sum(entry.bytes for entry in self.manifest.files.values())
+
+    @property
+    def item_count(self) -> int:
+        return sum(self.manifest.items.values())
 
     def summary(self) -> dict[str, Any]:
         """Its fields over HTTP."""
@@ -99,23 +99,18 @@ class Checkpoint:
 
 
 def numbered(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first; not verified.
-
-    Raises:
-      CheckpointUnreadable: it cannot be listed.
-      CheckpointError: it is no folder.
-    """
+    """The checkpoints in a folder, newest first; not verified."""
     return sorted((path for path in listed(folder) if path.name.isdecimal()), key=number_of, reverse=True)
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """A checkpoint whose files are those of its manifest.
+    """A checkpoint, after verifying its files.
 
     Raises:
-      CheckpointUnreadable: a file is there and cannot be read; says which.
-      CheckpointError: no manifest, or a file is missing or changed; says which.
+      CheckpointUnreadable: a file is there and cannot be read.
+      CheckpointError: no manifest, or a file is missing or changed.
     """
-    data = read_small(folder / MANIFEST, _MANIFEST_BYTES)
+    data = read_small(folder / MANIFEST, _MOST_BYTES)
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -135,30 +130,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def number_of(path: Path) -> int:
-    """The number of a checkpoint, or of one that was set aside; 0 for anything else."""
+    """Number of a checkpoint, kept or set aside; 0 for anything else."""
     digits = path.name.partition("-")[0]
     return int(digits) if digits.isdecimal() else 0
 
 
-LEFT_OUT = "LEFT_OUT.json"
-
-_LEFT_OUT_BYTES = 1 << 24
-"""Most bytes of it: it has a line per table."""
-
-_PARTIAL = ".partial"
-_PINNED = ".keep"
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-
-
 class LeftOut(msgspec.Struct, frozen=True):
-    """Items of a table that a start has not restored from its checkpoint.
-
-    Attributes:
-      table: its name.
-      items: how many.
-      reason: for people.
-      folder: where the checkpoint is kept, in `set_aside`.
-    """
+    """Items of a table that a start has not restored from its checkpoint, which is kept in `folder`."""
 
     table: str
     items: int
@@ -167,17 +145,15 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class CheckpointStore:
-    """The folder of one server.
+    """The checkpoint folder of one server.
 
     Args:
-      folder: of this server alone; made when missing.
-      keep: newest checkpoints to keep.
+      folder: made when missing.
+      keep: number of newest checkpoints to keep.
       guard: called before each change; raises `CheckpointError` when the folder is another server's by now.
 
     Attributes:
       highest: number of the newest checkpoint that was written or restored; the next one is higher, whatever became of it.
-      kept: the folder of the finished checkpoints.
-      reverb, taken: see the module.
 
     Raises:
       CheckpointError: the folder cannot be made or written to.
@@ -198,7 +174,7 @@ class CheckpointStore:
             ) from error
 
     def make_folders(self) -> list[Path]:
-        """Makes what is missing of its folders, should someone have removed one under the running server; which.
+        """Makes folders that someone removed under the running server, and returns them.
 
         Raises:
           CannotKeepError: one cannot be made, or something else has its name.
@@ -218,34 +194,26 @@ class CheckpointStore:
         return made
 
     def paths(self) -> list[Path]:
-        """Folders of all finished checkpoints, newest first; not verified.
-
-        Raises:
-          CheckpointUnreadable: they cannot be listed.
-        """
+        """Folders of all finished checkpoints, newest first; not verified."""
         return numbered(self.kept)
 
     def readable(self) -> list[Path] | None:
-        """The same for a folder that may not answer; None when they cannot be listed."""
+        """As `paths`; None when they cannot be listed."""
         try:
             return self.paths()
         except CheckpointError:
             return None
 
     def count(self) -> int | None:
-        """How many there are; None when they cannot be listed."""
         paths = self.readable()
         return None if paths is None else len(paths)
 
     def set_aside(self, path: Path, why: str, name: str = "") -> Path:
-        """Moves a checkpoint out of the way, for people to look at; it is never deleted.
+        """Moves a checkpoint out of the way, for people to look at; it is never deleted. Returns its new place.
 
         Args:
           why: a word or two, for its name.
-          name: in place of the checkpoint's, for something else; it does not begin with a number.
-
-        Returns:
-          Its new place.
+          name: in place of the checkpoint's; for anything that is no numbered checkpoint.
         """
         self.guard()
         name = name or path.name
@@ -255,22 +223,20 @@ class CheckpointStore:
             count += 1
             target = self._set_aside / f"{name}-{why}-{count}"
         path.rename(target)
-        sync_folder(self._set_aside)
-        sync_folder(path.parent)
+        sync(self._set_aside)
+        sync(path.parent)
         return target
 
     def pin(self, path: Path) -> None:
-        """Makes `prune` leave a checkpoint where it is, until someone removes the file that says so (NUMBER.keep)."""
+        """Keeps a checkpoint from being pruned until someone removes the file NUMBER.keep."""
         self.guard()
         path.with_name(path.name + _PINNED).touch()
 
     def note_left_out(self, checkpoint: Checkpoint, left_out: Sequence[LeftOut]) -> Path | None:
-        """Notes what this start has not restored from its checkpoint, in place of what earlier starts from it have noted.
+        """Notes what this start has not restored from its checkpoint, in place of what earlier starts from it noted.
 
-        The checkpoint gets a second name in `set_aside` then, which outlives its rotation, with `LEFT_OUT` in it.
-
-        Returns:
-          The second name; None where everything was restored.
+        If that is anything, the checkpoint gets a second name in `set_aside`, which outlives its rotation, with `LEFT_OUT`
+        in it. Returns that name.
         """
         self.guard()
         target = self._set_aside / f"{checkpoint.folder.name}{LEFT_OUT_NAME}{time.strftime('%Y%m%d', time.gmtime())}"
@@ -280,18 +246,18 @@ class CheckpointStore:
                 shutil.rmtree(partial, ignore_errors=True)
                 link_files(checkpoint.folder, partial)
                 partial.rename(target)
-                sync_folder(self._set_aside)
+                sync(self._set_aside)
             write_synced(target / LEFT_OUT, msgspec.json.format(msgspec.json.encode(left_out)))
-            sync_folder(target)
+            sync(target)
         for path in self._with_left_out():
             if number_of(path) == checkpoint.number and not (left_out and path == target):
                 (path / LEFT_OUT).unlink()
         return target if left_out else None
 
     def left_out(self) -> list[LeftOut]:
-        """What starts have left out, as far as it is still in `set_aside` with its `LEFT_OUT`; the newest checkpoint first.
+        """What starts left out and `set_aside` still holds, the newest checkpoint first.
 
-        One whose record cannot be read is told without a table. Nothing where the folder cannot be listed.
+        A checkpoint whose `LEFT_OUT` cannot be read has one entry without a table. Empty where the folder cannot be listed.
         """
         found: list[LeftOut] = []
         try:
@@ -300,7 +266,7 @@ class CheckpointStore:
             return []
         for path in paths:
             try:
-                rows = msgspec.json.decode(read_small(path / LEFT_OUT, _LEFT_OUT_BYTES), type=list[LeftOut])
+                rows = msgspec.json.decode(read_small(path / LEFT_OUT, _MOST_BYTES), type=list[LeftOut])
             except (CheckpointError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 rows = [LeftOut("", 0, f"{LEFT_OUT} there cannot be read ({error})")]
             found += [msgspec.structs.replace(row, folder=str(path)) for row in rows]
@@ -311,12 +277,9 @@ class CheckpointStore:
         return sorted(paths, key=lambda path: (number_of(path), path.name), reverse=True)
 
     def clean(self) -> list[Path]:
-        """Removes what was never finished, and empties Reverb's own folder and the one for what was taken out of it.
+        """Removes what was never finished, and empties `reverb` and `taken`; returns what was removed.
 
         What is finished there must have been kept or set aside before, see `clients`.
-
-        Returns:
-          What was removed.
         """
         self.guard()
         found: list[Path] = []
@@ -337,12 +300,11 @@ class CheckpointStore:
 
         Args:
           checkpoint: its folder, which is moved to the kept ones; verified where it is, so that a kill leaves it there.
-          items: table -> items held, for the manifest.
-          began: Unix time of the request.
-          ended: Unix time at which it was written; now by default.
+          items: table -> items held.
+          began, ended: Unix times of the request and of the end; the latter now by default.
 
         Raises:
-          CannotKeepError: the disk is full, or does not take it for another reason; the checkpoint is still there.
+          CannotKeepError: the disk is full or does not take it; the checkpoint is still there.
           CheckpointError: it is incomplete or unreadable.
         """
         if not (checkpoint / DONE).is_file():
@@ -355,25 +317,22 @@ class CheckpointStore:
             manifest = Manifest(ended, ended - began, files, dict(items))
             manifest = msgspec.structs.replace(manifest, xxh3=manifest.digest())
             write_synced(checkpoint / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
-            sync_folder(checkpoint)
+            sync(checkpoint)
             final = self.kept / f"{number:06d}"
             self.guard()  # verifying may have taken long
             checkpoint.rename(final)
-            sync_folder(self.kept)
+            sync(self.kept)
         except OSError as error:
-            hint = "; make room on the disk" if error.errno in _FULL else ""
+            hint = "; make room on the disk" if error.errno in FULL_DISK else ""
             raise CannotKeepError(f"{checkpoint}: cannot be kept ({error}){hint}") from error
         self.highest = number
         return Checkpoint(number, final, manifest)
 
     def prune(self, given_way: Sequence[Path] = ()) -> list[Path]:
-        """Removes the checkpoints beyond the newest `keep`, and those that have given way to a newer one; what was removed.
+        """Removes the checkpoints beyond the newest `keep`, and those that gave way to a newer one; returns which.
 
-        Pinned ones stay, and do not count. What could not be removed is tried again the next time.
-
-        Raises:
-          CheckpointError: they cannot be listed, or the folder is another server's by now.
-          OSError: one cannot be removed; all others are.
+        Pinned ones stay, and do not count. An OSError that one cannot be removed is raised when the rest are; the next call
+        tries again.
         """
         free = [path for path in self.paths() if not path.with_name(path.name + _PINNED).exists()]
         kept = [path for path in free if path not in given_way][: self.keep]

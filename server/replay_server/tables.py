@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
@@ -14,12 +14,10 @@ from msgspec import Meta, Struct
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.wire.signature import names_on_wire
+from rlds2reverb.wire.codec import names_on_wire
 
-# Rate limiters as plain values: what a table's inserts and samples wait for. Each kind knows its own rules.
-#
 # Reverb lets an insert pass while (inserts + 1) * samples_per_insert - samples <= max_diff, and a sample while the table
-# holds min_size_to_sample items and inserts * samples_per_insert - samples - 1 >= min_diff; see rlds2reverb.wire.limiter.
+# holds min_size_to_sample items and inserts * samples_per_insert - samples - 1 >= min_diff; see rlds2reverb.wire.messages.
 # Source of the four kinds and their bounds: rate_limiters.py of dm-reverb 0.14.
 #
 # | kind | its table | dead ends | a new limiter's count of samples |
@@ -29,8 +27,7 @@ from rlds2reverb.wire.signature import names_on_wire
 # | queue, stack | of its own: `Shape` | size | one per item that has left |
 # | prefill | any | items, and those of `then` | as of the limiter that holds now |
 
-MOST = 2**31 - 1
-"""Largest number of items, or of samples of one, that a table can be given: an int of C++."""
+MOST = 2**31 - 1  # items of a table, or samples of one: an int of C++
 
 _UNBOUNDED = sys.float_info.max
 
@@ -45,7 +42,7 @@ class Bounds(Struct, frozen=True):
 
     @property
     def differences(self) -> tuple[float, float, float]:
-        """What decides how samples and inserts are kept in proportion: all but the items to wait for."""
+        """All but the items to wait for: what keeps samples and inserts in proportion."""
         return self.samples_per_insert, self.min_diff, self.max_diff
 
     @property
@@ -55,7 +52,6 @@ class Bounds(Struct, frozen=True):
 
     @property
     def has_ratio(self) -> bool:
-        """Whether samples and inserts are kept in proportion at all."""
         return self.max_diff < _UNBOUNDED
 
 
@@ -70,17 +66,16 @@ class Shape:
 
 
 class DeadEnd(NamedTuple):
-    """Why a table can never be filled or sampled: the key of the limiter that says so, and a reason for people."""
+    """Why a table can never be filled or sampled: the limiter's key at fault, and a reason for people."""
 
     key: str
     reason: str
 
 
 class _Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
-    """Base of all kinds, with the answers that most of them give; `kind` names one in YAML. mypy asks for the others."""
+    """Base of all kinds, with the answers that most of them give; `kind` names one in YAML."""
 
-    is_prefill: ClassVar[bool] = False
-    """Whether this is only the limiter while the table fills."""
+    is_prefill: ClassVar[bool] = False  # only the limiter while the table fills
 
     @property
     def shape(self) -> Shape | None:
@@ -132,17 +127,14 @@ class MinSize(_Kind, frozen=True, tag="min_size"):
     min_size: int = 1
 
     def bounds(self) -> Bounds:
-        """As Reverb has them."""
         return Bounds(1.0, self.min_size, -_UNBOUNDED, _UNBOUNDED)
 
     def to_reverb(self) -> Any:
-        """Reverb's own."""
         from reverb import rate_limiters
 
         return rate_limiters.MinSize(self.min_size)
 
     def dead_ends(self, max_size: int, max_times_sampled: int) -> Iterator[DeadEnd]:
-        """A table that is never large enough."""
         return _too_small(self.min_size, max_size)
 
 
@@ -154,37 +146,30 @@ class SampleToInsertRatio(_Kind, frozen=True, tag="sample_to_insert_ratio"):
     min_size: int = 1
 
     def bounds(self) -> Bounds:
-        """As Reverb has them."""
         centre = self.samples_per_insert * self.min_size
         return Bounds(self.samples_per_insert, self.min_size, centre - self.error_buffer, centre + self.error_buffer)
 
     def to_reverb(self) -> Any:
-        """Reverb's own."""
         from reverb import rate_limiters
 
         return rate_limiters.SampleToInsertRatio(self.samples_per_insert, self.min_size, self.error_buffer)
 
     def dead_ends(self, max_size: int, max_times_sampled: int) -> Iterator[DeadEnd]:
-        """A table that is never large enough, a ratio that cannot be kept, a buffer that lets nothing through."""
         yield from _too_small(self.min_size, max_size)
-        ratio = self.samples_per_insert
+        ratio, buffer = self.samples_per_insert, self.error_buffer
         if not (ratio > 0 and isfinite(ratio)):
             yield DeadEnd("samples_per_insert", f"must be positive and finite, got {ratio:g}")
             return
-        yield from self._narrow()
+        if not isfinite(buffer):
+            yield DeadEnd("error_buffer", f"must be finite, got {buffer:g}; min_size is the limiter without a ratio")
+        elif buffer < (least := max(1.0, ratio)):
+            yield DeadEnd("error_buffer", f"{buffer:g} leaves no room for one insert or sample; at least {least:g}")
         if 0 < max_times_sampled < ratio:
             yield DeadEnd(
                 "samples_per_insert",
                 f"can never be kept: inserts wait for {ratio:g} samples per item, and an item is removed after "
                 f"max_times_sampled = {max_times_sampled}; soon none passes but below min_size = {self.min_size}",
             )
-
-    def _narrow(self) -> Iterator[DeadEnd]:
-        buffer, least = self.error_buffer, max(1.0, self.samples_per_insert)
-        if not isfinite(buffer):
-            yield DeadEnd("error_buffer", f"must be finite, got {buffer:g}; min_size is the limiter without a ratio")
-        elif buffer < least:
-            yield DeadEnd("error_buffer", f"{buffer:g} leaves no room for one insert or sample; at least {least:g}")
 
 
 class _Once(_Kind, frozen=True):
@@ -196,15 +181,17 @@ class _Once(_Kind, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        """One selector for both sides, and no more items than may wait."""
         return Shape(self.selector, self.selector, self.size, 1)
 
     def bounds(self) -> Bounds:
-        """As Reverb has them."""
         return Bounds(1.0, 1, 0.0, float(self.size))
 
+    def to_reverb(self) -> Any:
+        from reverb import rate_limiters
+
+        return getattr(rate_limiters, type(self).__name__)(self.size)
+
     def dead_ends(self, max_size: int, max_times_sampled: int) -> Iterator[DeadEnd]:
-        """One without a place."""
         if self.size < 1:
             yield DeadEnd("size", f"takes no item at all, its size is {self.size}")
 
@@ -218,30 +205,17 @@ class Queue(_Once, frozen=True, tag="queue"):
 
     selector: ClassVar[Selector] = "fifo"
 
-    def to_reverb(self) -> Any:
-        """Reverb's own."""
-        from reverb import rate_limiters
-
-        return rate_limiters.Queue(self.size)
-
 
 class Stack(_Once, frozen=True, tag="stack"):
     """Last in, first out: each item is sampled once, and inserts wait while `size` items wait."""
 
     selector: ClassVar[Selector] = "lifo"
 
-    def to_reverb(self) -> Any:
-        """Reverb's own."""
-        from reverb import rate_limiters
-
-        return rate_limiters.Stack(self.size)
-
 
 class Prefill(_Kind, frozen=True, tag="prefill"):
     """MinSize(`items`) while a bulk push fills the table; `then`, from the first start that finds `items` items in it.
 
-    Nobody samples before the table is full, and the push never waits for a sample. Reverb cannot change the limiter of a
-    running table, so the change comes with a restart; see docs/runbook.md.
+    Reverb cannot change the limiter of a running table, so the change comes with a restart; see docs/runbook.md.
     """
 
     items: int
@@ -250,15 +224,12 @@ class Prefill(_Kind, frozen=True, tag="prefill"):
     is_prefill: ClassVar[bool] = True
 
     def bounds(self) -> Bounds:
-        """Those while the table fills."""
-        return self._filling().bounds()
+        return MinSize(min_size=self.items).bounds()
 
     def to_reverb(self) -> Any:
-        """Reverb's limiter while the table fills."""
-        return self._filling().to_reverb()
+        return MinSize(min_size=self.items).to_reverb()
 
     def dead_ends(self, max_size: int, max_times_sampled: int) -> Iterator[DeadEnd]:
-        """A prefill that never ends, and what is wrong with the limiter after it."""
         if self.items < 1:
             yield DeadEnd("items", f"needs at least 1 item before the first sample, got {self.items}")
         if self.items > max_size:
@@ -271,15 +242,10 @@ class Prefill(_Kind, frozen=True, tag="prefill"):
         return held >= self.items or before == self.then.bounds()
 
     def settled(self) -> MinSize | SampleToInsertRatio:
-        """`then`."""
         return self.then
 
     def words(self) -> str:
-        """The kind that comes, and after how many items."""
         return f"{self.then.words()} after a prefill of {self.items} items"
-
-    def _filling(self) -> MinSize:
-        return MinSize(min_size=self.items)
 
 
 RateLimiter = MinSize | SampleToInsertRatio | Queue | Stack | Prefill
@@ -327,7 +293,7 @@ class TableConfig:
         return TableConfig(name, signature).with_limiter(Stack(size=size))
 
     def with_limiter(self, limiter: RateLimiter) -> TableConfig:
-        """The table with this limiter, in the shape that the limiter wants, if it wants one."""
+        """The table with this limiter, in the shape that the limiter requires."""
         return replace(self, rate_limiter=limiter, **({} if limiter.shape is None else asdict(limiter.shape)))
 
     def filled(self) -> TableConfig:
@@ -358,7 +324,7 @@ def reverb_table(config: TableConfig) -> Any:
 
 
 def tensor_spec(spec: ArraySpec) -> Any:
-    """A `tf.TensorSpec`, or a bounded one: what TensorFlow sees of a leaf."""
+    """A leaf as `tf.TensorSpec`, bounded or not."""
     import tensorflow as tf
 
     dtype = tf.string if spec.dtype == object else tf.dtypes.as_dtype(spec.dtype)
@@ -371,7 +337,7 @@ def tensor_spec(spec: ArraySpec) -> Any:
 
 
 def _stored_spec(spec: ArraySpec) -> Any:
-    """The same for Reverb to keep: where the leaf says which view the table is for, its first axis has a name once it is written as a message."""
+    """A leaf as Reverb keeps it. One that names the view of its table gets a name on its first axis once it is written as a message."""
     import tensorflow as tf
 
     plain, axis = tensor_spec(spec), names_on_wire(spec)[1]
@@ -392,16 +358,11 @@ def _stored_spec(spec: ArraySpec) -> Any:
 Selector = Literal["uniform", "fifo", "lifo", "max_heap", "min_heap", "prioritized"]
 SELECTORS: tuple[Selector, ...] = get_args(Selector)
 
-Entries = list[tuple[float, int]]
-"""(priority, key) of items, in the order of their insertion."""
+Entries = list[tuple[float, int]]  # (priority, key) of items, in the order of their insertion
 
 
 def reverb_selector(name: str, priority_exponent: float) -> Any:
-    """One of `reverb.selectors`.
-
-    Raises:
-      ValueError: there is none of this name, or Reverb refuses the exponent.
-    """
+    """One of `reverb.selectors`; a ValueError for an unknown name, or where Reverb refuses the exponent."""
     from reverb import selectors
 
     makers = {
@@ -419,18 +380,10 @@ def reverb_selector(name: str, priority_exponent: float) -> Any:
 
 def removal_order(remover: str, entries: Entries) -> Entries:
     """The items in the order in which a remover would take them out; by chance for one that draws."""
-    return _ORDERS[remover](entries)
-
-
-def _shuffled(entries: Entries) -> Entries:
+    if remover == "fifo":
+        return entries
+    if remover == "lifo":
+        return entries[::-1]
+    if remover in ("min_heap", "max_heap"):
+        return sorted(entries, reverse=remover == "max_heap")
     return random.sample(entries, len(entries))
-
-
-_ORDERS: Mapping[str, Callable[[Entries], Entries]] = {
-    "fifo": lambda entries: entries,
-    "lifo": lambda entries: entries[::-1],
-    "min_heap": sorted,
-    "max_heap": lambda entries: sorted(entries, reverse=True),
-    "uniform": _shuffled,
-    "prioritized": _shuffled,
-}

@@ -21,9 +21,7 @@ from rlds2reverb.text import counted
 from rlds2reverb.views.trajectory import TRAJECTORY
 
 _SERVER = "localhost:8000"
-_ROOM = 10
-"""One more item for every so many: enough for some later episodes, little beside the dataset itself."""
-
+_ROOM = 10  # one more item for every so many: enough for some later episodes, little beside the dataset itself
 _LONGEST_NAME = 60
 
 _HEAD = """\
@@ -44,10 +42,9 @@ class TableDraft:
     """A table to write into a config.
 
     Attributes:
-      view: what its items are, by the label of their view.
-      items: how many it must hold.
-      signature: theirs.
-      by_priority: they have priorities of their own, to sample by.
+      view: label of the view that makes its items.
+      items: number of items that it must hold.
+      by_priority: its items have priorities of their own, to sample by.
     """
 
     view: str
@@ -57,7 +54,7 @@ class TableDraft:
 
     @property
     def max_size(self) -> int:
-        """The items and room for at least a tenth more, rounded up to two digits; at least 1."""
+        """The items and at least a tenth more, rounded up to two digits; at least 1."""
         needed = self.items + -(-self.items // _ROOM)
         step: int = 10 ** max(0, len(str(needed)) - 2)
         return max(1, min(MOST, -(-needed // step) * step))
@@ -65,12 +62,11 @@ class TableDraft:
 
 @dataclass(frozen=True)
 class ImageDraft:
-    """An image column of the dataset, and what a step of it takes.
+    """An image column of the dataset.
 
     Attributes:
-      path: the column's.
       is_encoded: whether the tables hold the files' bytes.
-      encoded_bytes, decoded_bytes: of a step, in the mean; decoded None where that is not known.
+      encoded_bytes, decoded_bytes: mean bytes of a step; decoded None where that is not known.
     """
 
     path: str
@@ -105,10 +101,10 @@ def config_text(
     Args:
       source: as for `rlds2reverb push`.
       options: of that push, word by word, without the server: ["--table", "replay", "--view", "two_step"].
-      tables: name -> what it must hold.
-      episodes: how many at the start of the source were looked at, or None for all.
+      tables: by name.
+      episodes: number of episodes, from the start of the source, that were read; None for all.
       images: the dataset's image columns; their sizes stand in the head.
-      steps: how many were looked at.
+      steps: number of steps that were read.
     """
     document = {
         "tables": [_table(name, draft) for name, draft in tables.items()],
@@ -124,16 +120,12 @@ def config_text(
         room=", ".join(room),
     )
     head += "".join(image.comment(steps) for image in images)
-    head += _FREE_ROWS if any(_is_trajectory(draft.signature) for draft in tables.values()) else ""
+    head += _FREE_ROWS if any(type(draft.signature).__name__ == TRAJECTORY for draft in tables.values()) else ""
     return head + yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None, allow_unicode=True)
 
 
-def _is_trajectory(signature: Nest) -> bool:
-    return type(signature).__name__ == TRAJECTORY
-
-
 def _word(text: str) -> str:
-    """A word for the shell that no comment of YAML stumbles over: what does not print is written as bash's $'...'."""
+    """A word for the shell that is safe in a comment of YAML: what does not print is written as bash's $'...'."""
     if text.isprintable():
         return shlex.quote(text)
     return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(text)) + "'"

@@ -1,7 +1,7 @@
-"""Reverb's working folder: what it finishes there is taken out before it is deleted, what it leaves half done goes.
+"""Reverb's working folder: finished entries are taken out before Reverb deletes them, unfinished ones are removed.
 
 ```
-FOLDER/reverb/TIME/   an entry for each checkpoint that anybody asked Reverb for: this service, or a client
+FOLDER/reverb/TIME/   an entry for each checkpoint that was requested of Reverb, by this service or a client
 FOLDER/taken/TIME/    the same files under second names, of which a checkpoint is made; with DONE once all are there
 ```
 
@@ -31,11 +31,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from replay_server.errors import CheckpointError
-from replay_server.files import DONE, RECORD_FILES, as_of, sync_folder
+from replay_server.files import DONE, RECORD_FILES, as_of, sync
 
 QUIET_SECONDS = 1.0
-"""An entry without DONE, of which no file is open, is left over when nothing happened in it for so long. Between two files
-Reverb has none open, for some milliseconds."""
+"""An entry without DONE or open files is left over when nothing happened in it for so long: Reverb has none open for some
+milliseconds between two files."""
 
 _ENTRY = re.compile(r"\d{4}-\d\d-\d\dT[\d:.+-]+")
 _OPEN_FILES = Path("/proc/self/fd")
@@ -43,12 +43,9 @@ _SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.0005, 0.05
 
 
 class WorkingFolder:
-    """The entries of one server's folder. Reverb must run in this process: its open files tell what is being written.
+    """The entries of one server's folder. Reverb must run in this process: its open files show which entry is being written.
 
-    Only `holding` has a thread of its own; the caller has all else called by one thread at a time.
-
-    Args:
-      reverb, taken: see the module.
+    Not thread-safe, but for the thread of `holding`.
 
     Attributes:
       last_adopted: name of the entry that became a checkpoint last, "" for none since the start.
@@ -92,7 +89,22 @@ class WorkingFolder:
         """
         before = {path.name for folder in (self._reverb, self._taken) for path in _entries(folder)}
         ended = threading.Event()
-        thread = threading.Thread(target=self._hold, args=(before, ended, guard), name="holding", daemon=True)
+
+        def hold() -> None:
+            # The next look comes after a small part of the time so far: the chunks take more than that.
+            began, wait = time.monotonic(), _SHORTEST_WAIT_SECONDS
+            while not ended.wait(wait):
+                begun = [path.name for path in _entries(self._reverb) if path.name not in before]
+                try:
+                    if begun:
+                        guard()
+                except CheckpointError:
+                    return
+                for name in begun:
+                    self._link(name)
+                wait = min(max((time.monotonic() - began) / 16, _SHORTEST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)
+
+        thread = threading.Thread(target=hold, name="holding", daemon=True)
         thread.start()
         try:
             yield before
@@ -104,8 +116,7 @@ class WorkingFolder:
         """Makes `taken/NAME` complete: with DONE, it outlives a kill and whatever Reverb deletes.
 
         Args:
-          name: of an entry.
-          confirmed: Reverb has said that it finished it; otherwise its DONE must be there.
+          confirmed: Reverb has said that it finished the entry; otherwise its DONE must be there.
 
         Returns:
           The folder, or None: the entry is not finished, lacks a file, or Reverb has deleted it.
@@ -117,7 +128,7 @@ class WorkingFolder:
             return None
         if self._link(name) or _has(target, *RECORD_FILES):
             (target / DONE).touch()
-            sync_folder(target)
+            sync(target)
             return target
         if not _has(source, *RECORD_FILES, DONE):
             return None
@@ -127,7 +138,7 @@ class WorkingFolder:
         return target if _has(target, *RECORD_FILES, DONE) else None
 
     def adopted(self, name: str, number: int) -> None:
-        """Notes that an entry is a checkpoint now. Those that were waiting to become one are older, and need not any more."""
+        """Notes that an entry is a checkpoint now. Older ones that waited to become one need not any more."""
         self._adopted.add(name)
         self.last_adopted = name
         with suppress(OSError):
@@ -147,20 +158,16 @@ class WorkingFolder:
         return sorted({path.name for path in unfinished})
 
     def discard(self, name: str) -> None:
-        """Removes an entry that shall not become a checkpoint."""
         shutil.rmtree(self._taken / name, ignore_errors=True)
         self._remove(name)
 
     def tidy(self, wait: bool = False) -> list[str]:
-        """Removes what nobody will take: entries left half done, adopted ones, second names of unfinished ones.
+        """Removes unfinished entries, adopted ones, and second names of unfinished ones; returns the names of the first.
 
         What a call is writing at this moment stays, and what it may be about to delete: Reverb fails a call that cannot.
 
         Args:
-          wait: for entries that may just have been left over to be so for `QUIET_SECONDS`.
-
-        Returns:
-          The entries that were left half done.
+          wait: waits until entries that look left over have been so for `QUIET_SECONDS`.
         """
         waiting = [name for name in self.finished() if _has(self._taken / name, *RECORD_FILES, DONE)]
         for path in _entries(self._taken):
@@ -184,20 +191,6 @@ class WorkingFolder:
         except OSError:
             return False
 
-    def _hold(self, before: set[str], ended: threading.Event, guard: Callable[[], None]) -> None:
-        """Looks again after a small part of the time that it has taken so far: the chunks are more than that."""
-        began, wait = time.monotonic(), _SHORTEST_WAIT_SECONDS
-        while not ended.wait(wait):
-            begun = [path.name for path in _entries(self._reverb) if path.name not in before]
-            try:
-                if begun:
-                    guard()
-            except CheckpointError:
-                return
-            for name in begun:
-                self._link(name)
-            wait = min(max((time.monotonic() - began) / 16, _SHORTEST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)
-
     def _link(self, name: str) -> bool:
         """Gives second names to what is there; whether all files have one."""
         target = self._taken / name
@@ -210,24 +203,25 @@ class WorkingFolder:
             return False
         return True
 
-    def _written(self) -> set[str]:
-        """Entries of which a file is open in this process."""
-        inside = f"{os.path.realpath(self._reverb)}/"
-        opened = set()
+    def _may_be_left(self) -> set[str]:
+        """Entries without DONE of which no file is open in this process."""
+        unfinished = {path.name for path in _entries(self._reverb) if not (path / DONE).exists()}
+        if not unfinished:
+            return unfinished
+        inside, written = f"{os.path.realpath(self._reverb)}/", set()
         for path in _OPEN_FILES.iterdir():
             with suppress(OSError):
                 target = str(path.readlink())
                 if target.startswith(inside):
-                    opened.add(target[len(inside) :].partition("/")[0])
-        return opened
-
-    def _may_be_left(self) -> set[str]:
-        """Entries without DONE of which no file is open."""
-        unfinished = {path.name for path in _entries(self._reverb) if not (path / DONE).exists()}
-        return unfinished and unfinished - self._written()
+                    written.add(target[len(inside) :].partition("/")[0])
+        return unfinished - written
 
     def _is_quiet(self, name: str) -> bool:
-        changed = _changed_at(self._reverb / name)
+        entry = self._reverb / name
+        try:
+            changed = max(path.stat().st_mtime for path in (entry, *entry.iterdir()))
+        except OSError:
+            changed = time.time()
         if changed <= time.time():
             return time.time() - changed > QUIET_SECONDS
         before, since = self._ahead.get(name, (0.0, 0.0))  # the clock was set back: its times say nothing
@@ -264,11 +258,3 @@ def _entries(folder: Path) -> list[Path]:
 
 def _has(folder: Path, *names: str) -> bool:
     return all((folder / name).is_file() for name in names)
-
-
-def _changed_at(entry: Path) -> float:
-    """Unix time of the last change in it; now when that cannot be told."""
-    try:
-        return max(path.stat().st_mtime for path in (entry, *entry.iterdir()))
-    except OSError:
-        return time.time()

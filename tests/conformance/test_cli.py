@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import replay_server
 from replay_server import TableConfig
 from replay_server.tables import SampleToInsertRatio
 
 import rlds2reverb
 from rlds2reverb import cli
-from rlds2reverb.cli import demo
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from tests.conformance import bad_dataset
 from tests.processes import started, wait_until
 from tests.unit.server.forks import Forks
@@ -245,8 +244,7 @@ def test_demo_runs_the_main_job_and_ends_with_how_to_go_on(run: Run) -> None:
 
 
 def test_demo_tells_the_same_as_json(run: Run, cartpole: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = SimpleNamespace(EmbeddedServer=lambda tables: nullcontext(cartpole), TableConfig=TableConfig)
-    monkeypatch.setattr(demo, "_server_package", lambda: package)
+    monkeypatch.setattr(replay_server, "EmbeddedServer", lambda tables: nullcontext(cartpole))
     shown = run("demo", "--dataset", "cartpole", "--json")
     assert shown.returncode == 0, shown.stderr
     result = json.loads(shown.stdout)

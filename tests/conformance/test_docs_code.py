@@ -18,8 +18,7 @@ from tf_agents.replay_buffers import reverb_utils
 
 import rlds2reverb
 from rlds2reverb.prepare.conventions import filled_spec
-from rlds2reverb.views.sequence import two_step
-from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views.trajectory import table_signature, two_step
 from tests.unit.server.forks import Forks
 
 ROOT = Path(__file__).parents[2]

@@ -22,8 +22,8 @@ from rlds2reverb.images import decode_columns
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest, flatten
 from rlds2reverb.tf_agents import image_decoder
+from rlds2reverb.views import view_of
 from rlds2reverb.views.base import View
-from rlds2reverb.views.registry import view_of
 from rlds2reverb.views.trajectory import table_signature
 from tests import rlds_data
 from tests.pictures import CAMERA, WRIST, Pictures, episodes

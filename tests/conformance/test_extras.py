@@ -27,9 +27,8 @@ from rlds2reverb.formats.source import spec_of
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import flatten, nested
 from rlds2reverb.tf_agents.specs import data_spec
-from rlds2reverb.views.base import View
-from rlds2reverb.views.extras import signature_of
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of
+from rlds2reverb.views import FROM_CONFIG_ONLY, VIEWS, view_of
+from rlds2reverb.views.base import View, signature_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.trajectory import table_signature
 from tests import rlds_data, strategies

@@ -23,9 +23,8 @@ import rlds2reverb
 from rlds2reverb.cli import cli
 from rlds2reverb.errors import SpecMismatch
 from rlds2reverb.specs import map_leaves, view_in
-from rlds2reverb.views.registry import view_of
-from rlds2reverb.views.sequence import name_of
-from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views import view_of
+from rlds2reverb.views.trajectory import name_of, table_signature
 from tests.conformance.observing import (
     SIDES,
     SPECS,

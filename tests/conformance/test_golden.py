@@ -10,8 +10,7 @@ import pytest
 from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.episode import Episode
 from rlds2reverb.specs import differences, flatten
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import SequenceView
+from rlds2reverb.views.trajectory import SequenceView, WholeEpisode
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import Request, RequestBuilder, RequestLimits
 from rlds2reverb.wire.messages import Chunk, Item

@@ -24,8 +24,7 @@ from rlds2reverb.errors import ConfigError, SpecMismatch, ViewError
 from rlds2reverb.specs import ArraySpec, map_leaves
 from rlds2reverb.tf_agents import convert_rlds_to_trajectories, push_rlds_to_reverb
 from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
 from tests import reference, rlds_data
 from tests.conformance.observing import (
     SIDES,

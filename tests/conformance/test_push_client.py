@@ -25,7 +25,7 @@ from rlds2reverb import Client, Episode
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, SourceError, SpecMismatch
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from tests import reference, rlds_data, strategies
 from tests.profiles import on_one_server
 from tests.rlds_data import StoredItem, take_all

@@ -18,7 +18,7 @@ from replay_server.tables import Queue, Stack
 import rlds2reverb
 from rlds2reverb.errors import CapacityError, InvalidEpisode, Stalled
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.wire.limiter import waits_when_full
+from rlds2reverb.wire.messages import waits_when_full
 from tests import strategies
 from tests.processes import Process, started, wait_until
 from tests.unit.server.forks import Embedded, Forks

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 import rlds2reverb
 from rlds2reverb.episode import Array
 from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.n_step import NStep
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
 from tests import strategies
 from tests.profiles import on_one_server
 from tests.unit.server.forks import Embedded, Forks

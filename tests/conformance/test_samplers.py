@@ -22,10 +22,9 @@ from rlds2reverb.formats.source import spec_of
 from rlds2reverb.learner import batch_queue
 from rlds2reverb.learner.options import SliceSpec
 from rlds2reverb.prepare.conventions import filled_spec
-from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.prioritized import Prioritized, by_return, return_of
 from rlds2reverb.views.requirements import Requirements
-from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views.trajectory import WholeEpisode, table_signature
 from tests import strategies
 from tests.unit.server.forks import Embedded, Forks
 

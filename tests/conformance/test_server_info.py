@@ -26,8 +26,8 @@ from tensorflow.python.saved_model import nested_structure_coder
 import rlds2reverb
 from rlds2reverb.formats.rlds import array_spec
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, named_tuple_type
-from rlds2reverb.wire.limiter import insert_wait, inserts_needed, sample_wait, samples_needed, sentence
-from rlds2reverb.wire.signature import encode_signature
+from rlds2reverb.wire.codec import encode_signature
+from rlds2reverb.wire.messages import insert_wait, inserts_needed, sample_wait, samples_needed, sentence
 from tests import strategies
 from tests.rlds_data import once
 from tests.unit.server.forks import Forks

@@ -19,7 +19,7 @@ import rlds2reverb
 from rlds2reverb.cli import main
 from rlds2reverb.learner.batch import columns_of, paths_of
 from rlds2reverb.prepare.conventions import filled_spec
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import table_signature
 from tests.unit.learner.reading import next_of, source_of
 from tests.unit.server.forks import Forks

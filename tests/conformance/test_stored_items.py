@@ -16,8 +16,7 @@ from rlds2reverb import Client, Episode
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
 from tests import reference, strategies
 from tests.profiles import on_one_server
 from tests.rlds_data import StoredItem, take_all

@@ -18,7 +18,7 @@ import rlds2reverb
 from rlds2reverb import Client, Episode
 from rlds2reverb.formats.transform import transform_of, transformed
 from rlds2reverb.specs import flatten
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from tests import rlds_data, strategies
 
 VIEW = "sequence:length=2"

@@ -15,9 +15,9 @@ import rlds2reverb
 from rlds2reverb import Episode
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.specs import flatten
+from rlds2reverb.views import view_of
 from rlds2reverb.views.base import View
 from rlds2reverb.views.frame_stack import FrameStack
-from rlds2reverb.views.registry import view_of
 from tests import reference, rlds_data, strategies
 from tests.rlds_data import take_all
 from tests.unit.server.forks import Forks

@@ -12,9 +12,9 @@ import pytest
 
 from rlds2reverb.errors import TransportError
 from rlds2reverb.transport.base import Stream, Transport
+from rlds2reverb.wire.codec import encode_sample_request
 from rlds2reverb.wire.messages import SampleRequest
-from rlds2reverb.wire.sample.batches import BatchBuilder, FlatBatch
-from rlds2reverb.wire.sample.stream import encode_sample_request
+from rlds2reverb.wire.sample.batches import ChunkCache, FlatBatch, batch_builder
 from tests.contract.transport import Feed, insert, message_of
 
 SAMPLERS = ["fifo", "lifo", "min_heap", "max_heap", "uniform", "prioritized(0.5)"]
@@ -65,13 +65,13 @@ class Reader:
     def __init__(self, stream: Stream, feed: Feed) -> None:
         self.stream, self.feed = stream, feed
         self._messages = iter(stream)
-        self._builder = BatchBuilder(1, 1 << 20)
+        self._builder = batch_builder(1, ChunkCache(1 << 20))
         self._came: list[FlatBatch] = []
 
     def read(self, count: int) -> list[Info]:
         """The next samples."""
         while len(self._came) < count:
-            self._came += self._builder.take(next(self._messages))
+            self._builder.take(next(self._messages), self._came)
         taken, self._came = self._came[:count], self._came[count:]
         return [Info(*(values[0].item() for values in batch.info)) for batch in taken]
 
@@ -83,7 +83,9 @@ class Reader:
         """Reads on until the server ends the stream; how many samples came."""
         came = len(self._came)
         for message in self._messages:
-            came += len(self._builder.take(message))
+            full: list[FlatBatch] = []
+            self._builder.take(message, full)
+            came += len(full)
         return came
 
 

@@ -31,6 +31,7 @@ from tests.contract.destination_cases.coming_back import assert_comes_back
 from tests.raising import outcome_of
 
 FOLDER = Path(data.__file__).parent
+LOSSES = {one.scheme: one.losses.function() for one in DESTINATIONS if one.losses is not None}
 SCHEMES = [one.scheme for one in DESTINATIONS]
 CASES: dict[str, Any] = {
     scheme: importlib.import_module(f"{data.__name__[:-5]}.{scheme}")
@@ -102,7 +103,7 @@ def test_what_is_written_comes_back_and_what_is_lost_is_told(scheme: str, name: 
         assert isinstance(report, ConfigError), report
         return
     assert report.verified == report.episodes_written == report.episodes_read == data.EPISODES
-    losses = importlib.import_module(f"rlds2reverb.formats.{scheme}").LOSSES
+    losses = LOSSES[scheme]
     assert {loss.code for loss in report.losses} <= set(losses)
     destination = open_destination(name)
     assert_comes_back(list(source), open_source(destination.source(destination.path)), report.losses)
@@ -145,8 +146,7 @@ def test_what_is_written_is_found_under_any_name(scheme: str, tmp_path: Path) ->
 
 
 def test_every_loss_says_what_is_lost(scheme: str) -> None:
-    losses = importlib.import_module(f"rlds2reverb.formats.{scheme}").LOSSES
-    assert all(text and not text.endswith(".") and "\n" not in text for text in losses.values())
+    assert all(text and not text.endswith(".") and "\n" not in text for text in LOSSES[scheme].values())
 
 
 @pytest.mark.parametrize("stop", range(1, data.EPISODES + 1))
@@ -174,12 +174,11 @@ def test_a_conversion_that_was_stopped_goes_on(
 def test_what_was_written_after_the_last_sync_is_cut_off(name: str, tmp_path: Path) -> None:
     episodes = data.KINDS["plain"](tmp_path)
     destination, job = open_destination(name), planned(episodes, name).job
-    judged = [job.prepared(job.ready.preparer(), one)[0] for one in job.source]
-    prepared = [one for one in judged if one is not None]
+    preparer = job.ready.preparer()
+    encoded = [job.examined(preparer, one).made().encoded for one in job.source]
     destination.path.mkdir(parents=True)
     work = tmp_path / "work"
     work.mkdir()
-    encoded = [destination.encoder(job.content)(one) for one in prepared]
     first = destination.sink(work, job.content, None)
     first.write(encoded[0])
     state = first.sync()

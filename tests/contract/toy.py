@@ -39,7 +39,7 @@ def _episode(length: int) -> Episode:
     return Episode({"observation": at.astype(np.float32), "action": at, **flags})
 
 
-FORMAT = Format(
+FORMAT: Format[Source] = Format(
     "toy",
     Lazily(f"{__name__}:open_toy"),
     "reading toys",

@@ -13,7 +13,7 @@ import pytest
 
 from rlds2reverb.errors import TransportError
 from rlds2reverb.transport.base import PendingInfo, Stream, Transport
-from rlds2reverb.views.sequence import SequenceView
+from rlds2reverb.views.trajectory import SequenceView
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import RequestBuilder, RequestLimits
 from rlds2reverb.wire.schema import message_class

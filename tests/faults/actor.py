@@ -10,7 +10,7 @@ from typing import Any
 
 from rlds2reverb import EpisodeWriter
 from rlds2reverb.learner.recording import WriteOptions
-from rlds2reverb.push.options import Tuning
+from rlds2reverb.push.plan import Tuning
 from rlds2reverb.transport.grpc import GrpcTransport
 from tests.faults import tools
 from tests.unit.learner.writing.loops import write

@@ -14,8 +14,7 @@ from rlds2reverb import Client
 from rlds2reverb.errors import Rlds2ReverbError, ServerUnreachable, TransportError
 from rlds2reverb.prepare.options import Progress
 from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import SequenceView
+from rlds2reverb.views.trajectory import SequenceView, WholeEpisode
 from tests.faults import tools
 from tests.faults.proxy import DOWN, UP, Proxy
 from tests.unit.server.forks import Embedded

@@ -16,8 +16,8 @@ from replay_server import TableConfig
 import rlds2reverb
 from rlds2reverb.errors import ServerUnreachable
 from rlds2reverb.push.keys import Placement
-from rlds2reverb.push.options import PushOptions, Tuning
-from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.plan import Tuning, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push
 from rlds2reverb.transport.grpc import GrpcTransport

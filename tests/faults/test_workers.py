@@ -11,7 +11,7 @@ import pytest
 
 from rlds2reverb import Client
 from tests.faults import tools
-from tests.unit.fleet.gated import Gated, episode
+from tests.gated import Gated, episode
 from tests.unit.server.forks import Embedded
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]

@@ -14,8 +14,8 @@ from replay_server import TableConfig
 from rlds2reverb import Client, connect
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, report_of
 from tests.faults import tools
+from tests.gated import Gated, episode
 from tests.processes import free_port, wait_until
-from tests.unit.fleet.gated import Gated, episode
 from tests.unit.server.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(240)]

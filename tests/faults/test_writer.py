@@ -77,7 +77,7 @@ def test_a_server_that_is_restarted_is_told_once_and_another_writer_goes_on(mort
         while found is None:
             found = error_of(Rlds2ReverbError, lambda: write(to, EPISODES[1])) or error_of(Rlds2ReverbError, to.flush)
         assert isinstance(found, ServerRestarted)
-        assert "another writer" in str(found)
+        assert "a new writer" in str(found)
         with pytest.raises(ConfigError, match="it stopped earlier"):
             write(to, EPISODES[1])
     with writer(mortal.address, name="actor") as to:

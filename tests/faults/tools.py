@@ -10,14 +10,14 @@ import numpy as np
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.push.options import PushOptions, Tuning
-from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.plan import Tuning, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push
 from rlds2reverb.transport.grpc import GrpcTransport
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views.base import View
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from rlds2reverb.wire.insert import RequestLimits
 from rlds2reverb.wire.session import SessionWindow
 from tests import strategies
@@ -92,6 +92,10 @@ class EventfulList(EpisodeList):
     def __init__(self, episodes: Sequence[Episode], events: Mapping[int, Callable[[], object]]) -> None:
         super().__init__(episodes)
         self._events = events
+
+    @property
+    def is_at_hand(self) -> bool:
+        return False
 
     def __iter__(self) -> Iterator[Episode]:
         for number, episode in enumerate(super().__iter__()):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb import identity
-from rlds2reverb.identity import (
+from rlds2reverb import episode as identity
+from rlds2reverb.episode import (
     Copies,
     KnownEpisodes,
     Occurrences,

@@ -9,14 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb.errors import DecodeError
+from rlds2reverb.errors import ConfigError, DecodeError
 from rlds2reverb.specs import ArraySpec, ImageSpec, named_tuple_type
 from tests.pictures import IMAGE, files, png
 
 pytest.importorskip("imagecodecs")
 simplejpeg = pytest.importorskip("simplejpeg")
 
-from rlds2reverb.images import FILE, FIRST, LAST, PLANE, decode_columns, decode_images, kind, kind_of
+from rlds2reverb.images import (
+    FILE,
+    FIRST,
+    LAST,
+    METHODS,
+    PLANE,
+    Size,
+    decode_columns,
+    decode_images,
+    kind,
+    kind_of,
+    resized,
+)
 
 UINT8 = np.dtype(np.uint8)
 FREE = ImageSpec((None, None, None), UINT8)
@@ -47,6 +59,62 @@ def test_a_batch_of_any_axes_is_what_was_encoded(
     assert found.shape == (*shape, *SHAPE)
     assert found.dtype == np.uint8
     assert np.array_equal(found.reshape(pixels.shape), pixels)
+
+
+class TestSizes:
+    """Images decoded to another size than that of their files."""
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.integers(1, 40), st.integers(1, 40), st.sampled_from(METHODS), st.booleans())
+    def test_of_png_are_the_whole_image_resized(self, height: int, width: int, method: str, is_text: bool) -> None:
+        pixels = np.random.default_rng(height).integers(0, 256, (3, 24, 32, 3), np.uint8)
+        size = Size(height, width, method)
+        found = decode_images(list(map(png, pixels)), (24, 32, 3), size=str(size) if is_text else size)
+        assert np.array_equal(found, resized(pixels, size))
+
+    @pytest.mark.parametrize("channels", [1, 3])
+    @pytest.mark.parametrize(
+        ("height", "width"), [(12, 16), (20, 20), (48, 64), (60, 80), (96, 128), (130, 200), (7, 9)]
+    )
+    def test_of_jpeg_differ_little_from_the_whole_image_resized(self, height: int, width: int, channels: int) -> None:
+        rows, columns = np.mgrid[:96, :128]
+        smooth = (
+            128
+            + 60 * np.sin(rows / 17)[..., None]
+            + 50 * np.cos(columns / 23 + np.arange(channels)[:, None, None]).transpose(1, 2, 0)
+        )
+        pixels = np.ascontiguousarray(smooth, np.uint8)
+        file = simplejpeg.encode_jpeg(pixels, colorspace="RGB" if channels == 3 else "GRAY", quality=95)
+        found = decode_images([file, b""], (96, 128, channels), size=(height, width))
+        assert found.shape == (2, height, width, channels)
+        assert not found[1].any()
+        whole = resized(decode_images([file], (96, 128, channels)), Size(height, width))
+        assert np.abs(found[:1].astype(int) - whole).max() <= 6
+
+    def test_files_of_several_sizes_make_one_batch(self) -> None:
+        free = ImageSpec((None, None, 3), UINT8)
+        batch = [png(np.full(shape, 7, np.uint8)) for shape in ((9, 12, 3), (30, 20, 3))]
+        assert decode_images(batch, free, size=(6, 5)).tolist() == np.full((2, 6, 5, 3), 7).tolist()
+        assert decode_images([b"", b""], free, size=(6, 5)).shape == (2, 6, 5, 3)
+
+    def test_images_of_16_bits_are_resized_as_such(self) -> None:
+        image = ImageSpec((16, 16, 1), np.dtype(np.uint16))
+        grey = simplejpeg.encode_jpeg(np.full((16, 16, 1), 100, np.uint8), colorspace="GRAY", quality=100)
+        assert decode_images([grey], image, size=(4, 4)).tolist() == np.full((1, 4, 4, 1), 25600).tolist()
+
+    @pytest.mark.parametrize("size", [(0, 3), (3,), (3, 4, 5), ("3", 4), (True, 3), "3", "3x4:cubic", 7, (9000, 9000)])
+    def test_that_make_no_sense_are_refused(self, size: Any) -> None:
+        with pytest.raises(ConfigError):
+            decode_images(files(some(1)), SHAPE, size=size)
+
+    def test_of_images_of_floats_are_refused(self) -> None:
+        with pytest.raises(DecodeError, match="leave out the size"):
+            decode_images([b""], ImageSpec((4, 4, 1), np.dtype(np.float32)), size=(2, 2))
+
+    def test_a_damaged_file_is_named(self) -> None:
+        whole = simplejpeg.encode_jpeg(some(1)[0], quality=90)
+        with pytest.raises(DecodeError, match=r'column "images", index \[1\]'):
+            decode_images([whole, whole[: len(whole) // 2]], SHAPE, size=(4, 4))
 
 
 def test_jpeg_and_png_may_stand_in_one_batch() -> None:
@@ -103,7 +171,7 @@ def test_what_cannot_be_decoded_is_named(value: Any, image: ImageSpec, threads: 
     ("batch", "image", "options", "message"),
     [
         ([1.5], IMAGE, {}, r"expected encoded images \(bytes\), got float64\[1\]"),
-        ([b""], FREE, {}, "none in the batch that tells its size"),
+        ([b""], FREE, {}, "none in the batch that shows its size"),
         ([b""], 5, {}, r"image 5: expected an image spec, or \(height, width, channels\)"),
         ([b""], (1, 2), {}, "expected an image spec"),
         ([b""], ArraySpec((), np.dtype(object)), {}, "this one is of something else"),

@@ -20,15 +20,14 @@ from rlds2reverb.cli.output import has_reader
 from rlds2reverb.cli.top import plain
 from rlds2reverb.cli.top.rows import SORTS
 from rlds2reverb.cli.top.watching import Known, Target, Watch
-from rlds2reverb.connecting import way_to
 from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.extras import how_to_install
-from rlds2reverb.transport.address import named_address
+from rlds2reverb.transport.base import named_address
+from rlds2reverb.transport.grpc import GrpcTransport
 from rlds2reverb.transport.http import ServerHttp
 
 _LEAST_INTERVAL, _MOST_INTERVAL = 0.05, 86_400.0
-_SLACK_SECONDS = 5.0
-"""Beside the deadlines of two questions, for --once."""
+_SLACK_SECONDS = 5.0  # beside the deadlines of two requests, for --once
 
 
 @click.command("top", context_settings=ANSWERS_H)
@@ -63,7 +62,7 @@ _SLACK_SECONDS = 5.0
 def command(once: bool, as_json: bool, sort: str, reverse: bool, interval: float, **places: Any) -> None:
     """Watch the tables of running servers: sizes, rates, what inserts and samples wait for, memory, checkpoints.
 
-    On a terminal it is a live view; h tells its keys. Elsewhere it prints a block of lines for every interval, or with --json
+    On a terminal it is a live view; h shows its keys. Elsewhere it prints a block of lines for every interval, or with --json
     a line of JSON. A server that does not answer is shown as such, with since when and why, and taken up when it is back.
     """
     if not _LEAST_INTERVAL <= interval <= _MOST_INTERVAL:
@@ -91,15 +90,14 @@ def _targets(
     tls_ca: Path | None,
     **pair: Path | None,
 ) -> list[Target]:
-    """What to watch.
-
-    Raises:
-      ConfigError: an address, a certificate or a header makes no sense.
-    """
     metadata, credentials = metadata_of(header), credentials_of(tls_ca=tls_ca, **pair)
     files = (tls_ca, pair["tls_cert"], pair["tls_key"])
     return [
-        Target(name, way_to(address, credentials, metadata, timeout), None if url is None else ServerHttp(url, *files))
+        Target(
+            name,
+            GrpcTransport(address, credentials, metadata, timeout),
+            None if url is None else ServerHttp(url, *files),
+        )
         for name, address, url in paired(servers, urls)
     ]
 
@@ -129,14 +127,13 @@ def _line_printer(known: Sequence[Known]) -> None:
 
 
 def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> None:
-    """One block, of what two questions told.
-
-    Raises:
-      ServerUnreachable: a server did not answer; what is known of the others is printed before.
-    """
+    """One block, from two requests. A server that does not answer is an error, raised when the block is printed."""
 
     def is_enough(known: Sequence[Known]) -> bool:
-        return all((one.problem or len(one.history) > 1) and (_told(one) or not one.url) for one in known)
+        return all(
+            (one.problem or len(one.history) > 1) and (one.status is not None or one.status_problem or not one.url)
+            for one in known
+        )
 
     with watch:
         known = watch.wait(is_enough, interval + timeout + _SLACK_SECONDS)
@@ -146,12 +143,8 @@ def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> N
         raise ServerUnreachable("; ".join(silent))
 
 
-def _told(known: Known) -> bool:
-    return known.status is not None or bool(known.status_problem)
-
-
 def _print_blocks(watch: Watch, interval: float, show: Print) -> None:
-    """A block for each interval, until nobody reads them. The first one comes as soon as every server has answered, or has not."""
+    """A block for each interval, until stdout has no reader; the first when every server has answered, or failed to."""
     with watch:
         watch.wait(lambda known: all(one.answers or one.problem for one in known), interval)
         pause = threading.Event()
@@ -163,19 +156,11 @@ def _print_blocks(watch: Watch, interval: float, show: Print) -> None:
             pause.wait(interval)
 
 
-Place = tuple[str, str, str | None]
-"""Name, HOST:PORT, and URL or None."""
+def paired(servers: Sequence[str], urls: Sequence[str]) -> list[tuple[str, str, str | None]]:
+    """Name, HOST:PORT, and URL or None, of each server.
 
-
-def paired(servers: Sequence[str], urls: Sequence[str]) -> list[Place]:
-    """The servers with their URLs.
-
-    Args:
-      servers: each HOST:PORT or NAME=HOST:PORT, or several of them with commas.
-      urls: each a URL, which belongs to the server in its place among the servers, or NAME=URL, or HOST:PORT=URL.
-
-    Raises:
-      ConfigError: a server or a name stands twice, or a URL belongs to none of them.
+    Servers are HOST:PORT or NAME=HOST:PORT, also more of them with commas. A plain URL belongs to the server of the same position;
+    others are NAME=URL or HOST:PORT=URL.
     """
     named = [
         named_address(text.strip(), "--server") for listed in servers for text in listed.split(",") if text.strip()
@@ -197,11 +182,7 @@ def paired(servers: Sequence[str], urls: Sequence[str]) -> list[Place]:
 
 
 def _owner(text: str, place: int, named: Sequence[tuple[str, str]]) -> tuple[int, str]:
-    """Number of the server whose URL it is, and the URL.
-
-    Raises:
-      ConfigError: there is no such server.
-    """
+    """Number of the server whose URL it is, and the URL."""
     if text.startswith(("http://", "https://")):
         if place >= len(named):
             raise ConfigError(f'--http "{text}": there are more of them than servers; give NAME=URL')

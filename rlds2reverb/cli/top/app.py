@@ -32,16 +32,11 @@ from rlds2reverb.cli.top.rows import (
 )
 from rlds2reverb.cli.top.watching import Known, Watch
 from rlds2reverb.text import counted
-from rlds2reverb.wire.limiter import Wait
+from rlds2reverb.wire.messages import Wait
 
-_REDRAW_SECONDS = 1.0
-"""Ages grow by the second."""
-
-_WIDE = 110
-"""Cells of a terminal from which on numbers stand with all their digits."""
-
-_NAME, _LEAST_NAME = 20, 8
-"""Cells for the names of tables: where there is room, more for longer ones; and before columns go."""
+_REDRAW_SECONDS = 1.0  # ages grow by the second
+_WIDE = 110  # cells of a terminal from which on numbers have all their digits
+_NAME, _LEAST_NAME = 20, 8  # cells for the names of tables: usual, and least, below which columns go
 
 _STYLES = {"": "", "samples": "yellow", "inserts": "yellow", "both": "red"}
 
@@ -69,11 +64,7 @@ _NOTES = (
 
 
 def show(watch: Watch, sort: str, is_reverse: bool) -> None:
-    """Shows it until somebody quits, or a signal ends it.
-
-    Raises:
-      KeyboardInterrupt: Ctrl-C was pressed.
-    """
+    """Shows it until somebody quits, or a signal ends it."""
     app = TopApp(watch, sort, is_reverse)
     with watch:
         ended_by = app.run(mouse=False)
@@ -89,14 +80,7 @@ def show(watch: Watch, sort: str, is_reverse: bool) -> None:
 class TopApp(App[int]):
     """What is known of servers, live; returns the signal that ended it, or 0.
 
-    Args:
-      watch: the servers; entered by the caller.
-      sort: one of `SORTS`.
-      is_reverse: the other way round.
-      now: the clock; Unix time.
-
-    Attributes:
-      failure: what ended it where it or the watch failed.
+    The caller enters the watch. `failure` is what ended the app where it or the watch failed.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -136,7 +120,6 @@ class TopApp(App[int]):
         self.failure: BaseException | None = None
 
     def compose(self) -> ComposeResult:
-        """The parts from top to bottom."""
         yield Static(id="title")
         yield Static(id="headings")
         with VerticalScroll(can_focus=False):
@@ -144,7 +127,7 @@ class TopApp(App[int]):
         yield Static(id="keys")
 
     def on_mount(self) -> None:
-        """Draws, and draws again when something is known, and every second."""
+        """Draws now, when the watch changes, and every second."""
         self._watch.on_change = lambda: self.call_later(self._draw)
         self.set_interval(_REDRAW_SECONDS, self._draw)
         if not self.is_headless:
@@ -154,11 +137,11 @@ class TopApp(App[int]):
         self._draw()
 
     def on_resize(self) -> None:
-        """Other columns may have room."""
+        """Redraws: other columns may fit."""
         self._draw()
 
     def action_end(self, number: int) -> None:
-        """Ends it as by this signal; 0 for none."""
+        """Ends the app as by this signal; 0 for none."""
         self.exit(number)
 
     def action_help(self, is_shown: bool | None = None) -> None:
@@ -166,19 +149,16 @@ class TopApp(App[int]):
         self._show_from_the_first(helps=not self._helps if is_shown is None else is_shown)
 
     def action_sort(self) -> None:
-        """Sorts by the next column."""
         if not self._helps:
             self._sort, self._is_reverse = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)], False
             self._show_from_the_first()
 
     def action_reverse(self) -> None:
-        """Turns the order round."""
         if not self._helps:
             self._is_reverse = not self._is_reverse
             self._draw()
 
     def action_scroll(self, where: str) -> None:
-        """By a line or a page, or to an end."""
         getattr(self.query_one(VerticalScroll), f"scroll_{where}")(animate=False)
 
     def _show_from_the_first(self, helps: bool = False) -> None:
@@ -208,12 +188,7 @@ class TopApp(App[int]):
 
 
 class Layout:
-    """Which columns there is room for, and how wide each is.
-
-    Args:
-      width: cells of the terminal.
-      names: of all tables.
-    """
+    """The columns that fit into `width` cells, and their widths."""
 
     def __init__(self, width: int, names: Sequence[str]) -> None:
         width -= 1  # the scroll bar's
@@ -226,7 +201,7 @@ class Layout:
         self._name, self._width = max(0, min(left, max(_NAME, longest + 3))), width
 
     def headings(self, sort: str) -> Text:
-        """What stands above the columns; the one that is sorted by is underlined."""
+        """The headings; that of the sorted column is underlined."""
         text = Text(_fitted("  TABLE", self._name), "bold underline" if sort == "name" else "")
         for column in self._columns:
             text.append(column.heading.rjust(self._cells(column)), "bold underline" if sort == column.key else "")
@@ -235,7 +210,6 @@ class Layout:
         return text
 
     def line(self, row: Row, answers: bool) -> Text:
-        """A table."""
         style = _STYLES[row.waiting] if answers else "dim"
         text = Text(f"{_fitted(f'  {visible(row.table.name)}', self._name - 1)} ", style, no_wrap=True)
         for column in self._columns:
@@ -244,7 +218,7 @@ class Layout:
         return text
 
     def wait(self, wait: Wait) -> RenderableType:
-        """What a table waits for; without the counts behind it where there is no room for them."""
+        """What a table waits for; without the counts behind it where they do not fit."""
         text = wait_text(wait)
         text = text if 4 + cell_len(text) <= self._width else text.partition(" (")[0]
         return Padding(Text(text, "yellow"), (0, 0, 0, 4))
@@ -254,7 +228,7 @@ class Layout:
 
 
 def _fitted(text: str, width: int) -> str:
-    """A text in just so many cells; a longer one ends in "…"."""
+    """A text in exactly so many cells; a longer one ends in "…"."""
     if cell_len(text) > width:
         text = f"{set_cell_size(text, width - 1)}…" if width > 0 else ""
     return set_cell_size(text, width)
@@ -275,7 +249,6 @@ def _title(known: Sequence[Known], now: float) -> Text:
 
 
 def _body(known: Sequence[Known], layout: Layout, sort: str, is_reverse: bool, now: float) -> Iterator[RenderableType]:
-    """Per server: does it answer, memory and checkpoints; what is wrong; its tables, and what each waits for."""
     for one in known:
         style = "bold green" if one.answers else "bold red" if one.problem else "bold yellow"
         yield Text.assemble((visible(one.name), style), f"  {answering(one, now)}; {resources(one, now)}")

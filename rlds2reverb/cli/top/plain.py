@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-import msgspec
-
+from rlds2reverb.cli import documents
 from rlds2reverb.cli.top.rows import (
     Row,
     answering,
@@ -23,88 +21,75 @@ from rlds2reverb.cli.top.rows import (
 )
 from rlds2reverb.cli.top.watching import Known
 from rlds2reverb.transport.http import Status
-from rlds2reverb.wire.limiter import clause, insert_wait, sample_wait
+from rlds2reverb.wire.messages import clause, insert_wait, sample_wait
 
 
 def block(known: Sequence[Known], sort: str, is_reverse: bool, now: float) -> Iterator[str]:
-    """Lines about every server and every table.
-
-    Args:
-      sort: one of `rows.SORTS`.
-      now: Unix time.
-    """
+    """Lines about every server and every table; `now` is Unix time."""
     yield time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(now))
     for one in known:
         yield f"server {visible(one.name)}: {answering(one, now)}; {resources(one, now)}"
         yield from (f"  {text}" for text in troubles(one))
         for row in rows(one.tables, one.rates(), sort, is_reverse):
-            yield from _table(row, one.answers)
+            table = row.table
+            wanted = "any" if row.wanted_ratio is None else ratio(row.wanted_ratio)
+            inserts, samples = (rate(row.rate.inserts), rate(row.rate.samples)) if row.rate else ("-", "-")
+            stale = "" if one.answers else " (when it last answered)"
+            yield (
+                f'  table "{visible(table.name)}": {table.current_size:,} of {table.max_size:,} items{stale}, '
+                f"{inserts} inserts/s, {samples} samples/s, "
+                f"{ratio(row.samples_per_insert)} samples per insert (rate limiter: {wanted})"
+            )
+            if one.answers:
+                yield from (f"    {wait_text(wait)}" for wait in (insert_wait(table), sample_wait(table)))
 
 
-def _table(row: Row, answers: bool) -> Iterator[str]:
-    table = row.table
-    wanted = "any" if row.wanted_ratio is None else ratio(row.wanted_ratio)
-    known = (rate(row.rate.inserts), rate(row.rate.samples)) if row.rate else ("-", "-")
-    stale = "" if answers else " (when it last answered)"
-    yield (
-        f'  table "{visible(table.name)}": {table.current_size:,} of {table.max_size:,} items{stale}, '
-        f"{known[0]} inserts/s, {known[1]} samples/s, "
-        f"{ratio(row.samples_per_insert)} samples per insert (rate limiter: {wanted})"
+def document(known: Sequence[Known], now: float) -> documents.Moment:
+    """All of it for --json, in the order of the command line; `now` is Unix time."""
+    return documents.Moment(now, [_server(one) for one in known])
+
+
+def _server(known: Known) -> documents.Server:
+    return documents.made(
+        documents.Server,
+        known,
+        http=known.url or None,
+        http_problem=known.status_problem,
+        service=None if known.status is None else _service(known.status),
+        tables=[_row(row) for row in rows(known.tables, known.rates(), "name", is_reverse=False)],
     )
-    if answers:
-        yield from (f"    {wait_text(wait)}" for wait in (insert_wait(table), sample_wait(table)))
 
 
-def document(known: Sequence[Known], now: float) -> dict[str, Any]:
-    """All of it for --json: `time` (Unix time), and `servers`, in the order of the command line."""
-    return {"time": now, "servers": [_server(one) for one in known]}
-
-
-def _server(known: Known) -> dict[str, Any]:
-    return {
-        "name": known.name,
-        "answers": known.answers,
-        "problem": known.problem,
-        "answered_at": known.answered_at,
-        "restarted_at": known.restarted_at,
-        "http": known.url or None,
-        "http_problem": known.status_problem,
-        "service": None if known.status is None else _service(known.status),
-        "tables": [_row(row) for row in rows(known.tables, known.rates(), "name", is_reverse=False)],
-    }
-
-
-def _service(status: Status) -> dict[str, Any]:
+def _service(status: Status) -> documents.Service:
     server, checkpoints = status.server, status.checkpoints
-    return {
-        "state": one_line(server.state),
-        "problem": one_line(server.problem),
-        "now": server.now,
-        "started_at": server.started_at,
-        "memory_bytes": server.memory_bytes,
-        "checkpoint": msgspec.to_builtins(checkpoints.last),
-        "writing_since": checkpoints.writing_since,
-        "checkpoint_failures": checkpoints.failures,
-        "checkpoint_problem": checkpoint_problem(status),
-    }
+    return documents.made(
+        documents.Service,
+        server,
+        state=one_line(server.state),
+        problem=one_line(server.problem),
+        checkpoint=checkpoints.last,
+        writing_since=checkpoints.writing_since,
+        checkpoint_failures=checkpoints.failures,
+        checkpoint_problem=checkpoint_problem(status),
+    )
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Row) -> documents.LiveTable:
     table, limiter = row.table, row.table.rate_limiter
     inserts, samples = insert_wait(table), sample_wait(table)
-    return {
-        "name": table.name,
-        "size": table.current_size,
-        "max_size": table.max_size,
-        "inserts": limiter.inserts,
-        "samples": limiter.samples,
-        "inserts_per_second": row.rate.inserts if row.rate else None,
-        "samples_per_second": row.rate.samples if row.rate else None,
-        "rate_seconds": row.rate.seconds if row.rate else None,
-        "samples_per_insert": row.samples_per_insert,
-        "samples_per_insert_wanted": row.wanted_ratio,
-        "insert_state": clause(inserts),
-        "sample_state": clause(samples),
-        "inserts_blocked": inserts.blocks,
-        "samples_blocked": samples.blocks,
-    }
+    return documents.made(
+        documents.LiveTable,
+        table,
+        size=table.current_size,
+        inserts=limiter.inserts,
+        samples=limiter.samples,
+        inserts_per_second=row.rate.inserts if row.rate else None,
+        samples_per_second=row.rate.samples if row.rate else None,
+        rate_seconds=row.rate.seconds if row.rate else None,
+        samples_per_insert=row.samples_per_insert,
+        samples_per_insert_wanted=row.wanted_ratio,
+        insert_state=clause(inserts),
+        sample_state=clause(samples),
+        inserts_blocked=inserts.blocks,
+        samples_blocked=samples.blocks,
+    )

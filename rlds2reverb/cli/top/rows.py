@@ -11,11 +11,9 @@ from rlds2reverb import text as wording
 from rlds2reverb.cli.top.watching import PATIENCE_SECONDS, Known, Rate
 from rlds2reverb.text import counted
 from rlds2reverb.transport.http import Status
-from rlds2reverb.wire.limiter import Wait, clause, insert_wait, sample_wait
-from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wire.messages import TableInfo, Wait, clause, insert_wait, sample_wait
 
-_UNBOUNDED = 1e300
-"""A limiter whose bounds are wider holds nothing to its ratio: Reverb's own unbounded ones are the largest floats."""
+_UNBOUNDED = 1e300  # wider bounds are none: Reverb's own unbounded ones are the largest floats
 
 
 @dataclass(frozen=True)
@@ -32,35 +30,32 @@ class Row:
 
     @property
     def samples_per_insert(self) -> float | None:
-        """So far; None before the first insert."""
+        """None before the first insert."""
         limiter = self.table.rate_limiter
         return limiter.samples / limiter.inserts if limiter.inserts > 0 else None
 
     @property
     def wanted_ratio(self) -> float | None:
-        """Samples per insert that its rate limiter holds it to; None when to none."""
+        """Samples per insert that the rate limiter enforces; None for any."""
         limiter = self.table.rate_limiter
         is_free = limiter.min_diff <= -_UNBOUNDED and limiter.max_diff >= _UNBOUNDED
         return None if is_free or not limiter.samples_per_insert > 0 else limiter.samples_per_insert
 
     @property
     def waiting(self) -> str:
-        """Which of the two its rate limiter lets through none of: "inserts", "samples", "both", or ""."""
+        """What the rate limiter blocks: "inserts", "samples", "both", or ""."""
         inserts, samples = insert_wait(self.table).blocks, sample_wait(self.table).blocks
         return "both" if inserts and samples else "inserts" if inserts else "samples" if samples else ""
 
     def blocked(self) -> list[Wait]:
-        """Inserts, samples, or both, where none may go on."""
         return [wait for wait in (insert_wait(self.table), sample_wait(self.table)) if wait.blocks]
 
 
 def wait_text(wait: Wait) -> str:
-    """Whose wait it is and what for, in words; or that there is none."""
     return visible(f"{wait.of}s: {clause(wait)}")
 
 
 def items_text(row: Row, is_wide: bool) -> str:
-    """Items of places; all digits where there is room."""
     table = row.table
     if is_wide:
         return f"{table.current_size:,} / {table.max_size:,}"
@@ -68,28 +63,19 @@ def items_text(row: Row, is_wide: bool) -> str:
 
 
 def ratio_text(row: Row) -> str:
-    """Samples per insert so far, and what the rate limiter wants."""
     return f"{ratio(row.samples_per_insert)}/{'any' if row.wanted_ratio is None else ratio(row.wanted_ratio)}"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the view, but for the names.
+    """A column of the view, except the names."""
 
-    Attributes:
-      key: its name in --sort.
-      heading: what stands above it.
-      width, wide: cells it takes, and takes on a wide terminal.
-      rank: those with the highest are the first to go on a narrow terminal.
-      text: of a row; told whether the terminal is wide.
-    """
-
-    key: str
+    key: str  # in --sort
     heading: str
-    width: int
-    wide: int
-    rank: int
-    text: Callable[[Row, bool], str]
+    width: int  # in cells
+    wide: int  # on a wide terminal
+    rank: int  # columns of the highest rank go first on a narrow terminal
+    text: Callable[[Row, bool], str]  # of a row; True on a wide terminal
 
 
 COLUMNS = (
@@ -115,27 +101,18 @@ SORTS = ("name", *_VALUES)
 
 
 def rows(tables: Mapping[str, TableInfo], rates: Mapping[str, Rate], sort: str, is_reverse: bool) -> Sequence[Row]:
-    """The tables in order: by name from the first, by anything else from the largest; the other way round in reverse.
-
-    Args:
-      sort: one of `SORTS`.
-    """
+    """The tables in order: by name from the first, by anything else from the largest; the other way round in reverse."""
     found = [Row(tables[name], rates.get(name)) for name in sorted(tables)]
     if sort == "name":
         return found[::-1] if is_reverse else found
     return sorted(found, key=_VALUES[sort], reverse=not is_reverse)
 
 
-RECENT_SECONDS = 600.0
-"""How long a restart is told."""
+RECENT_SECONDS = 600.0  # how long a restart is shown
 
 
 def answering(known: Known, now: float) -> str:
-    """Does it answer, and if not, since when; with what is under way.
-
-    Args:
-      now: Unix time.
-    """
+    """Whether it answers, and if not, since when; `now` is Unix time."""
     if known.answers and known.waited(now):
         said = f"no answer yet to a question of {duration(known.waited(now))} ago"
     elif known.answers:
@@ -151,28 +128,26 @@ def answering(known: Known, now: float) -> str:
 
 
 def resources(known: Known, now: float) -> str:
-    """Phase, memory and the newest checkpoint; or why they are not known."""
+    """Phase, memory and the newest checkpoint; or why they are not known.
+
+    Times are those of the answer, by the server's clock.
+    """
     if not known.url:
         return "memory, checkpoints: not known (no --http)"
     if known.status is None:
         return "memory, checkpoints: not known" if known.status_problem else "memory, checkpoints: asked"
-    told, age = _resources_in(known.status), now - known.status_at
-    return f"{duration(age)} ago: {told}" if known.status_problem or age >= PATIENCE_SECONDS else told
-
-
-def _resources_in(status: Status) -> str:
-    """Times are as they were when it came, by the server's clock: nobody knows whether the server has lived on."""
-    server, checkpoints = status.server, status.checkpoints
-    last, now = checkpoints.last, server.now
+    server, checkpoints, age = known.status.server, known.status.checkpoints, now - known.status_at
+    last, then = checkpoints.last, server.now
     if checkpoints.writing_since is not None:
-        checkpoint = f"writing a checkpoint for {duration(now - checkpoints.writing_since)}"
+        checkpoint = f"writing a checkpoint for {duration(then - checkpoints.writing_since)}"
     elif last is None:
         checkpoint = "no checkpoint yet"
     else:
-        checkpoint = f"checkpoint {last.generation} ({size(last.bytes)}) {duration(now - last.created)} ago"
+        checkpoint = f"checkpoint {last.generation} ({size(last.bytes)}) {duration(then - last.created)} ago"
     memory = size(server.memory_bytes) if server.memory_bytes else "not known"
     phase = [] if server.state == "ready" else [one_line(server.state)]
-    return ", ".join([*phase, f"up {duration(now - server.started_at)}", f"memory {memory}", checkpoint])
+    shown = ", ".join([*phase, f"up {duration(then - server.started_at)}", f"memory {memory}", checkpoint])
+    return f"{duration(age)} ago: {shown}" if known.status_problem or age >= PATIENCE_SECONDS else shown
 
 
 def checkpoint_problem(status: Status) -> str:
@@ -188,15 +163,9 @@ def troubles(known: Known) -> list[str]:
     return [visible(text) for text in (known.problem, known.status_problem, failed) if text]
 
 
-_LONGEST = 400
-"""Characters of a text from outside; combining ones take no room on the screen."""
-
-_KEPT_DIGITS = 7
-"""A count of up to so many characters, commas included, stands as it is."""
-
-
-_WHOLE_FROM = 100.0
-"""A rate from here on has no digits behind the point."""
+_LONGEST = 400  # characters of a text from outside; combining ones take no room on the screen
+_KEPT_DIGITS = 7  # a count of up to so many characters, commas included, stays as it is
+_WHOLE_FROM = 100.0  # a rate from here on has no digits behind the point
 
 
 def visible(text: str) -> str:

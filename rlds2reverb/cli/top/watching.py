@@ -1,7 +1,6 @@
-"""Servers that are asked again and again, each in threads of its own, so that one that is slow or gone keeps nobody waiting.
+"""Servers that are polled, each by threads of its own, so that a slow one delays no other.
 
-What is known of a server is a `Known`: a value, made by the threads that ask, read by whoever draws. Rates come from counts at
-different moments:
+The threads make a `Known` of each server, a value that the views draw. Rates come from counts at different moments:
 
 | counts of a table | rate |
 | --- | --- |
@@ -24,61 +23,45 @@ from rlds2reverb.text import line_of, visible
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 
-_END_SECONDS = 2.0
-"""For the threads to end, together; they end with the process in any case."""
+_END_SECONDS = 2.0  # for the threads to end, together; they end with the process in any case
 
 
 class Way(Protocol):
-    """A way to a server; see `rlds2reverb.transport.base.Transport`."""
+    """See `rlds2reverb.transport.base.Transport`; `close` ends a request that is under way."""
 
-    def server_info(self, at_once: bool = False) -> ServerInfo:
-        """Asks for all tables."""
-        ...
+    def server_info(self, at_once: bool = False) -> ServerInfo: ...
 
-    def close(self) -> None:
-        """Ends it, and a question that is under way."""
-        ...
+    def close(self) -> None: ...
 
 
 class Http(Protocol):
-    """The HTTP of a server; see `rlds2reverb.transport.http.ServerHttp`."""
+    """See `rlds2reverb.transport.http.ServerHttp`."""
 
     url: str
 
-    def status(self, seconds: float) -> Status:
-        """What it tells of itself now."""
-        ...
+    def status(self, seconds: float) -> Status: ...
 
 
 @dataclass(frozen=True)
 class Target:
-    """A server to watch.
-
-    Attributes:
-      name: what it is called.
-      way: to it; the watch closes it.
-      http: its HTTP, or None.
-    """
+    """A server to watch."""
 
     name: str
-    way: Way
+    way: Way  # the watch closes it
     http: Http | None = None
 
 
 class Watch:
-    """All servers, asked inside the `with` block. Thread-safe.
+    """All servers, polled every `interval` seconds inside the `with` block. Thread-safe.
 
-    Args:
-      targets: the servers.
-      interval: seconds from one question to the next.
-      timeout: seconds for an answer over HTTP; the ways have deadlines of their own.
+    `timeout` is for answers over HTTP; the ways have deadlines of their own.
     """
 
     def __init__(self, targets: Sequence[Target], interval: float, timeout: float) -> None:
         self._interval, self._timeout = interval, timeout
         self._changed = threading.Condition()
         self._stopped = threading.Event()
-        self._known = [_unknown(target) for target in targets]
+        self._known = [Known(one.name, time.time(), one.http.url if one.http else "") for one in targets]
         self._targets = tuple(targets)
         self._processes: dict[int, int] = {}  # server -> its state_id
         self._error: BaseException | None = None
@@ -103,22 +86,14 @@ class Watch:
             thread.join(max(0.0, end - time.monotonic()))
 
     def known(self) -> tuple[Known, ...]:
-        """What is known of each server now.
-
-        Raises:
-          BaseException: what ended one of the threads.
-        """
+        """What is known of each server now; raises what ended one of the threads."""
         with self._changed:
             if self._error is not None:
                 raise self._error
             return tuple(self._known)
 
     def wait(self, is_enough: Callable[[Sequence[Known]], bool], seconds: float) -> tuple[Known, ...]:
-        """Waits until enough is known, or the time is over; what is known then.
-
-        Raises:
-          BaseException: see `known`.
-        """
+        """Waits until enough is known, or the time is over; then as `known`."""
         end = time.monotonic() + seconds
         with self._changed:
             while self._error is None and not is_enough(self._known) and (left := end - time.monotonic()) > 0:
@@ -138,15 +113,12 @@ class Watch:
 
     def _ask(self, number: int) -> None:
         with self._changed:
-            self._known[number] = replace(self._known[number], asked_at=time.time())  # no news: nobody is woken
+            self._known[number] = replace(self._known[number], asked_at=time.time())  # no news, so no notification
         try:
             info = self._targets[number].way.server_info(at_once=True)
         except Rlds2ReverbError as error:
             self._set(number, problem=visible(line_of(error)), history=(), asked_at=None)
-        else:
-            self._answered(number, info)
-
-    def _answered(self, number: int, info: ServerInfo) -> None:
+            return
         before, now = self._known[number], time.time()
         newest = moment(info, time.monotonic())
         history = with_moment(before.history, newest, max(SPAN_SECONDS, 1.5 * self._interval))
@@ -177,31 +149,24 @@ class Watch:
         self.on_change()
 
 
-def _unknown(target: Target) -> Known:
-    return Known(target.name, time.time(), target.http.url if target.http else "")
-
-
-PATIENCE_SECONDS = 3.0
-"""How old a question or an answer over HTTP may get before its age is told."""
+PATIENCE_SECONDS = 3.0  # age from which that of a request, or of an answer over HTTP, is shown
 
 
 @dataclass(frozen=True)
 class Known:
-    """One server.
+    """One server. Times are Unix times.
 
     Attributes:
-      name: what it is called, its address or the name beside it.
-      tables: as it last told them; empty before the first answer.
-      history: their counts at the last moments; empty while it does not answer.
-      problem: why it did not answer the newest question, on one line; "" when it did.
-      answered_at: Unix time of its last answer; None before the first.
-      watched_since: Unix time of the first question.
-      asked_at: Unix time of a question that is under way, or None.
-      restarted_at: Unix time at which another process was found to answer, or None.
-      url: of its HTTP, or "" when that is not known.
-      status: as it last came over HTTP, or None.
-      status_at: Unix time of that.
-      status_problem: why none came when it was last asked for, or "".
+      name: its address, or the name given with it.
+      tables: of its last answer; empty before the first.
+      history: counts at the last moments; empty while it does not answer.
+      problem: why it did not answer the newest request, on one line; "" when it did.
+      answered_at: time of its last answer.
+      asked_at: time of a request that is under way.
+      restarted_at: when another process was found to answer.
+      url: of its HTTP, or "".
+      status: of the last answer over HTTP, which came at `status_at`.
+      status_problem: why the last request over HTTP failed, or "".
     """
 
     name: str
@@ -219,50 +184,35 @@ class Known:
 
     @property
     def answers(self) -> bool:
-        """Whether the newest question that has ended was answered."""
+        """Whether the newest request that has ended was answered."""
         return self.answered_at is not None and not self.problem
 
     @property
     def silent_since(self) -> float:
-        """Unix time since which there is no answer: that of the last one, or of the first question."""
+        """Time of the last answer, or of the first request."""
         return self.watched_since if self.answered_at is None else self.answered_at
 
     def waited(self, now: float) -> float:
-        """Seconds that a question has waited for its answer, where that is worth telling; else 0."""
+        """Seconds that a request has waited for its answer, 0 below `PATIENCE_SECONDS`."""
         if self.asked_at is None or now - self.asked_at < PATIENCE_SECONDS:
             return 0.0
         return now - self.asked_at
 
     def rates(self) -> dict[str, Rate]:
-        """By table, where they are known: none while it does not answer."""
+        """By table, where they are known; {} while it does not answer."""
         return rates(self.history) if self.answers else {}
 
 
-SPAN_SECONDS = 5.0
-"""How far a rate looks back, if the interval between two questions is not longer."""
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Completed calls of a table."""
-
-    inserts: int
-    samples: int
+SPAN_SECONDS = 5.0  # how far a rate looks back, unless the interval is longer
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What a server told at one moment.
+    """The counts of a server's answer, by table."""
 
-    Attributes:
-      seconds: of a clock that never goes back.
-      state_id: of the server's process.
-      counts: by table.
-    """
-
-    seconds: float
-    state_id: int
-    counts: Mapping[str, Counts]
+    seconds: float  # of a monotonic clock
+    state_id: int  # of the server's process
+    counts: Mapping[str, tuple[int, int]]  # completed inserts and samples
 
 
 @dataclass(frozen=True)
@@ -274,18 +224,16 @@ class Rate:
     seconds: float
 
 
-History = tuple[Moment, ...]
-"""Moments of one server process, oldest first."""
+History = tuple[Moment, ...]  # of one server process, oldest first
 
 
 def moment(info: ServerInfo, seconds: float) -> Moment:
-    """The counts of an answer that came at `seconds`."""
     limiters = {name: table.rate_limiter for name, table in info.tables.items()}
-    return Moment(seconds, info.state_id, {name: Counts(one.inserts, one.samples) for name, one in limiters.items()})
+    return Moment(seconds, info.state_id, {name: (one.inserts, one.samples) for name, one in limiters.items()})
 
 
 def with_moment(history: History, newest: Moment, span_seconds: float = SPAN_SECONDS) -> History:
-    """The history and one more moment; without those of another process, and without those too long ago but for one."""
+    """The history with one more moment, without those of another process, and with at most one that is older than the span."""
     if history and (history[-1].state_id != newest.state_id or newest.seconds <= history[-1].seconds):
         return (newest,)
     within = tuple(one for one in history if newest.seconds - one.seconds <= span_seconds)
@@ -304,15 +252,11 @@ def _rate(history: History, name: str) -> Rate | None:
     """From the oldest moment after which its counts have only grown."""
     newest = oldest = history[-1]
     for earlier in reversed(history[:-1]):
-        if name not in earlier.counts or not _grows(earlier.counts[name], oldest.counts[name]):
+        if name not in earlier.counts or any(a > b for a, b in zip(earlier.counts[name], oldest.counts[name])):
             break
         oldest = earlier
     seconds = newest.seconds - oldest.seconds
     if seconds <= 0:
         return None
-    before, after = oldest.counts[name], newest.counts[name]
-    return Rate((after.inserts - before.inserts) / seconds, (after.samples - before.samples) / seconds, seconds)
-
-
-def _grows(before: Counts, after: Counts) -> bool:
-    return before.inserts <= after.inserts and before.samples <= after.samples
+    inserts, samples = ((after - before) / seconds for before, after in zip(oldest.counts[name], newest.counts[name]))
+    return Rate(inserts, samples, seconds)

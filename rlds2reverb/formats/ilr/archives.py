@@ -1,11 +1,11 @@
 """Tar archives of il-representations, compressed by zstd or not: read from front to end, member by member, and written.
 
 Members of one prefix, `frame_012`, are a step. tarfile takes four times as long for a member, of which a step has several, so headers are
-read here. What a header says is checked by its checksum, and no size is believed beyond a bound.
+read here. A header is verified by its checksum, and sizes are bounded.
 
-An archive is written as webdataset's writer makes it, in frames of zstd that stand for themselves. Each frame is on disk before the next
-begins, so an archive can be cut off behind any of them, and written on.
-Sources of the layout: POSIX pax and ustar; RFC 8878 for the frames, those to be skipped among them.
+An archive is written as webdataset's writer makes it, in independent frames of zstd. Each frame is on disk before the next begins, so an
+archive can be cut off after any of them, and continued.
+Sources of the layout: POSIX pax and ustar; RFC 8878 for the frames and skippable frames.
 """
 
 from __future__ import annotations
@@ -25,16 +25,12 @@ from rlds2reverb.extras import needing
 from rlds2reverb.files import at_end, check_regular, put
 from rlds2reverb.text import shortened
 
-MOST_MEMBER_BYTES = 1 << 30
-"""Most bytes of one member. One holds a value of one step."""
-
-_MOST_HEADER_BYTES = 1 << 20
-"""Of a header with the next member's name and size."""
+MOST_MEMBER_BYTES = 1 << 30  # most bytes of one member, which holds a value of one step
+_MOST_HEADER_BYTES = 1 << 20  # of a header that has the next member's name and size
 _BLOCK = 512
 _AHEAD = 1 << 20
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_SKIPPED = b"\x2a\x4d\x18"
-"""Bytes 1 to 3 of a zstd frame that is to be passed over."""
+_SKIPPED = b"\x2a\x4d\x18"  # bytes 1 to 3 of a skippable frame of zstd
 
 _FILES = (b"0", b"\0", b"7")
 _LONG_NAME, _PAX = b"L", b"x"
@@ -42,39 +38,25 @@ _LONG_NAME, _PAX = b"L", b"x"
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The contents of a file, decompressed while it is read if it is compressed by zstd.
-
-    Raises:
-      SourceError: missing, no regular file, or pyarrow is needed to unpack it.
-    """
+    """The contents of a file, decompressed on the fly if it is compressed by zstd, with windows of up to 128 MiB."""
     try:
         check_regular(path)
         with path.open("rb") as file:
             start = file.read(4)
             file.seek(0)
             if start == _ZSTD or start[1:] == _SKIPPED:
-                yield _unpacked(file)
+                with needing("reading archives compressed by zstd", "parquet", SourceError):
+                    import pyarrow
+                stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd")
+                yield io.BufferedReader(stream, _AHEAD)
             else:
                 yield file
     except (OSError, ValueError) as error:
         raise SourceError(f"{path}: cannot be read: {shortened(str(error))}") from error
 
 
-def _unpacked(file: BinaryIO) -> BinaryIO:
-    """All frames of a file, one after the other. Windows of up to 128 MiB are unpacked; larger ones are an error."""
-    with needing("reading archives compressed by zstd", "parquet", SourceError):
-        import pyarrow
-    stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd")
-    return io.BufferedReader(stream, _AHEAD)
-
-
 class Member:
-    """A regular file in an archive.
-
-    Attributes:
-      name: with its folders.
-      size: in bytes.
-    """
+    """A regular file in an archive: its name with folders, and its size in bytes."""
 
     __slots__ = ("_file", "_where", "name", "size", "was_read")
 
@@ -83,25 +65,22 @@ class Member:
         self.was_read = False
 
     def read(self) -> bytes:
-        """Its contents. To be called at most once, and before the next member is read."""
+        """Its contents. Call it at most once, and before the next member is read."""
         self.was_read = True
         return _taken(self._file, self.size, f"{self._where}: {self.name}")
 
 
 def members(file: BinaryIO, where: str) -> Iterator[Member]:
-    """The regular files of an archive, in its order; contents that nobody reads are skipped.
-
-    Args:
-      file: the archive.
-      where: for messages.
+    """The regular files of an archive, in its order; contents that are not read are skipped.
 
     Raises:
       SourceError: a header is damaged, a member is larger than `MOST_MEMBER_BYTES`, or the archive ends within one.
-      OSError: of the file, or of what unpacks it.
     """
     longer: dict[str, str] = {}
     while len(header := file.read(_BLOCK)) == _BLOCK and header.strip(b"\0"):
-        _check(header, where)
+        checksum = header[148:156].strip(b" \0")
+        if not checksum.isdigit() or int(checksum, 8) != sum(header) - sum(header[148:156]) + 8 * ord(" "):
+            raise SourceError(f"{where}: no tar archive, or damaged: the checksum of a header is wrong")
         name, size, kind = _name(header), _size(header, where), header[156:157]
         if kind in (_LONG_NAME, _PAX):
             if size > _MOST_HEADER_BYTES:
@@ -113,16 +92,14 @@ def members(file: BinaryIO, where: str) -> Iterator[Member]:
         member = Member(name, size, file, where)
         if kind in _FILES:
             yield member
-        if not member.was_read:
-            _passed_over(file, size, where)
+        left = 0 if member.was_read else size + -size % _BLOCK
+        while left:
+            skipped = len(file.read(min(left, _AHEAD)))
+            if not skipped:
+                raise SourceError(f"{where}: ends within a member; the file was cut off")
+            left -= skipped
     if header and len(header) < _BLOCK:
         raise SourceError(f"{where}: ends within a header; the file was cut off")
-
-
-def _check(header: bytes, where: str) -> None:
-    checksum = header[148:156].strip(b" \0")
-    if not checksum.isdigit() or int(checksum, 8) != sum(header) - sum(header[148:156]) + 8 * ord(" "):
-        raise SourceError(f"{where}: no tar archive, or damaged: the checksum of a header is wrong")
 
 
 def _name(header: bytes) -> str:
@@ -172,18 +149,8 @@ def _taken(file: BinaryIO, size: int, where: str) -> bytes:
     return data
 
 
-def _passed_over(file: BinaryIO, size: int, where: str) -> None:
-    left = size + -size % _BLOCK
-    while left:
-        data = file.read(min(left, _AHEAD))
-        if not data:
-            raise SourceError(f"{where}: ends within a member; the file was cut off")
-        left -= len(data)
-
-
 METADATA = "_metadata.meta.pickle"
-_MOST_STEP_BYTES = 256 << 20
-"""Of all values of one step together."""
+_MOST_STEP_BYTES = 256 << 20  # of all values of one step together
 _MOST_KEYS = 1_000
 _MOST_METADATA_BYTES = 64 << 20
 _NUMBER = re.compile(r"(\d{1,15})$", re.ASCII)
@@ -191,7 +158,7 @@ _NUMBER = re.compile(r"(\d{1,15})$", re.ASCII)
 
 @dataclass(frozen=True)
 class Metadata:
-    """A description."""
+    """The contents of a description."""
 
     data: bytes
     where: str
@@ -199,33 +166,20 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Frame:
-    """A step.
-
-    Attributes:
-      name: `frame_012`.
-      values: key -> (contents, how they are written, where).
-    """
+    """A step: its name, `frame_012`, and key -> (contents, how they are written, where)."""
 
     name: str
     values: dict[str, tuple[bytes, str, str]] = field(default_factory=dict)
 
     @property
     def number(self) -> int | None:
-        """That in its name."""
         found = _NUMBER.search(self.name)
         return int(found[1]) if found else None
 
 
 def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool]) -> Iterator[Frame | Metadata]:
-    """The steps and the descriptions of a shard.
-
-    Args:
-      members: of the archive.
-      where: for messages.
-      wanted: whether to read the values of a key; called for every step, after the step before has been yielded.
-
-    Raises:
-      SourceError: a step has a key twice, or values that are too many or too large together.
+    """The steps and the descriptions of a shard. `wanted` says whether to read the values of a key; it is called for every step, after the
+    previous step has been yielded. Raises `SourceError` if a step has a key twice, or its values are too many or too large together.
     """
     frame: Frame | None = None
     held = 0
@@ -250,19 +204,14 @@ def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool])
         if not wanted(key):
             continue
         held += member.size
-        _check_room(frame, key, member, where, held)
+        if key in frame.values:
+            raise SourceError(f"{where}: {member.name}: stands twice in one step")
+        _check_size(member, where, held, _MOST_STEP_BYTES)
+        if len(frame.values) == _MOST_KEYS:
+            raise SourceError(f"{where}: {shortened(frame.name)}: a step of more than {_MOST_KEYS:,} keys")
         frame.values[key] = (member.read(), kind, f"{where}: {member.name}")
     if frame is not None:
         yield frame
-
-
-def _check_room(frame: Frame, key: str, member: Member, where: str, held: int) -> None:
-    """Refuses a value that is twice in a step, or that makes the step too large."""
-    if key in frame.values:
-        raise SourceError(f"{where}: {member.name}: stands twice in one step")
-    _check_size(member, where, held, _MOST_STEP_BYTES)
-    if len(frame.values) == _MOST_KEYS:
-        raise SourceError(f"{where}: {shortened(frame.name)}: a step of more than {_MOST_KEYS:,} keys")
 
 
 def _check_size(member: Member, where: str, size: int, most: int) -> None:
@@ -273,30 +222,19 @@ def _check_size(member: Member, where: str, size: int, most: int) -> None:
 
 
 _RECORD = 10_240
-_MOST_PENDING = 32 << 20
-"""Bytes of a frame before it is compressed; so many are in memory."""
-
-_CHECKSUM = slice(148, 156)
+_MOST_PENDING = 32 << 20  # bytes of a frame before it is compressed, which are in memory
 _SKIPPABLE = b"\x50\x2a\x4d\x18"
 _SPARE = 64
 
 
 def _header() -> bytearray:
-    """A member's header, without name, size and checksum; the same bytes in every version of Python, which tarfile's are not."""
+    """A member's header, without name, size and checksum; the same bytes in every version of Python, unlike tarfile's."""
     made = bytearray(_BLOCK)
-    for start, text in (
-        (100, b"0000444\0"),
-        (108, b"0000000\0"),
-        (116, b"0000000\0"),
-        (136, b"00000000000\0"),
-        (148, b"        "),
-        (156, b"0"),
-        (257, b"ustar\x0000"),
-        (265, b"bigdata"),
-        (297, b"bigdata"),
-        (329, b"0000000\0"),
-        (337, b"0000000\0"),
-    ):
+    fields = {
+        100: b"0000444\0", 108: b"0000000\0", 116: b"0000000\0", 136: b"00000000000\0", 148: b"        ", 156: b"0",
+        257: b"ustar\x0000", 265: b"bigdata", 297: b"bigdata", 329: b"0000000\0", 337: b"0000000\0",
+    }  # fmt: skip
+    for start, text in fields.items():
         made[start : start + len(text)] = text
     return made
 
@@ -316,13 +254,7 @@ def member(name: str, data: bytes) -> bytes:
 
 
 class ArchiveWriter:
-    """Writes one archive.
-
-    Args:
-      path: of it.
-      level: of zstd; None for an archive that is not compressed.
-      start: where to continue; the file is cut off there. 0 for a new archive.
-    """
+    """Writes one archive, from the byte `start` on, where the file is cut off; not compressed if `level` (of zstd) is None."""
 
     def __init__(self, path: Path, level: int | None, start: int) -> None:
         self._level = level
@@ -331,7 +263,7 @@ class ArchiveWriter:
         self._file: BinaryIO = at_end(path, start)
 
     def add(self, members: Iterable[bytes]) -> None:
-        """Adds files, each as `member` makes it."""
+        """Adds files, each made by `member`."""
         for one in members:
             self._pending.append(one)
             self._pending_bytes += len(one)
@@ -345,7 +277,7 @@ class ArchiveWriter:
         return self._file.tell()
 
     def begin(self, first: bytes) -> int:
-        """Writes the first file with spare bytes after it, so that it can be replaced; returns how many bytes it takes."""
+        """Writes the first file with spare bytes after it, so that it can be replaced; returns the size of both in bytes."""
         data = first if self._level is None else _padded(_compressed(first, self._level), None)
         self._file.write(data)
         return len(data)
@@ -367,7 +299,6 @@ class ArchiveWriter:
         self.sync()
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
     def _write(self) -> None:

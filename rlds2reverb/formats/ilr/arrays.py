@@ -1,11 +1,11 @@
-"""The dict format, and the benchmarks' own demonstrations, which are brought to it.
+"""The dict format, and the benchmarks' own demonstrations, which are converted to it.
 
-The dict format are arrays obs, next_obs, acts and dones, with all trajectories one after the other; rews and infos where there are any.
+The dict format has arrays obs, next_obs, acts and dones, with all trajectories one after the other; rews and infos are optional.
 Source: `load_dict_dataset` in il_representations/envs/auto.py.
 
-Of demonstrations, observations stay as recorded: no channels are moved, no frames stacked. Where a benchmark records as many observations
-as actions, `last_step` says what becomes of the last one (see `formats.rows`): "repeat" keeps its action, and "mark" does what
-il-representations does, with one difference: that the last step was done is not lost.
+Observations of demonstrations stay as recorded: no channels are moved, no frames stacked. Where a benchmark records as many observations
+as actions, `last_step` decides about the last one (see `formats.rows`): "repeat" keeps its action, and "mark" does the same as
+il-representations, except that the done of the last step is not lost.
 Source: `load_dataset_*` and `load_data` in il_representations/envs/*_envs.py.
 """
 
@@ -27,46 +27,40 @@ from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.formats.rows import REPEAT, differing
 from rlds2reverb.specs import ArraySpec, Nest
 
-ReadFile = Callable[[], Sequence[Mapping[str, Any]]]
-"""Reads a file: dictionaries of arrays."""
+ReadFile = Callable[[], Sequence[Mapping[str, Any]]]  # reads a file: dictionaries of arrays
 
 
 class _DictTrajectories:
-    """Dictionaries of arrays, cut into trajectories.
-
-    Args:
-      arrays: key -> [N, ...].
-      where: for messages.
-      options: what to do about gaps.
-
-    Raises:
-      SourceError: a key is missing, or arrays do not go together.
-    """
+    """A dictionary of arrays, key -> [N, ...], cut into trajectories. Raises `SourceError` if a key is missing, or lengths differ."""
 
     def __init__(self, arrays: Mapping[str, Any], where: str, options: Options) -> None:
         self.where = where
         self._arrays = {key: _checked(value, where, key) for key, value in arrays.items()}
-        missing = [key for key in (keys.ACTS, keys.DONES) if key not in arrays]
-        missing += [] if any(map(keys.is_observation, arrays)) else [keys.OBS]
-        if missing:
+        if missing := keys.missing(arrays):
             raise SourceError(f"{where}: no {', '.join(missing)}; expected obs, next_obs, acts and dones")
         lengths = {key: len(value) for key, value in self._arrays.items()}
         if len(set(lengths.values())) > 1:
             raise SourceError(f"{where}: arrays of several lengths: {lengths}")
         if any(seen.shape != after.shape or seen.dtype != after.dtype for seen, after in self._pairs()):
             raise SourceError(f"{where}: next_obs: of another shape or dtype than obs")
-        self._dones = _flags(self._arrays[keys.DONES], where)
-        self._stops = self._cut(options)
+        dones = np.asarray(self._arrays[keys.DONES])
+        if dones.dtype.kind not in "biuf" or dones.size != len(dones) or not np.isin(dones, (0, 1)).all():
+            raise SourceError(f"{where}: dones: expected one true or false for each step")
+        self._dones = dones.reshape(-1).astype(bool)
+        is_stop = self._dones.copy()
+        is_stop[-1:] = True
+        if options.gaps == SPLIT and len(is_stop):
+            is_stop[:-1] |= self._gaps(slice(0, len(is_stop)))
+        self._stops = np.flatnonzero(is_stop) + 1
 
     def __len__(self) -> int:
         return len(self._stops)
 
     def leaves(self) -> dict[str, dict[str, ArraySpec]]:
         """Key -> path within its value -> spec."""
+        values = self.values()
         return {
-            key: {"": ArraySpec(value.shape[1:], value.dtype)}
-            if isinstance(value, np.ndarray)
-            else _first(value).leaves
+            key: values[key].leaves if key in values else {"": ArraySpec(value.shape[1:], value.dtype)}
             for key, value in self._arrays.items()
         }
 
@@ -77,8 +71,12 @@ class _DictTrajectories:
         findings.steps += rows.stop - rows.start - 1
         for step in gaps:
             findings.gap(int(step))
-        if not self._dones[rows.stop - 1]:
-            self._look_at_cut(rows, findings)
+        if not self._dones[rows.stop - 1]:  # it ends at a gap, or with the data
+            if rows.stop == len(self._dones):
+                findings.unfinished += 1
+            else:
+                findings.steps += 1
+                findings.gap(rows.stop - rows.start)
         findings.repeated += self._is_behind(rows.stop - 1, rows.stop - 1)
         if rows.stop < len(self._dones) and self._dones[rows.stop - 1]:
             findings.ends += 1
@@ -91,25 +89,8 @@ class _DictTrajectories:
         alike = (not differing(after[row : row + 1], seen[other : other + 1]).any() for seen, after in pairs)
         return bool(pairs) and all(alike)
 
-    def _look_at_cut(self, rows: slice, findings: Findings) -> None:
-        """Counts why a trajectory ends without a step that is done: at a gap, or with the data."""
-        if rows.stop == len(self._dones):
-            findings.unfinished += 1
-        else:
-            findings.steps += 1
-            findings.gap(rows.stop - rows.start)
-
     def columns(self, number: int, values: Mapping[str, Values], options: Options) -> dict[str, Array]:
-        """RLDS columns of one.
-
-        Args:
-          number: from 0.
-          values: how the values of keys are read that are no arrays.
-          options: what a done means.
-
-        Raises:
-          BrokenEpisode: see `alignment.aligned`.
-        """
+        """RLDS columns of one trajectory; `values` read the keys that are not arrays. Raises as `aligned`."""
         rows = self._rows(number)
         columns: dict[str, dict[str, Array]] = {}
         for key, value in self._arrays.items():
@@ -129,22 +110,15 @@ class _DictTrajectories:
         return aligned(columns, last, bool(self._dones[rows.stop - 1]) and options.done_means == TERMINAL)
 
     def values(self) -> dict[str, Values]:
-        """How to read the values of keys that hold no arrays."""
-        return {key: _first(value) for key, value in self._arrays.items() if not isinstance(value, np.ndarray)}
+        """How to read the values of keys that are not arrays."""
+        lists = {key: value for key, value in self._arrays.items() if not isinstance(value, np.ndarray)}
+        return {key: Values(value[0] if value else {}) for key, value in lists.items()}
 
     def _rows(self, number: int) -> slice:
         return slice(int(self._stops[number - 1]) if number else 0, int(self._stops[number]))
 
-    def _cut(self, options: Options) -> Array:
-        """Where trajectories are cut."""
-        is_stop = self._dones.copy()
-        is_stop[-1:] = True
-        if options.gaps == SPLIT and len(is_stop):
-            is_stop[:-1] |= self._gaps(slice(0, len(is_stop)))
-        return np.flatnonzero(is_stop) + 1
-
     def _gaps(self, rows: slice) -> Array:
-        """For each of these rows but the last: whether its next observation differs from the following observation."""
+        """For each of these rows except the last: whether its next observation differs from the following observation."""
         found = np.zeros(max(0, rows.stop - rows.start - 1), bool)
         for seen, after in self._pairs() if len(found) else ():
             found |= differing(after[rows.start : rows.stop - 1], seen[rows.start + 1 : rows.stop])
@@ -162,16 +136,7 @@ class _DictTrajectories:
 
 
 class ArrayRecordings(Recordings):
-    """The episodes of dictionaries of arrays.
-
-    Args:
-      parts: the files, read one at a time; the first one stays in memory.
-      name: for people.
-      options: see `Options`.
-
-    Raises:
-      SourceError: the first part cannot be read, or has no step.
-    """
+    """The episodes of dictionaries of arrays. Files are read one at a time; the first one stays in memory."""
 
     def __init__(self, parts: Sequence[ReadFile], name: str, options: Options) -> None:
         self.name, self._parts, self._options = name, tuple(parts), options
@@ -191,11 +156,10 @@ class ArrayRecordings(Recordings):
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What is known before reading, and the findings of the last pass."""
-        return self._findings.notices(self._has_rewards, self._options)
+        """Known before reading, and the findings of the last pass."""
+        return tuple(self._findings.notices(self._has_rewards, self._options))
 
     def spec(self) -> Nest:
-        """That of the first trajectory."""
         return dict(self._specs)
 
     def counted(self) -> ArrayRecordings:
@@ -204,16 +168,16 @@ class ArrayRecordings(Recordings):
         return self
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The episodes of these numbers."""
         self._findings = Findings()
-        wanted = iter(numbers)
-        target = next(wanted, None)
-        for number, (trajectories, at) in enumerate(self._all()):
-            if target is None:
+        wanted = numbers if isinstance(numbers, range) else frozenset(numbers)
+        for number, (trajectories, at) in enumerate(self._all() if numbers else ()):
+            if number in wanted:
+                try:
+                    yield Recording(self._columns(trajectories, at))
+                except BrokenEpisode as broken:
+                    yield Recording({}, name=str(number), faults=((broken.path, broken.why),))
+            if number == numbers[-1]:
                 return
-            if number == target:
-                target = next(wanted, None)
-                yield self._recording(number, trajectories, at)
 
     def _all(self) -> Iterator[tuple[_DictTrajectories | BrokenEpisode, int]]:
         """Every trajectory; an unreadable file counts as one broken trajectory."""
@@ -230,12 +194,6 @@ class ArrayRecordings(Recordings):
     def _trajectories(self, number: int) -> list[_DictTrajectories]:
         return [_DictTrajectories(one, self.name, self._options) for one in self._parts[number]()]
 
-    def _recording(self, number: int, trajectories: _DictTrajectories | BrokenEpisode, at: int) -> Recording:
-        try:
-            return Recording(self._columns(trajectories, at))
-        except BrokenEpisode as broken:
-            return Recording({}, name=str(number), faults=((broken.path, broken.why),))
-
     def _columns(self, trajectories: _DictTrajectories | BrokenEpisode, at: int) -> dict[str, Array]:
         if isinstance(trajectories, BrokenEpisode):
             raise trajectories
@@ -245,11 +203,6 @@ class ArrayRecordings(Recordings):
                 "observation", f"step {gaps[0]:,} is not the observation that followed the step before (gaps=refuse)"
             )
         columns = trajectories.columns(at, self._values, self._options)
-        self._check(columns)
-        return columns
-
-    def _check(self, columns: Mapping[str, Array]) -> None:
-        """Compares the columns of an episode with those of the first one."""
         for path in {**self._specs, **columns}:
             column, wanted = columns.get(path), self._specs.get(path)
             found = None if column is None else ArraySpec(column.shape[1:], column.dtype)
@@ -257,34 +210,20 @@ class ArrayRecordings(Recordings):
                 raise BrokenEpisode(
                     path, f"expected {wanted or 'none'}, as the first trajectory has, found {found or 'none'}"
                 )
-
-
-def _first(value: list[Any]) -> Values:
-    return Values(value[0] if value else {})
+        return columns
 
 
 def _checked(value: Any, where: str, key: str) -> Any:
-    """An array of numbers, or a list of other values."""
     if isinstance(value, (list, tuple)):
         return list(value)
     if not isinstance(value, np.ndarray) or value.ndim == 0:
         raise SourceError(f"{where}: {key}: expected an array with a row for each step, found {type(value).__name__}")
-    if value.dtype.kind in "biufc":
-        return value
-    return value.tolist()
+    return value if value.dtype.kind in "biufc" else value.tolist()
 
 
-def _flags(dones: Any, where: str) -> Array:
-    flat = np.asarray(dones)
-    if flat.dtype.kind not in "biuf" or flat.size != len(flat) or not np.isin(flat, (0, 1)).all():
-        raise SourceError(f"{where}: dones: expected one true or false for each step")
-    return flat.reshape(-1).astype(bool)
+Arrays = dict[str, Any]  # key of the dict format -> [T, ...]; infos a list of dictionaries.
 
-
-Arrays = dict[str, Any]
-"""Key of the dict format -> [T, ...]; infos a list of dictionaries."""
-
-CLASSES = frozenset(
+CLASSES = frozenset(  # classes of the benchmarks' trajectories, which are not loaded
     {
         "imitation.data.types.Trajectory",
         "imitation.data.types.TrajectoryWithRew",
@@ -294,10 +233,8 @@ CLASSES = frozenset(
         "milbench.baselines.saved_trajectories.MILBenchTrajectory",
     }
 )
-"""Classes of the benchmarks' trajectories, which are not loaded."""
 
-_FIELDS = ("acts", "obs", "rews", "infos")
-"""Of trajectories that are namedtuples, in their order."""
+_FIELDS = ("acts", "obs", "rews", "infos")  # of trajectories that are namedtuples, in this order
 
 
 def atari(found: Mapping[str, Array], where: str, last_step: str) -> list[Arrays]:
@@ -305,12 +242,11 @@ def atari(found: Mapping[str, Array], where: str, last_step: str) -> list[Arrays
     listed = next(iter(found.values()), None)
     if len(found) != 1 or listed is None or listed.dtype != object:
         raise SourceError(f"{where}: expected one array of dictionaries with states, actions and dones")
-    return [
-        _trajectory(
-            _part(one, where, "states"), _part(one, where, "actions"), _part(one, where, "dones"), last_step, where
-        )
-        for one in listed.ravel().tolist()
-    ]
+    made = []
+    for one in listed.ravel().tolist():
+        states, actions, dones = (_part(one, where, key) for key in ("states", "actions", "dones"))
+        made.append(_trajectory(states, actions, dones, last_step, where))
+    return made
 
 
 def procgen(found: Any, where: str, last_step: str) -> list[Arrays]:
@@ -337,7 +273,7 @@ def magical(found: Any, where: str, _last_step: str) -> list[Arrays]:
 
 
 def _of_imitation(trajectory: Inert, where: str) -> Arrays:
-    """A trajectory of T + 1 observations; a dictionary of observations becomes a key each. The last step is done unless `terminal` is false."""
+    """A trajectory of T + 1 observations; each entry of a dictionary of observations becomes a key. The last step is done unless `terminal` is false."""
     fields = trajectory.state if isinstance(trajectory.state, Mapping) else dict(zip(_FIELDS, trajectory.arguments))
     obs, acts = _part(fields, where, "obs"), _array(_part(fields, where, "acts"), where, keys.ACTS)
     dones = np.arange(len(acts)) == (len(acts) - 1 if fields.get("terminal", True) else -1)
@@ -346,15 +282,15 @@ def _of_imitation(trajectory: Inert, where: str) -> Arrays:
         if len(column) != len(acts) + 1:
             raise SourceError(f"{where}: {len(column):,} observations for {len(acts):,} actions; expected one more")
         made |= {key: column[:-1], keys.next_of(key): column[1:]}
-    for key in (keys.REWS, keys.INFOS):
-        if fields.get(key) is not None:
-            values = fields[key]
-            made[key] = _array(values, where, key) if key == keys.REWS else list(values)
+    if fields.get(keys.REWS) is not None:
+        made[keys.REWS] = _array(fields[keys.REWS], where, keys.REWS)
+    if fields.get(keys.INFOS) is not None:
+        made[keys.INFOS] = list(fields[keys.INFOS])
     return made
 
 
 def _observations(obs: Any, where: str) -> dict[str, Array]:
-    """`obs`, or `obs_X` for each of several observations, from an array, a dictionary of arrays, or a list with a dictionary per step."""
+    """`obs` from an array; `obs_X` for each entry X of a dictionary of arrays, or of a list with a dictionary per step."""
     if isinstance(obs, list) and obs and isinstance(obs[0], Mapping):
         obs = {key: [_part(one, where, key) for one in obs] for key in obs[0]}
     if isinstance(obs, Mapping):
@@ -388,7 +324,6 @@ def _part(found: Any, where: str, key: str) -> Any:
 
 
 def _array(values: Any, where: str, key: str) -> Array:
-    """A list of rows as one array."""
     try:
         array = np.stack(values) if isinstance(values, Sequence) and len(values) else np.asarray(values)
         if array.dtype == object:

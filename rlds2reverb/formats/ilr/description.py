@@ -1,4 +1,4 @@
-"""What the first member of a shard says, `_metadata.meta.pickle`: spaces, configuration, colour space. Read as texts, and written.
+"""The first member of a shard, `_metadata.meta.pickle`: spaces, configuration, colour space. Read as texts, and written.
 
 The classes that it names (Gym's spaces, the colour space) are not loaded. Source of the layout: `get_meta_dict` in
 il_representations/data/write_dataset.py and `serialize_gym_space` in envs/utils.py.
@@ -35,20 +35,17 @@ FEATURES = ("benchmark_name", "task_name", "color_space", "action_space", "obser
 
 
 def features_of(data: bytes, where: str) -> dict[str, bytes]:
-    """Feature -> its text, for those of `FEATURES` that the description has.
-
-    Raises:
-      SourceError: it cannot be read, or is no dictionary.
-    """
+    """Feature -> its text, for those of `FEATURES` that the description has; raises `SourceError` if it is damaged."""
     found = safe_loads(data, where, CLASSES)
     if not isinstance(found, Mapping):
         raise SourceError(f"{where}: expected a dictionary with env_cfg and spaces, found a {type(found).__name__}")
     config = found.get("env_cfg")
     config = config if isinstance(config, Mapping) else {}
+    color = found.get("color_space")
     texts = {
         "benchmark_name": config.get("benchmark_name"),
         "task_name": config.get("task_name"),
-        "color_space": _color(found.get("color_space")),
+        "color_space": color.arguments[0] if isinstance(color, Inert) and color.arguments else color,
     }
     made = {key: str(value).encode("utf-8", "replace") for key, value in texts.items() if value is not None}
     for key in ("action_space", "observation_space"):
@@ -58,21 +55,13 @@ def features_of(data: bytes, where: str) -> dict[str, bytes]:
 
 
 def _json(value: Any) -> bytes:
+    def plain(one: Any) -> Any:
+        return one.tolist() if isinstance(one, (np.ndarray, np.generic)) else str(one)
+
     try:
-        return json.dumps(value, default=_plain, skipkeys=True, sort_keys=True).encode()
+        return json.dumps(value, default=plain, skipkeys=True, sort_keys=True).encode()
     except (TypeError, ValueError):  # keys of several types
         return json.dumps(repr(value)).encode()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    return value.tolist() if isinstance(value, np.ndarray) else str(value)
-
-
-def _color(found: Any) -> Any:
-    """The value of the enumeration: RGB or GRAY."""
-    return found.arguments[0] if isinstance(found, Inert) and found.arguments else found
 
 
 def _space(found: Any, where: str, key: str) -> dict[str, Any] | None:
@@ -88,19 +77,18 @@ def _space(found: Any, where: str, key: str) -> dict[str, Any] | None:
     ):
         raise SourceError(f"{where}: {key}: expected a space as il-representations writes it")
     name = getattr(arguments[0], "class_name", "").rpartition(".")[2]
-    return {"type": name, **{option: _option(option, value) for option, value in arguments[1].items()}}
+    space: dict[str, Any] = {"type": name}
+    for option, value in arguments[1].items():
+        if isinstance(value, np.dtype):
+            space[option] = value.name
+        elif option in ("low", "high"):
+            bound = np.asarray(value)
+            is_constant = bound.size and bool((bound == bound.flat[0]).all())
+            space[option] = bound.flat[0].item() if is_constant else bound.tolist()
+        else:
+            space[option] = value
+    return space
 
-
-def _option(name: str, value: Any) -> Any:
-    if isinstance(value, np.dtype):
-        return value.name
-    if name not in ("low", "high"):
-        return value
-    bound = np.asarray(value)
-    return bound.flat[0].item() if bound.size and bool((bound == bound.flat[0]).all()) else bound.tolist()
-
-
-Texts = dict[str, str]
 
 _COLORS = ("RGB", "GRAY")
 _MODULES = {"Box": "gym.spaces.box", "Discrete": "gym.spaces.discrete"}
@@ -108,71 +96,42 @@ _MODULES = {"Box": "gym.spaces.box", "Discrete": "gym.spaces.discrete"}
 
 @dataclass(frozen=True)
 class Description:
-    """A description.
+    """A description that is written, of texts by `FEATURES`, and the specs of observation and action (None for nests)."""
 
-    Attributes:
-      texts: features of an episode, of `FEATURES`.
-      observation, action: specs of the columns of these names; None for nests.
-    """
-
-    texts: Texts
+    texts: Mapping[str, str]
     observation: ArraySpec | None
     action: ArraySpec | None
 
     @property
     def needs_actions(self) -> bool:
         """Whether the number of discrete actions has to be counted."""
-        return self._is_counted(self._recorded_space("action_space", self.action))
-
-    def features(self, actions: int) -> Mapping[str, bytes]:
-        """The features that are read back.
-
-        Args:
-          actions: how many discrete ones there are, if they have to be counted.
-        """
-        return features_of(self.data(actions), "the description")
+        space = self._space("action_space", self.action)
+        return space is not None and space.get("n", 0) is None
 
     def data(self, actions: int) -> bytes:
-        """The member's contents."""
-        spaces = {key: None if space is None else _inflated(space) for key, space in self._spaces(actions).items()}
-        color = Named("imitation.augment.color", "ColorSpace", (self._color,))
-        return pickled({"env_cfg": self._config(), **spaces, "color_space": color})
-
-    @property
-    def _color(self) -> str:
-        color = self.texts.get("color_space", "")
-        return color if color in _COLORS else _COLORS[0]
-
-    def _config(self) -> dict[str, Any]:
+        """The member's contents, with this number of discrete actions if they have to be counted."""
+        action = {"n": actions, "type": "Discrete"} if self.needs_actions else self._space("action_space", self.action)
+        spaces = {
+            "action_space": action,
+            "observation_space": self._space("observation_space", self.observation),
+        }
         texts = _parsed(self.texts.get("env_cfg", ""))
         config = dict(texts) if isinstance(texts, Mapping) else {}
         for key in ("benchmark_name", "task_name"):
             config[key] = self.texts.get(key, str(config.get(key, "rlds2reverb")))
-        return config
+        color = self.texts.get("color_space", "")
+        named = Named("imitation.augment.color", "ColorSpace", (color if color in _COLORS else _COLORS[0],))
+        inflated = {key: None if space is None else _inflated(space) for key, space in spaces.items()}
+        return pickled({"env_cfg": config, **inflated, "color_space": named})
 
-    def _spaces(self, actions: int) -> dict[str, dict[str, Any] | None]:
-        action = self._recorded_space("action_space", self.action)
-        if self._is_counted(action):
-            action = {"n": actions, "type": "Discrete"}
-        return {
-            "action_space": action,
-            "observation_space": self._recorded_space("observation_space", self.observation),
-        }
-
-    @staticmethod
-    def _is_counted(space: Mapping[str, Any] | None) -> bool:
-        return space is not None and space.get("n", 0) is None
-
-    def _recorded_space(self, key: str, spec: ArraySpec | None) -> dict[str, Any] | None:
+    def _space(self, key: str, spec: ArraySpec | None) -> dict[str, Any] | None:
         """The recorded space if it fits the spec; else one made from the spec."""
         if spec is None:
             return None
         space = _parsed(self.texts.get(key, ""))
-        return (
-            dict(space)
-            if isinstance(space, Mapping) and _is_space(space, spec)
-            else _space_of(spec, key == "action_space")
-        )
+        if isinstance(space, Mapping) and _is_space(space, spec):
+            return dict(space)
+        return _space_of(spec, key == "action_space")
 
 
 def _parsed(text: str) -> Any:

@@ -6,16 +6,17 @@
 | `next_obs`, `next_obs_X` | the observation of the next row |
 | `acts` | `action` |
 | `rews` | `reward` |
-| `dones` | where trajectories end |
-| `terminals` | whether those ends are terminal: a key of this package alone |
+| `dones` | none: marks the ends of trajectories |
+| `terminals` | none: marks terminal ends; only this package writes it |
 | `infos` | `infos` |
 | `frame` | none: the number of the step in its file |
-| any other | that of its name; `extras/KEY` where the name is one of RLDS' |
+| any other | the same name; `extras/KEY` if that is one of RLDS' |
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIELDS, Notice, note
@@ -26,7 +27,7 @@ OBS, NEXT_OBS, ACTS, REWS, DONES, INFOS, FRAME = "obs", "next_obs", "acts", "rew
 TERMINALS = "terminals"
 EXTRAS = "extras"
 
-_COLUMNS = {OBS: OBSERVATION, ACTS: ACTION, REWS: REWARD, INFOS: INFOS}
+COLUMNS = {OBS: OBSERVATION, ACTS: ACTION, REWS: REWARD, INFOS: INFOS}
 _TAKEN = (*STEP_FIELDS, METADATA)
 NOT_COLUMNS = (DONES, FRAME, TERMINALS)
 
@@ -37,11 +38,10 @@ def column_of(key: str) -> str | None:
         return None
     if key.startswith(f"{OBS}_"):
         return f"{OBSERVATION}/{key[len(OBS) + 1 :]}"
-    return _COLUMNS.get(key, f"{EXTRAS}/{key}" if key in _TAKEN else key)
+    return COLUMNS.get(key, f"{EXTRAS}/{key}" if key in _TAKEN else key)
 
 
 def is_next(key: str) -> bool:
-    """Whether it is an observation after the step."""
     return key == NEXT_OBS or key.startswith(f"{NEXT_OBS}_")
 
 
@@ -51,8 +51,12 @@ def next_of(key: str) -> str:
 
 
 def is_observation(key: str) -> bool:
-    """Whether it is an observation before the step."""
     return key == OBS or key.startswith(f"{OBS}_")
+
+
+def missing(there: Collection[str]) -> list[str]:
+    """The keys that every dataset needs, without those that are there."""
+    return [*([] if any(map(is_observation, there)) else [OBS]), *(key for key in (ACTS, DONES) if key not in there)]
 
 
 TERMINAL, TRUNCATION = "terminal", "truncation"
@@ -63,40 +67,31 @@ GAPS = (KEEP, SPLIT, REFUSE)
 
 @dataclass(frozen=True)
 class Options:
-    """How to read data that can be read in several ways.
-
-    Attributes:
-      done_means: whether a step that is done leads to a terminal state; il-representations does not tell that from a time limit.
-      last_step: what becomes of the last of as many observations as actions; see `native`.
-      gaps: a trajectory in which the observation after a step is not the next step's is kept, cut there, or a
-        bad episode.
-    """
+    """The options, see `read`; il-representations itself does not separate terminal ends from time limits."""
 
     done_means: str = TERMINAL
     gaps: str = KEEP
     last_step: str = REPEAT
 
 
-_STACKED = 8
-"""Frames are stacked by fewer."""
-_MOST_KEYS = 1_000
-"""Keys with a notice of their own."""
+_STACKED = 8  # more than the number of frames that are stacked
+_MOST_KEYS = 1_000  # keys with a notice of their own
 
 
 @dataclass
 class Findings:
-    """What one pass found, counted.
+    """Counts of one pass.
 
     Attributes:
-      steps: that were compared with the step after them.
-      gaps: in how many of them the next observation is not that of the next step.
-      late_gaps: those that are not among the first steps of a trajectory.
+      steps: those compared with the following step.
+      gaps: those of them whose next observation is not that of the following step.
+      late_gaps: gaps that are not among the first steps of a trajectory.
       foreign: trajectories whose last observation is the first of the next one.
-      ends: trajectories that another one follows.
-      repeated: trajectories whose last observation is the one before it.
+      ends: trajectories followed by another one.
+      repeated: trajectories whose last observation repeats the one before it.
       unfinished: trajectories without a step that is done.
-      metadata: descriptions that are not the first one.
-      left_out: key -> in how many steps its value was left out.
+      metadata: descriptions that differ from the first.
+      left_out: key -> number of values left out.
     """
 
     steps: int = 0
@@ -110,95 +105,49 @@ class Findings:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def gap(self, step: int) -> None:
-        """One was found before this step of a trajectory."""
+        """Counts a gap before this step of a trajectory."""
         self.gaps += 1
         self.late_gaps += step >= _STACKED
 
     def leave_out(self, key: str) -> None:
-        """Counts a value of a key that is left out; keys beyond `_MOST_KEYS` are counted together."""
+        """Counts a value that is left out; keys beyond `_MOST_KEYS` are counted together."""
         self.left_out[key if key in self.left_out or len(self.left_out) < _MOST_KEYS else "..."] += 1
 
-    def notices(self, has_rewards: bool, options: Options) -> tuple[Notice, ...]:
-        """The notices of the pass."""
-        found = [_done_means(options), *self._of_observations(options)]
-        if not has_rewards:
-            found.append(note("no_rewards", "no rewards are recorded; every reward is filled with 0"))
-        if self.unfinished:
-            found.append(
-                Notice(
-                    "no_end",
-                    f"{_trajectories(self.unfinished)} without a step that is done: read as truncated",
-                    self.unfinished,
-                )
-            )
-        if self.metadata:
-            found.append(
-                Notice(
-                    "other_metadata",
-                    "later descriptions differ from the first: the shards are of several tasks",
-                    self.metadata,
-                )
-            )
-        for key, count in sorted(self.left_out.items()):
-            found.append(
-                Notice(
-                    "left_out",
-                    f'"{key}" is left out: the first step has none, or it is no array, number or text',
-                    count,
-                )
-            )
-        return tuple(found)
-
-    def _of_observations(self, options: Options) -> list[Notice]:
-        found = []
+    def notices(self, has_rewards: bool, options: Options) -> Iterator[Notice]:
+        if options.done_means == TERMINAL:
+            text = "a step that is done is read as terminal, time limits included; done_means=truncation reads none so"
+            yield note("done_means", text)
+        else:
+            yield note("done_means", "no step is read as terminal (done_means=truncation)")
         if self.gaps:
-            where = (
-                ""
-                if self.late_gaps
-                else ", all of them among the first of a trajectory, as where frames are stacked anew"
+            stacked = ", all of them among the first of a trajectory, as where frames are stacked anew"
+            recorded = "as recorded; gaps=split cuts trajectories there, gaps=refuse makes bad episodes of them"
+            text = (
+                f"the observation after a step is not that of the next one in {self.gaps:,} of {counted(self.steps, 'step')}"
+                f"{'' if self.late_gaps else stacked}: no-ops were removed, or it was recorded otherwise; "
+                f"{recorded if options.gaps == KEEP else f'gaps={options.gaps}'}"
             )
-            done = "as recorded; gaps=split cuts trajectories there, gaps=refuse makes bad episodes of them"
-            found.append(
-                Notice(
-                    "gaps",
-                    f"the observation after a step is not that of the next one in {self.gaps:,} of {counted(self.steps, 'step')}"
-                    f"{where}: no-ops were removed, or it was recorded otherwise"
-                    + (f"; {done}" if options.gaps == KEEP else f"; gaps={options.gaps}"),
-                    self.gaps,
-                    "observation",
-                )
-            )
+            yield Notice("gaps", text, self.gaps, OBSERVATION)
         if self.foreign:
-            found.append(
-                Notice(
-                    "foreign_last_observation",
-                    f"the last observation is the first of the next trajectory in {self.foreign:,} of {self.ends:,}, as in Procgen's "
-                    'demonstrations; do without it by last_observation="repeat" or "drop"',
-                    self.foreign,
-                    "observation",
-                )
+            text = (
+                f"the last observation is the first of the next trajectory in {self.foreign:,} of {self.ends:,}, as in Procgen's "
+                'demonstrations; do without it by last_observation="repeat" or "drop"'
             )
+            yield Notice("foreign_last_observation", text, self.foreign, OBSERVATION)
         if self.repeated:
-            found.append(
-                Notice(
-                    "repeated_last_observation",
-                    f"the last observation is the one before it in {_trajectories(self.repeated)}: none was recorded behind the last step, "
-                    "as in Atari's and Minecraft's demonstrations",
-                    self.repeated,
-                    "observation",
-                )
+            text = (
+                f"the last observation is the one before it in {counted(self.repeated, 'trajectory')}: none was recorded behind the last step, "
+                "as in Atari's and Minecraft's demonstrations"
             )
-        return found
-
-
-def _trajectories(count: int) -> str:
-    return "1 trajectory" if count == 1 else f"{count:,} trajectories"
-
-
-def _done_means(options: Options) -> Notice:
-    if options.done_means == TERMINAL:
-        return note(
-            "done_means",
-            "a step that is done is read as terminal, time limits included; done_means=truncation reads none so",
-        )
-    return note("done_means", "no step is read as terminal (done_means=truncation)")
+            yield Notice("repeated_last_observation", text, self.repeated, OBSERVATION)
+        if not has_rewards:
+            yield note("no_rewards", "no rewards are recorded; every reward is filled with 0")
+        if self.unfinished:
+            text = f"{counted(self.unfinished, 'trajectory')} without a step that is done: read as truncated"
+            yield Notice("no_end", text, self.unfinished)
+        if self.metadata:
+            text = "later descriptions differ from the first: the shards are of more than one task"
+            yield Notice("other_metadata", text, self.metadata)
+        for key, count in sorted(self.left_out.items()):
+            text = f'"{key}" is left out: the first step has none, or it is no array, number or text'
+            yield Notice("left_out", text, count)

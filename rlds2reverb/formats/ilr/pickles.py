@@ -1,7 +1,7 @@
-"""Pickled values: of one step, each for itself, read as rows of columns and written; and whole files of arrays.
+"""Pickled values: the values of one step, read as rows of columns and written; and whole files of arrays.
 
-Pickles of arrays of one dtype and shape are equal but for the array's own bytes. So once the first was read, those bytes are cut out
-of the others without reading them as pickles; what differs anywhere else is read by `formats.pickles`. Writing joins them alike.
+Pickles of arrays of one dtype and shape differ in the array's own bytes only. So once the first was read, those bytes are cut out
+of the others without unpickling; a pickle that differs elsewhere is read by `formats.pickles`. Writing joins the same parts.
 
 Pickles are written as numpy 1 writes them, protocol 4: `numpy.core.multiarray`, which every numpy reads, with or without an alias.
 Source of the instructions: Lib/pickletools.py; of the arguments: `ndarray.__reduce__`.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import pickle
 import pickletools
 import struct
 import zlib
@@ -24,6 +25,7 @@ import numpy as np
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
+from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.npz import most_unpacked, opened
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.formats.recordings import BrokenEpisode
@@ -31,23 +33,17 @@ from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import shortened
 
 PICKLES = ("pickle", "pkl", "pyd")
-KINDS = (*PICKLES, "npy")
-"""How a member's value may be written: the ending of its name after the key."""
+KINDS = (*PICKLES, "npy")  # kinds of members: the ending of a name after the key
 
-Row = tuple[bytes, ...]
-"""The bytes of every leaf of one step's value, in the order of `Values.leaves`."""
+Row = tuple[bytes, ...]  # the bytes of every leaf of one step's value, in the order of `Values.leaves`
 
 _TEXT = ArraySpec((), np.dtype(object))
 
 
-def loaded(data: bytes, kind: str, where: str, inert: Collection[str] = frozenset()) -> Any:
-    """A value, as it was written.
-
-    Raises:
-      SourceError: damaged, or refused by `safe_pickle`.
-    """
+def _loaded(data: bytes, kind: str, where: str) -> Any:
+    """The value of a member; raises `SourceError` if it is damaged, or refused by `safe_loads`."""
     if kind in PICKLES:
-        return safe_loads(data, where, inert)
+        return safe_loads(data, where)
     try:
         return np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError, SyntaxError, TypeError, MemoryError) as error:
@@ -55,35 +51,28 @@ def loaded(data: bytes, kind: str, where: str, inert: Collection[str] = frozense
 
 
 def leaves_of(value: Any, path: str = "", depth: int = 0) -> dict[str, Array | bytes]:
-    """Path -> array, or text as `bytes`, of a value or of the dictionaries that it is; what is neither is left out."""
+    """Path -> array, or text as `bytes`, of a value or nested dictionaries; other leaves are left out."""
     if isinstance(value, Mapping):
         found: dict[str, Array | bytes] = {}
         for key in sorted(value, key=str) if depth < 8 else ():
             below = str(key).replace("/", "_")
             found |= leaves_of(value[key], f"{path}/{below}" if path else below, depth + 1)
         return found
-    leaf = _leaf(value)
-    return {} if leaf is None else {path: leaf}
-
-
-def _leaf(value: Any) -> Array | bytes | None:
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
+        return {path: value.encode("utf-8", "surrogatepass")}
     if isinstance(value, bytes):
-        return value
+        return {path: value}
     if (
         isinstance(value, (bool, float, np.ndarray, np.generic))
         or (isinstance(value, int) and abs(value) < 1 << 63)
         or (isinstance(value, (list, tuple)) and all(isinstance(one, (bool, int, float)) for one in value))
     ):
         array = np.asarray(value)
-    else:
-        return None
-    return array if array.dtype.kind in "biufc" else None
+        return {path: array} if array.dtype.kind in "biufc" else {}
+    return {}
 
 
-def spec_of(leaf: Array | bytes) -> ArraySpec:
-    """What a leaf is."""
+def _spec_of(leaf: Array | bytes) -> ArraySpec:
     return _TEXT if isinstance(leaf, bytes) else ArraySpec(leaf.shape, leaf.dtype)
 
 
@@ -125,48 +114,36 @@ class _Template:
 
 
 class Values:
-    """How the values of one key are read. The first value decides, so it has to be representative of all.
-
-    Attributes:
-      leaves: path within the value -> its spec.
-    """
+    """How the values of one key are read, with their leaves, path -> spec. The first value decides for all."""
 
     def __init__(self, first: Any, template: _Template | None = None) -> None:
-        self.leaves = {path: spec_of(leaf) for path, leaf in leaves_of(first).items()}
+        self.leaves = {path: _spec_of(leaf) for path, leaf in leaves_of(first).items()}
         self._template = template
 
     @staticmethod
     def of_pickle(data: bytes, kind: str, where: str) -> Values:
-        """Learns from one member.
-
-        Raises:
-          SourceError: it cannot be read.
-        """
-        value = loaded(data, kind, where)
+        """Learns from one member."""
+        value = _loaded(data, kind, where)
         is_array = kind in PICKLES and isinstance(value, (np.ndarray, np.generic)) and value.dtype != object
         return Values(value, _Template.of(data, np.asarray(value)) if is_array else None)
 
     def row(self, data: bytes, kind: str, key: str, where: str) -> Row:
-        """The bytes of one value's leaves.
-
-        Raises:
-          BrokenEpisode: it cannot be read, or is of another shape or dtype than the first.
-        """
+        """The bytes of one value's leaves; raises `BrokenEpisode` if it is damaged or does not match the first."""
         if self._template is not None and (payload := self._template.payload(data)) is not None:
             return (payload,)
         try:
-            found = leaves_of(loaded(data, kind, where))
+            found = leaves_of(_loaded(data, kind, where))
         except SourceError as error:
             raise BrokenEpisode(key, str(error)) from error
         return self.row_of(found, key, where)
 
     def row_of(self, found: Mapping[str, Array | bytes], key: str, where: str) -> Row:
-        """The bytes of these leaves, when they are those of the first value; others than its are not looked at."""
+        """The bytes of those leaves that the first value has; raises `BrokenEpisode` if one has another spec."""
         row = []
         for path, spec in self.leaves.items():
             leaf = found.get(path)
-            if leaf is None or spec_of(leaf) != spec:
-                got = "nothing" if leaf is None else str(spec_of(leaf))
+            if leaf is None or _spec_of(leaf) != spec:
+                got = "nothing" if leaf is None else str(_spec_of(leaf))
                 raise BrokenEpisode(
                     f"{key}/{path}" if path else key, f"{where}: expected {spec}, as the first step has, found {got}"
                 )
@@ -175,28 +152,22 @@ class Values:
 
     def columns(self, rows: Sequence[Row]) -> dict[str, Array]:
         """Path -> [T, ...]."""
-        return {path: _column(spec, [row[at] for row in rows]) for at, (path, spec) in enumerate(self.leaves.items())}
+        made: dict[str, Array] = {}
+        for at, (path, spec) in enumerate(self.leaves.items()):
+            values = [row[at] for row in rows]
+            if spec.dtype == object:
+                made[path] = np.array(values, object)
+            else:
+                shape = (len(rows), *(size or 0 for size in spec.shape))
+                made[path] = np.ndarray(shape, spec.dtype, b"".join(values))
+        return made
 
 
-def _column(spec: ArraySpec, rows: list[bytes]) -> Array:
-    if spec.dtype == object:
-        column = np.empty(len(rows), object)
-        column[:] = rows
-        return column
-    shape = tuple(size or 0 for size in spec.shape)
-    return np.ndarray((len(rows), *shape), spec.dtype, b"".join(rows))
-
-
-MOST_BYTES = 8 << 30
-"""Most bytes of a file, unpacked."""
+_MOST_BYTES = 8 << 30  # of a file, unpacked
 
 
 def start_of(path: Path) -> bytes:
-    """The first bytes of a file.
-
-    Raises:
-      SourceError: it cannot be read.
-    """
+    """The first bytes of a file; raises `SourceError` if it cannot be read."""
     try:
         check_regular(path)
         with path.open("rb") as file:
@@ -206,15 +177,11 @@ def start_of(path: Path) -> bytes:
 
 
 def unpickled(path: Path, inert: Collection[str] = frozenset()) -> Any:
-    """The value of a pickle, which may be compressed by gzip.
-
-    Raises:
-      SourceError: it cannot be read; or as `safe_loads`.
-    """
+    """The value of a pickle, which may be compressed by gzip; raises as `safe_loads`, and if it cannot be read."""
     is_packed = start_of(path).startswith(b"\x1f\x8b")
     try:
-        most = min(MOST_BYTES, most_unpacked(check_regular(path).st_size))
-        with gzip.open(path) if is_packed else path.open("rb") as file:
+        most = min(_MOST_BYTES, most_unpacked(check_regular(path).st_size))
+        with gzip.open(for_library(path)) if is_packed else path.open("rb") as file:
             data = file.read(most + 1)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise SourceError(f"{path}: cannot be read: {shortened(str(error))}") from error
@@ -226,11 +193,7 @@ def unpickled(path: Path, inert: Collection[str] = frozenset()) -> Any:
 
 
 def npz(path: Path) -> dict[str, Array]:
-    """The arrays of an npz file, by name; those of objects by `safe_loads`.
-
-    Raises:
-      SourceError: it cannot be read.
-    """
+    """The arrays of an npz file by name, arrays of objects included; raises `SourceError` if it cannot be read."""
     try:
         with opened(path) as held:
             return {key: member.array() for key, member in held.items()}
@@ -239,19 +202,13 @@ def npz(path: Path) -> dict[str, Array]:
 
 
 _PROTO, _STOP = b"\x80\x04", b"."
-_MARK, _TUPLE, _REDUCE, _BUILD, _NONE = b"(", b"t", b"R", b"b", b"N"
+_MARK, _TUPLE, _REDUCE, _BUILD = b"(", b"t", b"R", b"b"
 _DICT, _SET_ITEMS, _LIST, _APPENDS, _STACK_GLOBAL = b"}", b"u", b"]", b"e", b"\x93"
-_TRUE, _FALSE = b"\x88", b"\x89"
 
 
 @dataclass(frozen=True)
 class Named:
-    """A class or a function by name, or what a call of it gives.
-
-    Attributes:
-      module, name: of it.
-      arguments: of the call; None for the thing itself.
-    """
+    """A class or a function by name; with arguments, the result of calling it."""
 
     module: str
     name: str
@@ -260,7 +217,7 @@ class Named:
 
 def pickled(value: Any) -> bytes:
     """The pickle of plain values, arrays, dtypes and `Named`."""
-    return _PROTO + _of(value) + _STOP
+    return whole(part_of(value))
 
 
 def row_pickles(rows: Iterable[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> list[bytes]:
@@ -274,80 +231,48 @@ def around(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, bytes]:
     """The parts of a pickle before and after an array's bytes."""
     count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if not shape:
-        return _of(Named("numpy.core.multiarray", "scalar")) + _MARK + _of(dtype) + _sized(count), _TUPLE + _REDUCE
+        scalar = part_of(Named("numpy.core.multiarray", "scalar"))
+        return scalar + _MARK + part_of(dtype) + _sized(count), _TUPLE + _REDUCE
     empty = Named("numpy.core.multiarray", "_reconstruct", (Named("numpy", "ndarray"), (0,), b"b"))
-    return _of(empty) + _MARK + _of(1) + _of(shape) + _of(dtype) + _FALSE + _sized(count), _TUPLE + _BUILD
+    state = _MARK + part_of(1) + part_of(shape) + part_of(dtype) + part_of(False) + _sized(count)
+    return part_of(empty) + state, _TUPLE + _BUILD
 
 
 def joined(parts: Mapping[str, Any]) -> bytes:
-    """The pickle's part that makes a dictionary; values are `bytes` that make one each, or dictionaries of such."""
-    items = (_of(key) + (joined(part) if isinstance(part, Mapping) else part) for key, part in parts.items())
+    """The part of a pickle that makes a dictionary of parts, or of dictionaries of parts."""
+    items = (part_of(key) + (joined(part) if isinstance(part, Mapping) else part) for key, part in parts.items())
     return _DICT + _MARK + b"".join(items) + _SET_ITEMS
 
 
 def whole(part: bytes) -> bytes:
-    """The pickle of what a part makes."""
+    """A pickle of one part."""
     return _PROTO + part + _STOP
 
 
 def part_of(value: Any) -> bytes:
     """The part of a pickle that makes a value."""
-    return _of(value)
-
-
-def _of(value: Any) -> bytes:
     if isinstance(value, Named):
-        thing = _of(value.module) + _of(value.name) + _STACK_GLOBAL
-        return thing if value.arguments is None else thing + _of(value.arguments) + _REDUCE
+        thing = part_of(value.module) + part_of(value.name) + _STACK_GLOBAL
+        return thing if value.arguments is None else thing + part_of(value.arguments) + _REDUCE
     if isinstance(value, np.dtype):
-        return _dtype(value)
+        made = Named("numpy", "dtype", (value.str[1:], False, True))
+        return part_of(made) + part_of((3, value.str[0], None, None, None, -1, -1, 0)) + _BUILD
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
         start, end = around(array.dtype, array.shape)
         return start + array.tobytes() + end
     if isinstance(value, Mapping):
-        return joined({key: _of(one) for key, one in value.items()})
-    return _plain(value)
-
-
-def _plain(value: Any) -> bytes:
-    if value is None:
-        return _NONE
-    if isinstance(value, bool):
-        return _TRUE if value else _FALSE
-    if isinstance(value, int):
-        return _integer(value)
-    if isinstance(value, float):
-        return b"G" + struct.pack(">d", value)
-    if isinstance(value, bytes):
-        return _sized(len(value)) + value
-    if isinstance(value, str):
-        data = value.encode("utf-8", "surrogatepass")
-        return (b"\x8c" + bytes((len(data),)) if len(data) < 256 else b"X" + struct.pack("<I", len(data))) + data
+        return joined({key: part_of(one) for key, one in value.items()})
+    if value is None or isinstance(value, (bool, int, float, bytes, str)):
+        return pickle.dumps(value, 3)[2:-1]  # without the protocol and the end; frames begin with protocol 4
     if isinstance(value, tuple):
-        return _MARK + b"".join(map(_of, value)) + _TUPLE
+        return _MARK + b"".join(map(part_of, value)) + _TUPLE
     if isinstance(value, list):
-        return _LIST + _MARK + b"".join(map(_of, value)) + _APPENDS
+        return _LIST + _MARK + b"".join(map(part_of, value)) + _APPENDS
     raise TypeError(f"{type(value).__name__}: not pickled here")
 
 
-def _integer(value: int) -> bytes:
-    if 0 <= value < 1 << 8:
-        return b"K" + bytes((value,))
-    if -(1 << 31) <= value < 1 << 31:
-        return b"J" + struct.pack("<i", value)
-    data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
-    return b"\x8a" + bytes((len(data),)) + data
-
-
 def _sized(count: int) -> bytes:
-    """The instruction for `count` bytes, which follow."""
     if count < 1 << 8:
         return b"C" + bytes((count,))
     return b"B" + struct.pack("<I", count) if count < 1 << 32 else b"\x8e" + struct.pack("<Q", count)
-
-
-def _dtype(dtype: np.dtype[Any]) -> bytes:
-    order, code = dtype.str[0], dtype.str[1:]
-    made = Named("numpy", "dtype", (code, False, True))
-    return _of(made) + _of((3, order, None, None, None, -1, -1, 0)) + _BUILD

@@ -2,24 +2,24 @@
 
 | option | values | meaning |
 | --- | --- | --- |
-| `done_means` | `terminal` (default), `truncation` | what a step that is done leads to |
-| `gaps` | `keep` (default), `split`, `refuse` | what becomes of a trajectory whose observations do not follow one another |
-| `last_step` | `repeat` (default), `mark` | of Atari's and Procgen's demonstrations: what becomes of their last observation |
-| `layout` | `webdataset`, `dict`, `atari`, `dm_control`, `magical`, `procgen` | how the files are laid out; by default what they hold says it |
+| `done_means` | `terminal` (default), `truncation` | the meaning of a step that is done |
+| `gaps` | `keep` (default), `split`, `refuse` | treatment of a trajectory whose observations do not follow one another |
+| `last_step` | `repeat` (default), `mark` | of Atari's and Procgen's demonstrations: treatment of the last observation |
+| `layout` | `webdataset`, `dict`, `atari`, `dm_control`, `magical`, `procgen` | of the files; by default found from their contents |
 
 A YAML file is a list of datasets that are mixed, il-representations' `dataset_configs`: `ilr:configs.yaml[?OPTIONS]`.
 
 | option | values | meaning |
 | --- | --- | --- |
-| `root` | a folder | `data_root`, where the file tells none; by default the file's own folder |
+| `root` | a folder | `data_root`, if the file has none; by default the file's own folder |
 | `benchmark`, `task` | names | `env_cfg` that the entries are merged into |
 | `done_means`, `gaps` | as for shards | |
 | `weights`, `seed`, `length` | as for a mix | equal weights and one pass by default; `length` is InterleavedDataset's nominal length, in episodes |
 
 An entry has `type` ("demos" by default), `env_cfg` and `env_data`; the latter two are merged into the defaults, mappings within mappings.
-The file may also be a mapping with `dataset_configs`, `env_cfg` and `env_data`, which has the defaults. The shards of an entry are looked
-for in `<root>/data/processed/<type>/<benchmark_name>/<task_name>`, as il-representations does; then, without its `data/`, and in the
-order that its documentation has. Source: `load_wds_datasets` and `get_data_dir` in il_representations/envs/auto.py.
+The file may also be a mapping with `dataset_configs`, and the defaults `env_cfg` and `env_data`. The shards of an entry are looked for in
+`<root>/data/processed/<type>/<benchmark_name>/<task_name>`, as il-representations does; then without `data/`; then, too, in the order of
+its documentation, `<task_name>/<benchmark_name>`. Source: `load_wds_datasets` and `get_data_dir` in il_representations/envs/auto.py.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.files import check_regular
 from rlds2reverb.formats import mix
+from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.ilr import arrays, keys, pickles
 from rlds2reverb.formats.ilr.arrays import ArrayRecordings, ReadFile
 from rlds2reverb.formats.ilr.keys import DONE_MEANS, GAPS, Options
@@ -56,11 +57,8 @@ LAYOUTS = (WEBDATASET, DICT, *_NATIVE)
 
 SHARDS = (".tar.zst", ".tar.zstd", ".tar", ".zst", ".zstd")
 _OTHERS = (".npz", ".pkl.gz", ".pickle.gz", ".pickle", ".pkl")
-_PICKLES = (b"\x1f\x8b", b"\x80", b"(", b"}", b"]")
-"""How pickles begin, compressed or not."""
-
-Recordings = ShardRecordings | ArrayRecordings
-
+_PICKLES = (b"\x1f\x8b", b"\x80", b"(", b"}", b"]")  # the first bytes of pickles, compressed or not
+_NPZ = b"PK"
 
 _OPTIONS: dict[str, Parse] = {
     "done_means": words(*DONE_MEANS),
@@ -74,53 +72,30 @@ def open_ilr(what: Any) -> Source:
     """Opens a dataset of il-representations by the text after "ilr:", or its arrays in memory.
 
     Raises:
-      SourceError: no such file, it is damaged or none of il-representations', or an option makes no sense.
+      SourceError: there is no such file, it is damaged or not il-representations', or an option makes no sense.
     """
     if not isinstance(what, str):
-        return RecordedSource(in_memory(what))
+        return RecordedSource(ArrayRecordings([lambda: [what]], "a dict of il-representations", Options()))
     if (configs := CONFIGS.fullmatch(what)) is not None:
-        return open_configs(Path(unescaped(configs["path"])).expanduser(), configs["options"] or "")
+        return open_configs(path_of(unescaped(configs["path"])), configs["options"] or "")
     wanted = asked("ilr", what, _OPTIONS)
     options = dict(wanted.options)
     layout = options.pop("layout", None)
-    found = recordings(wanted.path, wanted.name, Options(**options), layout)
+    reading = Options(**options)
+    files = _files(wanted.path)
+    start = pickles.start_of(files[0])
+    is_pickle = start.startswith(_PICKLES) and not files[0].name.endswith(SHARDS)
+    found: ShardRecordings | ArrayRecordings
+    if layout == WEBDATASET or (layout is None and not start.startswith(_NPZ) and not is_pickle):
+        found = ShardRecordings(files, wanted.name, reading)
+    else:
+        found = ArrayRecordings([_part(one, layout, reading) for one in files], wanted.name, reading)
     if wanted.choice.needs_count and found.count is None:
         found = found.counted()
     return wanted.source_of(found)
 
 
-def recordings(path: Path, name: str, options: Options, layout: str | None) -> Recordings:
-    """What a file, a folder or a pattern holds.
-
-    Args:
-      path: of them.
-      name: for people.
-      options: see `Options`.
-      layout: one of `LAYOUTS`; None for what the contents say.
-
-    Raises:
-      SourceError: there is no file, or it is of no such layout.
-    """
-    found = _files(path)
-    start = pickles.start_of(found[0])
-    is_npz = start.startswith(b"PK")
-    if layout == WEBDATASET or (layout is None and not is_npz and not _is_pickle(found[0], start)):
-        return ShardRecordings(found, name, options)
-    parts = [_part(one, layout, options) for one in found]
-    return ArrayRecordings(parts, name, options)
-
-
-def in_memory(arrays: Mapping[str, Any]) -> ArrayRecordings:
-    """The dict format in memory."""
-    return ArrayRecordings([lambda: [arrays]], "a dict of il-representations", Options())
-
-
-def _is_pickle(path: Path, start: bytes) -> bool:
-    return start.startswith(_PICKLES) and (not path.name.endswith(SHARDS))
-
-
 def _files(path: Path) -> list[Path]:
-    """Files, sorted by name."""
     if path.is_dir():
         for endings in (SHARDS, _OTHERS):
             found = [one for one in path.iterdir() if one.name.endswith(endings) and not one.name.startswith(".")]
@@ -137,9 +112,13 @@ def _files(path: Path) -> list[Path]:
 
 def _part(path: Path, layout: str | None, options: Options) -> ReadFile:
     def read() -> Sequence[Mapping[str, Any]]:
-        is_npz = pickles.start_of(path).startswith(b"PK")
+        is_npz = pickles.start_of(path).startswith(_NPZ)
         found = pickles.npz(path) if is_npz else pickles.unpickled(path, arrays.CLASSES)
-        kind = layout or _told_by(found, is_npz)
+        kind = layout
+        if kind is None and isinstance(found, Mapping) and any(map(keys.is_observation, found)):
+            kind = "procgen" if all(isinstance(value, list) for value in found.values()) else DICT
+        elif kind is None:
+            kind = "atari" if is_npz else "magical" if isinstance(found, Mapping) else "dm_control"
         if kind == DICT:
             if not isinstance(found, Mapping):
                 raise SourceError(f"{path}: expected a dictionary of arrays, found a {type(found).__name__}")
@@ -149,15 +128,6 @@ def _part(path: Path, layout: str | None, options: Options) -> ReadFile:
         return _NATIVE[kind](found, path.name, options.last_step)
 
     return read
-
-
-def _told_by(found: Any, is_npz: bool) -> str:
-    """The layout, determined from the contents of a file."""
-    if isinstance(found, Mapping) and any(map(keys.is_observation, found)):
-        return "procgen" if all(isinstance(value, list) for value in found.values()) else DICT
-    if is_npz:
-        return "atari"
-    return "magical" if isinstance(found, Mapping) else "dm_control"
 
 
 _KEYS = ("type", "env_cfg", "env_data")
@@ -171,54 +141,66 @@ _CONFIG_OPTIONS: dict[str, Parse] = {
 }
 _SPACES = ("color_space", "observation_space", "action_space")
 CONFIGS = re.compile(r"(?P<path>.*\.ya?ml)(\?(?P<options>.*))?", re.DOTALL)
-"""A name of such a file. Its options may hold a folder, unlike those of other names."""
+"""The name of a YAML file. Its options may hold a folder, unlike those of other names."""
 
 _NAME = re.compile(r"[\w.+ -]*\w[\w.+ -]*")
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One dataset.
-
-    Attributes:
-      where: for messages.
-      folders: where its shards may be, in the order of search.
-      trajectories: how many are taken, from the first on; None for all.
-    """
+    """One dataset: the possible folders of its shards, in the order of search, and the number of trajectories to take."""
 
     where: str
     folders: tuple[Path, ...]
     trajectories: int | None
 
+    def recordings(self, options: Options) -> ShardRecordings:
+        for folder in self.folders:
+            found = sorted(one for one in folder.glob("*") if one.name.endswith(SHARDS)) if folder.is_dir() else []
+            if found:
+                return ShardRecordings(found, f"ilr:{escaped(folder)}", options)
+        looked = ", ".join(map(str, self.folders))
+        raise SourceError(
+            f"{self.where}: no shards; looked for *{', *'.join(SHARDS)} in {looked}. Name the data_root with ?root=FOLDER"
+        )
+
+    def source(self, recordings: ShardRecordings) -> RecordedSource:
+        if self.trajectories is None:
+            return RecordedSource(recordings)
+        counted = recordings.counted()
+        if (counted.count or 0) < self.trajectories:
+            raise SourceError(
+                f"{self.where}: env_data.wds_n_trajs: {self.trajectories:,}, but there are {counted.count:,}"
+            )
+        return RecordedSource(counted, range(self.trajectories))
+
 
 def open_configs(path: Path, options: str) -> MixedSource:
-    """Opens the datasets of a file; see the module.
-
-    Raises:
-      SourceError: the file, a dataset or an option makes no sense; or the datasets' spaces differ.
-    """
-    people = f"ilr:{escaped(path)}"
-    wanted = read_options(people, options, _CONFIG_OPTIONS)
+    """Opens the datasets of a YAML file; see the module."""
+    name = f"ilr:{escaped(path)}"
+    wanted = read_options(name, options, _CONFIG_OPTIONS)
     chosen = Options(**{key: wanted.pop(key) for key in ("done_means", "gaps") if key in wanted})
     defaults = {key: wanted.pop(key) for key in ("root", "benchmark", "task") if key in wanted}
-    entries = entries_of(path, **defaults)
-    recordings = [_recordings(entry, chosen) for entry in entries]
-    _check_spaces([entry.where for entry in entries], [one.features for one in recordings])
-    sources = [_source(entry, one) for entry, one in zip(entries, recordings)]
+    entries = _entries_of(path, **defaults)
+    recordings = [entry.recordings(chosen) for entry in entries]
+    spaces = [{key: one.features.get(key, b"none").decode() for key in _SPACES} for one in recordings]
+    for entry, found in zip(entries, spaces):
+        for key, space in found.items():
+            if space != spaces[0][key]:
+                raise SourceError(
+                    f"{entry.where}: {key}: {space}, and that of {entries[0].where} is {spaces[0][key]}; "
+                    "datasets that are mixed have equal spaces"
+                )
+    sources = [entry.source(one) for entry, one in zip(entries, recordings)]
     try:
         return MixedSource(sources, columns=COMMON, **wanted)
     except ConfigError as error:
-        raise SourceError(f'"{people}": {error}') from error
+        raise SourceError(f'"{name}": {error}') from error
 
 
-def entries_of(
+def _entries_of(
     path: Path, root: str | None = None, benchmark: str | None = None, task: str | None = None
 ) -> list[_Entry]:
-    """The entries of a file, merged with the defaults.
-
-    Raises:
-      SourceError: it is no such file.
-    """
     try:
         if path.exists():
             check_regular(path)
@@ -246,11 +228,7 @@ def entries_of(
 
 
 def _merged(defaults: Mapping[str, Any], config: Any, where: str) -> dict[str, Any]:
-    """The defaults with the values of a config in their place; mappings are merged, not replaced.
-
-    Raises:
-      SourceError: something else stands where the defaults have a mapping.
-    """
+    """The defaults, replaced by the values of a config; mappings are merged, not replaced."""
     if not isinstance(config, Mapping):
         raise SourceError(f"{where}expected a mapping, found {config!r}")
     made = dict(defaults)
@@ -277,50 +255,18 @@ def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -
     trajectories = whole["env_data"].get("wds_n_trajs")
     if trajectories is not None and (not isinstance(trajectories, int) or trajectories < 1):
         raise SourceError(f"{where}: env_data.wds_n_trajs: expected at least 1, found {trajectories!r}")
-    top = folder / Path(root).expanduser()
-    parts = (
-        (("data", "processed"), (benchmark, task)),
-        (("processed",), (benchmark, task)),
-        (("processed",), (task, benchmark)),
+    top = folder / path_of(root)
+    folders = (
+        top / "data" / "processed" / kind / benchmark / task,
+        top / "processed" / kind / benchmark / task,
+        top / "processed" / kind / task / benchmark,
     )
-    return _Entry(where, tuple(top.joinpath(*before, kind, *behind) for before, behind in parts), trajectories)
+    return _Entry(where, folders, trajectories)
 
 
 def _named(where: str, key: str, value: Any) -> str:
-    """Checks that a value is a valid name of a single folder."""
+    """A value; raises `SourceError` unless it can be the name of a single folder."""
     if not isinstance(value, str) or not _NAME.fullmatch(value) or value.startswith("."):
         hint = "; name it there, or by the options benchmark and task" if value is None else ""
         raise SourceError(f"{where}: {key}: expected a name, found {value!r}{hint}")
     return value
-
-
-def _recordings(entry: _Entry, options: Options) -> ShardRecordings:
-    for folder in entry.folders:
-        found = sorted(one for one in folder.glob("*") if one.name.endswith(SHARDS)) if folder.is_dir() else []
-        if found:
-            return ShardRecordings(found, f"ilr:{escaped(folder)}", options)
-    looked = ", ".join(map(str, entry.folders))
-    raise SourceError(
-        f"{entry.where}: no shards; looked for *{', *'.join(SHARDS)} in {looked}. Name the data_root with ?root=FOLDER"
-    )
-
-
-def _source(entry: _Entry, recordings: ShardRecordings) -> RecordedSource:
-    if entry.trajectories is None:
-        return RecordedSource(recordings)
-    counted = recordings.counted()
-    if (counted.count or 0) < entry.trajectories:
-        raise SourceError(
-            f"{entry.where}: env_data.wds_n_trajs: {entry.trajectories:,}, but there are {counted.count:,}"
-        )
-    return RecordedSource(counted, range(entry.trajectories))
-
-
-def _check_spaces(names: Sequence[str], features: Sequence[Mapping[str, bytes]]) -> None:
-    for name, found in zip(names[1:], features[1:]):
-        for key in _SPACES:
-            one, other = features[0].get(key, b"none").decode(), found.get(key, b"none").decode()
-            if one != other:
-                raise SourceError(
-                    f"{name}: {key}: {other}, and that of {names[0]} is {one}; datasets that are mixed have equal spaces"
-                )

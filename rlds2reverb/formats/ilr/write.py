@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from rlds2reverb.episode import (
     IS_TERMINAL,
     METADATA,
     OBSERVATION,
-    REWARD,
     STEP_FIELDS,
     Array,
     Episode,
@@ -27,20 +26,20 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.destination import (
     LAST_ROW,
     Content,
-    Encode,
+    Destination,
     Loss,
     State,
     are_equal,
     rows_that_differ,
-    unchanged,
 )
 from rlds2reverb.formats.ilr import LOSSES, keys
+from rlds2reverb.formats.ilr.archives import METADATA as METADATA_MEMBER
 from rlds2reverb.formats.ilr.archives import ArchiveWriter, member
-from rlds2reverb.formats.ilr.description import FEATURES, Description
+from rlds2reverb.formats.ilr.description import FEATURES, Description, features_of
 from rlds2reverb.formats.ilr.pickles import around, joined, part_of, pickled, row_pickles, whole
 from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, unescaped, whole_number
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
-from rlds2reverb.specs import ArraySpec, ImageSpec
+from rlds2reverb.specs import ArraySpec
 
 ARCHIVE = "demos.tar.zst"
 _ENDINGS = (".tar.zst", ".tar")
@@ -62,19 +61,11 @@ OPTIONS: dict[str, Parse] = {
     "level": _level,
     "terminals": one_of(yes=True, no=False),
 }
-"""The options, and how each is read."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The options.
-
-    Attributes:
-      texts: features of the description, in place of the episodes'.
-      actions: how many discrete actions there are; None for as many as occur.
-      level: of zstd.
-      terminals: whether a further key marks terminal ends.
-    """
+    """The parsed options; `actions` is None to count the discrete actions that occur."""
 
     texts: Mapping[str, str]
     actions: int | None = None
@@ -88,56 +79,36 @@ def open_ilr(text: str) -> IlrDestination:
     Raises:
       ConfigError: the path is missing, or an option has no valid value.
     """
-    people = f"ilr:{text}"
-    path, wanted = path_and_options(people, text, OPTIONS, ConfigError)
+    name = f"ilr:{text}"
+    path, wanted = path_and_options(name, text, OPTIONS, ConfigError)
     if not path:
-        raise ConfigError(f'"{people}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
+        raise ConfigError(f'"{name}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
     texts = {name: wanted.pop(option) for option, name in _TEXTS.items() if option in wanted}
-    return IlrDestination(people, Path(unescaped(path)).expanduser(), Choices(texts, **wanted))
+    return IlrDestination(name, Path(unescaped(path)).expanduser(), Choices(texts, **wanted))
 
 
-class IlrDestination:
-    """A folder with one archive, or the archive.
-
-    Attributes:
-      name: for messages.
-      path: the folder, or the archive.
-    """
+class IlrDestination(Destination):
+    """A folder with one archive, or the archive."""
 
     def __init__(self, name: str, path: Path, choices: Choices) -> None:
         self.name, self.path, self._choices = name, path, choices
         self._is_archive = path.name.endswith(_ENDINGS)
 
     def source(self, path: Path) -> str:
-        """`ilr:PATH`."""
         return f"ilr:{escaped(path.absolute())}"
 
     @property
     def marks(self) -> Sequence[str]:
-        """Archives."""
         return () if self._is_archive else ("*.tar.zst", "*.tar")
 
-    def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
-        """None: il-representations reads arrays only."""
-        return {}
-
     def losses(self, content: Content) -> Sequence[Loss]:
-        """Columns without a key, and features that a description does not have.
-
-        Raises:
-          ConfigError: no observation or no action is left.
-        """
-        placed = {path: _key_of(path, spec) for path, spec in content.columns.items() if path not in NOT_KEPT}
         lost = [
-            Loss(code, f"{content.columns[path]}: {LOSSES[code]}", path)
-            for path, code in placed.items()
-            if isinstance(code, str)
+            Loss(code, f"{spec}: {LOSSES[code]}", path)
+            for path, spec in content.columns.items()
+            if path not in NOT_KEPT and isinstance(code := _key_of(path, spec), str)
         ]
-        lost += [
-            Loss("metadata", LOSSES["metadata"], metadata_path(name))
-            for name in content.metadata
-            if name not in FEATURES
-        ]
+        unknown = [name for name in content.metadata if name not in FEATURES]
+        lost += [Loss("metadata", LOSSES["metadata"], metadata_path(name)) for name in unknown]
         kept = _members_of(content.columns)
         if keys.ACTS not in kept or not any(map(keys.is_observation, kept)):
             raise ConfigError(
@@ -148,50 +119,51 @@ class IlrDestination:
 
     @property
     def least_rows(self) -> int:
-        """Two: a step has an action and the observation after it."""
-        return 2
+        return 2  # a step has an action and the observation after it
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
-        """From the length, and from whether the last step is terminal; without terminals=yes every last step is."""
-        terminal = episode.columns.get(IS_TERMINAL)
+        terminal = episode.columns.get(IS_TERMINAL)  # without terminals=yes every end is read as terminal
         is_terminal = terminal is None or not self._choices.terminals or bool(terminal[-1])
         return flags(len(episode), is_terminal)
 
-    def encoder(self, content: Content) -> Encode:
-        """None: the sink writes episodes as they are."""
-        return unchanged
-
     def sink(self, work: Path, content: Content, state: State | None) -> IlrSink:
-        """Starts to write, or continues from a state."""
         return IlrSink(work / (self.path.name if self._is_archive else ARCHIVE), self._choices, content, state)
 
 
-NOT_KEPT = (*FLAGS, DISCOUNT)
-"""Columns that no member has: `dones` stands for them."""
+NOT_KEPT = (*FLAGS, DISCOUNT)  # columns without a member: `dones` replaces them
 
 _OWN = (keys.OBS, keys.NEXT_OBS, keys.ACTS, keys.REWS, keys.INFOS, *keys.NOT_COLUMNS)
-_KEYS = {OBSERVATION: keys.OBS, ACTION: keys.ACTS, REWARD: keys.REWS, keys.INFOS: keys.INFOS}
+_KEYS = {column: key for key, column in keys.COLUMNS.items()}
 
 
-@dataclass
-class Member:
-    """The members of one key.
+Leaves = dict[tuple[str, ...], str]  # path within the value of a key, () for a plain one -> path of the column
 
-    Attributes:
-      leaves: path within the value, () for a plain one -> path of the column.
-    """
 
-    leaves: dict[tuple[str, ...], str] = field(default_factory=dict)
-
-    def rows(self, columns: Mapping[str, Array], rows: slice) -> list[bytes]:
-        """The pickles of these rows."""
-        if () in self.leaves:
-            column = columns[self.leaves[()]][rows]
-            if column.dtype == object:
-                return [whole(part_of(text)) for text in column]
-            return row_pickles(_bytes(column), column.dtype, column.shape[1:])
-        parts = {path: _parts(columns[name][rows]) for path, name in self.leaves.items()}
-        return [whole(joined(_nested(path_parts))) for path_parts in _by_row(parts)]
+def _pickles(leaves: Leaves, columns: Mapping[str, Array], rows: slice) -> list[bytes]:
+    """The pickles of the values of one key in these rows."""
+    if () in leaves:
+        column = columns[leaves[()]][rows]
+        if column.dtype == object:
+            return [pickled(text) for text in column]
+        return row_pickles(_bytes(column), column.dtype, column.shape[1:])
+    parts: dict[tuple[str, ...], list[bytes]] = {}
+    for path, name in sorted(leaves.items()):
+        column = columns[name][rows]
+        if column.dtype == object:
+            parts[path] = [part_of(text) for text in column]
+        else:
+            start, end = around(column.dtype, column.shape[1:])
+            parts[path] = [start + row + end for row in _bytes(column)]
+    made = []
+    for row in zip(*parts.values()):
+        value: dict[str, Any] = {}
+        for path, part in zip(parts, row):
+            level = value
+            for name in path[:-1]:
+                level = level.setdefault(name, {})
+            level[path[-1]] = part
+        made.append(whole(joined(value)))
+    return made
 
 
 def _key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
@@ -212,103 +184,64 @@ def _key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
     return "names" if not key or "." in key or len(key.encode()) > 60 or "" in rest else (key, tuple(rest))
 
 
-def _members_of(columns: Mapping[str, ArraySpec]) -> dict[str, Member]:
-    """Key -> its members, for the columns that have a key."""
-    found: dict[str, Member] = {}
+def _members_of(columns: Mapping[str, ArraySpec]) -> dict[str, Leaves]:
+    """Key -> its leaves, for the columns that have a key."""
+    found: dict[str, Leaves] = {}
     for path, spec in columns.items():
         placed = _key_of(path, spec)
         if path not in NOT_KEPT and not isinstance(placed, str):
             key, leaf = placed
-            found.setdefault(key, Member()).leaves[leaf] = path
+            found.setdefault(key, {})[leaf] = path
     return found
 
 
 def _bytes(column: Array) -> Iterator[bytes]:
-    """The bytes of every row."""
     data = column.tobytes()
     size = column[:1].nbytes if len(column) else 0
     return (data[at * size : (at + 1) * size] for at in range(len(column)))
 
 
-def _parts(column: Array) -> list[bytes]:
-    """For every row, the part of a pickle that makes its value."""
-    if column.dtype == object:
-        return [part_of(text) for text in column]
-    start, end = around(column.dtype, column.shape[1:])
-    return [start + row + end for row in _bytes(column)]
-
-
-def _by_row(parts: Mapping[tuple[str, ...], Sequence[bytes]]) -> Iterator[dict[tuple[str, ...], bytes]]:
-    return (dict(zip(parts, row)) for row in zip(*parts.values()))
-
-
-def _nested(parts: Mapping[tuple[str, ...], bytes]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for path, part in sorted(parts.items()):
-        level = made
-        for name in path[:-1]:
-            level = level.setdefault(name, {})
-        level[path[-1]] = part
-    return made
-
-
-_METADATA = "_metadata.meta.pickle"
 _FLAGS = {one: pickled(np.bool_(one)) for one in (False, True)}
 
 
 class IlrSink:
-    """Writes one archive.
-
-    Args:
-      path: of the archive.
-      choices: how it is to be.
-      content: what is to come.
-      state: of an earlier run.
-    """
+    """Writes one archive."""
 
     def __init__(self, path: Path, choices: Choices, content: Content, state: State | None) -> None:
         self._choices, self._content = choices, content
         self._members = _members_of(content.columns)
         self._beside = [
-            path for key, one in self._members.items() for path in one.leaves.values() if not keys.is_observation(key)
+            path for key, leaves in self._members.items() for path in leaves.values() if not keys.is_observation(key)
         ]
-        self._state: State = state or {
-            "bytes": 0,
-            "steps": 0,
-            "archived": 0,
-            "first": 0,
-            "actions": 0,
-            "told": None,
-            "ended": False,
-        }
+        counts = dict.fromkeys(("bytes", "steps", "archived", "first", "actions"), 0)
+        self._state: State = state or {**counts, "texts": None, "ended": False}
         self._archive = ArchiveWriter(path, None if path.suffix == ".tar" else choices.level, self._state["bytes"])
         self._description: Description | None = None
-        if self._state["told"] is not None:
-            self._description = self._described(self._state["told"])
+        if self._state["texts"] is not None:
+            self._description = self._described(self._state["texts"])
 
     def write(self, episode: Episode) -> Sequence[Loss]:
         """Writes an episode of at least two rows."""
         steps = len(episode) - 1
         description = self._description or self._begin(episode)
-        self._count_actions(episode, steps)
-        self._archive.add(self._counted(self._packed(episode, steps)))
+        action = episode.columns.get(ACTION)
+        if action is not None and action.ndim == 1 and action.dtype.kind in "iu":
+            self._state["actions"] = max(self._state["actions"], int(action[:steps].max()) + 1)
+        self._archive.add(self._packed(episode, steps))
         self._state["steps"] += steps
         return [*self._lost(episode, steps), *self._other_metadata(episode, description)]
 
     def sync(self) -> State:
-        """Puts everything on disk."""
         self._state["bytes"] = self._archive.sync()
         return dict(self._state)
 
     def finish(self) -> None:
-        """Ends the archive, and puts the number of actions into the description."""
-        if self._description is not None and self._description.needs_actions:
+        if self._description is not None and self._description.needs_actions:  # all of them are counted now
             self._archive.begin_anew(self._first(self._description), self._state["first"])
         self._archive.end(self._state["archived"])
         self.close()
 
     def close(self) -> None:
-        """Closes the file."""
         self._archive.close()
 
     def _described(self, texts: dict[str, str]) -> Description:
@@ -317,10 +250,9 @@ class IlrSink:
         return Description(texts, observation, action)
 
     def _begin(self, episode: Episode) -> Description:
-        """Writes the description, which holds the first episode's metadata."""
         found = {name: _text(episode.metadata[name]) for name in FEATURES if name in episode.metadata}
         texts = {**found, **self._choices.texts}
-        self._state["told"], self._description = texts, self._described(texts)
+        self._state["texts"], self._description = texts, self._described(texts)
         first = self._first(self._description)
         self._state["first"] = self._archive.begin(first)
         self._state["archived"] += len(first)
@@ -328,15 +260,10 @@ class IlrSink:
 
     def _first(self, description: Description) -> bytes:
         actions = self._choices.actions or max(1, self._state["actions"])
-        return member(_METADATA, description.data(actions))
-
-    def _count_actions(self, episode: Episode, steps: int) -> None:
-        action = episode.columns.get(ACTION)
-        if action is not None and action.ndim == 1 and action.dtype.kind in "iu":
-            self._state["actions"] = max(self._state["actions"], int(action[:steps].max()) + 1)
+        return member(METADATA_MEMBER, description.data(actions))
 
     def _packed(self, episode: Episode, steps: int) -> Iterator[bytes]:
-        """The members of every step, in the order of their names."""
+        """The members of every step, in the order of their names; counts their bytes."""
         is_terminal = bool(episode.columns.get(IS_TERMINAL, np.zeros(1, bool))[-1])
         contents: dict[str, Sequence[bytes]] = {
             keys.DONES: [_FLAGS[at == steps - 1] for at in range(steps)],
@@ -344,20 +271,17 @@ class IlrSink:
         }
         if self._choices.terminals:
             contents[keys.TERMINALS] = [_FLAGS[is_terminal and at == steps - 1] for at in range(steps)]
-        for key, one in self._members.items():
-            contents[key] = one.rows(episode.columns, slice(0, steps))
+        for key, leaves in self._members.items():
+            contents[key] = _pickles(leaves, episode.columns, slice(0, steps))
             if keys.is_observation(key):
-                contents[keys.next_of(key)] = one.rows(episode.columns, slice(1, steps + 1))
+                contents[keys.next_of(key)] = _pickles(leaves, episode.columns, slice(1, steps + 1))
         order = sorted(contents)
         for at in range(steps):
             name = f"frame_{self._state['steps'] + at:03d}"
             for key in order:
-                yield member(f"{name}.{key}.pickle", contents[key][at])
-
-    def _counted(self, members: Iterator[bytes]) -> Iterator[bytes]:
-        for one in members:
-            self._state["archived"] += len(one)
-            yield one
+                one = member(f"{name}.{key}.pickle", contents[key][at])
+                self._state["archived"] += len(one)
+                yield one
 
     def _lost(self, episode: Episode, steps: int) -> Iterator[Loss]:
         columns = episode.columns
@@ -374,7 +298,8 @@ class IlrSink:
                 yield Loss("last_row", LOSSES["last_row"], path, LAST_ROW)
 
     def _other_metadata(self, episode: Episode, description: Description) -> Iterator[Loss]:
-        read = description.features(self._choices.actions or max(1, self._state["actions"]))
+        actions = self._choices.actions or max(1, self._state["actions"])
+        read = features_of(description.data(actions), "the description")
         for name in FEATURES:
             if name in episode.metadata and read.get(name) != _plain(episode.metadata[name]):
                 yield Loss("metadata", LOSSES["metadata"], metadata_path(name))

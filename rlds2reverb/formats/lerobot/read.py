@@ -2,14 +2,14 @@
 
 | option | values | meaning |
 | --- | --- | --- |
-| `last_step` | `repeat`, `mark` | what follows the last action; see `formats.rows` |
-| `done_means` | `terminal`, `timeout`, `nothing` | what `next.done` says of an episode's end |
-| `task` | `column`, `metadata`, `skip` | where the text of a row's task goes |
+| `last_step` | `repeat`, `mark` | the row after the last action; see `formats.rows` |
+| `done_means` | `terminal`, `timeout`, `nothing` | the meaning of `next.done` at an episode's end |
+| `task` | `column`, `metadata`, `skip` | the place of the text of a row's task |
 | `videos` | `decode`, `skip` | whether videos become columns |
-| `tolerance` | seconds | how far a frame may be from its row's time |
+| `tolerance` | seconds | the largest distance of a frame from its row's time |
 | `reserved` | `skip`, `columns` | whether LeRobot's counters become columns |
 
-Behind the rows of an episode stands one more, with the observation after the last action:
+One row is added to those of an episode, with the observation after the last action:
 
 | column | in the added row |
 | --- | --- |
@@ -41,10 +41,12 @@ from rlds2reverb.episode import (
     Array,
     Notice,
     content_hash,
+    content_name,
     is_under,
     note,
 )
 from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.lerobot.features import (
     DONE,
     EPISODE_INDEX,
@@ -62,11 +64,10 @@ from rlds2reverb.formats.lerobot.meta import LENGTH, Episodes, Info, read_episod
 from rlds2reverb.formats.lerobot.values import TableRows, Taken, column, image_files
 from rlds2reverb.formats.lerobot.videos import Clip, check_libraries, check_library, decoded
 from rlds2reverb.formats.options import Parse, one_of, parted, unescaped, words
-from rlds2reverb.formats.paths import check_link
+from rlds2reverb.formats.paths import Stamp, WrittenAnew, check_link, check_unchanged, stamp_of
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, flags, terminal_discount, zero_row
 from rlds2reverb.formats.source import Source
-from rlds2reverb.identity import content_name
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, nested, value_spec
 from rlds2reverb.text import shortened
 
@@ -74,22 +75,12 @@ DECODE, SKIP = "decode", "skip"
 COLUMN, METADATA = "column", "metadata"
 TERMINAL, TIMEOUT, NOTHING = "terminal", "timeout", "nothing"
 
-TOLERANCE_SECONDS = 1e-4
-"""lerobot's `tolerance_s`."""
+TOLERANCE_SECONDS = 1e-4  # lerobot's `tolerance_s`
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The options.
-
-    Attributes:
-      last_step: "repeat" or "mark".
-      done_means: what `next.done` on the last row means: "terminal", "timeout", or "nothing" (it stays a column).
-      task: where the task's text goes: "column", "metadata" or "skip"; None for "metadata" unless an episode has several tasks.
-      videos: "decode" or "skip".
-      tolerance: seconds between a row and its frame.
-      reserved: whether LeRobot's counters of rows, episodes and tasks become columns.
-    """
+    """The parsed options; see the module. Without `task`, the text is metadata unless an episode has several tasks."""
 
     last_step: str = REPEAT
     done_means: str = TERMINAL
@@ -100,11 +91,9 @@ class Reading:
 
     @property
     def label(self) -> str:
-        """The options that differ from the defaults and change what an episode holds."""
-        values = asdict(self), asdict(Reading())
-        return "".join(
-            f"|{key}={value}" for key, value in values[0].items() if value != values[1][key] and key != "tolerance"
-        )
+        """The options that differ from the defaults and change the content of an episode."""
+        usual = asdict(Reading(tolerance=self.tolerance))
+        return "".join(f"|{key}={value}" for key, value in asdict(self).items() if value != usual[key])
 
 
 _LAST_STEPS = {
@@ -112,15 +101,13 @@ _LAST_STEPS = {
     MARK: "no observation stands behind an episode's last action: the last row is the last step, so learners do not see its action and its reward",
 }
 _DONE = {
-    TERMINAL: "next.done on an episode's last row is taken for a terminal end, which LeRobot does not tell from one that was cut (done_means=timeout or nothing)",
-    TIMEOUT: "next.done on an episode's last row is taken for one that was cut",
+    TERMINAL: "next.done on an episode's last row is read as a terminal end, which LeRobot does not separate from a time limit (done_means=timeout or nothing)",
+    TIMEOUT: "next.done on an episode's last row is read as a time limit",
 }
-ODD = {
+ODD = {  # code of a notice -> text
     "frame_index": "episodes whose frame_index or index does not count their rows one by one; the rows were taken in the file's order",
     "done_inside": "episodes with next.done before their last row, which RLDS cannot say; done_means=nothing keeps it as a column",
 }
-"""Code -> what was found in an episode."""
-
 
 _REPO = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?", re.ASCII)
 _REVISIONS = ("v3.0", "v2.1", "v2.0", "main")
@@ -141,7 +128,6 @@ OPTIONS: dict[str, Parse] = {
     "tolerance": _seconds,
     "reserved": one_of(skip=False, columns=True),
 }
-"""The format's own options, and how each is read."""
 
 
 def open_lerobot(text: str) -> Source:
@@ -156,22 +142,14 @@ def open_lerobot(text: str) -> Source:
 
 
 def folder_of(text: str) -> Path:
-    """The folder of a dataset by the text after "lerobot:".
-
-    Raises:
-      SourceError: there is none.
-    """
+    """The folder of a dataset by the text after "lerobot:"; raises `SourceError` if there is none."""
     return _folder(f"lerobot:{text}", unescaped(parted(text)[0]))
 
 
-def _folder(people: str, where: str) -> Path:
-    """The folder of a path, or of a dataset that lerobot keeps under its name.
-
-    Source of the places: utils/constants.py and dataset_metadata.py of lerobot 0.6.1; huggingface_hub's constants and cache.
-    """
+def _folder(name: str, where: str) -> Path:
     if "\0" in where or not where:
-        raise SourceError(f'"{people}": expected a folder, or ORG/NAME')
-    path = Path(where).expanduser()
+        raise SourceError(f'"{name}": expected a folder, or ORG/NAME')
+    path = path_of(where)
     if path.is_dir() or path.is_absolute() or where.startswith((".", "~")) or not _REPO.fullmatch(where):
         return path
     places = list(_places(where))
@@ -179,65 +157,57 @@ def _folder(people: str, where: str) -> Path:
         if (place / "meta/info.json").is_file():
             return place
     raise SourceError(
-        f'"{people}": no folder {path}, and no dataset of that name in {places[0].parent.parent} (HF_LEROBOT_HOME); '
+        f'"{name}": no folder {path}, and no dataset of that name in {places[0].parent.parent} (HF_LEROBOT_HOME); '
         "download it with lerobot or huggingface-cli, or give its folder"
     )
 
 
 def _places(repo: str) -> Iterator[Path]:
-    """Where lerobot looks for a dataset of that name: its own folder, then the snapshots it downloaded, by version."""
-    home = _home()
-    yield home / repo
-    cache = home / "hub" / f"datasets--{repo.replace('/', '--')}"
-    for revision in _REVISIONS:
-        commit = cache / "refs" / revision
-        if commit.is_file() and re.fullmatch(
-            r"[0-9a-f]{1,64}", name := commit.read_text(errors="replace")[:80].strip()
-        ):
-            yield cache / "snapshots" / name
-    yield from sorted(cache.glob("snapshots/*"))
+    """The places where lerobot looks for a dataset of that name: its own folder, then downloaded snapshots, by version.
 
-
-def _home() -> Path:
-    """HF_LEROBOT_HOME; by default the folder `lerobot` in Hugging Face's cache."""
+    Source: utils/constants.py and dataset_metadata.py of lerobot 0.6.1; huggingface_hub's constants and cache.
+    """
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     hugging_face = os.environ.get("HF_HOME") or str(Path(cache) / "huggingface")
-    return Path(os.environ.get("HF_LEROBOT_HOME") or str(Path(hugging_face) / "lerobot")).expanduser()
+    home = Path(os.environ.get("HF_LEROBOT_HOME") or str(Path(hugging_face) / "lerobot")).expanduser()
+    yield home / repo
+    downloaded = home / "hub" / f"datasets--{repo.replace('/', '--')}"
+    for revision in _REVISIONS:
+        commit = downloaded / "refs" / revision
+        if commit.is_file():
+            name = commit.read_text(errors="replace")[:80].strip()
+            if re.fullmatch(r"[0-9a-f]{1,64}", name):
+                yield downloaded / "snapshots" / name
+    yield from sorted(downloaded.glob("snapshots/*"))
 
 
 class LeRobotRecordings(Recordings):
-    """The episodes of a dataset.
-
-    Args:
-      dataset: what is read, and how.
-      name: for messages.
-      as_files: paths of images that are given as their files' bytes.
+    """The episodes of a dataset; images of the paths `as_files` are given as their files' bytes.
 
     Raises:
-      SourceError: two columns cannot stand beside one another, or videos are to be decoded and PyAV is missing.
+      SourceError: two columns exclude each other, or videos are to be decoded and PyAV is missing.
     """
 
     def __init__(self, dataset: Dataset, name: str, as_files: Collection[str] = ()) -> None:
         self.name, self._dataset, self._as_files = name, dataset, frozenset(as_files)
         self._odd: dict[str, set[int]] = {}
-        if any(one.kind == VIDEO for one in dataset.steps.columns.values()):
+        if any(one.kind == VIDEO for one in dataset.columns.values()):
             check_library()
-        self._spec = nested({path: self._spec_of(path, one) for path, one in dataset.specs().items()}, name)
+        files = {path: ArraySpec.of_images(self.images()[path]) for path in self._as_files}
+        self._spec = nested({path: files.get(path, one) for path, one in dataset.specs().items()}, name)
 
     @property
     def count(self) -> int:
-        """The number of episodes in meta/."""
         return len(self._dataset.episodes)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """How rows became steps, what was left out, and what was unusual in the episodes read so far."""
         return tuple(self._notices())
 
     def _notices(self) -> Iterator[Notice]:
         dataset, reading = self._dataset, self._dataset.reading
         features, episodes = dataset.info.features, self.count
-        if dataset.steps.are_recorded:
+        if dataset.are_recorded:
             yield note("last_step", "the dataset has is_first and is_last: its rows are steps as they are", episodes)
         else:
             yield note("last_step", _LAST_STEPS[reading.last_step], episodes)
@@ -247,9 +217,7 @@ class LeRobotRecordings(Recordings):
             if feature.kind == VIDEO and reading.videos == SKIP:
                 yield note("videos_skipped", "its video is left out (videos=skip)", episodes, feature.path)
             elif feature.kind == VIDEO and feature.is_depth:
-                text = (
-                    "a depth map's codes, 0 to 4095, as the video has them; meta/info.json tells how they become metres"
-                )
+                text = "a depth map's codes, 0 to 4095, as the video has them; meta/info.json has what is needed to convert them to metres"
                 yield note("depth_codes", text, episodes, feature.path)
         for code, found in self._odd.items():
             yield Notice(code, ODD[code], len(found))
@@ -259,36 +227,31 @@ class LeRobotRecordings(Recordings):
 
     def length_of(self, number: int) -> int:
         """Rows according to meta/, plus the row that is added."""
-        rows, steps = int(self._dataset.episodes.columns[LENGTH][number]), self._dataset.steps
-        return rows + (rows > 0 and not steps.are_recorded and steps.reading.last_step != MARK)
+        dataset = self._dataset
+        rows = int(dataset.episodes.columns[LENGTH][number])
+        return rows + (rows > 0 and not dataset.are_recorded and dataset.reading.last_step != MARK)
 
     def spec(self) -> Nest:
-        """The features, the flags, the discount if `next.done` marks the end, and the task if it is a column."""
         return self._spec
 
     def metadata_spec(self) -> Nest:
-        """See `Dataset.metadata_of`."""
         example = self.metadata_of(0) if self.count else {EPISODE_INDEX: np.int64(0)}
         return nested({path: value_spec(value) for path, value in example.items()}, self.name)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """One episode's."""
         return self._dataset.metadata_of(number)
 
     def images(self) -> Mapping[str, ImageSpec]:
-        """The images in tables, without depth maps and videos."""
         return {
             path: ImageSpec((one.shape[0], one.shape[1], one.shape[2]), one.dtype, is_accurate=True)
-            for path, one in self._dataset.steps.columns.items()
+            for path, one in self._dataset.columns.items()
             if one.kind == IMAGE and not one.is_depth
         }
 
     def encoded(self, paths: Collection[str]) -> LeRobotRecordings:
-        """The same recordings, with these images as files."""
         return LeRobotRecordings(self._dataset, self.name, paths)
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The episodes of these numbers."""
         self._dataset.check_templates()
         reader = Reader(self._dataset, self._as_files, self._odd)
         try:
@@ -296,48 +259,30 @@ class LeRobotRecordings(Recordings):
         finally:
             reader.close()
 
-    def _spec_of(self, path: str, spec: ArraySpec) -> ArraySpec:
-        return ArraySpec.of_images(self.images()[path]) if path in self._as_files else spec
-
 
 _COUNTED = (FRAME_INDEX, INDEX)
 
 
 class Reader:
-    """Reads episodes. Keeps one file of rows open.
-
-    Args:
-      dataset: what is read.
-      as_files: paths of images that are given as their files' bytes.
-      odd: collects the numbers of unusual episodes, by the codes of `ODD`.
-
-    Raises:
-      SourceError: a library that decodes images is missing.
-    """
+    """Reads episodes. Keeps one file of rows open. Collects the numbers of unusual episodes by the codes of `ODD`."""
 
     def __init__(self, dataset: Dataset, as_files: Collection[str], odd: MutableMapping[str, set[int]]) -> None:
-        self._dataset, self._as_files, self._odd = dataset, as_files, odd
+        self._dataset, self._odd = dataset, odd
         self._rows: TableRows | None = None
-        if any(one.kind == IMAGE and to not in as_files for to, one in dataset.steps.columns.items()):
+        self._decoded = [to for to, one in dataset.columns.items() if one.kind == IMAGE and to not in as_files]
+        if self._decoded:
             check_libraries()
 
     def close(self) -> None:
-        """Closes the file."""
         if self._rows is not None:
             self._rows.close()
         self._rows = None
 
     def one(self, number: int) -> Recording:
-        """One episode.
-
-        Raises:
-          BrokenEpisode: its rows or its videos cannot be read, or contradict meta/.
-          WrittenAnew: a file has changed since it was first opened.
-        """
+        """One episode; raises `BrokenEpisode`, or `WrittenAnew` if a file has changed since it was first opened."""
         try:
             path, first, count = self._dataset.episodes.rows(number)
-            read = self._opened(path, count).read(first, first + count)
-            return self._recording(number, path, read)
+            return self._recording(number, self._opened(path, count).read(first, first + count))
         except WrittenAnew:
             raise
         except SourceError as error:
@@ -345,77 +290,66 @@ class Reader:
 
     def _opened(self, path: Path, count: int) -> TableRows:
         """The open file. In version 2.x it holds the rows of this episode only."""
-        if self._rows is None or (self._rows.path is not path and self._rows.path != path):
+        dataset, rows = self._dataset, self._rows
+        if rows is None or (rows.path is not path and rows.path != path):
             self.close()
-            self._dataset.check(path)
-            self._rows = TableRows(path, self._names(), self._row_bytes())
-        if self._dataset.info.version[0] == 2 and self._rows.count != count:
-            raise BrokenEpisode(
-                "", f"{path}: has {self._rows.count:,} rows; expected {count:,}, as meta/episodes.jsonl says"
-            )
-        return self._rows
+            dataset.check(path)
+            features = dataset.info.features
+            names = [name for name, one in dataset.features.items() if one.kind != VIDEO]
+            needed = [EPISODE_INDEX, *(name for name in _COUNTED if name in features)]
+            needed += [TASK_INDEX] if dataset.task != SKIP else []
+            needed += [TIMESTAMP] if len(names) < len(dataset.features) else []
+            names = list(dict.fromkeys((*names, *needed)))
+            numbers = [features[name] for name in names if name in features and features[name].kind == NUMBER]
+            self._rows = rows = TableRows(path, names, sum(one.size * one.dtype.itemsize for one in numbers))
+        if dataset.info.version[0] == 2 and rows.count != count:
+            raise BrokenEpisode("", f"{path}: has {rows.count:,} rows; expected {count:,}, as meta/episodes.jsonl says")
+        return rows
 
-    def _names(self) -> list[str]:
+    def _recording(self, number: int, read: Taken) -> Recording:
         dataset = self._dataset
-        features = dataset.info.features
-        names = [name for name, one in dataset.steps.features.items() if one.kind != VIDEO]
-        needed = [EPISODE_INDEX, *(name for name in _COUNTED if name in features)]
-        needed += [TASK_INDEX] if dataset.task != SKIP else []
-        needed += [TIMESTAMP] if len(names) < len(dataset.steps.features) else []
-        return list(dict.fromkeys((*names, *needed)))
-
-    def _row_bytes(self) -> int:
-        """Bytes of the numbers in a row, according to info.json."""
-        features = self._dataset.info.features
-        numbers = [features[name] for name in self._names() if name in features and features[name].kind == NUMBER]
-        return sum(one.size * one.dtype.itemsize for one in numbers)
-
-    def _recording(self, number: int, path: Path, read: Taken) -> Recording:
-        dataset = self._dataset
-        self._check(number, path, read)
-        stored = {to: self._stored(one, number, path, read) for to, one in dataset.steps.columns.items()}
-        if dataset.task == COLUMN:
-            stored[dataset.task_path] = self._texts(path, read)
-        elif dataset.task == METADATA:
-            self._check_task(dataset.task_of(number), path, read)
-        done = dataset.steps.done
-        flags = None if done is None else self._plain(done.name, path, read)
+        self._check(number, read)
+        stored = {to: self._stored(one, number, read) for to, one in dataset.columns.items()}
+        if dataset.task != SKIP:
+            tasks = self._plain(TASK_INDEX, read)
+            numbers, of = tasks[:1], np.zeros(len(tasks), int)
+            if (tasks != numbers).any():
+                numbers, of = np.unique(tasks, return_inverse=True)
+            texts = np.array([self._text(int(one), read.path) for one in numbers], object)
+            if dataset.task == COLUMN:
+                stored[dataset.task_path] = texts[of]
+            elif set(texts) - {dataset.task_of(number)}:
+                raise BrokenEpisode(
+                    dataset.task_path,
+                    f"{read.path}: rows with other tasks than the one in meta/episodes; read them with task=column",
+                )
+        flags = None if dataset.done is None else self._plain(dataset.done.name, read)
         if flags is not None and flags[:-1].any():
-            self._found("done_inside", number)
+            self._odd.setdefault("done_inside", set()).add(number)
 
         def decode() -> Mapping[str, Array]:
             try:
-                columns = {
-                    to: one if isinstance(one, np.ndarray) else self._decoded(one, path) for to, one in stored.items()
-                }
-                return dataset.steps.made(columns, flags)
+                columns = {to: one.frames() if isinstance(one, Clip) else one for to, one in stored.items()}
+                for to in self._decoded:
+                    feature = dataset.columns[to]
+                    columns[to] = decoded(feature, columns[to].tolist(), f'{read.path}: column "{feature.name}"')
+                return dataset.steps(columns, flags)
             except SourceError as error:
                 raise BrokenEpisode("", str(error)) from error
 
         return Recording(decode, dataset.metadata_of(number), content=self._name(stored, flags))
 
-    def _stored(self, feature: Feature, number: int, path: Path, read: Taken) -> Array | _Files | Clip:
-        """[T, ...] as stored: numbers and texts, image files, or a part of a video."""
+    def _stored(self, feature: Feature, number: int, read: Taken) -> Array | Clip:
+        """[T, ...] as stored: numbers and texts, the bytes of image files, or a part of a video."""
         if feature.kind == VIDEO:
-            return self._clip(feature, number, path, read)
-        if feature.kind != IMAGE:
-            return _values(feature, path, read)
-        return _Files(feature, image_files(feature, read.column(feature.name), path))
+            return self._clip(feature, number, read)
+        if feature.kind == IMAGE:
+            return np.array(image_files(feature, read.column(feature.name), read.path), object)
+        return _values(feature, read)
 
-    def _decoded(self, stored: _Files | Clip, path: Path) -> Array:
-        if isinstance(stored, Clip):
-            return stored.frames()
-        if stored.feature.path in self._as_files:
-            return stored.column
-        return decoded(stored.feature, stored.files, f'{path}: column "{stored.feature.name}"')
-
-    def _name(self, stored: Mapping[str, Array | _Files | Clip], flags: Array | None) -> str:
-        """The episode's name: a hash of its rows, of the bytes of its images and videos, and of the options that change its steps."""
-        rows = {
-            to: one.column if isinstance(one, _Files) else one
-            for to, one in stored.items()
-            if not isinstance(one, Clip)
-        }
+    def _name(self, stored: Mapping[str, Array | Clip], flags: Array | None) -> str:
+        """The episode's name: a hash of its rows, of the bytes of its images and videos, and of the options that change it."""
+        rows = {to: one for to, one in stored.items() if not isinstance(one, Clip)}
         digest = content_hash(rows if flags is None else {**rows, DONE: flags})
         digest.update(self._dataset.reading.label.encode())
         for to, one in sorted(stored.items()):
@@ -424,112 +358,95 @@ class Reader:
                 one.add_to(digest)
         return content_name(digest.hexdigest())
 
-    def _clip(self, feature: Feature, number: int, path: Path, read: Taken) -> Clip:
+    def _clip(self, feature: Feature, number: int, read: Taken) -> Clip:
         video, begin = self._dataset.episodes.video(number, feature.name)
         self._dataset.check(video)
-        seconds = begin + self._plain(TIMESTAMP, path, read).astype(np.float64)
+        seconds = begin + self._plain(TIMESTAMP, read).astype(np.float64)
         if not np.isfinite(seconds).all():
-            raise BrokenEpisode(feature.path, f"{path}: timestamps that are no finite numbers")
+            raise BrokenEpisode(feature.path, f"{read.path}: timestamps that are no finite numbers")
         return Clip(feature, video, seconds, self._dataset.reading.tolerance)
 
-    def _plain(self, name: str, path: Path, read: Taken) -> Array:
+    def _plain(self, name: str, read: Taken) -> Array:
         """[T] of a feature with one value per row."""
         feature = self._dataset.info.features.get(name)
         if feature is None or feature.size != 1:
             raise BrokenEpisode(
                 "", f'{self._dataset.info.root}: meta/info.json: expected a feature "{name}" of the shape [1]'
             )
-        return _values(feature, path, read).reshape(-1)
+        return _values(feature, read).reshape(-1)
 
-    def _check(self, number: int, path: Path, read: Taken) -> None:
-        """Checks that the rows belong to the episode."""
+    def _check(self, number: int, read: Taken) -> None:
         index = self._dataset.episodes.index(number)
-        found = self._plain(EPISODE_INDEX, path, read)
+        found = self._plain(EPISODE_INDEX, read)
         if (found != index).any():
             raise BrokenEpisode(
                 "",
-                f"{path}: rows of episode {int(found[found != index][0])} where meta/episodes has those of episode {index}",
+                f"{read.path}: rows of episode {int(found[found != index][0])} where meta/episodes has those of episode {index}",
             )
-        counted = [self._plain(name, path, read) for name in _COUNTED if name in self._dataset.info.features]
-        if not all(map(_counts, counted)):
-            self._found("frame_index", number)
-
-    def _texts(self, path: Path, read: Taken) -> Array:
-        """[T] the task of each row, as text."""
-        numbers, of = np.unique(self._plain(TASK_INDEX, path, read), return_inverse=True)
-        texts = np.empty(len(numbers), object)
-        texts[:] = [self._text(int(one), path) for one in numbers]
-        return np.asarray(texts[of.reshape(-1)])
-
-    def _check_task(self, task: bytes, path: Path, read: Taken) -> None:
-        numbers = self._plain(TASK_INDEX, path, read)
-        numbers = numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
-        if {self._text(int(one), path) for one in numbers} - {task}:
-            raise BrokenEpisode(
-                self._dataset.task_path,
-                f"{path}: rows with other tasks than the one that meta/episodes tells; read them with task=column",
-            )
+        counted = [self._plain(name, read) for name in _COUNTED if name in self._dataset.info.features]
+        if not all(one.dtype != bool and bool((one[1:] - one[:-1] == 1).all()) for one in counted):
+            self._odd.setdefault("frame_index", set()).add(number)
 
     def _text(self, number: int, path: Path) -> bytes:
         text = self._dataset.tasks.get(number)
         if text is None:
-            raise BrokenEpisode(
-                self._dataset.task_path, f"{path}: task_index {number}, of which meta/tasks knows nothing"
-            )
+            raise BrokenEpisode(self._dataset.task_path, f"{path}: task_index {number}, which meta/tasks does not have")
         return text
 
-    def _found(self, code: str, number: int) -> None:
-        self._odd.setdefault(code, set()).add(number)
 
-
-@dataclass(frozen=True)
-class _Files:
-    """An image column stored as one file per row."""
-
-    feature: Feature
-    files: list[bytes]
-
-    @property
-    def column(self) -> Array:
-        """[T] of objects."""
-        found = np.empty(len(self.files), object)
-        found[:] = self.files
-        return found
-
-
-def _counts(column: Array) -> bool:
-    """Whether every number is its predecessor plus one."""
-    return column.dtype != bool and bool((column[1:] - column[:-1] == 1).all())
-
-
-def _values(feature: Feature, path: Path, read: Taken) -> Array:
-    """[T, ...] of a feature that is neither images nor a video."""
+def _values(feature: Feature, read: Taken) -> Array:
     if feature.kind == NUMBER:
-        return read.made(feature.name, lambda found: column(feature, found, path))
-    return column(feature, read.column(feature.name), path)
+        return read.made(feature.name, lambda found: column(feature, found, read.path))
+    return column(feature, read.column(feature.name), read.path)
 
 
 _FLAG = ArraySpec((), np.dtype(bool))
 _NUMBER = ArraySpec((), np.dtype(np.float32))
+_TEXT = ArraySpec((), np.dtype(object))
+_TASK = "task"  # the column of the task's text if a feature is called `language_instruction`
+_NOT_STEPS = (FRAME_INDEX, EPISODE_INDEX, INDEX, TASK_INDEX)  # they follow from a row's place, or are in the metadata
 
 
-@dataclass(frozen=True)
-class Steps:
-    """How a dataset's rows become steps.
+def row_behind(path: str, column: Array) -> Array:
+    """The row [1, ...] that follows the last action of a column [T, ...]."""
+    is_of_action = is_under(path, ACTION) or path == REWARD or path.startswith("next.")
+    return zero_row(column) if is_of_action else column[-1:]
 
-    Attributes:
-      features: of the columns that are read, by name; `next.done` among them.
-      reading: the options.
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A dataset, and how its rows become steps: features that are read by name, `next.done` among them, and the stamps of files when they were
+    first opened. `task` is the place of a task's text: COLUMN, METADATA or SKIP.
     """
 
-    features: Mapping[str, Feature]
+    info: Info
+    episodes: Episodes
+    tasks: Mapping[int, bytes]
+    task: str
     reading: Reading
+    features: Mapping[str, Feature]
+    stamps: dict[Path, Stamp] = field(default_factory=dict)
+
+    def check(self, path: Path) -> None:
+        """Checks a file of rows or frames before it is opened: it may be no link out of the dataset, and not have changed."""
+        check_link(self.info.root, path)
+        if path.exists():  # opening it says what is missing
+            found = stamp_of(path)
+            check_unchanged(path, self.stamps.setdefault(path, found), found)
+
+    def check_templates(self) -> None:
+        """Raises `SourceError` if a template of paths cannot be filled in or leads out of the dataset."""
+        for number in self.episodes.with_own_file("data"):
+            self.episodes.rows(number)
+        for feature in self.info.features.values() if self.reading.videos != SKIP else ():
+            if feature.kind == VIDEO:
+                for number in self.episodes.with_own_file(f"videos/{feature.name}"):
+                    self.episodes.video(number, feature.name)
 
     @cached_property
     def are_recorded(self) -> bool:
         """Whether each row is a step already: the dataset has is_first and is_last."""
-        flags_ = {one.path for one in self.features.values() if one.spec == _FLAG}
-        return {IS_FIRST, IS_LAST} <= flags_
+        return {IS_FIRST, IS_LAST} <= {one.path for one in self.features.values() if one.spec == _FLAG}
 
     @cached_property
     def done(self) -> Feature | None:
@@ -540,130 +457,48 @@ class Steps:
 
     @cached_property
     def columns(self) -> dict[str, Feature]:
-        """Features that become columns, by path."""
         done = self.done
         made = () if self.are_recorded else FLAGS if done else (IS_FIRST, IS_LAST)
         return {one.path: one for one in self.features.values() if one is not done and one.path not in made}
 
+    @property
+    def task_path(self) -> str:
+        return _TASK if LANGUAGE_INSTRUCTION in self.columns else LANGUAGE_INSTRUCTION
+
     def specs(self) -> dict[str, ArraySpec]:
-        """Path -> spec of the steps that `made` returns."""
         specs = {path: feature.spec for path, feature in self.columns.items()}
-        if self.are_recorded:
-            return specs
         if self.done is not None:
             specs = {DISCOUNT: _NUMBER, **specs, IS_TERMINAL: _FLAG}
-        return {**specs, IS_FIRST: _FLAG, IS_LAST: _FLAG}
+        if not self.are_recorded:
+            specs |= {IS_FIRST: _FLAG, IS_LAST: _FLAG}
+        return {**specs, self.task_path: _TEXT} if self.task == COLUMN else specs
 
-    def made(self, rows: Mapping[str, Array], done: Array | None) -> dict[str, Array]:
-        """The steps of an episode.
-
-        Args:
-          rows: path -> [T, ...], the columns.
-          done: [T], of the feature `done`.
-
-        Returns:
-          [T] or [T + 1, ...].
-
-        Raises:
-          BrokenEpisode: it has no rows.
-        """
+    def steps(self, rows: Mapping[str, Array], done: Array | None) -> dict[str, Array]:
+        """The steps [T, ...] or [T + 1, ...] of an episode, from its columns, path -> [T, ...], and `done` [T]."""
         count = len(next(iter(rows.values()), ()))
         if self.are_recorded:
             return dict(rows)
         if not count:
             raise BrokenEpisode("", "has no rows")
         is_terminal = None if done is None else self.reading.done_means == TERMINAL and bool(np.any(done[-1]))
+        made = dict(rows)
         if self.reading.last_step != MARK:
-            rows = {path: _closed(path, column) for path, column in rows.items()}
             count += 1
-        made = {**rows, **flags(count, is_terminal)}
+            for path, column in rows.items():
+                made[path] = closed = np.empty((count, *column.shape[1:]), column.dtype)
+                closed[:-1], closed[-1:] = column, row_behind(path, column)
+        made |= flags(count, is_terminal)
         if is_terminal is not None and DISCOUNT not in rows:
             made[DISCOUNT] = terminal_discount(count, is_terminal)
         return made
-
-
-def row_behind(path: str, column: Array) -> Array:
-    """The row [1, ...] that follows the last action of a column [T, ...]."""
-    return zero_row(column) if _is_of_action(path) else column[-1:]
-
-
-def _closed(path: str, column: Array) -> Array:
-    """[T, ...] -> [T + 1, ...], with `row_behind` at the end."""
-    closed = np.empty((len(column) + 1, *column.shape[1:]), column.dtype)
-    closed[:-1], closed[-1:] = column, row_behind(path, column)
-    return closed
-
-
-def _is_of_action(path: str) -> bool:
-    return is_under(path, ACTION) or path == REWARD or path.startswith("next.")
-
-
-_TASK = "task"
-"""Its name where a feature has the other one."""
-_TEXT = ArraySpec((), np.dtype(object))
-_NOT_STEPS = (FRAME_INDEX, EPISODE_INDEX, INDEX, TASK_INDEX)
-"""What follows from a row's place, or stands in the metadata."""
-
-
-class WrittenAnew(SourceError):
-    """A file has changed since it was first opened."""
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """A dataset and how it is read.
-
-    Attributes:
-      info: of meta/info.json.
-      episodes: of meta/.
-      tasks: number -> text; {} where the dataset has none.
-      task: where the text goes: COLUMN, METADATA or SKIP.
-      reading: the options.
-      steps: how rows become steps.
-      stamps: size and time of change of each file when it was first opened.
-    """
-
-    info: Info
-    episodes: Episodes
-    tasks: Mapping[int, bytes]
-    task: str
-    reading: Reading
-    steps: Steps
-    stamps: dict[Path, tuple[int, int]] = field(default_factory=dict)
-
-    def check(self, path: Path) -> None:
-        """Checks a file of rows or frames before it is opened.
-
-        Raises:
-          SourceError: it is a link that leads out of the dataset.
-          WrittenAnew: it has changed since it was first opened.
-        """
-        check_link(self.info.root, path)
-        try:
-            found = path.stat()
-        except OSError:
-            return  # opening it will raise
-        stamp = found.st_size, found.st_mtime_ns
-        if self.stamps.setdefault(path, stamp) != stamp:
-            raise WrittenAnew(f"{path}: was written anew after it was first looked at; open the source again")
-
-    @property
-    def task_path(self) -> str:
-        """The column of the task's text."""
-        return _TASK if LANGUAGE_INSTRUCTION in self.steps.columns else LANGUAGE_INSTRUCTION
-
-    def specs(self) -> dict[str, ArraySpec]:
-        """Path -> spec of a step's value."""
-        return {**self.steps.specs(), **({self.task_path: _TEXT} if self.task == COLUMN else {})}
 
     def metadata_of(self, number: int) -> dict[str, Any]:
         """Metadata of an episode: `episode_index`, the task if the episode has just one, and further columns of meta/episodes."""
         metadata: dict[str, Any] = {name: values[number] for name, values in self.episodes.metadata.items()}
         metadata[EPISODE_INDEX] = self.episodes.columns[EPISODE_INDEX][number]
         if self.task == METADATA:
-            metadata.setdefault(
-                _TASK if LANGUAGE_INSTRUCTION in metadata else LANGUAGE_INSTRUCTION, self.task_of(number)
-            )
+            path = _TASK if LANGUAGE_INSTRUCTION in metadata else LANGUAGE_INSTRUCTION
+            metadata.setdefault(path, self.task_of(number))
         return metadata
 
     def task_of(self, number: int) -> bytes:
@@ -671,50 +506,24 @@ class Dataset:
         tasks = self.episodes.tasks[number] if self.episodes.tasks else ()
         return tasks[0].encode(errors="backslashreplace") if tasks else b""
 
-    def check_templates(self) -> None:
-        """Checks that templates can be filled in and stay inside the dataset.
-
-        Raises:
-          SourceError: says which.
-        """
-        for _ in self._files():
-            pass
-
-    def _files(self) -> Iterator[Path]:
-        videos = [one.name for one in self.info.features.values() if one.kind == VIDEO]
-        for number in self.episodes.with_own_file("data"):
-            yield self.episodes.rows(number)[0]
-        for key in videos if self.reading.videos != SKIP else ():
-            for number in self.episodes.with_own_file(f"videos/{key}"):
-                yield self.episodes.video(number, key)[0]
-
 
 def read_dataset(root: Path, reading: Reading) -> Dataset:
-    """Reads meta/.
-
-    Raises:
-      SourceError: it is missing, damaged or makes no sense.
-    """
+    """Reads meta/; raises `SourceError` if it is missing, damaged or makes no sense."""
     info = read_info(root)
     if EPISODE_INDEX not in info.features:
         raise SourceError(f"{root}: meta/info.json: no feature {EPISODE_INDEX}, which every dataset of LeRobot has")
     episodes = read_episodes(info)
     tasks = read_tasks(info) if TASK_INDEX in info.features and reading.task != SKIP else {}
-    read = {name: feature for name, feature in info.features.items() if _is_read(feature, reading)}
-    return Dataset(info, episodes, tasks, _place_of_task(tasks, episodes, reading), reading, Steps(read, reading))
-
-
-def _is_read(feature: Feature, reading: Reading) -> bool:
-    if feature.kind == VIDEO and reading.videos == SKIP:
-        return False
-    return reading.reserved or feature.name not in _NOT_STEPS
-
-
-def _place_of_task(tasks: Mapping[int, bytes], episodes: Episodes, reading: Reading) -> str:
+    features = {
+        name: feature
+        for name, feature in info.features.items()
+        if (feature.kind != VIDEO or reading.videos != SKIP) and (reading.reserved or name not in _NOT_STEPS)
+    }
     if not tasks:
-        return SKIP
-    if reading.task is not None:
-        return reading.task
-    is_told = episodes.tasks is not None and not episodes.info.task_is_column
-    is_one = is_told and all(len(one) <= 1 for one in episodes.tasks or ())
-    return METADATA if is_one else COLUMN
+        task = SKIP
+    elif reading.task is not None:
+        task = reading.task
+    else:
+        are_known = episodes.tasks is not None and not info.task_is_column
+        task = METADATA if are_known and all(len(one) <= 1 for one in episodes.tasks or ()) else COLUMN
+    return Dataset(info, episodes, tasks, task, reading, features)

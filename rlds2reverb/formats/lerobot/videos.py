@@ -1,12 +1,11 @@
-"""Frames of LeRobot's videos, and images out of its tables.
+"""Frames of LeRobot's videos, and images in its tables.
 
-A frame is found as lerobot finds it: the one nearest to the row's time, no further away than a tolerance. A row's time in the video is
-its `timestamp`, in version 3 behind the episode's `from_timestamp`. Frames are decoded one after the other from the key frame before the
-first row. Pixels are those of PyAV's `to_ndarray("rgb24")`, which lerobot's own backend "pyav" takes too. Videos of depth maps give the
-codes that were written, 0 to 4095.
+A frame is chosen as in lerobot: the one nearest to the row's time, within a tolerance. A row's time in the video is its `timestamp`; in
+version 3, plus the episode's `from_timestamp`. Frames are decoded in order from the key frame before the first row. Pixels are those of
+PyAV's `to_ndarray("rgb24")`, as in lerobot's own backend "pyav". Videos of depth maps give the codes that were written, 0 to 4095.
 
-Images are PNG and JPEG files, which LeRobot decodes by Pillow (the `Image` feature of Hugging Face's datasets), whose JPEG is that of
-libjpeg's accurate DCT; and depth maps, which are TIFF files.
+Images are PNG and JPEG files, which LeRobot decodes by Pillow (the `Image` feature of Hugging Face's datasets), so with libjpeg's
+accurate DCT; and depth maps, which are TIFF files.
 Sources: video_utils.py (`decode_video_frames_pyav`), dataset_reader.py (`_query_videos`) and image_writer.py
 (`image_array_to_pil_image`, `save_kwargs_for_path`) of lerobot 0.6.1; features/image.py of datasets.
 """
@@ -27,37 +26,27 @@ import xxhash
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
+from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.lerobot.features import Feature
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.images import decode_files
 from rlds2reverb.specs import ImageSpec
 from rlds2reverb.text import line_of
 
-_MOST_BYTES = 1 << 34
-"""Of the frames of one episode."""
+_MOST_BYTES = 1 << 34  # of the frames of one episode
 
 _FORMATS = {".mp4": "mp4", ".mov": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".webm": "matroska", ".avi": "avi"}
 """FFmpeg's names of formats. Other formats could make FFmpeg open further files."""
 _CODECS = ("av1", "h264", "hevc", "vp8", "vp9", "mpeg4", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1")
-_REORDERED = 32
-"""Frames that a codec stores, at most, before one that is shown earlier; H.264 and HEVC allow 16."""
-
+_REORDERED = 32  # most frames that a codec stores before one that is shown earlier; H.264 and HEVC allow 16
 _TICKS = 10_000
 """Parts of a second to which the times of rows are rounded before they are hashed: sums of seconds are not exact."""
-
 _RGB, _DEPTH = "rgb24", "gray12le"
 
 
 @dataclass(frozen=True)
 class Clip:
-    """The part of a video that belongs to an episode's rows.
-
-    Attributes:
-      feature: of the video.
-      path: the file.
-      seconds: [T] float64, each row's time in the video.
-      tolerance: seconds.
-    """
+    """The part of a video that belongs to an episode's rows; `seconds` [T] float64 are each row's time in the video."""
 
     feature: Feature
     path: Path
@@ -70,20 +59,25 @@ class Clip:
         Raises:
           BrokenEpisode: the file is missing, damaged, of another size or codec, or has no frame at a row's time.
         """
-        feature, path, seconds = self.feature, self.path, self.seconds
+        feature, seconds = self.feature, self.seconds
         order = np.argsort(seconds, kind="stable")
+        size = len(seconds) * feature.size * feature.dtype.itemsize
         try:
             with self._opened() as (container, stream):
                 stream.thread_type = "AUTO"
-                found = _room(feature, len(seconds), path)
+                if size > _MOST_BYTES:
+                    raise self._broken(f"{len(seconds):,} frames of {feature.spec}: {size:,} bytes, which are too many")
+                found = np.empty((len(seconds), *feature.shape), feature.dtype)
                 for at, frame in chosen(_shown(container, stream, seconds[order]), seconds[order], self.tolerance):
-                    found[order[at]] = _pixels(feature, frame, path)
+                    pixels = frame.to_ndarray(format=_DEPTH if feature.is_depth else _RGB)
+                    if pixels.shape[:2] != feature.shape[:2]:
+                        raise self._broken(f"a frame of the shape {pixels.shape}; expected {feature.shape}")
+                    found[order[at]] = pixels.reshape(feature.shape)
         except NoFrame as missing:
             row = int(order[missing.args[0]])
-            raise BrokenEpisode(
-                feature.path,
-                f"{path}: no frame within {self.tolerance} s of row {row} at {seconds[row]:.6f} s; the nearest is at {missing.args[1]} s. "
-                "Set tolerance=SECONDS behind the name if that is near enough",
+            raise self._broken(
+                f"no frame within {self.tolerance} s of row {row} at {seconds[row]:.6f} s; the nearest is at {missing.args[1]} s. "
+                "Set tolerance=SECONDS behind the name if that is near enough"
             ) from missing
         return found
 
@@ -91,16 +85,13 @@ class Clip:
         """Adds the rows' times, and the compressed frames from the key frame before the first row to the last row.
 
         Neither changes when videos are concatenated.
-
-        Raises:
-          BrokenEpisode: the file is missing, damaged, or of another size or codec.
         """
         if not len(self.seconds):
             return
         digest.update(np.rint((self.seconds - self.seconds[0]) * _TICKS).astype("<i8"))
         with self._opened() as (container, stream):
             _seek(container, stream, self.seconds.min())
-            half = _half_a_frame(stream)
+            half = float(0.5 / stream.average_rate) if stream.average_rate else 0.0
             first, last, late = float(self.seconds.min()) + half, float(self.seconds.max()) + half, 0
             found: list[bytes] = []
             for packet in container.demux(stream):
@@ -119,62 +110,42 @@ class Clip:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Any, Any]]:
-        """The open container and its video stream."""
         import av
 
-        feature, path = self.feature, self.path
+        path, (height, width, channels) = self.path, self.feature.shape
         try:
             if not path.is_file():
-                raise BrokenEpisode(feature.path, f"{path}: no such video")
-            with av.open(str(path.absolute()), format=_format(feature, path)) as container:
+                raise self._broken("no such video")
+            kind = _FORMATS.get(path.suffix.lower())
+            if kind is None:
+                raise self._broken(f"expected a video of one of the kinds {', '.join(_FORMATS)}")
+            with av.open(for_library(path.absolute()), format=kind) as container:
                 stream = container.streams.video[0]
-                _check(feature, path, stream)
+                codec = stream.codec_context
+                if codec is None or codec.name not in _CODECS:
+                    raise self._broken(
+                        f"the codec {codec and codec.name} is not read; expected av1, h264, hevc, vp9 or mpeg4"
+                    )
+                if (codec.height, codec.width) != (height, width):
+                    raise self._broken(f"frames of {codec.height} × {codec.width}; expected {height} × {width}")
+                if channels != (1 if self.feature.is_depth else 3):
+                    raise self._broken(f"{channels} channels, which videos do not have")
                 yield container, stream
         except (av.FFmpegError, OSError, ValueError, IndexError, OverflowError, MemoryError, TypeError) as error:
-            raise BrokenEpisode(feature.path, f"{path}: cannot be decoded: {line_of(error)}") from error
+            raise self._broken(f"cannot be decoded: {line_of(error)}") from error
+
+    def _broken(self, why: str) -> BrokenEpisode:
+        return BrokenEpisode(self.feature.path, f"{self.path}: {why}")
 
 
 def check_library() -> None:
-    """Raises `SourceError` where PyAV is missing."""
+    """Raises `SourceError` if PyAV is missing."""
     with needing("decoding the videos of a LeRobot dataset (videos=skip leaves them out)", "video", SourceError):
         import av  # noqa: F401
 
 
 class NoFrame(Exception):
     """No frame is near enough to a row. Arguments: the row, and the time of the nearest frame."""
-
-
-def _format(feature: Feature, path: Path) -> str:
-    known = _FORMATS.get(path.suffix.lower())
-    if known is None:
-        raise BrokenEpisode(feature.path, f"{path}: expected a video of one of the kinds {', '.join(_FORMATS)}")
-    return known
-
-
-def _check(feature: Feature, path: Path, stream: Any) -> None:
-    codec = stream.codec_context
-    if codec is None or codec.name not in _CODECS:
-        raise BrokenEpisode(
-            feature.path,
-            f"{path}: the codec {codec and codec.name} is not read; expected av1, h264, hevc, vp9 or mpeg4",
-        )
-    if (codec.height, codec.width) != feature.shape[:2]:
-        raise BrokenEpisode(
-            feature.path,
-            f"{path}: frames of {codec.height} × {codec.width}; expected {feature.shape[0]} × {feature.shape[1]}",
-        )
-    if feature.shape[2] != (1 if feature.is_depth else 3):
-        raise BrokenEpisode(feature.path, f"{path}: {feature.shape[2]} channels, which videos do not have")
-
-
-def _room(feature: Feature, rows: int, path: Path) -> Array:
-    size = rows * feature.size * feature.dtype.itemsize
-    try:
-        if size <= _MOST_BYTES:
-            return np.empty((rows, *feature.shape), feature.dtype)
-    except MemoryError:
-        pass
-    raise BrokenEpisode(feature.path, f"{path}: no memory for {rows:,} frames of {feature.spec}: {size:,} bytes")
 
 
 def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float, Any]]:
@@ -189,11 +160,6 @@ def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float,
 
 def _seek(container: Any, stream: Any, seconds: float) -> None:
     container.seek(round(float(seconds) / stream.time_base) - 1, backward=True, any_frame=False, stream=stream)
-
-
-def _half_a_frame(stream: Any) -> float:
-    rate = stream.average_rate
-    return float(0.5 / rate) if rate else 0.0
 
 
 def chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float) -> Iterator[tuple[int, Any]]:
@@ -212,32 +178,15 @@ def chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float)
         yield row, frame
 
 
-def _pixels(feature: Feature, frame: Any, path: Path) -> Array:
-    pixels: Array = frame.to_ndarray(format=_DEPTH if feature.is_depth else _RGB)
-    if pixels.shape[:2] != feature.shape[:2]:
-        raise BrokenEpisode(feature.path, f"{path}: a frame of the shape {pixels.shape}; expected {feature.shape}")
-    return pixels.reshape(feature.shape)
-
-
 _TIFF = (b"II*\0", b"MM\0*")
-_DAMAGED = (
-    OSError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
-    Warning,
-)
-"""What Pillow raises over a damaged TIFF file; warnings count if they are errors."""
+_DAMAGED = (  # raised by Pillow for a damaged TIFF file; warnings if they are errors
+    OSError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError,
+    struct.error, Warning,
+)  # fmt: skip
 
 
 def check_libraries() -> None:
-    """Raises `SourceError` where what decodes PNG and JPEG is missing."""
+    """Raises `SourceError` if a library that decodes images is missing."""
     with needing("decoding the images of a LeRobot dataset", "images", SourceError):
         import imagecodecs  # noqa: F401
         import PIL  # noqa: F401
@@ -245,11 +194,7 @@ def check_libraries() -> None:
 
 
 def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
-    """[T, height, width, channels] of files of an image feature.
-
-    Raises:
-      BrokenEpisode: a file is damaged, of another format, or of another size or dtype than the feature.
-    """
+    """[T, height, width, channels] of files of an image feature. Raises `BrokenEpisode` if a file is damaged, or of another kind."""
     if feature.dtype == np.float32 and any(file[:4] not in _TIFF for file in files):
         raise BrokenEpisode(feature.path, f"{where}: a depth map in metres that is no TIFF file")
     try:
@@ -262,17 +207,14 @@ def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
 
 
 def _tiff(feature: Feature, file: bytes, where: str) -> Array:
-    """[height, width, 1]."""
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(file), formats=["TIFF"]) as image:
-            is_of_size = (image.height, image.width) == feature.shape[:2]
-            pixels = (
-                np.asarray(image)
-                if is_of_size
-                else np.empty((image.height, image.width, len(image.getbands())), np.uint8)
-            )
+            if (image.height, image.width) == feature.shape[:2]:
+                pixels = np.asarray(image)
+            else:  # is refused below, without decoding
+                pixels = np.empty((image.height, image.width, len(image.getbands())), np.uint8)
     except (*_DAMAGED, Image.DecompressionBombError) as error:
         raise SourceError(f"{where}: a damaged TIFF file: {line_of(error)}") from error
     shape = pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1)

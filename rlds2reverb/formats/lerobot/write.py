@@ -1,18 +1,36 @@
-"""A LeRobot dataset to be.
+"""Writes a LeRobot dataset of version 3.0: `lerobot:PATH[?OPTIONS]`.
 
 | option | values | meaning |
 | --- | --- | --- |
-| `fps` | a number | rows per second; by default as the column `timestamp` tells, else 10 |
+| `fps` | a number | rows per second; by default from the column `timestamp`, else 10 |
 | `robot` | a name | `robot_type` |
 | `task` | a path | the column, or the feature of the episode, that is the task; `language_instruction` by default |
 | `last_step` | `drop`, `keep` | whether the last step, which has no action, is a row |
-| `images` | `png`, `arrays` | how uint8 columns of the shape (height, width, 1 or 3) are stored |
-| `file_mb` | a number | about how large files with rows may be; 100 by default, as in LeRobot |
+| `images` | `png`, `arrays` | storage of uint8 columns of the shape (height, width, 1 or 3) |
+| `file_mb` | a number | size at which a file of rows is closed; 100 by default, as in LeRobot |
+
+| column | feature |
+| --- | --- |
+| `a/b` | `a.b` |
+| `observation` | `observation.state` |
+| `reward` | `next.reward` |
+| `is_terminal` | `next.done`, one row earlier |
+| `timestamp` | `timestamp` |
+| `language_instruction` | the row's task |
+| `is_first`, `is_last` | none: they follow from the rows |
+
+The feature's `info` keeps the column and its shape, so that reading gives them back: LeRobot writes a number without axes with shape (1,).
+
+Statistics are those that LeRobot normalizes by: for each place of the last axis, over all rows and other axes; for each channel of an
+image, [channels, 1, 1], over at most a hundred images and every few pixels of them, divided by 255. An episode's quantiles are exact;
+those of the dataset are the episodes' averages, as in LeRobot. Source: compute_stats.py and feature_utils.py of lerobot 0.6.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,53 +39,49 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from rlds2reverb.episode import IS_TERMINAL, OBSERVATION, Array, Episode, is_under, metadata_path
+from rlds2reverb.episode import (
+    IS_FIRST,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    Array,
+    Episode,
+    is_under,
+    metadata_path,
+)
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.files import put
+from rlds2reverb.files import put, whole, write_json
 from rlds2reverb.formats.destination import LAST_ROW, Content, Encode, Loss, State, are_equal, made_flags
 from rlds2reverb.formats.lerobot import LOSSES
 from rlds2reverb.formats.lerobot.features import (
-    ARRAYS,
     DONE,
-    DROP,
+    DTYPES,
     EPISODE_INDEX,
-    FILES,
     FRAME_INDEX,
     INDEX,
-    KEEP,
     LANGUAGE_INSTRUCTION,
-    PIXELS,
-    PNG,
+    MOST_AXES,
+    NEXT_REWARD,
+    NUMBER,
+    OURS,
+    RESERVED,
     TASK_INDEX,
     TEXT,
     TIMESTAMP,
-    Choices,
-    Plan,
-    holds_files,
-    plan_of,
 )
-from rlds2reverb.formats.lerobot.meta import (
-    CHUNK,
-    DATA,
-    FPS,
-    METADATA,
-    Stats,
-    cut,
-    finish,
-    fps_of,
-    info_features,
-    sampled_images,
-    stats_of_images,
-    stats_of_numbers,
-    write_episodes,
-    write_tasks,
-    written_tasks,
-)
+from rlds2reverb.formats.lerobot.meta import METADATA
 from rlds2reverb.formats.lerobot.read import row_behind
-from rlds2reverb.formats.lerobot.values import arrow_column, arrow_numbers, arrow_schema, as_texts
 from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, some_text, unescaped
-from rlds2reverb.images import check_png_library, decode_images
+from rlds2reverb.images import check_png_library, decode_images, png_files
 from rlds2reverb.specs import ArraySpec, ImageSpec
+
+PIXELS, FILES = "pixels", "files"
+KEEP, DROP = "keep", "drop"
+PNG, ARRAYS = "png", "arrays"
+
+_WRITTEN_CHANNELS = (1, 3)
+_NAMED = {OBSERVATION: "observation.state", REWARD: NEXT_REWARD}
 
 OPTIONS: dict[str, Parse] = {
     "fps": at_least_one,
@@ -77,7 +91,6 @@ OPTIONS: dict[str, Parse] = {
     "images": one_of(png=PNG, arrays=ARRAYS),
     "file_mb": at_least_one,
 }
-"""The options, and how each is read."""
 
 
 def open_lerobot(text: str) -> LeRobotDestination:
@@ -86,33 +99,24 @@ def open_lerobot(text: str) -> LeRobotDestination:
     Raises:
       ConfigError: the path is missing, or an option has no valid value.
     """
-    people = f"lerobot:{text}"
-    path, wanted = path_and_options(people, text, OPTIONS, ConfigError)
+    name = f"lerobot:{text}"
+    path, wanted = path_and_options(name, text, OPTIONS, ConfigError)
     if not path or "\0" in path:
-        raise ConfigError(f'"{people}": expected lerobot:PATH, the folder of the dataset to be')
+        raise ConfigError(f'"{name}": expected lerobot:PATH, the folder of the dataset to be')
     file_bytes = wanted.pop("file_mb", 100) << 20
-    return LeRobotDestination(people, Path(unescaped(path)).expanduser(), Choices(**wanted, file_bytes=file_bytes))
+    return LeRobotDestination(name, Path(unescaped(path)).expanduser(), Choices(**wanted, file_bytes=file_bytes))
 
 
 class LeRobotDestination:
-    """A folder to be.
-
-    Attributes:
-      name: for messages.
-      path: the folder.
-    """
-
     def __init__(self, name: str, path: Path, choices: Choices) -> None:
         self.name, self.path, self._choices = name, path, choices
 
     def source(self, path: Path) -> str:
-        """`lerobot:PATH`."""
         return f"lerobot:{escaped(path.absolute())}"
 
     @property
     def marks(self) -> Sequence[str]:
-        """Those of a dataset, of any version."""
-        return (
+        return (  # of a dataset of any version
             "meta/info.json",
             *(f"meta/**/*.{kind}" for kind in ("json", "jsonl", "parquet", "safetensors")),
             "data/**/*.parquet",
@@ -124,35 +128,26 @@ class LeRobotDestination:
 
     def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
         """One image of 8 bits and of a known size per step; LeRobot decodes by Pillow."""
-        return {path: replace(image, is_accurate=True) for path, image in images.items() if holds_files(columns[path])}
+        return {path: replace(image, is_accurate=True) for path, image in images.items() if _holds_files(columns[path])}
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        """Columns that no feature holds, LeRobot's own numbers, and the time if there are no timestamps.
-
-        Raises:
-          ConfigError: the option `task` names no text.
-        """
-        return plan_of(content, self._choices)[1]
+        return _plan_of(content, self._choices)[1]
 
     @property
     def least_rows(self) -> int:
-        """Two, where the last step is dropped."""
         return 1 if self._choices.last_step == KEEP else 2
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
-        """Kept with last_step=keep; else from the length, and from whether the last step is terminal."""
         return {} if self._choices.last_step == KEEP else made_flags(episode)
 
     def encoder(self, content: Content) -> Encode:
-        """Makes columns of Arrow."""
-        return Encoder(self._plan(content))
+        return self._plan(content).encode
 
     def sink(self, work: Path, content: Content, state: State | None) -> LeRobotSink:
-        """Starts to write, or continues from a state."""
         return LeRobotSink(work, self._plan(content), state)
 
     def _plan(self, content: Content) -> Plan:
-        plan, _ = plan_of(content, self._choices)
+        plan, _ = _plan_of(content, self._choices)
         if any(one.kind in (PIXELS, FILES) for one in plan.fields):
             check_png_library("images=arrays")
         return plan
@@ -163,13 +158,10 @@ class _Encoded:
     """The part of an episode's rows that depends on no other episode.
 
     Attributes:
-      rows: how many.
       columns: feature -> [rows], in the order of the table; without those that count through the dataset.
-      stats: of these.
       tasks: the task of each row, or the one of all rows.
       metadata: further columns of meta/episodes.
       fps: rows per second, from the option or from this episode.
-      losses: what is lost.
     """
 
     rows: int
@@ -181,75 +173,7 @@ class _Encoded:
     losses: tuple[Loss, ...]
 
 
-@dataclass(frozen=True)
-class Encoder:
-    """Encodes as a plan says."""
-
-    plan: Plan
-
-    def __call__(self, episode: Episode) -> _Encoded:
-        """See `formats.destination.Encode`."""
-        plan, steps = self.plan, episode.columns
-        rows = len(episode) if plan.choices.last_step == KEEP else len(episode) - 1
-        losses = [] if rows == len(episode) else list(_last_row_losses(steps, plan, rows))
-        columns: dict[str, pa.Array] = {}
-        stats: dict[str, Stats] = {}
-        changed: list[str] = []
-        for one in plan.fields:
-            written = steps[one.path][:rows]
-            columns[one.name], is_changed = arrow_column(one, written)
-            changed += [one.path] if is_changed else []
-            if one.kind in (PIXELS, FILES):
-                some = written[sampled_images(rows)]
-                stats[one.name] = stats_of_images(
-                    some if one.kind == PIXELS else decode_images(some, one.spec, exact=True)
-                )
-            elif one.kind != TEXT:
-                stats[one.name] = stats_of_numbers(written)
-        for name, counted in self._counted(steps, rows).items():
-            columns[name], stats[name] = arrow_numbers(counted), stats_of_numbers(counted)
-        tasks, is_changed = self._tasks(episode, rows)
-        if is_changed and plan.tells_task:
-            changed.append(plan.task)
-        elif is_changed and plan.task_feature == LANGUAGE_INSTRUCTION:
-            changed.append(metadata_path(plan.task_feature))
-        metadata, changed_too = self._metadata(episode)
-        losses += [Loss("text", LOSSES["text"], path) for path in (*changed, *changed_too)]
-        fps = plan.choices.fps or (fps_of(episode) if plan.has_time else FPS)
-        return _Encoded(rows, columns, stats, tasks, metadata, fps, tuple(losses))
-
-    def _counted(self, steps: Mapping[str, Array], rows: int) -> dict[str, Array]:
-        """LeRobot's own columns that restart with every episode."""
-        plan = self.plan
-        fps = plan.choices.fps or FPS
-        return {
-            **({DONE: np.asarray(steps[IS_TERMINAL][1:], bool)} if plan.done else {}),
-            TIMESTAMP: steps[TIMESTAMP][:rows] if plan.has_time else (np.arange(rows) / fps).astype(np.float32),
-            FRAME_INDEX: np.arange(rows),
-        }
-
-    def _tasks(self, episode: Episode, rows: int) -> tuple[list[str], bool]:
-        """The task of each row, or one for all rows; and whether a text was changed because it is not UTF-8."""
-        plan = self.plan
-        tasks = episode.columns[plan.task][:rows] if plan.task else episode.metadata.get(plan.task_feature, b"")
-        is_column = isinstance(tasks, np.ndarray) and tasks.ndim
-        return as_texts(list(tasks) if is_column else [_plain(tasks)])
-
-    def _metadata(self, episode: Episode) -> tuple[dict[str, Any], list[str]]:
-        """Metadata for meta/episodes; and the paths of texts that were changed because they are not UTF-8."""
-        found: dict[str, Any] = {}
-        changed = []
-        for path in self.plan.metadata:
-            value = _plain(episode.metadata[path])
-            if isinstance(value, (bytes, str)):
-                (value,), is_changed = as_texts([value])
-                changed += [metadata_path(path)] if is_changed else []
-            found[METADATA + path] = value
-        return found, changed
-
-
 def _last_row_losses(columns: Mapping[str, Array], plan: Plan, rows: int) -> Iterator[Loss]:
-    """What is lost because reading puts `row_behind` in place of the last row."""
     odd = [path for path in plan.paths if not are_equal(columns[path][rows:], row_behind(path, columns[path][:rows]))]
     if any(is_under(path, OBSERVATION) for path in odd):
         yield Loss("last_observation", LOSSES["last_observation"], OBSERVATION, LAST_ROW)
@@ -259,114 +183,138 @@ def _last_row_losses(columns: Mapping[str, Array], plan: Plan, rows: int) -> Ite
 
 
 def _plain(value: Any) -> Any:
-    """A numpy scalar as a Python number or text."""
-    array = value if isinstance(value, (bytes, str)) else np.asarray(value)
-    return array if isinstance(array, (bytes, str)) else array if array.dtype.kind in "biuf" else array.item()
+    """A text as it is or as a Python object, numbers as an array."""
+    if isinstance(value, (bytes, str)):
+        return value
+    array = np.asarray(value)
+    return array if array.dtype.kind in "biuf" else array.item()
 
 
-_MOST_IMAGE_BYTES = 1 << 30
-"""Of a row group; Arrow's columns of bytes hold twice as much."""
+_MOST_IMAGE_BYTES = 1 << 30  # of a row group; Arrow's columns of bytes hold twice as much
 
 
 class LeRobotSink:
     """Episodes -> the files of a LeRobot dataset.
 
-    While it is written, data/ and meta/episodes/ have files that are whole, each of which is closed when it is large enough, and at every
-    `sync`. meta/tasks.parquet is written by `sync`, meta/stats.json and meta/info.json by `finish`, from what stands in meta/episodes/.
-
-    Args:
-      work: the folder to be.
-      plan: what is written, and how.
-      state: of an earlier run.
-
-    Raises:
-      OSError: the disk.
+    While it is written, data/ and meta/episodes/ have complete files; each is closed when it is large enough, and at every `sync`.
+    meta/tasks.parquet is written by `sync`, meta/stats.json and meta/info.json by `finish`, from the contents of meta/episodes/.
     """
 
     def __init__(self, work: Path, plan: Plan, state: State | None) -> None:
         self._work, self._plan = work, plan
-        self._state: State = state or {
-            "episodes": 0,
-            "frames": 0,
-            "files": 0,
-            "tables": 0,
-            "tasks": 0,
-            "fps": plan.choices.fps,
-        }
-        cut(work, self._state)
-        self._tasks: dict[str, int] = {text: at for at, text in enumerate(written_tasks(work, self._state["tasks"]))}
-        self._told: list[dict[str, Any]] = []
+        counts = dict.fromkeys(("episodes", "frames", "files", "tables", "tasks"), 0)
+        self._state: State = state or {**counts, "fps": plan.choices.fps}
+        for folder, count in (("data", self._state["files"]), ("meta/episodes", self._state["tables"])):
+            for path in (work / folder).glob("chunk-*/file-*.parquet"):  # written after the state
+                chunk, file = (int(part.rpartition("-")[2]) for part in (path.parent.name, path.stem))
+                if chunk * _CHUNK + file >= count:
+                    path.unlink()
+        self._tasks: dict[str, int] = {}
+        if count := self._state["tasks"]:
+            with parquet.ParquetFile(work / _TASKS) as table:
+                texts = table.read(["task"])["task"].to_pylist()[:count]
+            self._tasks = {text: at for at, text in enumerate(texts)}
+        self._rows: list[dict[str, Any]] = []  # of the next table of meta/episodes
         self._file: BinaryIO | None = None
         self._writer: parquet.ParquetWriter | None = None
 
     def write(self, encoded: _Encoded) -> Sequence[Loss]:
-        """Writes an episode."""
         self._state["fps"] = self._state["fps"] or encoded.fps
-        counted = self._counted(encoded)
-        stats = {**encoded.stats, **{name: stats_of_numbers(values) for name, values in counted.items()}}
-        columns = {**encoded.columns, **{name: arrow_numbers(values) for name, values in counted.items()}}
-        table = pa.table(columns)
-        self._append(table.cast(arrow_schema(table, info_features(self._plan))), encoded.rows)
-        files = {
-            "data/chunk_index": self._state["files"] // CHUNK,
-            "data/file_index": self._state["files"] % CHUNK,
+        rows, first = encoded.rows, self._state["frames"]
+        numbers = [self._tasks.setdefault(text, len(self._tasks)) for text in encoded.tasks]
+        counted: dict[str, Array] = {
+            EPISODE_INDEX: np.full(rows, self._state["episodes"]),
+            INDEX: np.arange(first, first + rows),
+            TASK_INDEX: np.array(numbers if len(numbers) == rows else np.full(rows, numbers[0]), np.int64),
         }
-        first = self._state["frames"]
-        self._told.append(
+        stats = {**encoded.stats, **{name: _stats_of_numbers(values) for name, values in counted.items()}}
+        columns = {**encoded.columns, **{name: _arrow_numbers(values) for name, values in counted.items()}}
+        table = pa.table(columns)
+        self._append(table.cast(_arrow_schema(table, _info_features(self._plan))), rows)
+        self._rows.append(
             {
                 EPISODE_INDEX: self._state["episodes"],
                 "tasks": list(dict.fromkeys(encoded.tasks)),
-                "length": encoded.rows,
-                **files,
+                "length": rows,
+                "data/chunk_index": self._state["files"] // _CHUNK,
+                "data/file_index": self._state["files"] % _CHUNK,
                 "dataset_from_index": first,
-                "dataset_to_index": first + encoded.rows,
+                "dataset_to_index": first + rows,
                 **encoded.metadata,
                 **{f"stats/{name}/{key}": value for name, one in stats.items() for key, value in one.items()},
             }
         )
         self._state["episodes"] += 1
-        self._state["frames"] += encoded.rows
-        self._close_large()
+        self._state["frames"] += rows
+        if self._file is not None and self._file.tell() >= self._plan.choices.file_bytes:
+            self._close_file()
         return encoded.losses
 
     def sync(self) -> State:
-        """Puts everything on disk: closes the file of rows and writes the table of its episodes."""
         self._close_file()
-        if self._told:
-            write_episodes(self._work, self._state["tables"], self._told)
+        if self._rows:
+            self._write_episodes()
             self._state["tables"] += 1
-            self._told = []
-        write_tasks(self._work, list(self._tasks))
-        self._state["tasks"] = len(self._tasks)
+            self._rows = []
+        texts = list(self._tasks)
+        tasks = pa.table({TASK_INDEX: pa.array(range(len(texts)), pa.int64()), "task": pa.array(texts, pa.string())})
+        columns = [
+            {"field_name": name, "name": name, "numpy_type": numpy_type, "pandas_type": pandas_type, "metadata": None}
+            for name, numpy_type, pandas_type in ((TASK_INDEX, "int64", "int64"), ("task", "object", "unicode"))
+        ]  # as pandas writes an index of texts named `task`, which lerobot expects
+        pandas = {"index_columns": ["task"], "column_indexes": [], "columns": columns, "pandas_version": "2.2.0"}
+        _replace(self._work / _TASKS, tasks.replace_schema_metadata({"pandas": json.dumps(pandas)}))
+        self._state["tasks"] = len(texts)
         return dict(self._state)
 
+    def _write_episodes(self) -> None:
+        chunk, file = divmod(self._state["tables"], _CHUNK)
+        columns: dict[str, pa.Array] = {}
+        for name, first in self._rows[0].items():
+            values = [one[name] for one in self._rows]
+            if isinstance(first, np.ndarray):
+                # Numbers keep their dtype; statistics become lists, nested once for each axis.
+                columns[name] = pa.array([value.tolist() for value in values] if first.ndim else np.stack(values))
+            else:
+                columns[name] = pa.array(values)
+        columns["meta/episodes/chunk_index"] = pa.array([chunk] * len(self._rows), pa.int64())
+        columns["meta/episodes/file_index"] = pa.array([file] * len(self._rows), pa.int64())
+        _replace(self._work / _EPISODES.format(chunk, file), pa.table(columns))
+
     def finish(self) -> None:
-        """Writes meta/stats.json and meta/info.json."""
         self.sync()
-        finish(self._work, self._plan, self._state)
+        state, choices, features = self._state, self._plan.choices, _info_features(self._plan)
+        if state["tables"]:
+            stats = dict(_merged(self._work, features))
+            write_json(self._work / "meta/stats.json", stats, allow_nan=False, **_JSON)
+        info = {
+            "codebase_version": "v3.0",
+            "robot_type": choices.robot or None,
+            "total_episodes": state["episodes"],
+            "total_frames": state["frames"],
+            "total_tasks": state["tasks"],
+            "chunks_size": _CHUNK,
+            "data_files_size_in_mb": max(1, choices.file_bytes >> 20),
+            "video_files_size_in_mb": 200,
+            "fps": state["fps"] or _FPS,
+            "splits": {"train": f"0:{state['episodes']}"},
+            "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+            "video_path": None,
+            "features": features,
+        }
+        write_json(self._work / "meta/info.json", info, **_JSON)
 
     def close(self) -> None:
-        """Closes the file."""
         if self._writer is not None:
             self._writer.close()
         if self._file is not None:
             self._file.close()
         self._file = self._writer = None
 
-    def _counted(self, encoded: _Encoded) -> dict[str, Array]:
-        """LeRobot's own columns that count through the whole dataset."""
-        rows, first = encoded.rows, self._state["frames"]
-        numbers = [self._tasks.setdefault(text, len(self._tasks)) for text in encoded.tasks]
-        return {
-            EPISODE_INDEX: np.full(rows, self._state["episodes"]),
-            INDEX: np.arange(first, first + rows),
-            TASK_INDEX: np.array(numbers if len(numbers) == rows else np.full(rows, numbers[0]), np.int64),
-        }
-
     def _append(self, table: pa.Table, count: int) -> None:
-        """Writes an episode as one row group, as LeRobot does, or as several if its images are very large."""
+        """Writes an episode as one row group, as LeRobot does; with very large images, as more than one."""
         if self._writer is None:
-            path = self._work / DATA.format(*divmod(self._state["files"], CHUNK))
+            path = self._work / _DATA.format(*divmod(self._state["files"], _CHUNK))
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("wb")
             repeating = [
@@ -378,10 +326,6 @@ class LeRobotSink:
         rows = max(1, count * _MOST_IMAGE_BYTES // max(table.nbytes, 1))
         self._writer.write_table(table, row_group_size=min(rows, count))
 
-    def _close_large(self) -> None:
-        if self._file is not None and self._file.tell() >= self._plan.choices.file_bytes:
-            self._close_file()
-
     def _close_file(self) -> None:
         if self._writer is None or self._file is None:
             return
@@ -389,3 +333,340 @@ class LeRobotSink:
         put(self._file)
         self.close()
         self._state["files"] += 1
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column that is written, and its feature: of kind NUMBER, TEXT, PIXELS, or FILES for images that come encoded."""
+
+    path: str
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    spec: ArraySpec
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        names = ["height", "width", "channels"] if self.kind in (PIXELS, FILES) else None
+        dtype = {TEXT: "string", PIXELS: "image", FILES: "image"}.get(self.kind, self.dtype.name)
+        ours = {"path": self.path, "shape": list(self.spec.shape)}
+        return {"dtype": dtype, "shape": list(self.shape or (1,)), "names": names, "info": {OURS: ours}}
+
+
+@dataclass(frozen=True)
+class Choices:
+    fps: int | None = None
+    robot: str = ""
+    task: str = ""
+    last_step: str = DROP
+    images: str = PNG
+    file_bytes: int = 100 << 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a content is written. Without a task, `task` and `task_feature` are "".
+
+    Attributes:
+      fields: columns that become features of their own.
+      done: whether `is_terminal` becomes `next.done`.
+      task, task_feature: the column with the task, or the feature of the episode.
+    """
+
+    fields: tuple[Field, ...]
+    has_time: bool
+    done: bool
+    task: str
+    task_feature: str
+    metadata: tuple[str, ...]
+    choices: Choices
+
+    @property
+    def paths(self) -> list[str]:
+        """Columns whose rows are all read back."""
+        time, task = [TIMESTAMP] if self.has_time else [], [self.task] if self.is_task_only else []
+        return [*(one.path for one in self.fields), *time, *task]
+
+    @property
+    def is_task_only(self) -> bool:
+        """Whether the task's column is written as the task only, not as a feature."""
+        return self.task == LANGUAGE_INSTRUCTION
+
+    def encode(self, episode: Episode) -> _Encoded:
+        """See `Destination.encoder`."""
+        steps = episode.columns
+        rows = len(episode) if self.choices.last_step == KEEP else len(episode) - 1
+        losses = [] if rows == len(episode) else list(_last_row_losses(steps, self, rows))
+        columns: dict[str, pa.Array] = {}
+        stats: dict[str, Stats] = {}
+        changed: list[str] = []
+        for one in self.fields:
+            written = steps[one.path][:rows]
+            columns[one.name], is_changed = _arrow_column(one, written)
+            changed += [one.path] if is_changed else []
+            if one.kind in (PIXELS, FILES):
+                sample = written[_sampled_images(rows)]
+                pixels = sample if one.kind == PIXELS else decode_images(sample, one.spec, exact=True)
+                stats[one.name] = _stats_of_images(pixels)
+            elif one.kind != TEXT:
+                stats[one.name] = _stats_of_numbers(written)
+        counted = {DONE: np.asarray(steps[IS_TERMINAL][1:], bool)} if self.done else {}
+        evenly = (np.arange(rows) / (self.choices.fps or _FPS)).astype(np.float32)
+        counted |= {
+            TIMESTAMP: steps[TIMESTAMP][:rows] if self.has_time else evenly,
+            FRAME_INDEX: np.arange(rows),
+        }
+        for name, numbers in counted.items():
+            columns[name], stats[name] = _arrow_numbers(numbers), _stats_of_numbers(numbers)
+        texts = steps[self.task][:rows] if self.task else episode.metadata.get(self.task_feature, b"")
+        is_column = isinstance(texts, np.ndarray) and texts.ndim
+        tasks, is_changed = _as_texts(list(texts) if is_column else [_plain(texts)])
+        if is_changed and self.is_task_only:
+            changed.append(self.task)
+        elif is_changed and self.task_feature == LANGUAGE_INSTRUCTION:
+            changed.append(metadata_path(self.task_feature))
+        metadata: dict[str, Any] = {}
+        for path in self.metadata:
+            value = _plain(episode.metadata[path])
+            if isinstance(value, (bytes, str)):
+                (value,), is_changed = _as_texts([value])
+                changed += [metadata_path(path)] if is_changed else []
+            metadata[METADATA + path] = value
+        losses += [Loss("text", LOSSES["text"], path) for path in changed]
+        fps = self.choices.fps or (_fps_of(episode) if self.has_time else _FPS)
+        return _Encoded(rows, columns, stats, tasks, metadata, fps, tuple(losses))
+
+
+def _plan_of(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
+    """How a content is written, and the losses; raises `ConfigError` if the option `task` names no text."""
+    keeps = choices.last_step == KEEP
+    task = choices.task or LANGUAGE_INSTRUCTION
+    is_column = _is_text(content.columns.get(task))
+    if choices.task and not is_column and not _is_text(content.metadata.get(task)):
+        raise ConfigError(f'task "{choices.task}": expected a column or a feature of the episode that is a text')
+    losses: list[Loss] = []
+    made = {IS_FIRST, IS_LAST, IS_TERMINAL} if not keeps else set()
+    made |= {LANGUAGE_INSTRUCTION} if task == LANGUAGE_INSTRUCTION and is_column else set()
+    time = content.columns.get(TIMESTAMP)
+    has_time = time is not None and time.dtype == np.float32 and time.shape == ()
+    fields = list(_fields(content.columns, made | ({TIMESTAMP} if has_time else set()), choices, losses))
+    if not has_time and choices.fps is None:
+        losses.append(Loss("time", LOSSES["time"], TIMESTAMP))
+    is_feature = not is_column and _is_text(content.metadata.get(task))
+    written = {LANGUAGE_INSTRUCTION} if is_feature and task == LANGUAGE_INSTRUCTION else set()
+    metadata = tuple(_metadata(content.metadata, written, losses))
+    done = IS_TERMINAL in content.columns and not keeps
+    column, feature = task if is_column else "", task if is_feature else ""
+    return Plan(tuple(fields), has_time, done, column, feature, metadata, choices), losses
+
+
+def _fields(columns: Mapping[str, ArraySpec], made: set[str], choices: Choices, losses: list[Loss]) -> Iterator[Field]:
+    names = {*RESERVED, *((DONE,) if IS_TERMINAL in made and IS_TERMINAL in columns else ())}
+    for path, spec in columns.items():
+        if path in made:
+            continue
+        if path in RESERVED:
+            losses.append(Loss("renumbered", LOSSES["renumbered"], path))
+            continue
+        kind = _kind(spec, choices) if path else None
+        if kind is None:
+            losses.append(Loss("column", f"{spec}: {LOSSES['column']}", path))
+            continue
+        name = plain = _NAMED.get(path, path.replace("/", "."))
+        number = 2
+        while name in names:  # another column has taken it
+            name, number = f"{plain}_{number}", number + 1
+        names.add(name)
+        shape = spec.image.shape if kind == FILES and spec.image else spec.shape
+        yield Field(path, name, kind, tuple(int(size or 0) for size in shape), spec.dtype, spec)
+
+
+def _kind(spec: ArraySpec, choices: Choices) -> str | None:
+    if spec.image is not None:
+        return FILES if _holds_files(spec) else None
+    if spec.dtype.kind == "O":
+        return TEXT if spec.shape == () else None
+    if spec.dtype.newbyteorder("=").name not in DTYPES or None in spec.shape or len(spec.shape) > MOST_AXES:
+        return None
+    if not math.prod(size or 0 for size in spec.shape):
+        return None
+    is_image = spec.dtype == np.uint8 and len(spec.shape) == 3 and spec.shape[2] in _WRITTEN_CHANNELS
+    return PIXELS if is_image and choices.images == PNG else NUMBER
+
+
+def _holds_files(spec: ArraySpec) -> bool:
+    """Whether encoded images can be stored as their files: one image of 8 bits and of a known size per step."""
+    image = spec.image
+    if image is None or spec.shape or image.dtype != np.uint8:
+        return False
+    return None not in image.shape and image.shape[2] in _WRITTEN_CHANNELS
+
+
+def _metadata(specs: Mapping[str, ArraySpec], written: Collection[str], losses: list[Loss]) -> Iterator[str]:
+    for path, spec in specs.items():
+        if path in written:
+            continue
+        if path in RESERVED:
+            losses.append(Loss("renumbered", LOSSES["renumbered"], f"metadata/{path}"))
+        elif spec.shape or (spec.dtype.kind not in "biuO" and spec.dtype.name not in ("float32", "float64")):
+            losses.append(Loss("feature", f"{spec}: {LOSSES['feature']}", f"metadata/{path}"))
+        else:
+            yield path
+
+
+def _is_text(spec: ArraySpec | None) -> bool:
+    return spec is not None and spec.dtype.kind == "O" and spec.shape == () and spec.image is None
+
+
+_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+def _arrow_column(one: Field, values: Array) -> tuple[pa.Array, bool]:
+    """[T, ...] as a column; and whether a text was changed because it is not UTF-8."""
+    if one.kind in (PIXELS, FILES):
+        files = pa.array(png_files(values) if one.kind == PIXELS else list(values), pa.binary())
+        return pa.StructArray.from_arrays([files, pa.nulls(len(files), pa.string())], fields=list(_IMAGE)), False
+    if one.kind == TEXT:
+        texts, is_changed = _as_texts(values)
+        return pa.array(texts, pa.string()), is_changed
+    return _arrow_numbers(values.reshape(len(values), *one.shape)), False
+
+
+def _arrow_numbers(values: Array) -> pa.Array:
+    """[T, ...] -> a plain column for one value per row, lists of a fixed size for one axis, nested lists for more."""
+    flat = pa.array(np.ascontiguousarray(values.reshape(-1), values.dtype.newbyteorder("=")))
+    *inner, last = values.shape[1:] or (1,)
+    if values.size == len(values) and values.ndim <= 2:
+        return flat
+    if not inner:
+        return pa.FixedSizeListArray.from_arrays(flat, last)
+    for size in reversed(values.shape[1:]):
+        flat = pa.ListArray.from_arrays(np.arange(0, len(flat) + 1, size, dtype=np.int32), flat)
+    return flat
+
+
+def _as_texts(values: Iterable[Any]) -> tuple[list[str], bool]:
+    """Texts as `str`; and whether one was changed because it is not UTF-8."""
+    values = list(values)
+    texts = [
+        bytes(value).decode(errors="backslashreplace") if not isinstance(value, str) else value for value in values
+    ]
+    return texts, any(not isinstance(value, str) and text.encode() != value for text, value in zip(texts, values))
+
+
+def _arrow_schema(table: pa.Table, entries: Mapping[str, Any]) -> pa.Schema:
+    """The table's schema, with the features as the library `datasets` expects them."""
+    features: dict[str, Any] = {}
+    for name, entry in entries.items():
+        shape, dtype = entry["shape"], entry["dtype"]
+        plain = {"dtype": dtype, "_type": "Value"}
+        if dtype == "image":
+            features[name] = {"_type": "Image"}
+        elif shape == [1]:
+            features[name] = plain
+        elif len(shape) == 1:
+            features[name] = {"feature": plain, "length": shape[0], "_type": "Sequence"}
+        else:
+            features[name] = {"shape": shape, "dtype": dtype, "_type": f"Array{len(shape)}D"}
+    return table.schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+
+
+_CHUNK = 1000  # files in a folder
+_DATA = "data/chunk-{:03d}/file-{:03d}.parquet"
+_EPISODES = "meta/episodes/chunk-{:03d}/file-{:03d}.parquet"
+_TASKS = "meta/tasks.parquet"
+_STATS = "stats/"
+_FPS = 10  # used if there are no timestamps
+_JSON: dict[str, Any] = {"indent": 4, "ensure_ascii": False}
+
+
+def _info_features(plan: Plan) -> dict[str, dict[str, Any]]:
+    """The entry `features` of info.json, in the order of the tables' columns."""
+    entries = {one.name: one.entry for one in plan.fields}
+    dtypes = {DONE: "bool"} if plan.done else {}
+    dtypes |= {name: "float32" if name == TIMESTAMP else "int64" for name in RESERVED}
+    entries |= {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in dtypes.items()}
+    if plan.task:
+        entries[TASK_INDEX]["info"] = {OURS: {"task": "column"}}
+    return entries
+
+
+def _fps_of(episode: Episode) -> int:
+    steps = np.diff(episode.columns[TIMESTAMP].astype(np.float64))
+    step = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
+    return max(1, round(1 / step)) if step and np.isfinite(step) else _FPS
+
+
+def _merged(work: Path, features: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Feature -> the statistics of all episodes, with one table in memory at a time; without features whose numbers are not all finite."""
+    found: dict[str, dict[str, Array]] = {}
+    for path in sorted((work / "meta/episodes").glob("*/*.parquet")):
+        for name, many in _of_episodes(path).items():
+            found[name] = _merged_stats([*([found[name]] if name in found else []), *many])
+    for name in features:
+        if name in found and all(np.isfinite(one).all() for one in found[name].values()):
+            yield name, {key: value.tolist() for key, value in found[name].items()}
+
+
+def _of_episodes(path: Path) -> dict[str, list[dict[str, Array]]]:
+    with parquet.ParquetFile(path) as file:
+        table = file.read([name for name in file.schema_arrow.names if name.startswith(_STATS)])
+    found: dict[str, list[dict[str, Array]]] = {}
+    for column in table.column_names:
+        name, _, key = column.removeprefix(_STATS).rpartition("/")
+        values = table[column].to_pylist()
+        for one, value in zip(found.setdefault(name, [{} for _ in values]), values):
+            one[key] = np.array(value)
+    return found
+
+
+def _replace(path: Path, table: pa.Table) -> None:
+    """Writes a table, whole or not at all; it is on disk when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as unfinished, unfinished.open("wb") as file:
+        parquet.write_table(table, file)
+
+
+_QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)
+_MOST_IMAGES = 100
+_SIDE = 150
+_NAMES = tuple(f"q{round(100 * quantile):02d}" for quantile in _QUANTILES)
+
+Stats = Mapping[str, Array]  # min, max, mean, std, count, q01, q10, q50, q90, q99
+
+
+def _stats_of_numbers(values: Array) -> dict[str, Array]:
+    return _stats(values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1), len(values))
+
+
+def _sampled_images(rows: int) -> Array:
+    """Numbers of the images of an episode that its statistics use."""
+    return np.asarray(np.unique(np.linspace(0, rows - 1, min(rows, _MOST_IMAGES)).round().astype(int)))
+
+
+def _stats_of_images(pixels: Array) -> dict[str, Array]:
+    """Statistics of [n, height, width, channels] uint8: [channels, 1, 1]."""
+    step = max(1, math.ceil(max(pixels.shape[1:3]) / _SIDE))
+    found = _stats(pixels[:, ::step, ::step].reshape(-1, pixels.shape[3]), len(pixels))
+    return {name: one if name == "count" else one.reshape(-1, 1, 1) / 255 for name, one in found.items()}
+
+
+def _stats(values: Array, count: int) -> dict[str, Array]:
+    exact = values.astype(np.float64)
+    with np.errstate(all="ignore"):
+        made = {"min": exact.min(0), "max": exact.max(0), "mean": exact.mean(0), "std": exact.std(0)}
+        quantiles = np.quantile(exact, _QUANTILES, axis=0, method="inverted_cdf")
+    return {**made, "count": np.array([count]), **dict(zip(_NAMES, quantiles))}
+
+
+def _merged_stats(many: Sequence[Stats]) -> dict[str, Array]:
+    stacked = {name: np.stack([np.asarray(one[name]) for one in many]) for name in many[0]}
+    counts = stacked["count"].reshape(-1)
+    weights = (counts / counts.sum()).reshape(-1, *[1] * (stacked["mean"].ndim - 1))
+    with np.errstate(all="ignore"):
+        mean = (stacked["mean"] * weights).sum(0)
+        variance = ((stacked["std"] ** 2 + (stacked["mean"] - mean) ** 2) * weights).sum(0)
+        found = {"min": stacked["min"].min(0), "max": stacked["max"].max(0), "mean": mean, "std": np.sqrt(variance)}
+        quantiles = {name: (stacked[name] * weights).sum(0) for name in _NAMES}
+    return {**found, "count": np.array([counts.sum()]), **quantiles}

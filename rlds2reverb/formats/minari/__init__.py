@@ -1,11 +1,11 @@
 """Minari's datasets, read and written without Minari and Gymnasium: `minari:ID[?OPTIONS]` and `minari:/path[?OPTIONS]`.
 
-| module | holds |
+| module | content |
 | --- | --- |
 | `read` | stored columns as rows of RLDS; HDF5 of all of Minari's generations, Arrow and Parquet |
 | `write` | episodes as HDF5 of Minari 0.5.4 |
 | `storage` | the stored columns of an episode, by its number |
-| `dataset` | where datasets lie, and what each says of itself |
+| `dataset` | places and metadata of datasets |
 | `spaces` | the JSON of Gymnasium's spaces, and their leaves |
 
 Importing this package alone loads nothing.
@@ -14,7 +14,7 @@ Sources of the layout: minari/dataset/_storages, minari/serialization.py and min
 of 0.3.1, 0.4.2 and 0.4.3.
 """
 
-LOSSES = {
+LOSSES = {  # code -> what the format cannot hold
     "moved": "Minari reads only infos beside the five fields; the column is written among these",
     "dtype": "HDF5 or Gymnasium's spaces hold no values of this dtype or shape; left out",
     "reward_dtype": "rewards that are whole numbers are written as float64",
@@ -28,4 +28,3 @@ LOSSES = {
     "metadata": "an attribute cannot hold it, and it is left out; or its size differs between episodes, and Minari alone reads it back",
     "renumbered": "Minari numbers episodes from 0; the recorded number is lost",
 }
-"""Code -> what the format cannot hold."""

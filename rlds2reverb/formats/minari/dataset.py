@@ -1,4 +1,4 @@
-"""Where Minari's datasets lie, and what each says of itself: `metadata.json`, or before 0.5 the attributes of its main file."""
+"""The places of Minari's datasets, and their metadata: `metadata.json`, or before 0.5 the attributes of the main file."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import read_object
 from rlds2reverb.formats import hdf5
+from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.minari.spaces import Leaf, parse_space
 from rlds2reverb.formats.paths import check_link
 from rlds2reverb.text import shortened
@@ -30,49 +31,37 @@ _MOST_NEAR = 3
 
 
 def is_id(text: str) -> bool:
-    """Whether it is written as an id; anything else is a path."""
+    """Whether a text has the form of an id; any other is a path."""
     return _ID.fullmatch(text) is not None
 
 
 def datasets_root() -> Path:
     """The folder of all datasets, as Minari finds it."""
-    told = os.environ.get(ROOT_VARIABLE)
-    return Path(told) if told is not None else Path.home() / ".minari" / "datasets"
+    root = os.environ.get(ROOT_VARIABLE)
+    return path_of(root) if root is not None else Path.home() / ".minari" / "datasets"
 
 
 def data_folder(text: str) -> Path:
-    """The folder `data` of a dataset.
-
-    Args:
-      text: an id, or a path: of the dataset's folder, or of its folder `data`.
+    """The folder `data` of a dataset, by its id, the path of its folder, or that of its folder `data`.
 
     Raises:
-      SourceError: there is no dataset; names those whose ids are like it.
+      SourceError: there is no dataset; the message has similar ids.
     """
     if is_id(text):
         return _of_id(text)
     if not text:
-        raise SourceError(f"expected the id of a Minari dataset or a path{_told(datasets_root())}")
-    path = Path(text).expanduser()
+        raise SourceError(f"expected the id of a Minari dataset or a path{_found_at(datasets_root())}")
+    path = path_of(text)
     for folder in (path / "data", path):
         if _is_data(folder):
             return folder
     raise SourceError(
-        f"{path}: no Minari dataset: expected {METADATA_FILE} or {MAIN_FILE} there or in data/{_told(path)}"
+        f"{path}: no Minari dataset: expected {METADATA_FILE} or {MAIN_FILE} there or in data/{_found_at(path)}"
     )
 
 
 def checked(folder: Path, path: Path, follow_links: bool) -> Path:
-    """A path in a dataset's folder.
-
-    Args:
-      folder: its folder `data`.
-      path: the path.
-      follow_links: whether it may lead out of the dataset's folder.
-
-    Raises:
-      SourceError: it leads there, and may not.
-    """
+    """A path in the folder `data` of a dataset; raises `SourceError` if it leads out of the dataset's folder, and may not."""
     if not follow_links:
         try:
             check_link(folder.parent, path)
@@ -87,7 +76,7 @@ def _of_id(name: str) -> Path:
     if _is_data(folder):
         return folder
     if folder.is_dir():
-        raise SourceError(f"{folder}: expected {METADATA_FILE} or {MAIN_FILE}{_told(folder)}")
+        raise SourceError(f"{folder}: expected {METADATA_FILE} or {MAIN_FILE}{_found_at(folder)}")
     near = _near(name, list(_ids(root)))
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     if Path(name).is_dir():
@@ -100,7 +89,8 @@ def _is_data(folder: Path) -> bool:
     return (folder / METADATA_FILE).is_file() or (folder / MAIN_FILE).is_file()
 
 
-def _told(path: Path) -> str:
+def _found_at(path: Path) -> str:
+    """The end of a message: what is there instead of a dataset."""
     if not path.exists():
         return "; there is no such folder"
     if not path.is_dir():
@@ -138,76 +128,54 @@ def _ids(root: Path) -> Iterator[str]:
 HDF5, ARROW, PARQUET = "hdf5", "arrow", "parquet"
 
 _FORMATS = (HDF5, ARROW, PARQUET)
-_MOST_BYTES = 1 << 28
-"""Of a file of metadata: the bounds of a Box of images are in it, number by number."""
+_MOST_BYTES = 1 << 28  # of a file of metadata: the bounds of a Box of images are in it, number by number
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a dataset before an episode is read.
-
-    Attributes:
-      folder: the folder `data`.
-      format: one of "hdf5", "arrow", "parquet".
-      told: the metadata; of an old dataset, the attributes.
-      observation, action: the leaves of the spaces; None where the dataset has no spaces, as before Minari 0.4.
-      follow_links: whether links may lead out of the dataset's folder.
+    """The description of a dataset with the folder `data`: metadata (of an old dataset, the attributes), and the leaves of the spaces, which
+    are None before Minari 0.4.
     """
 
     folder: Path
     format: str
-    told: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     observation: tuple[Leaf, ...] | None
     action: tuple[Leaf, ...] | None
     follow_links: bool = False
 
     @property
     def episodes(self) -> int | None:
-        """How many episodes it says that it has."""
-        told = self.told.get("total_episodes")
-        return int(told) if isinstance(told, (int, np.integer)) else None
+        total = self.metadata.get("total_episodes")
+        return int(total) if isinstance(total, (int, np.integer)) else None
 
     def checked(self, path: Path) -> Path:
-        """A path of the dataset; raises `SourceError` where it leads out of its folder, and may not."""
         return checked(self.folder, path, self.follow_links)
 
 
 def read_facts(folder: Path, follow_links: bool = False) -> Facts:
-    """The facts of a folder `data`.
-
-    Args:
-      folder: it.
-      follow_links: whether links may lead out of the dataset's folder.
-
-    Raises:
-      SourceError: there are none, or they make no sense.
-    """
+    """The description in a folder `data`; raises `SourceError` if it is missing or makes no sense."""
     file = checked(folder, folder / METADATA_FILE, follow_links)
     if file.is_file():
-        told, where = read_json(file), str(file)
-        kind = told.get("data_format", HDF5)
+        found, where = read_json(file), str(file)
+        kind = found.get("data_format", HDF5)
         if kind not in _FORMATS:
             raise SourceError(f"{file}: data_format {shortened(repr(kind))}; expected one of {', '.join(_FORMATS)}")
     else:
         where, kind = str(folder / MAIN_FILE), HDF5
         with hdf5.opened(checked(folder, folder / MAIN_FILE, follow_links)) as main:
-            told = hdf5.attributes(main)
-        if "total_episodes" not in told:
+            found = hdf5.attributes(main)
+        if "total_episodes" not in found:
             raise SourceError(
                 f"{where}: no attribute total_episodes, and no {METADATA_FILE} beside it; expected a dataset of Minari"
             )
-    observation, action = (_space(told, name, where) for name in ("observation_space", "action_space"))
-    return Facts(folder, kind, told, observation, action, follow_links)
+    observation, action = (
+        parse_space(found[name], f"{where}: {name}") if found.get(name) is not None else None
+        for name in ("observation_space", "action_space")
+    )
+    return Facts(folder, kind, found, observation, action, follow_links)
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object from a file; it may hold `Infinity`.
-
-    Raises:
-      SourceError: it cannot be read, or is none.
-    """
+    """A JSON object, which may hold `Infinity`; raises `SourceError` if the file cannot be read or holds none."""
     return read_object(file, "a file of a dataset of Minari", _MOST_BYTES)
-
-
-def _space(told: Mapping[str, Any], name: str, where: str) -> tuple[Leaf, ...] | None:
-    return parse_space(told[name], f"{where}: {name}") if told.get(name) is not None else None

@@ -8,32 +8,42 @@
 | `infos`, other groups, [T + 1] | as they are | as it is |
 | the same, [T] | as they are | zeros |
 
-| the last step is | read as |
+| the last step is | meaning |
 | --- | --- |
 | terminated, truncated or not | terminal |
 | truncated only | not terminal |
 | neither | not terminal; `no_end` counts it |
 | both | terminal; `both_ends` counts it |
-| followed by others | a broken episode |
+| not the only one that ends | a broken episode |
 
 | option | values | meaning |
 | --- | --- | --- |
 | `infos` | `keep`, `drop` | whether infos and further groups become columns; "keep" by default |
-| `links` | `inside`, `follow` | whether links, of HDF5 and of the file system, to files outside of the dataset's folder are followed; "inside" by default |
-| `spaces` | `told`, `stored` | `stored` takes shapes and dtypes from the files of a dataset that has no spaces |
+| `links` | `inside`, `follow` | whether links of HDF5 and of the file system to files outside of the dataset's folder are followed; "inside" by default |
+| `spaces` | `declared`, `stored` | `stored` takes shapes and dtypes from the files of a dataset that has no spaces |
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, content_digest
+from rlds2reverb.episode import (
+    ACTION,
+    METADATA,
+    OBSERVATION,
+    REWARD,
+    STEP_FIELDS,
+    Array,
+    Notice,
+    content_digest,
+    content_name,
+)
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.minari.dataset import HDF5, Facts, data_folder, read_facts
@@ -55,9 +65,8 @@ from rlds2reverb.formats.options import Parse, one_of, parted, unescaped
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rows import exactly, steps
 from rlds2reverb.formats.source import Source
-from rlds2reverb.identity import content_name
 from rlds2reverb.images import decode_files
-from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, same_dtype
+from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec, Nest, column_spec, same_dtype
 from rlds2reverb.text import counted
 
 _BOTH_ENDS, _NO_END, _CAST, _LEFT_OUT, _SPACE = "both_ends", "no_end", "cast", "left_out", "space"
@@ -71,38 +80,24 @@ _TEXTS = {
     _SPACE: "values are stored in another dtype or shape than the space says; read as they are stored",
 }
 _EPISODE_COUNT = "episode_count"
-_MOST_TRIED = 32
-"""Episodes that are looked at for the spec, until one can be read."""
+_MOST_TRIED = 32  # episodes that are tried for the spec, until one can be read
 
 _OPTIONS: dict[str, Parse] = {
     "infos": one_of(keep=True, drop=False),
     "links": one_of(inside=False, follow=True),
-    "spaces": one_of(told=False, stored=True),
+    "spaces": one_of(declared=False, stored=True),
 }
-"""Beside those of every format with numbered episodes."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a dataset is read.
-
-    Attributes:
-      follow_links: whether links may lead out of its folder.
-      others: whether infos and further groups become columns.
-      stored_spaces: whether shapes and dtypes are taken from the files where the dataset has no spaces.
-    """
-
     follow_links: bool = False
     others: bool = True
     stored_spaces: bool = False
 
 
 def folder_of(text: str) -> Path:
-    """The folder `data` of the dataset named after "minari:".
-
-    Raises:
-      SourceError: there is none.
-    """
+    """The folder `data` of the dataset named after "minari:"; raises `SourceError` if there is none."""
     return data_folder(unescaped(parted(text)[0]))
 
 
@@ -110,133 +105,143 @@ def open_minari(text: str) -> Source:
     """Opens the dataset named after "minari:".
 
     Raises:
-      SourceError: no such dataset, it is damaged or none of Minari's, or an option makes no sense.
+      SourceError: there is no such dataset, it is damaged or not Minari's, or an option makes no sense.
     """
     wanted = asked("minari", text, _OPTIONS)
-    options = wanted.options
-    how = Options(options.get("links", False), options.get("infos", True), options.get("spaces", False))
-    return wanted.source_of(MinariRecordings(data_folder(wanted.text), wanted.name, how))
+    options = Options(**wanted.renamed({"links": "follow_links", "infos": "others", "spaces": "stored_spaces"}))
+    return wanted.source_of(MinariRecordings(data_folder(wanted.text), wanted.name, options))
 
 
 class MinariRecordings(Recordings):
-    """The episodes of a dataset.
-
-    Args:
-      folder: its folder `data`.
-      name: what people call it.
-      options: how it is read.
-
-    Raises:
-      SourceError: it cannot be read.
-    """
-
-    def __init__(self, folder: Path, name: str, options: Options = Options()) -> None:
+    def __init__(
+        self, folder: Path, name: str, options: Options = Options(), encoded: Collection[str] = frozenset()
+    ) -> None:
         facts = read_facts(folder, options.follow_links)
-        self.name, self._facts, self._options = name, facts, options
+        self.name, self._facts, self._options, self._encoded = name, facts, options, encoded
         self._stored: Stored
         if facts.format == HDF5:
             self._stored = HdfStorage(facts)
         else:
             self._stored = ArrowStorage(facts)
-        told = facts.episodes
-        self._numbers = list(self._stored.numbers[:told])
-        self._wanted = _Wanted(*_leaves(facts, options, self._stored, self._numbers), others=options.others)
-        self._tally = _Tally(told, self._stored.numbers)
+        self._numbers = list(self._stored.numbers[: facts.episodes])
+        self._observation, self._action = _leaves(facts, options, self._stored, self._numbers)
+        self._tally = _Tally(facts.episodes, self._stored.numbers)
 
     @property
     def count(self) -> int:
-        """How many episodes the files have, up to as many as the metadata tell."""
         return len(self._numbers)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What was found so far."""
         return self._tally.notices(self._features.left_out if "_features" in vars(self) else ())
 
     def length_of(self, number: int) -> int | None:
-        """Its steps, and the row of the final observation."""
+        """The steps, and the row of the final observation."""
         steps = self.metadata_of(number).get("total_steps")
         return int(steps) + 1 if isinstance(steps, (int, np.integer)) and not isinstance(steps, bool) else None
 
     def spec(self) -> Nest:
-        """As the first readable episode has it, with the spaces' bounds."""
         return dict(self._specs)
 
     def metadata_spec(self) -> Nest:
-        """Of the features that all episodes have."""
         return dict(self._features.spec)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """Every feature of an episode."""
         return self._features.of_each[number]
 
     def images(self) -> Mapping[str, ImageSpec]:
-        """The colour images that are stored as JPEG."""
-        return self._first[1] if self._numbers else {}
+        """The colour images of observations that are stored as JPEG."""
+        return {path: _image_of(leaf) for path, leaf in self._first[1].items()} if self._numbers else {}
 
     def encoded(self, paths: Collection[str]) -> MinariRecordings:
-        """The same with these images as their files."""
-        other = MinariRecordings(self._facts.folder, self.name, self._options)
-        other._wanted = replace(self._wanted, encoded=frozenset(paths))
-        return other
+        return MinariRecordings(self._facts.folder, self.name, self._options, paths)
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The episodes of these numbers."""
         with self._stored.opened() as episodes:
             for place in numbers:
                 yield self._one(episodes, place)
 
     def _one(self, episodes: Episodes, place: int) -> Recording:
-        number = self._numbers[place]
-        kept = frozenset(path for path in self._first[1] if path.split("/")[0] == OBSERVATION)
+        number, name = self._numbers[place], str(self._numbers[place])
+        metadata = self._features.common(place)
         try:
-            rows = _rows_of(episodes(number), replace(self._wanted, encoded=self._wanted.encoded | kept))
-            if not kept:
-                return Recording(self._columns(number, rows), self._features.common(place), str(number))
+            rows = self._rows_of(episodes(number))
+            if not rows.jpeg:
+                return Recording(self._columns(number, rows), metadata, name)
         except BrokenEpisode as broken:
-            return Recording({}, name=str(number), faults=((broken.path, broken.why),))
+            return Recording({}, name=name, faults=((broken.path, broken.why),))
         stored = {path: column for path, column in rows.columns.items() if path in self._specs}
         return Recording(
-            lambda: self._columns(number, _with_pixels(rows, kept, self._wanted)),
-            self._features.common(place),
-            str(number),
-            content=content_name(content_digest(stored)),
+            lambda: self._columns(number, rows), metadata, name, content=content_name(content_digest(stored))
         )
 
     def _columns(self, number: int, rows: _Rows) -> Mapping[str, Array]:
-        """The rows as all episodes have them.
-
-        Raises:
-          BrokenEpisode: they are not.
-        """
-        rows = _conforming(rows, self._specs)
+        """The columns that all episodes have; raises `BrokenEpisode` if the rows do not match them."""
+        rows = _conforming(rows.decoded(self._encoded), self._specs)
         self._tally.note(number, rows.notes)
         return rows.columns
 
     @cached_property
     def _features(self) -> Features:
-        told = dict(zip(self._stored.numbers, self._stored.metadata()))
-        return gathered(told[number] or None for number in self._numbers)
+        known = dict(zip(self._stored.numbers, self._stored.metadata()))
+        return gathered(known[number] or None for number in self._numbers)
 
     @property
     def _specs(self) -> Mapping[str, ArraySpec]:
         return self._first[0]
 
     @cached_property
-    def _first(self) -> tuple[Mapping[str, ArraySpec], Mapping[str, ImageSpec]]:
-        """Specs and images of the first readable episode."""
-        why = f"{self.name}: has no episodes, so what they hold is not known"
+    def _first(self) -> tuple[Mapping[str, ArraySpec], Mapping[str, Leaf]]:
+        """Specs, with the spaces' bounds, and images of the first readable episode."""
+        why = f"{self.name}: has no episodes, so their columns are unknown"
         with self._stored.opened() as episodes:
             for number in self._numbers[:_MOST_TRIED]:
                 try:
-                    rows = _rows_of(episodes(number), self._wanted)
+                    rows = self._rows_of(episodes(number)).decoded(self._encoded)
                 except BrokenEpisode as broken:
                     why = f"{self.name}: none of the first episodes can be read; the last: {broken.why}"
                     continue
-                specs, notes = _specs_of(rows, self._wanted)
-                self._tally.note(number, notes)
-                return specs, rows.jpeg
+                self._tally.note(number, rows.notes)
+                return self._specs_of(number, rows), rows.jpeg
         raise SourceError(why)
+
+    def _specs_of(self, number: int, rows: _Rows) -> dict[str, ArraySpec]:
+        """Path -> spec of this episode, with the spaces' bounds unless the two differ."""
+        specs = {path: column_spec(column) for path, column in rows.columns.items()}
+        for name, leaves in ((OBSERVATION, self._observation), (ACTION, self._action)):
+            for leaf in leaves:
+                path = _path(name, leaf)
+                if path in self._encoded and path in rows.jpeg:
+                    specs[path] = ArraySpec.of_images(_image_of(leaf))
+                elif specs[path] == leaf.spec:
+                    specs[path] = leaf.spec
+                else:
+                    self._tally.note(number, [(_SPACE, path)])
+        return specs
+
+    def _rows_of(self, stored: StoredEpisode) -> _Rows:
+        """The rows of an episode. Raises `BrokenEpisode`, or `SourceError` if libraries for its images are missing."""
+        notes: set[tuple[str, str]] = set()
+        jpeg: dict[str, Leaf] = {}
+        reward = stored.plain(REWARDS)
+        if reward.ndim != 1 or reward.dtype.kind not in "biuf":
+            raise BrokenEpisode(REWARD, f"{REWARDS}: expected a number per step, found {column_spec(reward)}")
+        if reward.dtype.kind != "f":  # an environment may return whole numbers by chance
+            notes.add((_CAST, REWARD))
+            whole = reward.astype(np.int8) if reward.dtype == bool else reward
+            reward = _cast(REWARD, whole, ArraySpec((), np.dtype(np.float64)))
+        actions = len(reward)
+        observation = {leaf.path: _leaf(stored, OBSERVATION, leaf, actions + 1, jpeg) for leaf in self._observation}
+        action = {leaf.path: _leaf(stored, ACTION, leaf, actions, {}) for leaf in self._action}
+        is_terminal = _end(stored, actions, notes)
+        others: dict[str, Array] = {}
+        for path, column in stored.others() if self._options.others else ():
+            clashes = path.split("/")[0] in (*STEP_FIELDS, METADATA)
+            if column is None or clashes or len(column) not in (actions, actions + 1):
+                notes.add((_LEFT_OUT, path))
+            else:
+                others[path] = _checked(column, path)
+        return _Rows(steps(observation, action, reward, is_terminal, others), jpeg, frozenset(notes))
 
 
 def _leaves(
@@ -260,78 +265,26 @@ def _leaves(
         raise SourceError(f"{facts.folder}: spaces=stored: {broken.why}") from broken
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What is read of each episode.
-
-    Attributes:
-      observation, action: the leaves.
-      others: whether infos and further groups become columns.
-      encoded: paths of images that stay JPEG files.
-    """
-
-    observation: tuple[Leaf, ...]
-    action: tuple[Leaf, ...]
-    others: bool = True
-    encoded: frozenset[str] = frozenset()
-
-
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """An episode in RLDS' alignment.
-
-    Attributes:
-      columns: path -> [T + 1, ...].
-      jpeg: path -> what its files decode to, of the image columns that are stored as JPEG.
-      notes: what notices tell: (code, path).
-    """
+    """An episode in RLDS' alignment: columns of T + 1 rows, the leaves of columns that are JPEG files, and notes, (code, path)."""
 
     columns: Mapping[str, Array]
-    jpeg: Mapping[str, ImageSpec] = field(default_factory=dict)
-    notes: frozenset[tuple[str, str]] = frozenset()
+    jpeg: Mapping[str, Leaf]
+    notes: frozenset[tuple[str, str]]
 
-
-def _rows_of(stored: StoredEpisode, wanted: _Wanted) -> _Rows:
-    """The rows of an episode.
-
-    Raises:
-      BrokenEpisode: it cannot be read, or makes no sense.
-      SourceError: libraries for its images are missing.
-    """
-    notes: set[tuple[str, str]] = set()
-    jpeg: dict[str, ImageSpec] = {}
-    reward = _reward(stored.plain(REWARDS), notes)
-    actions = len(reward)
-    read = partial(_leaf, stored, wanted, jpeg)
-    observation = {leaf.path: read(OBSERVATION, leaf, actions + 1) for leaf in wanted.observation}
-    action = {leaf.path: read(ACTION, leaf, actions) for leaf in wanted.action}
-    is_terminal = _end(stored, actions, notes)
-    others = _others(stored, actions, notes) if wanted.others else {}
-    return _Rows(steps(observation, action, reward, is_terminal, others), jpeg, frozenset(notes))
-
-
-def _specs_of(rows: _Rows, wanted: _Wanted) -> tuple[dict[str, ArraySpec], frozenset[tuple[str, str]]]:
-    """Path -> spec as this episode has it, with the spaces' bounds; and where it is not as the spaces say."""
-    specs = {path: column_spec(column) for path, column in rows.columns.items()}
-    notes = set()
-    for name, leaves in ((OBSERVATION, wanted.observation), (ACTION, wanted.action)):
-        for leaf in leaves:
-            path = _path(name, leaf)
-            if path in wanted.encoded and path in rows.jpeg:
-                specs[path] = ArraySpec.of_images(rows.jpeg[path])
-            elif specs[path] == leaf.spec:
-                specs[path] = leaf.spec
-            else:
-                notes.add((_SPACE, path))
-    return specs, frozenset(notes)
+    def decoded(self, encoded: Collection[str]) -> _Rows:
+        """The same rows with the pixels of all images but the `encoded` ones."""
+        pixels = {
+            path: _pixels(self.columns[path].tolist(), leaf, path)
+            for path, leaf in self.jpeg.items()
+            if path not in encoded
+        }
+        return replace(self, columns={**self.columns, **pixels})
 
 
 def _conforming(rows: _Rows, specs: Mapping[str, ArraySpec]) -> _Rows:
-    """The rows with the columns of the dataset; numbers of another dtype are cast where no value changes.
-
-    Raises:
-      BrokenEpisode: a column is missing, or has another shape or dtype.
-    """
+    """The rows with the columns of the dataset; numbers of another dtype are cast if no value changes. Raises `BrokenEpisode`."""
     notes = set(rows.notes)
     columns = {}
     for path, spec in specs.items():
@@ -349,60 +302,33 @@ def _conforming(rows: _Rows, specs: Mapping[str, ArraySpec]) -> _Rows:
     return replace(rows, columns=columns, notes=frozenset(notes))
 
 
-def _leaf(
-    stored: StoredEpisode, wanted: _Wanted, jpeg: dict[str, ImageSpec], column: str, leaf: Leaf, rows: int
-) -> Array:
+def _leaf(stored: StoredEpisode, column: str, leaf: Leaf, rows: int, jpeg: dict[str, Leaf]) -> Array:
+    """The column of a leaf. Colour images of observations stay files, and are added to `jpeg`."""
     found, path = stored.leaf(_FIELDS[column], leaf, rows), _path(column, leaf)
     if not isinstance(found, Images):
         return _checked(found, path)
-    height, width, *channels = leaf.spec.shape
-    shape = (height, width, channels[0] if channels else 1)
-    if channels:
-        jpeg[path] = ImageSpec(shape, leaf.spec.dtype, "jpeg", is_accurate=True)
-    if path in wanted.encoded:
-        return _as_objects(found.files)
-    return _decoded(found.files, leaf, path)
+    if column == OBSERVATION and len(leaf.spec.shape) == 3:
+        jpeg[path] = leaf
+        return np.array(found.files, object)
+    return _pixels(found.files, leaf, path)
 
 
-def _decoded(files: Sequence[bytes], leaf: Leaf, path: str) -> Array:
-    """[T, ...] pixels."""
+def _image_of(leaf: Leaf) -> ImageSpec:
     height, width, *channels = leaf.spec.shape
+    return ImageSpec((height, width, channels[0] if channels else 1), leaf.spec.dtype, JPEG, is_accurate=True)
+
+
+def _pixels(files: Sequence[bytes], leaf: Leaf, path: str) -> Array:
     try:
-        feature = ImageSpec((height, width, channels[0] if channels else 1), leaf.spec.dtype)
-        return decode_files(feature, files, path, exact=True).reshape(len(files), *leaf.spec.shape)
+        return decode_files(_image_of(leaf), files, path, exact=True).reshape(len(files), *leaf.spec.shape)
     except SourceError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             raise
         raise BrokenEpisode(path, str(error)) from error
 
 
-def _with_pixels(rows: _Rows, kept: Collection[str], wanted: _Wanted) -> _Rows:
-    """The rows that were read with images as files, as `wanted` has them.
-
-    Args:
-      rows: of an episode.
-      kept: paths of observations whose images were left as files.
-      wanted: what is read.
-
-    Raises:
-      BrokenEpisode: a file is no such image.
-    """
-    columns = dict(rows.columns)
-    for leaf in wanted.observation:
-        path = _path(OBSERVATION, leaf)
-        if path in kept and path in rows.jpeg and path not in wanted.encoded:
-            columns[path] = _decoded(list(columns[path]), leaf, path)
-    return replace(rows, columns=columns)
-
-
 def _path(column: str, leaf: Leaf) -> str:
     return f"{column}/{leaf.path}" if leaf.keys else column
-
-
-def _as_objects(values: list[bytes]) -> Array:
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
 
 
 def _checked(column: Array, path: str) -> Array:
@@ -414,61 +340,31 @@ def _checked(column: Array, path: str) -> Array:
     return column
 
 
-def _reward(rewards: Array, notes: set[tuple[str, str]]) -> Array:
-    """[T]; whole numbers become float64, because an environment may return them by chance."""
-    if rewards.ndim != 1 or rewards.dtype.kind not in "biuf":
-        raise BrokenEpisode(REWARD, f"{REWARDS}: expected a number per step, found {column_spec(rewards)}")
-    if rewards.dtype.kind == "f":
-        return rewards
-    notes.add((_CAST, REWARD))
-    return _cast(
-        REWARD, rewards.astype(np.int8) if rewards.dtype == bool else rewards, ArraySpec((), np.dtype(np.float64))
-    )
-
-
 def _end(stored: StoredEpisode, actions: int, notes: set[tuple[str, str]]) -> bool:
-    terminations, truncations = (_flags(stored, name, actions) for name in (TERMINATIONS, TRUNCATIONS))
-    for name, ends in ((TERMINATIONS, terminations), (TRUNCATIONS, truncations)):
+    flags: dict[str, Array] = {}
+    for name in (TERMINATIONS, TRUNCATIONS):
+        found = stored.plain(name)
+        if found.shape != (actions,) or found.dtype.kind not in "biu":
+            raise BrokenEpisode(
+                "",
+                f"{name}: expected {actions:,} flags, as there are rewards; found {column_spec(found)} times {len(found):,}",
+            )
+        flags[name] = found != 0
+    for name, ends in flags.items():
         if ends[:-1].any():
             raise BrokenEpisode(
                 "", f"{name}: True at step {int(np.argmax(ends))} of {actions:,}; expected it at the last only"
             )
     if not actions:
         return False
-    terminated, truncated = bool(terminations[-1]), bool(truncations[-1])
+    terminated, truncated = (bool(ends[-1]) for ends in flags.values())
     if terminated == truncated:
         notes.add((_BOTH_ENDS if terminated else _NO_END, ""))
     return terminated
 
 
-def _flags(stored: StoredEpisode, name: str, actions: int) -> Array:
-    flags = stored.plain(name)
-    if flags.shape != (actions,) or flags.dtype.kind not in "biu":
-        raise BrokenEpisode(
-            "",
-            f"{name}: expected {actions:,} flags, as there are rewards; found {column_spec(flags)} times {len(flags):,}",
-        )
-    return np.asarray(flags != 0)
-
-
-def _others(stored: StoredEpisode, actions: int, notes: set[tuple[str, str]]) -> dict[str, Array]:
-    """Infos and further groups that are as long as the episode."""
-    found = {}
-    for path, column in stored.others():
-        clashes = path.split("/")[0] in (*STEP_FIELDS, METADATA)
-        if column is None or clashes or len(column) not in (actions, actions + 1):
-            notes.add((_LEFT_OUT, path))
-        else:
-            found[path] = _checked(column, path)
-    return found
-
-
 def _cast(path: str, column: Array, spec: ArraySpec) -> Array:
-    """The column in another dtype.
-
-    Raises:
-      BrokenEpisode: a value would change.
-    """
+    """The column in another dtype; raises `BrokenEpisode` if a value would change."""
     made = exactly(column, spec.dtype)
     if made is not None:
         return made
@@ -485,39 +381,31 @@ def _way_out(path: str) -> str:
 
 
 class _Tally:
-    """Which episodes each notice is about.
+    """The episodes that each notice is about; `numbers` are those of the files' episodes, ascending."""
 
-    Args:
-      told: how many episodes the metadata tell; None when they do not.
-      numbers: those of the files' episodes, ascending.
-    """
-
-    def __init__(self, told: int | None, numbers: Sequence[int]) -> None:
-        self._told, self._found = told, len(numbers)
+    def __init__(self, recorded: int | None, numbers: Sequence[int]) -> None:
+        self._recorded, self._found = recorded, len(numbers)
         self._gap = next((at for at, number in enumerate(numbers) if at != number), None)
         self._episodes: dict[tuple[str, str], set[int]] = {}
 
     def note(self, number: int, notes: Iterable[tuple[str, str]]) -> None:
-        """Records what was found in an episode, as (code, path) pairs."""
         for key in notes:
             self._episodes.setdefault(key, set()).add(number)
 
     def notices(self, features: Collection[str]) -> tuple[Notice, ...]:
         """The notices so far; `features` are the metadata features that some episodes lack."""
-        return (*self._of_count(), *left_out_notices(features), *self._of_episodes())
-
-    def _of_count(self) -> Iterable[Notice]:
+        found: list[Notice] = []
         if self._gap is not None:
             text = f"there is no episode {self._gap:,}, and there are some behind it, which Minari itself does not find; they are read"
-            yield Notice(_EPISODE_COUNT, text)
-        if self._told is not None and self._told != self._found:
-            read = min(self._told, self._found)
+            found.append(Notice(_EPISODE_COUNT, text))
+        if self._recorded is not None and self._recorded != self._found:
+            read = min(self._recorded, self._found)
             text = (
-                f"the metadata tell {counted(self._told, 'episode')}, the files have {self._found:,}; {read:,} are read"
+                f"the metadata have {counted(self._recorded, 'episode')}, the files {self._found:,}; {read:,} are read"
             )
-            yield Notice(_EPISODE_COUNT, text, abs(self._told - self._found))
-
-    def _of_episodes(self) -> Iterable[Notice]:
+            found.append(Notice(_EPISODE_COUNT, text, abs(self._recorded - self._found)))
+        found += left_out_notices(features)
         for (code, path), numbers in sorted(dict(self._episodes).items()):
             text = _TEXTS[code].format(episodes=counted(len(numbers), "episode"))
-            yield Notice(code, text, len(numbers), path)
+            found.append(Notice(code, text, len(numbers), path))
+        return tuple(found)

@@ -2,7 +2,7 @@
 
 | space | column that is read |
 | --- | --- |
-| Box | its dtype and shape; bounds where they say anything |
+| Box | its dtype and shape; finite bounds |
 | Discrete | an int64 with bounds |
 | MultiDiscrete | its dtype, the shape of `nvec`; bounds |
 | MultiBinary | int8 of the shape `n` |
@@ -11,7 +11,7 @@
 
 | column | space that is written |
 | --- | --- |
-| numbers | Box of its dtype and shape; the bounds of the spec, or all that the dtype has |
+| numbers | Box of its dtype and shape; the bounds of the spec, or those of the dtype |
 | int64 without a shape, with bounds | Discrete |
 | text | Text, of the lengths and characters that were written |
 | columns below `_index_0`, `_index_1`, ... | Tuple |
@@ -28,7 +28,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,27 +40,24 @@ from rlds2reverb.text import shortened
 
 TEXT = np.dtype(object)
 
-_DTYPES = {
-    name: np.dtype(name)
-    for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-}  # fmt: skip
+_NUMBERS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+_DTYPES = {name: np.dtype(name) for name in _NUMBERS.split()}
 _MOST_DEEP = 32
 _MOST_LEAVES = 10_000
 _MOST_VALUES = 1 << 28
 _MOST_BOUNDS = 1024
-"""Values of a Box whose bounds are kept when they differ from one another; they become part of every signature."""
+"""Most values of a Box whose bounds are kept if they differ from one another; they become part of every signature."""
 _LEAST_SIDE = 32
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column of observations or actions.
+    """A column of observations or actions, below the keys of Dicts and Tuples, outermost first; a place in a Tuple is `_index_i`.
 
     Attributes:
-      keys: of the Dicts and Tuples around it, outermost first; a place in a Tuple is `_index_i`.
-      spec: of a row, as the space has it.
+      spec: of a row, according to the space.
       is_image: whether Minari stores such a Box as JPEG.
-      named: whether a key stands for a Dict; False for a place in a Tuple. One for each of `keys`.
+      named: for each key, whether it is of a Dict; else it is a place in a Tuple.
     """
 
     keys: tuple[str, ...]
@@ -70,7 +67,6 @@ class Leaf:
 
     @property
     def path(self) -> str:
-        """The keys, joined by "/"."""
         return "/".join(self.keys)
 
     @property
@@ -80,16 +76,15 @@ class Leaf:
 
 
 def parse_space(text: Any, where: str) -> tuple[Leaf, ...]:
-    """The leaves of a space.
-
-    Args:
-      text: its JSON, or what that was decoded to.
-      where: for messages.
-
-    Raises:
-      SourceError: it is no space, one of a kind that is unknown, or has no leaf.
-    """
-    leaves = tuple(_leaves(_decoded(text, where), where, ((), ())))
+    """The leaves of a space, given as JSON or decoded JSON; raises `SourceError` if it is not a known space, or has no leaf."""
+    space = text
+    if isinstance(text, (str, bytes)):
+        try:
+            space = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            found = shortened(str(text))
+            raise SourceError(f"{where}: expected the JSON of a space: {error}; found {found}") from error
+    leaves = tuple(_leaves(space, where))
     if not leaves:
         raise SourceError(f"{where}: the space has no column: its Dicts and Tuples are empty")
     for path, count in Counter(leaf.path for leaf in leaves).items():
@@ -98,17 +93,7 @@ def parse_space(text: Any, where: str) -> tuple[Leaf, ...]:
     return leaves
 
 
-def _decoded(text: Any, where: str) -> Any:
-    if not isinstance(text, (str, bytes)):
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{where}: expected the JSON of a space: {error}; found {shortened(str(text))}") from error
-
-
-def _leaves(space: Any, where: str, at: tuple[tuple[str, ...], tuple[bool, ...]]) -> Iterator[Leaf]:
-    keys, named = at
+def _leaves(space: Any, where: str, keys: tuple[str, ...] = (), named: tuple[bool, ...] = ()) -> Iterator[Leaf]:
     here = "/".join((where, *keys))
     if not isinstance(space, Mapping):
         raise SourceError(f"{here}: expected a space, found {shortened(repr(space))}")
@@ -116,75 +101,52 @@ def _leaves(space: Any, where: str, at: tuple[tuple[str, ...], tuple[bool, ...]]
         raise SourceError(f"{where}: the space is nested more than {_MOST_DEEP} deep")
     kind = space.get("type")
     if kind in ("Dict", "Tuple"):
-        for key, below in _below(kind, space.get("subspaces"), here):
-            yield from _leaves(below, where, ((*keys, key), (*named, kind == "Dict")))
+        parts: Any = space.get("subspaces")
+        if not isinstance(parts, Mapping if kind == "Dict" else list) or len(parts) > _MOST_LEAVES:
+            raise SourceError(f"{here}: the space {kind} has no proper subspaces; found {shortened(repr(parts))}")
+        if isinstance(parts, list):
+            parts = {f"_index_{number}": below for number, below in enumerate(parts)}
+        for key in parts:
+            if not key.isprintable() or not all(key.split("/")):
+                raise SourceError(f"{here}: the key {key!r} makes no name of a column")
+        for key, below in parts.items():
+            yield from _leaves(below, where, (*keys, key), (*named, kind == "Dict"))
         return
     if not isinstance(kind, str) or kind not in _KINDS:
         raise SourceError(
             f"{here}: the space {shortened(repr(kind))} is not known; there are: {', '.join(sorted((*_KINDS, 'Dict', 'Tuple')))}"
         )
     try:
-        spec, is_image = _KINDS[kind](space)
+        spec, is_image = _spec_of(kind, space)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SourceError(f"{here}: the space {kind} makes no sense: {shortened(str(error))}") from error
     yield Leaf(keys, spec, is_image, named)
 
 
-def _below(kind: str, subspaces: Any, here: str) -> list[tuple[str, Any]]:
-    wanted = Mapping if kind == "Dict" else list
-    if not isinstance(subspaces, wanted) or len(subspaces) > _MOST_LEAVES:
-        raise SourceError(f"{here}: the space {kind} has no proper subspaces; found {shortened(repr(subspaces))}")
-    if isinstance(subspaces, Mapping):
-        for key in subspaces:
-            if not key.isprintable() or not all(key.split("/")):
-                raise SourceError(f"{here}: the key {key!r} makes no name of a column")
-        return list(subspaces.items())
-    return [(f"_index_{number}", below) for number, below in enumerate(subspaces)]
+_KINDS = ("Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text")
 
 
-def _box(space: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
-    dtype, shape = _dtype(space["dtype"]), _shape(space["shape"])
-    low, high = (_bound(space.get(end), dtype, shape) for end in ("low", "high"))
-    is_image = (
-        dtype == np.uint8
-        and len(shape) in (2, 3)
-        and min(shape[:2]) >= _LEAST_SIDE
-        and bool(np.all(low == 0))
-        and bool(np.all(high == 255))
-    )
-    return _bounded(shape, dtype, low, high), is_image
-
-
-def _discrete(space: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
-    start, count = _whole(space.get("start", 0)), _whole(space["n"])
+def _spec_of(kind: str, space: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
+    """The spec of a space, one of `_KINDS`, and whether Minari stores it as an image."""
+    if kind == "Text":
+        return ArraySpec((), TEXT), False
+    if kind == "MultiBinary":
+        sizes = space["n"]
+        shape = _shape(sizes if isinstance(sizes, list) else [sizes])
+        return ArraySpec(shape, np.dtype(np.int8), minimum=np.int8(0), maximum=np.int8(1)), False
+    if kind == "Box":
+        dtype, shape = _dtype(space["dtype"]), _shape(space["shape"])
+        low, high = (_bound(space.get(end), dtype, shape) for end in ("low", "high"))
+        is_large = len(shape) in (2, 3) and min(shape[:2]) >= _LEAST_SIDE
+        is_image = dtype == np.uint8 and is_large and bool(np.all(low == 0)) and bool(np.all(high == 255))
+        return _bounded(shape, dtype, low, high), is_image
     dtype = _dtype(space.get("dtype", "int64"))
-    return _bounded((), dtype, np.array(start, dtype), np.array(start + count - 1, dtype)), False
-
-
-def _multi_discrete(space: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
-    dtype = _dtype(space.get("dtype", "int64"))
-    counts = np.array(space["nvec"], dtype)
-    start = np.broadcast_to(np.array(space.get("start", 0), dtype), counts.shape)
-    return _bounded(counts.shape, dtype, start, start + counts - 1), False
-
-
-def _multi_binary(space: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
-    sizes = space["n"]
-    shape = _shape(sizes if isinstance(sizes, list) else [sizes])
-    return ArraySpec(shape, np.dtype(np.int8), minimum=np.int8(0), maximum=np.int8(1)), False
-
-
-def _text(_: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
-    return ArraySpec((), TEXT), False
-
-
-_KINDS = {
-    "Box": _box,
-    "Discrete": _discrete,
-    "MultiDiscrete": _multi_discrete,
-    "MultiBinary": _multi_binary,
-    "Text": _text,
-}
+    if kind == "MultiDiscrete":
+        counts = np.array(space["nvec"], dtype)
+        start = np.broadcast_to(np.array(space.get("start", 0), dtype), counts.shape)
+        return _bounded(counts.shape, dtype, start, start + counts - 1), False
+    first, count = _whole(space.get("start", 0)), _whole(space["n"])
+    return _bounded((), dtype, np.array(first, dtype), np.array(first + count - 1, dtype)), False
 
 
 def _dtype(name: Any) -> np.dtype[Any]:
@@ -207,7 +169,7 @@ def _shape(sizes: Any) -> tuple[int, ...]:
 
 
 def _bound(values: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """[*shape], or None where nothing is told."""
+    """[*shape] or [], or None without bounds."""
     if values is None:
         return None
     bound = np.array(values, dtype)
@@ -217,7 +179,7 @@ def _bound(values: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
 
 
 def _bounded(shape: tuple[int, ...], dtype: np.dtype[Any], low: Any, high: Any) -> ArraySpec:
-    """The spec with those bounds that say anything and are few."""
+    """The spec, with bounds if one is finite and there are not too many."""
     if low is None or high is None or not low.size:
         return ArraySpec(shape, dtype)
     if dtype.kind == "f" and not (np.isfinite(low).any() or np.isfinite(high).any()):
@@ -229,67 +191,42 @@ def _bounded(shape: tuple[int, ...], dtype: np.dtype[Any], low: Any, high: Any) 
     return ArraySpec(shape, dtype, minimum=low, maximum=high)
 
 
-KINDS = "biuf"
-"""Of the numbers that spaces hold."""
-_SIZES = {"f": (2, 4, 8), "b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
+KINDS = "biuf"  # of the numbers in spaces
 _INDEX = re.compile(r"_index_(\d{1,6})", re.ASCII)
 
 
 @dataclass
 class Texts:
-    """What the texts of a column are like.
-
-    Attributes:
-      shortest, longest: in characters.
-      characters: all of them.
-    """
+    """Lengths, in characters, and all characters, sorted, of the texts of a column."""
 
     shortest: int = 1 << 30
     longest: int = 1
-    characters: set[str] = field(default_factory=set)
+    characters: str = ""
 
     def take(self, texts: list[str]) -> None:
-        """Takes in some more."""
         lengths = list(map(len, texts))
         self.shortest = min(self.shortest, *lengths)
         self.longest = max(self.longest, *lengths)
-        self.characters.update(*texts)
-
-    def as_state(self) -> list[Any]:
-        """For JSON."""
-        return [self.shortest, self.longest, "".join(sorted(self.characters))]
-
-    @staticmethod
-    def of_state(state: list[Any]) -> Texts:
-        """The way back from `as_state`."""
-        return Texts(state[0], state[1], set(state[2]))
+        self.characters = "".join(sorted({*self.characters}.union(*texts)))
 
     def space(self) -> dict[str, Any]:
-        """The space that has them all."""
-        charset = "".join(sorted(self.characters)) or string.ascii_letters
         return {
             "type": "Text",
             "max_length": self.longest,
             "min_length": min(self.shortest, self.longest),
-            "charset": charset,
+            "charset": self.characters or string.ascii_letters,
         }
 
 
 def is_held(spec: ArraySpec) -> bool:
-    """Whether a space has such values: numbers of one shape, or one text."""
+    """Whether a space can have such values: numbers of one shape, or one text."""
     if spec.dtype.kind == "O":
         return spec.shape == () and spec.image is None
-    return spec.dtype.kind in KINDS and spec.dtype.itemsize in _SIZES[spec.dtype.kind] and None not in spec.shape
+    return spec.dtype.newbyteorder("=").name in _DTYPES and None not in spec.shape
 
 
 def space_of(specs: Mapping[str, ArraySpec], texts: Mapping[str, Texts], above: str) -> dict[str, Any]:
-    """The space of a column, or of those below a name.
-
-    Args:
-      specs: path below `above` -> spec; "" for a plain column.
-      texts: full path -> what was written of a text column.
-      above: "observation" or "action".
-    """
+    """The space of a column, or of those below a name ("observation" or "action"); `texts` are the written ones, by full path."""
     if "" in specs:
         spec = specs[""]
         return texts[above].space() if spec.dtype.kind == "O" and spec.image is None else _of_numbers(spec)
@@ -317,7 +254,7 @@ def _of_numbers(spec: ArraySpec) -> dict[str, Any]:
 
 
 def _bounds(spec: ArraySpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """[*shape] the bounds of the spec, or of the dtype where the spec has none that are of such values."""
+    """[*shape] the bounds of the spec, or of the dtype if the spec has none that fit."""
     if spec.minimum is not None and spec.maximum is not None and spec.dtype.kind != "O":
         low, high = (_fitted(bound, dtype, shape) for bound in (spec.minimum, spec.maximum))
         if low is not None and high is not None:
@@ -330,7 +267,7 @@ def _bounds(spec: ArraySpec, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tu
 
 
 def _fitted(bound: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | None:
-    """[*shape] a bound, which may be one value or a flat list of all, as TensorFlow's protos have it; None where it is neither."""
+    """[*shape] a bound, given as one value or as a flat list, as in TensorFlow's protos; None if it is neither."""
     values = np.asarray(bound)
     if values.size == 1:
         values = np.broadcast_to(values.reshape(()), shape)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from rlds2reverb.formats import hdf5
 from rlds2reverb.formats.arrow import read_arrow, read_parquet
 from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, PARQUET, Facts, read_json
 from rlds2reverb.formats.minari.spaces import TEXT, Leaf
-from rlds2reverb.formats.paths import allowed
+from rlds2reverb.formats.paths import Stamp, WrittenAnew, allowed, stamp_of
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import line_of, shortened
@@ -39,20 +37,19 @@ class Images:
 
 
 class StoredEpisode(Protocol):
-    """One episode. Each method raises `BrokenEpisode` for what cannot be read."""
+    """One episode. Each method raises `BrokenEpisode` for data that cannot be read."""
 
     def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
-        """A column of "observations" or "actions", with so many rows; what has more or fewer is broken."""
+        """A column of "observations" or "actions"; broken unless it has that number of rows."""
 
     def plain(self, name: str) -> Array:
         """The column "rewards", "terminations" or "truncations", [T]."""
 
     def others(self) -> Iterator[tuple[str, Array | None]]:
-        """Path and values of every further column, `infos/...` first of all; None for what is no column of numbers or texts."""
+        """Path and values of every further column, `infos/...` first; None for values other than numbers or texts."""
 
 
-Episodes = Callable[[int], StoredEpisode]
-"""An episode by the number that it has among `Stored.numbers`."""
+Episodes = Callable[[int], StoredEpisode]  # an episode by its number, one of `Stored.numbers`
 
 
 class Stored(Protocol):
@@ -60,13 +57,13 @@ class Stored(Protocol):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The numbers that the episodes there have, ascending."""
+        """The numbers of the episodes, ascending."""
 
     def opened(self) -> AbstractContextManager[Episodes]:
         """The files, open for reading episodes."""
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
-        """Of every episode: feature -> value, as it is stored."""
+        """Feature -> value, as stored, of every episode; {} if they cannot be read."""
 
 
 _GROUP = re.compile(r"episode_(0|[1-9]\d{0,11})", re.ASCII)
@@ -76,24 +73,21 @@ _KNOWN = frozenset((OBSERVATIONS, ACTIONS, REWARDS, TERMINATIONS, TRUNCATIONS))
 class HdfStorage:
     """`main_data.hdf5` and the files that its links lead to: groups `episode_0`, `episode_1`, ...
 
-    | group or dataset | holds |
+    | group or dataset | content |
     | --- | --- |
     | `observations`, `actions` | a dataset, or groups by the keys of Dicts and by `_index_i` in Tuples |
-    | an image | its pixels; or, since 0.5.3, JPEG files: bytes of any length, or rows of bytes where all have one length |
+    | an image | its pixels; or, since 0.5.3, JPEG files: bytes of any length, or rows of bytes if all have one length |
     | `rewards`, `terminations`, `truncations` | a number per step |
     | `infos`, and any other | datasets in groups |
 
-    Args:
-      facts: of the dataset.
-
     Raises:
-      SourceError: its main file cannot be read.
+      SourceError: the main file cannot be read.
     """
 
     def __init__(self, facts: Facts) -> None:
         self._path = facts.checked(facts.folder / MAIN_FILE)
         self._is_old = not (facts.folder / METADATA_FILE).is_file()
-        self._folder = Path(facts.folder.absolute().anchor) if facts.follow_links else allowed(facts.folder.parent)
+        self._folder = facts.folder.absolute().parents[-1] if facts.follow_links else allowed(facts.folder.parent)
         self._stamps = self._found_stamps()
         with self._main() as file:
             try:
@@ -108,56 +102,53 @@ class HdfStorage:
             yield lambda number: _HdfEpisode(_group(file, number))
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
-        """The attributes of each episode's group; {} of a group that cannot be read."""
+        """The attributes of each episode's group; of Minari 0.3, with the statistics of its rewards."""
         with self._main() as file:
             for number in self.numbers:
                 try:
-                    yield _attributes(_group(file, number), self._is_old)
+                    group = _group(file, number)
+                    found = hdf5.attributes(group)
+                    rewards = hdf5.found(group, REWARDS) if self._is_old else None
+                    if rewards is not None:
+                        found |= {f"rewards_{name}": value for name, value in hdf5.attributes(rewards).items()}
                 except (BrokenEpisode, SourceError):
-                    yield {}
+                    found = {}
+                yield found
 
     @contextmanager
     def _main(self) -> Iterator[h5py.File]:
-        """The main file, as long as all files are those that were found first."""
+        """The main file; raises `SourceError` if an HDF5 file in the folder has changed since it was first found."""
         with hdf5.opened(self._path, self._folder, self._stamps.get(self._path)) as file:
             self._check_stamps()
             yield file
             self._check_stamps()
 
-    def _found_stamps(self) -> dict[Path, hdf5.Stamp]:
-        """Size and time of the last change of each HDF5 file in the folder."""
-        try:
-            told = {path: path.stat() for path in sorted(self._path.parent.glob("*.hdf5"))}
-        except OSError as error:
-            raise SourceError(f"{error.filename}: cannot be read: {error.strerror}") from error
-        return {path: (one.st_size, one.st_mtime_ns) for path, one in told.items()}
+    def _found_stamps(self) -> dict[Path, Stamp]:
+        return {path: stamp_of(path) for path in self._path.parent.glob("*.hdf5")}
 
     def _check_stamps(self) -> None:
         if self._found_stamps() != self._stamps:
-            raise SourceError(
+            raise WrittenAnew(
                 f"{self._path.parent}: its HDF5 files were written anew after they were first looked at; open the source again"
             )
 
     def leaves(self, number: int, field: str) -> tuple[Leaf, ...]:
-        """The leaves of a field as an episode has them, for datasets without spaces: groups are Dicts, or Tuples.
-
-        Raises:
-          BrokenEpisode: there are none.
-        """
+        """The leaves of a field in an episode, for datasets without spaces: groups are Dicts, or Tuples."""
         with self._main() as file:
             group = _group(file, number)
             found = hdf5.found(group, field)
             datasets = hdf5.leaves(found) if isinstance(found, h5py.Group) else {"": hdf5.Column(group, field, field)}
             if not datasets:
                 raise BrokenEpisode(field, f"{hdf5.where(group)}/{field}: expected datasets, found none")
-            return tuple(_leaf(group, field, path) for path in datasets)
-
-
-def _leaf(group: h5py.Group, field: str, path: str) -> Leaf:
-    name = f"{field}/{path}" if path else field
-    spec = hdf5.Column(group, name, name).spec
-    keys = tuple(path.split("/")) if path else ()
-    return Leaf(keys, ArraySpec((), TEXT) if spec.dtype == object else spec, named=(True,) * len(keys))
+            leaves = []
+            for path in datasets:
+                name = f"{field}/{path}" if path else field
+                spec = hdf5.Column(group, name, name).spec
+                keys = tuple(path.split("/")) if path else ()
+                leaves.append(
+                    Leaf(keys, ArraySpec((), TEXT) if spec.dtype == object else spec, named=(True,) * len(keys))
+                )
+            return tuple(leaves)
 
 
 def _group(file: h5py.File, number: int) -> h5py.Group:
@@ -172,35 +163,26 @@ def _group(file: h5py.File, number: int) -> h5py.Group:
     return group
 
 
-def _attributes(group: h5py.Group, is_old: bool) -> dict[str, Any]:
-    """The episode's; and the statistics of its rewards, which Minari 0.3 has with these."""
-    told = hdf5.attributes(group)
-    rewards = hdf5.found(group, REWARDS) if is_old else None
-    if rewards is not None:
-        told |= {f"rewards_{name}": value for name, value in hdf5.attributes(rewards).items()}
-    return told
-
-
 class _HdfEpisode:
     def __init__(self, group: h5py.Group) -> None:
         self._group = group
 
     def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
         path = "/".join((field, *leaf.keys))
-        if leaf.is_image and self._is_encoded(path, leaf):
-            return Images(self._files(path, rows))
+        found = hdf5.found(self._group, path) if leaf.is_image else None
+        if isinstance(found, h5py.Dataset) and len(found.shape or ()) < 1 + len(leaf.spec.shape):
+            return Images(self._files(path, rows, found))
         return self._rows(hdf5.Column(self._group, path, path), rows)
 
     def plain(self, name: str) -> Array:
-        """A dataset of a number per step; (T, 1) as the documentation of Minari 0.4 has it is the same."""
+        """A dataset with a number per step; also (T, 1), as in the documentation of Minari 0.4."""
         column = hdf5.Column(self._group, name, name)
         values = column.rows()
         return values[:, 0] if values.shape[1:] == (1,) else values
 
     def others(self) -> Iterator[tuple[str, Array | None]]:
-        """Every dataset that is none of the five, which are there, for all of them have been read."""
         try:
-            if self._group.id.get_num_objs() == len(_KNOWN):
+            if self._group.id.get_num_objs() == len(_KNOWN):  # these have been read already
                 return
         except hdf5.ERRORS as error:
             raise self._unreadable("", error) from error
@@ -228,13 +210,8 @@ class _HdfEpisode:
             )
         return column.rows()
 
-    def _is_encoded(self, path: str, leaf: Leaf) -> bool:
-        """Whether an image is stored as files: bytes of any length, or rows of bytes."""
-        found = hdf5.found(self._group, path)
-        return isinstance(found, h5py.Dataset) and len(found.shape or ()) < 1 + len(leaf.spec.shape)
-
-    def _files(self, path: str, rows: int) -> list[bytes]:
-        dataset: Any = hdf5.found(self._group, path)
+    def _files(self, path: str, rows: int, dataset: h5py.Dataset) -> list[bytes]:
+        """Image files, stored as bytes of any length, or as rows of bytes."""
         try:
             if h5py.check_vlen_dtype(dataset.dtype) != np.uint8:
                 column = hdf5.Column(self._group, path, path)
@@ -253,8 +230,6 @@ class _HdfEpisode:
         return BrokenEpisode(path, f"{hdf5.where(self._group)}/{path}: cannot be read: {line_of(error)}")
 
 
-_Stamp = tuple[str, int, int]
-"""A file's name, its size in bytes, and the time of its last change in nanoseconds."""
 _FOLDER = re.compile(r"0|[1-9]\d{0,11}", re.ASCII)
 _SHAPE = b"shape"
 
@@ -262,11 +237,8 @@ _SHAPE = b"shape"
 class ArrowStorage:
     """Arrow or Parquet files: a folder for each episode, named by its number, with `metadata.json` beside the file.
 
-    A file has a row more than the episode has actions: where a column is one shorter, its last row is a filling. Columns of numbers are lists of
-    one length, images binary (JPEG), Dicts and Tuples structs.
-
-    Args:
-      facts: of the dataset.
+    A file has one row more than the episode has actions; the last row of a column that is one shorter is a filling. Columns of numbers are
+    lists of one length, images binary (JPEG), Dicts and Tuples structs.
 
     Raises:
       SourceError: pyarrow is not installed, or the folder cannot be listed.
@@ -277,7 +249,7 @@ class ArrowStorage:
         with needing("reading Minari's Arrow and Parquet files", "parquet", SourceError):
             import pyarrow  # noqa: F401
         try:
-            names = [one.name for one in os.scandir(facts.folder) if one.is_dir()]
+            names = [one.name for one in facts.folder.iterdir() if one.is_dir()]
         except OSError as error:
             raise SourceError(f"{facts.folder}: cannot be listed: {error.strerror}") from error
         self.numbers: Sequence[int] = sorted(int(name) for name in names if _FOLDER.fullmatch(name))
@@ -287,65 +259,43 @@ class ArrowStorage:
         yield lambda number: _ArrowEpisode(*self._table(number))
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
-        """The `metadata.json` of each episode; {} where that cannot be read."""
         for number in self.numbers:
             try:
-                yield self._told(number)
-            except SourceError:  # the episode is a bad one: `_table`
-                yield {}
+                found = self._metadata_of(number)
+            except SourceError:  # `_table` makes a broken episode of it
+                found = {}
+            yield found
 
-    def _told(self, number: int) -> dict[str, Any]:
+    def _metadata_of(self, number: int) -> dict[str, Any]:
         return read_json(self._facts.checked(self._folder / str(number) / METADATA_FILE))
 
     @cached_property
-    def _stamps(self) -> dict[int, tuple[_Stamp, ...]]:
-        """What the files of each episode were when they were first looked at."""
+    def _stamps(self) -> dict[int, dict[Path, Stamp]]:
         return {number: self._stamps_of(number) for number in self.numbers}
 
-    def _stamps_of(self, number: int) -> tuple[_Stamp, ...]:
-        files = sorted((self._folder / str(number)).glob(f"*.{self._format}"))
-        try:
-            told = [file.stat() for file in files]
-        except OSError as error:
-            raise SourceError(f"{error.filename}: cannot be read: {error.strerror}") from error
-        return tuple((file.name, one.st_size, one.st_mtime_ns) for file, one in zip(files, told))
+    def _stamps_of(self, number: int) -> dict[Path, Stamp]:
+        return {path: stamp_of(path) for path in sorted((self._folder / str(number)).glob(f"*.{self._format}"))}
 
-    def _files(self, number: int) -> list[Path]:
-        """The files of an episode.
+    def _table(self, number: int) -> tuple[Any, str]:
+        """The rows of an episode, and its folder for messages. Raises `WrittenAnew` if the files have changed."""
+        from pyarrow import ArrowException, concat_tables
 
-        Raises:
-          BrokenEpisode: one is a link that is not followed, or there is none.
-          SourceError: they are not those that were first looked at.
-        """
         folder, stamps = self._folder / str(number), self._stamps[number]
         if stamps != self._stamps_of(number):
-            raise SourceError(f"{folder}: was written anew after it was first looked at; open the source again")
+            raise WrittenAnew(f"{folder}: was written anew after it was first looked at; open the source again")
         if not stamps:
             raise BrokenEpisode("", f"{folder}: no .{self._format} file")
         try:
-            return [self._facts.checked(folder / name) for name, _, _ in stamps]
-        except SourceError as error:
-            raise BrokenEpisode("", str(error)) from error
-
-    def _table(self, number: int) -> tuple[Any, str]:
-        from pyarrow import ArrowException, concat_tables
-
-        folder = self._folder / str(number)
-        files = self._files(number)
-        try:
-            self._told(number)
+            files = [self._facts.checked(path) for path in stamps]
+            self._metadata_of(number)
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
         try:
-            table = concat_tables([self._read(file) for file in files]).combine_chunks()
-        except (ArrowException, OSError, ValueError, MemoryError, KeyError) as error:
+            read = read_parquet if self._format == PARQUET else read_arrow
+            table = concat_tables([read(file) for file in files]).combine_chunks()
+        except (ArrowException, SourceError, OSError, ValueError, MemoryError, KeyError) as error:
             raise BrokenEpisode("", f"{folder}: cannot be read as {self._format}: {shortened(str(error))}") from error
         return table, str(folder)
-
-    def _read(self, file: Path) -> Any:
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise OSError(f"{file} is no regular file")
-        return read_parquet(file) if self._format == PARQUET else read_arrow(file)
 
 
 class _ArrowEpisode:
@@ -358,19 +308,17 @@ class _ArrowEpisode:
         if field == ACTIONS:
             values = values[:-1]
         if len(values) != rows:
-            raise BrokenEpisode(
-                path, f"{self._where}: {path}: has {len(values):,} rows; expected {rows:,}, as there are rewards"
-            )
-        return _values(values, leaf.spec.shape, leaf.is_image, path, self._where)
+            raise self._broken(path, f"has {len(values):,} rows; expected {rows:,}, as there are rewards")
+        if leaf.is_image and _is_binary(values.type) and not values.null_count:
+            return Images(values.to_pylist())
+        return self._values(values, leaf.spec.shape, path)
 
     def plain(self, name: str) -> Array:
-        values = _values(self._field(name, (), name)[:-1], (), False, name, self._where)
-        assert not isinstance(values, Images)  # only an image's column is
-        return values
+        return self._values(self._field(name, (), name)[:-1], (), name)
 
     def others(self) -> Iterator[tuple[str, Array | None]]:
         if INFOS in self._table.column_names:
-            yield from _infos(INFOS, self._field(INFOS, (), INFOS), self._where)
+            yield from self._infos(INFOS, self._field(INFOS, (), INFOS))
 
     def _field(self, name: str, fields: Sequence[str], path: str) -> Any:
         from pyarrow import ArrowException, types
@@ -379,62 +327,52 @@ class _ArrowEpisode:
             values = self._table.column(name).chunk(0)
             for field in fields:
                 if not types.is_struct(values.type):
-                    raise BrokenEpisode(
-                        path, f"{self._where}: {path}: expected a struct with {field}, found {values.type}"
-                    )
+                    raise self._broken(path, f"expected a struct with {field}, found {values.type}")
                 values = values.field(field)
         except (ArrowException, KeyError, IndexError) as error:
-            raise BrokenEpisode(path, f"{self._where}: {path}: there is no such column") from error
+            raise self._broken(path, "there is no such column") from error
         return values
 
+    def _values(self, values: Any, shape: tuple[int | None, ...], path: str) -> Array:
+        from pyarrow import ArrowException, binary, types
 
-def _values(values: Any, shape: tuple[int | None, ...], is_image: bool, path: str, where: str) -> Array | Images:
-    from pyarrow import ArrowException, binary, types
+        kind = values.type
+        if values.null_count:
+            raise self._broken(path, f"{values.null_count} rows have no value")
+        try:
+            if types.is_string(kind) or types.is_large_string(kind):
+                return np.array(values.cast(binary()).to_pylist(), object)
+            rows, flat = len(values), values
+            if types.is_fixed_size_list(kind):
+                flat, kind = values.flatten(), kind.value_type
+            if flat.null_count or not (types.is_primitive(kind) and not types.is_temporal(kind)):
+                raise self._broken(path, f"expected numbers, found {values.type}")
+            return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(rows, *shape)
+        except (ArrowException, ValueError, TypeError, MemoryError) as error:
+            raise self._broken(path, f"cannot be read: {shortened(str(error))}") from error
 
-    kind = values.type
-    if values.null_count:
-        raise BrokenEpisode(path, f"{where}: {path}: {values.null_count} rows have no value")
-    try:
-        if is_image and (types.is_binary(kind) or types.is_large_binary(kind)):
-            return Images(values.to_pylist())
-        if types.is_string(kind) or types.is_large_string(kind):
-            return _objects(values.cast(binary()).to_pylist())
-        rows, flat = len(values), values
-        if types.is_fixed_size_list(kind):
-            flat, kind = values.flatten(), kind.value_type
-        if flat.null_count or not (types.is_primitive(kind) and not types.is_temporal(kind)):
-            raise BrokenEpisode(path, f"{where}: {path}: expected numbers, found {values.type}")
-        return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(rows, *shape)
-    except (ArrowException, ValueError, TypeError, MemoryError) as error:
-        raise BrokenEpisode(path, f"{where}: {path}: cannot be read: {shortened(str(error))}") from error
+    def _infos(self, path: str, values: Any) -> Iterator[tuple[str, Array | None]]:
+        from pyarrow import types
+
+        for number in range(values.type.num_fields):
+            field, below = values.type.field(number), values.field(number)
+            name, is_list = f"{path}/{field.name}", types.is_fixed_size_list(field.type)
+            if types.is_struct(field.type):
+                yield from self._infos(name, below)
+            elif is_list or not types.is_nested(field.type):
+                shape: tuple[int, ...] = (field.type.list_size,) if is_list else ()
+                recorded = (field.metadata or {}).get(_SHAPE)
+                if recorded is not None and re.fullmatch(rb"(\d{1,9}(,\d{1,9})*)?", recorded):
+                    shape = tuple(int(size) for size in recorded.split(b",") if size)
+                yield name, self._values(below, shape, name)
+            else:
+                yield name, None
+
+    def _broken(self, path: str, why: str) -> BrokenEpisode:
+        return BrokenEpisode(path, f"{self._where}: {path}: {why}")
 
 
-def _objects(texts: list[bytes]) -> Array:
-    column = np.empty(len(texts), object)
-    column[:] = texts
-    return column
-
-
-def _infos(path: str, values: Any, where: str) -> Iterator[tuple[str, Array | None]]:
+def _is_binary(kind: Any) -> bool:
     from pyarrow import types
 
-    for number in range(values.type.num_fields):
-        field, below = values.type.field(number), values.field(number)
-        name = f"{path}/{field.name}"
-        if types.is_struct(field.type):
-            yield from _infos(name, below, where)
-        elif types.is_fixed_size_list(field.type) or not types.is_nested(field.type):
-            yield name, _info(name, field, below, where)
-        else:
-            yield name, None
-
-
-def _info(path: str, field: Any, values: Any, where: str) -> Array | None:
-    from pyarrow import types
-
-    shape: tuple[int, ...] = (field.type.list_size,) if types.is_fixed_size_list(field.type) else ()
-    told = (field.metadata or {}).get(_SHAPE)
-    if told is not None and re.fullmatch(rb"(\d{1,9}(,\d{1,9})*)?", told):
-        shape = tuple(int(size) for size in told.split(b",") if size)
-    found = _values(values, shape, False, path, where)
-    return None if isinstance(found, Images) else found
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))

@@ -2,16 +2,16 @@
 
 | RLDS | Minari, in an episode's group |
 | --- | --- |
-| `observation`, with what is below it | `observations`, [T + 1] |
-| `action`, with what is below it | `actions`, [T] |
+| `observation`, with everything below it | `observations`, [T + 1] |
+| `action`, with everything below it | `actions`, [T] |
 | `reward` | `rewards`, [T] |
 | `is_terminal`, `is_last` | `terminations`, `truncations`, [T] |
 | `infos/...` | `infos/...`, [T + 1] |
 | any other column | `infos/COLUMN`, [T + 1] |
 | features of the episode | attributes of the group |
 
-Episodes become parts: HDF5 files made in memory and written whole, so that a part is on disk or it is not, whatever ends the process. At the
-end one file is made of them all.
+Episodes are gathered in parts: HDF5 files made in memory and written whole, so that a kill leaves no partial one. At the end all parts
+are merged into one file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -64,33 +64,21 @@ from rlds2reverb.images import JPEG_START
 from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec
 
 _AUTO, _DECODED, _FILES = "auto", "decoded", "files"
-"""What becomes of images: JPEG files where that loses nothing, pixels, or JPEG files."""
+"""Images as JPEG files if that loses nothing, as pixels, or as JPEG files."""
 
-_MINARI_VERSION = "0.5.4"
-"""The first that knows `jpeg_encoding`."""
+_MINARI_VERSION = "0.5.4"  # the first that knows `jpeg_encoding`
 
 _ID = re.compile(r"(?:[-\w][-\w/]*[-\w]+/)?[-\w]+?-v\d+", re.ASCII)
 _NO_NAME = re.compile(r"[^-\w]+", re.ASCII)
-_ABOUT = (
-    "env_spec",
-    "eval_env_spec",
-    "author",
-    "author_email",
-    "algorithm_name",
-    "code_permalink",
-    "description",
-    "requirements",
-)
-"""What a dataset takes over from that of `like`."""
+_ABOUT = (  # metadata copied from the dataset of `like`
+    "env_spec", "eval_env_spec", "author", "author_email", "algorithm_name", "code_permalink", "description", "requirements"
+)  # fmt: skip
 _INFOS = "infos"
-_OUR_FEATURES = ("id", "total_steps")
-"""Attributes that are written of every episode."""
+_OUR_FEATURES = ("id", "total_steps")  # attributes of every episode
 _FLOAT32 = np.dtype(np.float32)
 _IMAGE_SIDE = 32
 _ATTRIBUTE_KINDS = "biufc"
-"""Of numbers."""
-_MOST_ATTRIBUTE_BYTES = 60_000
-"""An attribute lies in the header of its group, which has 64 KiB."""
+_MOST_ATTRIBUTE_BYTES = 60_000  # an attribute lies in the header of its group, which has 64 KiB
 _PARTS = ".parts"
 _PART_BYTES = 64 << 20
 _GROWS_BY_BYTES = 1 << 20
@@ -105,28 +93,25 @@ _OPTIONS: dict[str, Parse] = {
 
 
 def open_minari(text: str) -> _Destination:
-    """The destination named after "minari:".
-
-    Raises:
-      ConfigError: it names nothing, or an option makes no sense.
-    """
-    people = f"minari:{text}"
-    place, wanted = path_and_options(people, text, _OPTIONS, ConfigError)
+    """The destination named after "minari:"; raises `ConfigError` if it names nothing, or an option makes no sense."""
+    name = f"minari:{text}"
+    place, wanted = path_and_options(name, text, _OPTIONS, ConfigError)
     if not place.strip("/ "):
-        raise ConfigError(f'"{people}": expected minari:ID or minari:/path/to/dataset')
+        raise ConfigError(f'"{name}": expected minari:ID or minari:/path/to/dataset')
     path = datasets_root() / place if is_id(place) else Path(unescaped(place)).expanduser()
-    name = wanted.get("id") or (place if is_id(place) else _id_of(path.name))
-    if not _ID.fullmatch(name):
+    dataset_id = wanted.get("id") or place
+    if "id" not in wanted and not is_id(place):
+        plain = _NO_NAME.sub("-", path.name).strip("-") or "dataset"
+        dataset_id = plain if re.search(r"-v\d+$", plain, re.ASCII) else f"{plain}-v0"
+    if not _ID.fullmatch(dataset_id):
         raise ConfigError(
-            f'"{people}": the id "{name}" is none of Minari\'s; expected (NAMESPACE/)NAME-vNUMBER, of letters, digits, "-" and "_"; '
+            f'"{name}": the id "{dataset_id}" is none of Minari\'s; expected (NAMESPACE/)NAME-vNUMBER, of letters, digits, "-" and "_"; '
             "say it by id=, as in minari:/path?id=NAMESPACE/NAME-v0"
         )
-    return _Destination(people, path, name, wanted.get("images", _AUTO), wanted.get("like"))
+    return _Destination(name, path, dataset_id, wanted.get("images", _AUTO), wanted.get("like"))
 
 
 class _Destination:
-    """A folder that Minari can load."""
-
     def __init__(self, name: str, path: Path, dataset_id: str, images: str, like: str | None) -> None:
         self.name, self.path, self._id = name, path, dataset_id
         self._images, self._like = images, like
@@ -143,9 +128,9 @@ class _Destination:
         )
 
     def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
-        """JPEG of colour images, where they are all the images that there are; Minari decodes by Pillow.
+        """JPEG files of colour images, if there are no other images; Minari decodes by Pillow.
 
-        Files that the source's own system decodes otherwise are kept where `images=files` asks for it.
+        Files that the source's own system decodes differently are kept with `images=files` only.
         """
         if self._images == _DECODED:
             return {}
@@ -153,7 +138,7 @@ class _Destination:
         held = {
             path: replace(image, is_accurate=True)
             for path, image in images.items()
-            if path in spaces and not columns[path].shape and _is_kept(image)
+            if path in spaces and not columns[path].shape and _can_be_kept(image)
         }
         if self._images == _AUTO:
             differs = any(not images[path].is_accurate for path in held)
@@ -162,7 +147,6 @@ class _Destination:
         return held
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        """Columns and features that Minari cannot store."""
         places, losses = self._places(content)
         if self._like is not None:
             self._check_like(places)
@@ -170,8 +154,7 @@ class _Destination:
 
     @property
     def least_rows(self) -> int:
-        """One: a lone observation, without a step."""
-        return 1
+        return 1  # a lone observation, without a step
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
         terminal = episode.columns.get(IS_TERMINAL)
@@ -187,15 +170,20 @@ class _Destination:
         is_encoded = any(place.spec.image is not None for place in places)
 
         def describe(episodes: int, steps: int, texts: Mapping[str, Texts]) -> dict[str, Any]:
-            spaces = {f"{name}_space": json.dumps(_space(places, name, texts)) for name in (OBSERVATION, ACTION)}
-            told = {key: about[key] for key in (*spaces, *_ABOUT) if key in about}
+            every = {place.path: texts.get(place.path, Texts()) for place in places}
+            spaces = {}
+            for name in (OBSERVATION, ACTION):
+                specs = {
+                    place.path[len(name) :].lstrip("/"): place.spec for place in places if is_under(place.path, name)
+                }
+                spaces[f"{name}_space"] = json.dumps(space_of(specs, every, name))
             return {
                 "total_episodes": episodes,
                 "total_steps": steps,
                 "data_format": "hdf5",
                 "jpeg_encoding": is_encoded,
                 **spaces,
-                **told,
+                **{key: about[key] for key in (*spaces, *_ABOUT) if key in about},
                 "dataset_id": self._id,
                 "minari_version": _MINARI_VERSION,
             }
@@ -227,10 +215,10 @@ class _Destination:
             raise ConfigError(f"{self.name}: like={self._like}: {error}") from error
 
     def _check_like(self, places: Sequence[_Place]) -> None:
-        told = self._liked()
+        liked = self._liked()
         for name in (OBSERVATION, ACTION):
             try:
-                leaves = parse_space(told.get(f"{name}_space"), f"like={self._like}: {name}_space")
+                leaves = parse_space(liked.get(f"{name}_space"), f"like={self._like}: {name}_space")
             except SourceError as error:
                 raise ConfigError(f"{self.name}: {error}") from error
             theirs = {f"{name}/{leaf.path}" if leaf.keys else name: leaf.spec for leaf in leaves}
@@ -246,40 +234,21 @@ class _Destination:
                     )
 
 
-def _is_kept(image: ImageSpec) -> bool:
+def _can_be_kept(image: ImageSpec) -> bool:
     """Whether the files are JPEG images in a shape that Minari treats as an image."""
     height, width, channels = image.shape
     is_large = (height or 0) >= _IMAGE_SIDE and (width or 0) >= _IMAGE_SIDE
     return image.format == JPEG and image.dtype == np.uint8 and is_large and channels == 3
 
 
-def _space(places: Sequence[_Place], name: str, texts: Mapping[str, Texts]) -> dict[str, Any]:
-    specs = {place.path[len(name) :].lstrip("/"): place.spec for place in places if is_under(place.path, name)}
-    every = {place.path: texts.get(place.path, Texts()) for place in places}
-    return space_of(specs, every, name)
-
-
-def _id_of(folder: str) -> str:
-    """A Minari id made of the folder's name."""
-    plain = _NO_NAME.sub("-", folder).strip("-") or "dataset"
-    return plain if re.search(r"-v\d+$", plain, re.ASCII) else f"{plain}-v0"
-
-
 class _Sink:
-    """Writes the folder `data` of a dataset.
-
-    Args:
-      work: the dataset's folder.
-      places: where columns go.
-      describe: number of episodes and of steps, texts -> `metadata.json`.
-      state: of an earlier run.
-    """
+    """Writes the folder `data` of a dataset; `describe` makes `metadata.json` of the numbers of episodes and steps, and the texts."""
 
     def __init__(self, work: Path, places: Sequence[_Place], describe: Any, state: State | None) -> None:
         self._data, self._places, self._describe = work / "data", list(places), describe
-        told = state or {"parts": 0, "episodes": 0, "steps": 0, "texts": {}}
-        self._parts, self._episodes, self._steps = told["parts"], told["episodes"], told["steps"]
-        self._texts = {path: Texts.of_state(one) for path, one in told["texts"].items()}
+        begun = state or {"parts": 0, "episodes": 0, "steps": 0, "texts": {}}
+        self._parts, self._episodes, self._steps = begun["parts"], begun["episodes"], begun["steps"]
+        self._texts = {path: Texts(*one) for path, one in begun["texts"].items()}
         self._file: h5py.File | None = None
         self._bytes = 0
         self._is_done = state is not None and (self._data / METADATA_FILE).exists() and not self._folder.exists()
@@ -290,10 +259,11 @@ class _Sink:
                     extra.unlink()
 
     def write(self, episode: Episode) -> Sequence[Loss]:
-        """Writes an episode of at least one row."""
         losses: list[Loss] = []
+        if self._file is None:
+            self._file = _created(f"rlds2reverb-part-{next(_NAMES)}".encode(), None)
         name = f"episode_{self._episodes}".encode()
-        group = h5py.Group(h5g.create(self._open().id, name, gcpl=_in_order(h5p.GROUP_CREATE)))
+        group = h5py.Group(h5g.create(self._file.id, name, gcpl=_in_order(h5p.GROUP_CREATE)))
         steps = len(episode) - 1
         for place in self._places:
             self._write_column(group, place, episode.columns[place.path], losses)
@@ -305,7 +275,7 @@ class _Sink:
         group["terminations"], group["truncations"] = ends & is_terminal, ends & (not is_terminal)
         group.require_group("infos")
         self._write_features(group, episode, steps, losses)
-        losses += _of_ends(episode, is_terminal)
+        losses += _end_losses(episode, is_terminal)
         self._episodes, self._steps = self._episodes + 1, self._steps + steps
         self._bytes += episode.nbytes
         if self._bytes >= _PART_BYTES:
@@ -313,29 +283,31 @@ class _Sink:
         return losses
 
     def sync(self) -> State:
-        """Writes the episodes in memory to disk."""
         self._end_part()
         return {
             "parts": self._parts,
             "episodes": self._episodes,
             "steps": self._steps,
-            "texts": {path: one.as_state() for path, one in self._texts.items()},
+            "texts": {path: astuple(one) for path, one in self._texts.items()},
         }
 
     def finish(self) -> None:
-        """Merges the parts into one file, and writes the dataset's metadata."""
         if not self._is_done:
             self._end_part()
             with whole(self._data / MAIN_FILE) as unfinished:
-                _merge([self._part(number) for number in range(self._parts)], unfinished)
-            told = self._describe(self._episodes, self._steps, self._texts)
-            told["dataset_size"] = round((self._data / MAIN_FILE).stat().st_size / 1e6, 1)
-            write_whole(self._data / METADATA_FILE, json.dumps(told).encode())
+                with Output(unfinished) as output, _created(os.fsencode(unfinished), output) as merged:
+                    for number in range(self._parts):
+                        with h5py.File(self._part(number), "r", locking=False) as part:
+                            for name in part:
+                                part.copy(name, merged)
+                                output.check()
+            about = self._describe(self._episodes, self._steps, self._texts)
+            about["dataset_size"] = round((self._data / MAIN_FILE).stat().st_size / 1e6, 1)
+            write_whole(self._data / METADATA_FILE, json.dumps(about).encode())
             self._is_done = True
         remove_whole(self._folder)
 
     def close(self) -> None:
-        """Discards the episodes in memory."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -346,11 +318,6 @@ class _Sink:
 
     def _part(self, number: int) -> Path:
         return self._folder / f"{number}.hdf5"
-
-    def _open(self) -> h5py.File:
-        if self._file is None:
-            self._file = _in_memory()
-        return self._file
 
     def _end_part(self) -> None:
         if self._file is None:
@@ -386,7 +353,7 @@ class _Sink:
                 if not np.array_equal(value, ours[name]):
                     losses.append(Loss("renumbered", LOSSES["renumbered"], metadata_path(name)))
             elif _is_attribute(name):
-                held = attribute(value)
+                held = _attribute(value)
                 if held is None:
                     losses.append(Loss("metadata", f"{_TOO_MUCH}: {LOSSES['metadata']}", metadata_path(name)))
                 else:
@@ -398,9 +365,9 @@ _NAMES = count()
 
 
 def _in_order(kind: Any) -> Any:
-    """How groups and files are created: names stay in the order in which they came, and no time is held.
+    """Properties of new groups and files: names stay in the order of their creation, and no time is held.
 
-    h5py's `track_order` alone has HDF5 1.14 write the time into them: no two runs would give the same bytes.
+    With h5py's `track_order` alone, HDF5 1.14 writes the time into them: no two runs would give the same bytes.
     """
     properties = h5p.create(kind)
     order = h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED
@@ -420,19 +387,6 @@ def _created(name: bytes, output: Output | None) -> h5py.File:
     return h5py.File(h5f.create(name, h5f.ACC_TRUNC, fcpl=_in_order(h5p.FILE_CREATE), fapl=access))
 
 
-def _in_memory() -> h5py.File:
-    return _created(f"rlds2reverb-part-{next(_NAMES)}".encode(), None)
-
-
-def _merge(parts: Sequence[Path], target: Path) -> None:
-    with Output(target) as output, _created(os.fsencode(target), output) as merged:
-        for part in parts:
-            with h5py.File(part, "r", locking=False) as file:
-                for name in file:
-                    file.copy(name, merged)
-                    output.check()
-
-
 def _write_files(group: h5py.Group, place: _Place, files: Array) -> None:
     dataset = group.create_dataset(place.dataset, (len(files),), h5py.vlen_dtype(np.uint8))
     for row, file in enumerate(files):
@@ -444,7 +398,7 @@ def _write_files(group: h5py.Group, place: _Place, files: Array) -> None:
         dataset[row] = np.frombuffer(file, np.uint8)
 
 
-def _of_ends(episode: Episode, is_terminal: bool) -> Iterator[Loss]:
+def _end_losses(episode: Episode, is_terminal: bool) -> Iterator[Loss]:
     discount, rows = episode.columns.get(DISCOUNT), len(episode)
     if rows == 1 and is_terminal:
         yield Loss("terminal", LOSSES["terminal"], IS_TERMINAL)
@@ -457,14 +411,7 @@ def _of_ends(episode: Episode, is_terminal: bool) -> Iterator[Loss]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a column goes.
-
-    Attributes:
-      path: the column.
-      dataset: in the group, "/" in it.
-      spec: of a step's value.
-      is_of_steps: whether its last row is left out.
-    """
+    """A column, and the dataset in an episode's group that holds it, with "/" for groups; without the last row if `is_of_steps`."""
 
     path: str
     dataset: str
@@ -473,18 +420,14 @@ class _Place:
 
     @property
     def is_moved(self) -> bool:
-        """Whether it is among the infos, and was not recorded there."""
+        """Whether it is written among the infos, and was not recorded there."""
         return self.dataset == f"{_INFOS}/{self.path}"
 
 
 def places_of(content: Content) -> tuple[list[_Place], list[Loss]]:
-    """Where the columns go, and what goes nowhere or comes back otherwise.
-
-    Raises:
-      ConfigError: there is no observation or no action that a space holds.
-    """
+    """The places of the columns, and the losses; raises `ConfigError` without an observation or an action that a space can hold."""
     places: list[_Place] = []
-    losses = list(_of_metadata(content))
+    losses = list(_metadata_losses(content))
     if IS_TERMINAL not in content.columns:
         losses.append(Loss("unknown_end", LOSSES["unknown_end"], IS_TERMINAL))
     for path, spec in content.columns.items():
@@ -498,12 +441,12 @@ def places_of(content: Content) -> tuple[list[_Place], list[Loss]]:
     places = _apart(places)
     for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
         if not any(is_under(place.dataset, field) for place in places):
-            raise ConfigError(f"no {name} of {content.source} is what a space of Gymnasium holds; Minari needs one")
+            raise ConfigError(f"no {name} of {content.source} fits a space of Gymnasium; Minari needs one")
     return places, losses
 
 
 def _is_image(spec: ArraySpec) -> bool:
-    """Whether Minari takes such a Box for an image, which `jpeg_encoding` says how to read."""
+    """Whether Minari treats such a Box as an image, which is stored according to `jpeg_encoding`."""
     if spec.image is not None:
         return True
     sides = spec.shape[:2]
@@ -528,7 +471,7 @@ def _apart(places: Sequence[_Place]) -> list[_Place]:
 
 def _placed(path: str, spec: ArraySpec) -> tuple[str, _Place | None]:
     """The code of the loss, or ""; and the place, or None."""
-    if not all(map(_is_name, path.split("/"))):
+    if not all(_is_attribute(part) and part not in (".", "..") for part in path.split("/")):
         return "name", None
     for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
         if is_under(path, name):
@@ -548,7 +491,7 @@ def _placed(path: str, spec: ArraySpec) -> tuple[str, _Place | None]:
     return "moved", _Place(path, f"{_INFOS}/{path}", spec)
 
 
-def _of_metadata(content: Content) -> Iterator[Loss]:
+def _metadata_losses(content: Content) -> Iterator[Loss]:
     """Metadata features that an HDF5 attribute cannot hold unchanged."""
     for name, spec in content.metadata.items():
         if name in _OUR_FEATURES:
@@ -569,27 +512,20 @@ def _why_no_attribute(spec: ArraySpec) -> str:
     return "" if spec.dtype.kind in _ATTRIBUTE_KINDS else f"{spec}, a dtype that HDF5 does not have"
 
 
-def _is_name(part: str) -> bool:
-    """Whether HDF5 allows such names of groups and datasets."""
-    return _is_attribute(part) and part not in (".", "..")
-
-
 def _is_attribute(name: str) -> bool:
-    """Whether HDF5 allows such names of attributes."""
     return bool(name) and "\0" not in name
 
 
 def _encoded_texts(column: Array) -> tuple[Array, bool]:
     """Texts as `str`, and whether one had to be changed: HDF5 ends texts at a NUL, and Minari reads UTF-8."""
     flat = column.ravel().tolist()
-    texts = [_text(value) for value in flat]
-    made = np.empty(len(texts), object)
-    made[:] = texts
-    return made.reshape(column.shape), any(text.encode() != value for text, value in zip(texts, flat))
+    made = [_text(value) for value in flat]
+    changed = any(text.encode() != value for text, value in zip(made, flat))
+    return np.array(made, object).reshape(column.shape), changed
 
 
-def attribute(value: Any) -> Any:
-    """A feature as an attribute; None where that does not hold it: it is too large, is no UTF-8, has a NUL, or is of a dtype that HDF5 lacks."""
+def _attribute(value: Any) -> Any:
+    """A feature as an attribute; None if it is too large, not UTF-8, has a NUL, or a dtype that HDF5 lacks."""
     if isinstance(value, (bytes, str)) or (
         isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "OSU"
     ):

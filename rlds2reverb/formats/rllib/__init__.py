@@ -1,10 +1,11 @@
 """RLlib's offline data: JSON lines of sample batches, and Parquet files of steps, of sample batches or of whole episodes.
 
-| chapter | what it holds |
+| chapter | content |
 | --- | --- |
-| `index` | names of columns, the files, and which rows belong to which episode |
+| `keys` | names of columns |
+| `index` | the files, and which rows belong to which episode |
 | `values` | recorded values as columns |
-| `records` | what files of every kind share, and JSON lines |
+| `records` | the base of all kinds of files, and JSON lines |
 | `tables` | Parquet files |
 | `read` | the source `rllib:PATH[?OPTIONS]` |
 """

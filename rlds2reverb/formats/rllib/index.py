@@ -1,25 +1,22 @@
 """Which files, records and rows an episode of RLlib's offline data has; numbers only, so that a large dataset needs little memory.
 
-`find` tells the files: a folder stands for the JSON, zip and Parquet files in it and below it. They are sorted once, numbers in their
+`find` finds the files: a folder stands for the JSON, zip and Parquet files in it and below it. They are sorted once, numbers in their
 names by value, so that `worker-0_10` comes after `worker-0_9`.
 
-`PolicyRows` is what a record of a file has of one policy: whose rows they are, and where episodes begin and end in them.
+`PolicyRows` describes the rows of one policy in a record: their episodes, and where these begin and end.
 
 `Index` joins them. A *piece* is a run of rows of one episode in one record. Pieces are joined by worker, episode, policy and agent, in
-the order of the files, where the later one goes on from the earlier: `t` follows, and no flag ended the earlier one. Where nothing goes
-on, the same id names another episode.
-
-Sources of the names: rllib/policy/sample_batch.py, rllib/core/columns.py, rllib/offline/offline_prelearner.py (`SCHEMA`).
+the order of the files, if the later one continues the earlier: `t` follows, and no flag ended the earlier one. Otherwise the same id
+names another episode.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from zipfile import BadZipFile, LargeZipFile, ZipFile
 
@@ -28,65 +25,11 @@ import numpy as np
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
+from rlds2reverb.formats.buckets import for_library, path_of
 from rlds2reverb.formats.paths import by_number, stays_in
 from rlds2reverb.formats.recordings import BrokenEpisode
+from rlds2reverb.formats.rllib import keys
 from rlds2reverb.text import shortened
-
-OBS, NEXT_OBS, ACTIONS, REWARDS, INFOS = "obs", "new_obs", "actions", "rewards", "infos"
-TERMINATEDS, TRUNCATEDS, DONES = "terminateds", "truncateds", "dones"
-EPS_ID, T, AGENT_ID, AGENT_INDEX, MODULE_ID = "eps_id", "t", "agent_id", "agent_index", "module_id"
-NEXT_INFOS = "new_infos"
-"""Ours: the infos of next observations, which whole episodes have."""
-
-NAMES = (
-    OBS,
-    NEXT_OBS,
-    ACTIONS,
-    REWARDS,
-    INFOS,
-    TERMINATEDS,
-    TRUNCATEDS,
-    DONES,
-    EPS_ID,
-    T,
-    AGENT_ID,
-    AGENT_INDEX,
-    MODULE_ID,
-)
-"""Columns with a meaning for readers; all others are kept unchanged."""
-IN_ROWS = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS, TERMINATEDS, TRUNCATEDS, DONES})
-IN_METADATA = frozenset({EPS_ID, AGENT_ID, AGENT_INDEX, MODULE_ID, "type", "count"})
-
-
-@dataclass(frozen=True)
-class Names:
-    """RLlib's name -> the dataset's, for those that differ."""
-
-    renamed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-    def of(self, name: str) -> str:
-        """The dataset's name."""
-        return self.renamed.get(name, name)
-
-    def standard(self, name: str) -> str:
-        """RLlib's name of a column of the dataset; "" if the column has a name of RLlib's but another meaning."""
-        known = next((known for known, theirs in self.renamed.items() if theirs == name), name)
-        return "" if known == name and name in self.renamed and self.renamed[name] != name else known
-
-    @staticmethod
-    def parsed(text: str) -> Names:
-        """Reads "obs:o;actions:a".
-
-        Raises:
-          ValueError: a name is none of RLlib's, or stands there twice.
-        """
-        pairs = [one.partition(":") for one in text.split(";")]
-        renamed = {known: theirs for known, _, theirs in pairs}
-        odd = [known for known, colon, theirs in pairs if known not in NAMES or not colon or not theirs]
-        if odd or len(renamed) < len(pairs) or len(set(renamed.values())) < len(pairs):
-            raise ValueError(f"expected NAME:COLUMN;..., each once, where NAME is one of {', '.join(NAMES)}")
-        return Names(MappingProxyType(renamed))
-
 
 JSON, PARQUET = "json", "parquet"
 _KINDS = {".json": JSON, ".jsonl": JSON, ".zip": JSON, ".parquet": PARQUET}
@@ -98,13 +41,7 @@ _MOST_FILES = 10_000_000
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of data.
-
-    Attributes:
-      path: on the disk.
-      kind: `JSON` or `PARQUET`.
-      member: of a zip file, the name inside; "" for a plain one.
-    """
+    """A file of data; `member` is the name inside of a zip file, "" for a plain one."""
 
     path: Path
     kind: str
@@ -115,12 +52,11 @@ class DataFile:
 
     @property
     def name(self) -> str:
-        """Without folders."""
         return Path(self.member or self.path).name
 
     @property
     def worker(self) -> str:
-        """The number of the worker that wrote it, "" if unknown. Ids of episodes are unique for one worker only."""
+        """The number of the worker that wrote it, "" if unknown. Episode ids are unique per worker only."""
         for name in (self.name, self.path.parent.name):
             if found := _WORKER.search(name):
                 return found[1] or found[2]
@@ -128,19 +64,16 @@ class DataFile:
 
     @property
     def run(self) -> tuple[str, int] | None:
-        """Folder of the environment and worker, and the number of the writing, as RLlib's runners name folders of Parquet files."""
+        """Folder of the environment and worker, and the number of the writing, from the name that RLlib's runners give a folder."""
         found = _RUN.fullmatch(self.path.parent.name)
         return (f"{self.path.parent.parent}/{found[1]}", int(found[2])) if found else None
 
 
 def find(paths: Sequence[str]) -> list[DataFile]:
-    """The files of data, sorted; those of several paths as these are given.
-
-    Args:
-      paths: paths and patterns.
+    """The files at paths and patterns, in the order of these, sorted within each.
 
     Raises:
-      SourceError: nothing is there, a link leads out of the folder, or there are files of both kinds.
+      SourceError: there are none, a link leads out of the folder, or there are files of both kinds.
     """
     text = ";".join(paths)
     found = [file for one in paths for file in _of(one)]
@@ -152,7 +85,7 @@ def find(paths: Sequence[str]) -> list[DataFile]:
 
 
 def _of(text: str) -> list[DataFile]:
-    path = Path(text).expanduser()
+    path = path_of(text)
     if not text:
         raise SourceError("an empty path; expected a file, a folder or a pattern")
     try:
@@ -162,25 +95,15 @@ def _of(text: str) -> list[DataFile]:
             raise SourceError(f"{text}: no such file or folder")
         if path.exists():
             return [_file(path, None)]
-        fixed = _fixed_part(path)
+        fixed = next(one for one in path.parents if not _PATTERN.search(str(one)))
         return [_file(one, None) for one in _sorted(fixed.glob(str(path.relative_to(fixed))), fixed)]
     except (OSError, ValueError, NotImplementedError) as error:
         raise SourceError(f"{text}: cannot be read: {shortened(str(error))}") from error
 
 
-def _fixed_part(path: Path) -> Path:
-    """The path up to the first folder with a pattern."""
-    fixed = Path(path.anchor or ".")
-    for part in path.parts[1:] if path.anchor else path.parts:
-        if _PATTERN.search(part):
-            break
-        fixed = fixed / part
-    return fixed
-
-
-def _sorted(paths: object, folder: Path) -> list[Path]:
-    kept = []
-    for path in paths:  # type: ignore[attr-defined]
+def _sorted(paths: Iterable[Path], folder: Path) -> list[Path]:
+    kept: list[Path] = []
+    for path in paths:
         if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts) and not path.is_dir():
             kept.append(path)
         if len(kept) > _MOST_FILES:
@@ -198,7 +121,7 @@ def _file(path: Path, folder: Path | None) -> DataFile:
 
 def _members(file: DataFile) -> list[DataFile]:
     try:
-        with ZipFile(file.path) as archive:
+        with ZipFile(for_library(file.path)) as archive:
             names = [one.filename for one in archive.infolist() if not one.is_dir()]
     except (BadZipFile, LargeZipFile, OSError, ValueError, NotImplementedError, EOFError) as error:
         raise SourceError(f"{file.path}: cannot be read as a zip file: {shortened(str(error))}") from error
@@ -210,26 +133,22 @@ def _members(file: DataFile) -> list[DataFile]:
     return [DataFile(file.path, JSON, name) for name in sorted(wanted, key=by_number)]
 
 
-UNFINISHED, TERMINATED, TRUNCATED = 0, 1, 2
-ENDINGS = (b"unfinished", b"terminated", b"truncated")
-
-
 @dataclass(frozen=True, eq=False)
 class PolicyRows:
-    """Rows of one policy in a record: what the index needs to know.
+    """Rows of one policy in a record, as the index needs them; None for a column that is not recorded.
 
     Attributes:
-      rows: how many.
+      rows: their number.
       policy: its name; "" if there is just one, or if `modules` has names.
       is_multi_agent: whether other agents may act between its rows, so that `t` has gaps.
-      episodes: [rows] ids, or None if none are recorded.
-      agents: [rows] ids or numbers, or None.
-      t: [rows] numbers of steps, or None.
+      episodes: [rows] ids.
+      agents: [rows] ids or numbers.
+      t: [rows] numbers of steps.
       ended: [rows] `UNFINISHED`, `TERMINATED` or `TRUNCATED`.
       columns: names of those that have a value per row.
-      rewards: [rows] or None; to tell rows that were written twice.
+      rewards: [rows]; kept to recognise rows that were written twice.
       ends: the first observation and the last next one, as text; "" where that is not needed.
-      modules: [rows] names of policies, or None.
+      modules: [rows] names of policies.
     """
 
     rows: int
@@ -244,15 +163,11 @@ class PolicyRows:
     ends: tuple[str, str] = ("", "")
     modules: Array | None = None
 
-    def policy_of(self, row: int) -> str:
-        """The name of the policy that acted in a row; "" if there is just one."""
-        return self.policy if self.policy or self.modules is None else str(self.modules[row])
-
     def runs(self) -> list[tuple[int, int]]:
-        """Where one episode's rows follow one another: (start, stop)."""
+        """(start, stop) of consecutive rows of one episode."""
         if self.rows == 0:
             return []
-        changes = self.ended[:-1] != UNFINISHED
+        changes = self.ended[:-1] != keys.UNFINISHED
         for ids in (self.episodes, self.agents, self.modules):
             if ids is not None:
                 changes = changes | (ids[1:] != ids[:-1])
@@ -263,8 +178,7 @@ class PolicyRows:
         return list(zip([0, *stops[:-1]], stops))
 
 
-Take = Callable[[str], Any]
-"""RLlib's name of a column -> its values [rows], a list or an array; None if it is missing."""
+Take = Callable[[str], Any]  # RLlib's name of a column -> its values [rows], a list or an array; None if it is missing
 
 
 def policy_rows(
@@ -278,30 +192,28 @@ def policy_rows(
     rewards: Array | None = None,
     ends: tuple[str, str] = ("", ""),
 ) -> PolicyRows:
-    """Rows of one policy, from recorded columns.
-
-    Args:
-      take: gives a column by its name.
-      done_means: what `dones` mean without terminateds.
-      rows, columns, policy, is_multi_agent, rewards, ends: see `PolicyRows`.
-
-    Raises:
-      BrokenEpisode: a column is not what it should be.
-    """
-    agents = take(AGENT_ID)
-    agents = take(AGENT_INDEX) if agents is None or _nothing(agents) else agents
+    """Rows of one policy, from columns by name; raises `BrokenEpisode` for a column of another length or with invalid values."""
+    agents = take(keys.AGENT_ID)
+    agents = take(keys.AGENT_INDEX) if agents is None or _nothing(agents) else agents
+    ended = np.zeros(rows, np.uint8)
+    terminateds, means = take(keys.TERMINATEDS), keys.TERMINATED
+    if terminateds is None:
+        terminateds, means = take(keys.DONES), done_means
+    for values, meaning in ((take(keys.TRUNCATEDS), keys.TRUNCATED), (terminateds, means)):
+        if values is not None:
+            ended[_flags(values, rows)] = meaning
     return PolicyRows(
         rows,
         policy,
         is_multi_agent,
-        episodes=_ids(EPS_ID, take(EPS_ID), rows),
-        agents=_ids(AGENT_ID, agents, rows),
-        t=_times(take(T), rows),
-        ended=_ended(take, rows, done_means),
+        episodes=_ids(keys.EPS_ID, take(keys.EPS_ID), rows),
+        agents=_ids(keys.AGENT_ID, agents, rows),
+        t=_times(take(keys.T), rows),
+        ended=ended,
         columns=columns,
         rewards=rewards,
         ends=ends,
-        modules=None if policy else _ids(MODULE_ID, take(MODULE_ID), rows),
+        modules=None if policy else _ids(keys.MODULE_ID, take(keys.MODULE_ID), rows),
     )
 
 
@@ -322,35 +234,23 @@ def _ids(name: str, values: Any, rows: int) -> Array | None:
 def _times(values: Any, rows: int) -> Array | None:
     if values is None or _nothing(values):
         return None
-    _check(T, values, rows)
-    column = np.asarray(_array(T, values)).reshape(rows, -1 if rows else 1)
+    _check(keys.T, values, rows)
+    column = np.asarray(_array(keys.T, values)).reshape(rows, -1 if rows else 1)
     if (
         column.shape[1] != 1
         or column.dtype.kind not in "iuf"
         or not np.isfinite(column).all()
         or (np.abs(column.astype(np.float64)) > 1 << 53).any()
     ):
-        raise BrokenEpisode(T, f'column "{T}": expected the numbers of steps')
+        raise BrokenEpisode(keys.T, f'column "{keys.T}": expected the numbers of steps')
     return column[:, 0].astype(np.int64)
 
 
-def _ended(take: Take, rows: int, done_means: int) -> Array:
-    ended = np.zeros(rows, np.uint8)
-    terminateds = take(TERMINATEDS)
-    means = TERMINATED
-    if terminateds is None:
-        terminateds, means = take(DONES), done_means
-    for values, meaning in ((take(TRUNCATEDS), TRUNCATED), (terminateds, means)):
-        if values is not None:
-            ended[_flags(values, rows)] = meaning
-    return ended
-
-
 def _flags(values: Any, rows: int) -> Array:
-    _check(TERMINATEDS, values, rows)
-    column = _array(TERMINATEDS, values)
+    _check(keys.TERMINATEDS, values, rows)
+    column = _array(keys.TERMINATEDS, values)
     if column.dtype.kind not in "biuf" or column.size != rows:
-        raise BrokenEpisode(TERMINATEDS, "flags of the ends of episodes: expected true or false per step")
+        raise BrokenEpisode(keys.TERMINATEDS, "flags of the ends of episodes: expected true or false per step")
     return np.asarray(column.reshape(rows) != 0)
 
 
@@ -367,17 +267,17 @@ def _check(name: str, values: Any, rows: int) -> None:
 
 
 _NOT_RECORDED = -1
-_LOOKED_AT = 64
-"""How many unfinished episodes of one id are searched; bounds the time if a file has one id only."""
+_LOOKED_AT = 64  # unfinished episodes of one id that are searched; bounds the time if a file has one id only
 
 
 @dataclass(frozen=True)
 class RecordPlace:
-    """A part of a record: number of the file, where in it, number of the part."""
+    """A part of a record: number of the file; the line's offset or the row group, and the row in it; number of the part."""
 
     file: int
     at: int
-    part: int
+    row: int = 0
+    part: int = 0
 
 
 @dataclass(frozen=True)
@@ -399,18 +299,31 @@ class Piece:
 
 
 @dataclass
-class _Chain:
-    """Pieces that continue one another."""
+class Chain:
+    """Pieces that continue one another: an episode, once the index is closed.
+
+    Attributes:
+      number: of the chain.
+      ids: episode, policy and agent, as recorded.
+      first_t, last_t: numbers of steps.
+      ended: `UNFINISHED`, `TERMINATED` or `TRUNCATED`.
+      is_multi_agent: see `PolicyRows`.
+    """
 
     number: int
+    ids: tuple[str, str, str]
     first_t: int
     last_t: int
     ended: int
     is_multi_agent: bool
 
+    @property
+    def has_sure_seams(self) -> bool:
+        """Whether step numbers prove that no steps are missing between its pieces."""
+        return self.first_t != _NOT_RECORDED and not self.is_multi_agent
+
     def continues_at(self, t: int) -> bool:
-        """Whether a piece that begins at `t` may continue this chain."""
-        if self.ended != UNFINISHED:
+        if self.ended != keys.UNFINISHED:
             return False
         if t == _NOT_RECORDED or self.last_t == _NOT_RECORDED:
             return t == self.last_t
@@ -418,50 +331,51 @@ class _Chain:
 
 
 class Index:
-    """The episodes and their pieces. Filled by `add`, then closed once."""
+    """The episodes and their pieces. Filled by `add`, then closed once.
+
+    Attributes:
+      episodes: their chains.
+      names: of the episodes.
+    """
 
     def __init__(self) -> None:
-        self._places: dict[str, array[int]] = {
-            key: array("q") for key in ("file", "at", "part", "start", "stop", "t", "chain")
-        }
-        self._chains: list[_Chain] = []
-        self._open: dict[tuple[str, ...], list[_Chain]] = {}
-        self._ids: list[tuple[str, str, str]] = []
+        columns = ("file", "at", "row", "part", "start", "stop", "t", "chain")
+        self._places: dict[str, array[int]] = {key: array("q") for key in columns}
+        self._open: dict[tuple[str, str, str, str], list[Chain]] = {}
+        self.episodes: list[Chain] = []
 
     def add(self, found: FoundRows) -> None:
-        """Adds the pieces of a part."""
         part = found.part
         for start, stop in part.runs():
             t = _NOT_RECORDED if part.t is None else int(part.t[start])
-            key = self._key(found, start)
+            policy = part.policy if part.policy or part.modules is None else str(part.modules[start])
+            agent = "" if part.agents is None else str(part.agents[start])
+            if part.episodes is None:
+                episode = f"{found.file.name}@{found.place.at}+{start}"
+            else:
+                episode = str(part.episodes[start])
+            key = (episode, policy, agent, found.file.worker)
             chain = self._chain_for(key, t, part.is_multi_agent)
             chain.last_t = _NOT_RECORDED if part.t is None else int(part.t[stop - 1])
             chain.ended = int(part.ended[stop - 1])
-            values = (found.place.file, found.place.at, found.place.part, start, stop, t, chain.number)
+            place = found.place
+            values = (place.file, place.at, place.row, place.part, start, stop, t, chain.number)
             for column, value in zip(self._places.values(), values):
                 column.append(value)
 
-    def _key(self, found: FoundRows, start: int) -> tuple[str, ...]:
-        part, policy = found.part, found.part.policy_of(start)
-        agent = "" if part.agents is None else str(part.agents[start])
-        if part.episodes is None:
-            return f"{found.file.name}@{found.place.at}+{start}", policy, agent, found.file.worker
-        return str(part.episodes[start]), policy, agent, found.file.worker
-
-    def _chain_for(self, key: tuple[str, ...], t: int, is_multi_agent: bool) -> _Chain:
+    def _chain_for(self, key: tuple[str, str, str, str], t: int, is_multi_agent: bool) -> Chain:
         chains = self._open.setdefault(key, [])
         for chain in reversed(chains[-_LOOKED_AT:]):
             if chain.continues_at(t):
                 return chain
-        chain = _Chain(len(self._chains), t, t, UNFINISHED, is_multi_agent)
+        chain = Chain(len(self.episodes), key[:3], t, t, keys.UNFINISHED, is_multi_agent)
         chains.append(chain)
-        self._chains.append(chain)
-        self._ids.append((key[0], key[1], key[2]))
+        self.episodes.append(chain)
         return chain
 
     def close(self) -> None:
         """Joins pieces that the files have in another order, and numbers the episodes by their first piece."""
-        into = np.arange(len(self._chains))
+        into = np.arange(len(self.episodes))
         for chains in self._open.values():
             if len(chains) > 1:
                 self._join(chains, into)
@@ -474,31 +388,21 @@ class Index:
         order = np.lexsort((np.arange(len(episode)), columns["t"], episode))
         self._columns: dict[str, Array] = {key: column[order] for key, column in columns.items()}
         self._bounds = np.searchsorted(episode[order], np.arange(len(kept) + 1))
-        self._chains = [self._chains[number] for number in kept]
-        self._ids = [self._ids[number] for number in kept]
-        self.names = list(_names(self._ids, [0 if chain.is_multi_agent else chain.first_t for chain in self._chains]))
+        self.episodes = [self.episodes[number] for number in kept]
+        self.names = list(_names(self.episodes))
         self._places = {}
 
-    def _join(self, chains: list[_Chain], into: Array) -> None:
-        waiting = sorted(chains, key=lambda chain: (chain.first_t, chain.number))
-        heads: list[_Chain] = []
-        for chain in waiting:
-            before = next(
-                (
-                    head
-                    for head in heads[-_LOOKED_AT:]
-                    if chain.first_t != _NOT_RECORDED and head.continues_at(chain.first_t)
-                ),
-                None,
-            )
+    def _join(self, chains: list[Chain], into: Array) -> None:
+        """Joins chains of one key in the order of their steps; sets the number of the chain that each of them continues."""
+        heads: list[Chain] = []
+        for chain in sorted(chains, key=lambda chain: (chain.first_t, chain.number)):
+            tried = heads[-_LOOKED_AT:] if chain.first_t != _NOT_RECORDED else []
+            before = next((head for head in tried if head.continues_at(chain.first_t)), None)
             if before is None:
                 heads.append(chain)
                 continue
             into[chain.number] = before.number
             before.last_t, before.ended = chain.last_t, chain.ended
-
-    def __len__(self) -> int:
-        return len(self._bounds) - 1
 
     @property
     def has_t(self) -> bool:
@@ -509,34 +413,18 @@ class Index:
         """The pieces of an episode, in the order of its steps."""
         for at in range(int(self._bounds[number]), int(self._bounds[number + 1])):
             one = {key: int(column[at]) for key, column in self._columns.items()}
-            yield Piece(RecordPlace(one["file"], one["at"], one["part"]), one["start"], one["stop"])
-
-    def ids(self, number: int) -> tuple[str, str, str]:
-        """Episode, policy and agent, as recorded."""
-        return self._ids[number]
-
-    def first_t(self, number: int) -> int:
-        """The number of its first step."""
-        return self._chains[number].first_t
-
-    def has_sure_seams(self, number: int) -> bool:
-        """Whether step numbers prove that no steps are missing between its pieces."""
-        chain = self._chains[number]
-        return chain.first_t != _NOT_RECORDED and not chain.is_multi_agent
-
-    def ended(self, number: int) -> int:
-        """Its end: `UNFINISHED`, `TERMINATED` or `TRUNCATED`."""
-        return self._chains[number].ended
+            yield Piece(RecordPlace(one["file"], one["at"], one["row"], one["part"]), one["start"], one["stop"])
 
 
-def _names(ids: list[tuple[str, str, str]], first: list[int]) -> Iterator[str]:
+def _names(episodes: list[Chain]) -> Iterator[str]:
     """A name for each episode: id, policy, agent, the first step if it is late, and a number if the name is taken."""
     seen: dict[str, int] = {}
     taken: set[str] = set()
-    for (episode, policy, agent), t in zip(ids, first):
+    for chain in episodes:
+        episode, policy, agent = chain.ids
         is_alone = policy in ("", "default_policy") and agent in ("", "0")
         name = episode if is_alone else "/".join(one for one in (episode, policy, agent) if one)
-        name = f"{name}@{t}" if t > 0 else name
+        name = f"{name}@{chain.first_t}" if chain.first_t > 0 and not chain.is_multi_agent else name
         made, number = name, seen.get(name, 1)
         while made in taken:
             number += 1

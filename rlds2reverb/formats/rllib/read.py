@@ -1,4 +1,4 @@
-"""RLlib's offline data as a source: `rllib:PATH[?OPTIONS]`. An episode for each id, agent and policy.
+"""RLlib's offline data as a source: `rllib:PATH[?OPTIONS]`, with an episode for each id, agent and policy.
 
 | recorded | RLDS |
 | --- | --- |
@@ -6,16 +6,16 @@
 | `obs` [T] alone | see `formats.rows`: `last_step` |
 | `actions`, `rewards` | action, reward |
 | `terminateds`, or `dones` | is_terminal |
-| what has a value per step | a step column of that name; `infos` as text |
-| `eps_id`, agent, policy, the first `t`, how it ended | metadata |
+| any other column with a value per step | a step column of that name; `infos` as text |
+| `eps_id`, agent, policy, the first `t`, the kind of end | metadata |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -24,25 +24,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.formats.options import Parse, one_of, unescaped, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
-from rlds2reverb.formats.rllib.index import (
-    ACTIONS,
-    ENDINGS,
-    IN_METADATA,
-    IN_ROWS,
-    INFOS,
-    NEXT_INFOS,
-    NEXT_OBS,
-    OBS,
-    PARQUET,
-    REWARDS,
-    TERMINATED,
-    TRUNCATED,
-    UNFINISHED,
-    Index,
-    Names,
-    Piece,
-    find,
-)
+from rlds2reverb.formats.rllib import keys
+from rlds2reverb.formats.rllib.index import PARQUET, Index, Piece, find
 from rlds2reverb.formats.rllib.records import JsonLines, Reader, Settings, Store
 from rlds2reverb.formats.rllib.values import Leaves
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, differing, exactly, steps, with_last
@@ -53,39 +36,37 @@ from rlds2reverb.text import counted, shortened
 _open_tables = Lazily("rlds2reverb.formats.rllib.tables:open_tables")
 
 OPTIONS: dict[str, Parse] = {
-    "columns": Names.parsed,
+    "columns": keys.Names.parsed,
     "last_step": words(*LAST_STEPS),
     "float": one_of(**{"32": np.dtype(np.float32), "64": np.dtype(np.float64)}),
-    "done_means": one_of(terminal=TERMINATED, truncation=TRUNCATED),
+    "done_means": one_of(terminal=keys.TERMINATED, truncation=keys.TRUNCATED),
     "others": one_of(keep=True, drop=False),
 }
-"""Options beside those of every format, and how each is read."""
 
 
 def open_rllib(text: str) -> Source:
     """Opens RLlib's data by the text after "rllib:".
 
     Raises:
-      SourceError: no such files, they are damaged or none of RLlib's, or an option makes no sense.
+      SourceError: there are no such files, they are damaged or not RLlib's, or an option makes no sense.
     """
     wanted = asked("rllib", text, OPTIONS)
     given = wanted.renamed({"columns": "names", "float": "floats", "others": "keeps_others"})
     of_rows = {name: given.pop(name) for name in ("last_step", "keeps_others") if name in given}
-    store = _store(wanted.place, Settings(**given))
+    settings = Settings(**given)
+    files = find([unescaped(one.strip()) for one in wanted.place.split(";")])
+    store: Store
+    if files[0].kind == PARQUET:
+        with needing("reading RLlib's Parquet files", "parquet", SourceError):
+            store = _open_tables(files, settings)
+    else:
+        store = JsonLines(files, settings)
     return wanted.source_of(RllibRecordings(store, wanted.name, **of_rows))
 
 
-def _store(path: str, settings: Settings) -> Store:
-    files = find([unescaped(one.strip()) for one in path.split(";")])
-    if files[0].kind != PARQUET:
-        return JsonLines(files, settings)
-    with needing("reading RLlib's Parquet files", "parquet", SourceError):
-        return cast("Store", _open_tables(files, settings))
-
-
 _TRIED_FOR_SPEC = 100
-_ASKED_FOR = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS})
-_TAKEN = frozenset({*IN_ROWS, *IN_METADATA, *STEP_FIELDS, METADATA, ""})
+_REQUIRED = frozenset({keys.OBS, keys.NEXT_OBS, keys.ACTIONS, keys.REWARDS})
+_TAKEN = frozenset({*keys.IN_ROWS, *keys.IN_METADATA, *STEP_FIELDS, METADATA, ""})
 
 _FILLED = {
     MARK: "the last row of each is its last step, whose action and reward mean nothing (last_step=mark)",
@@ -94,36 +75,29 @@ _FILLED = {
 
 
 class RllibRecordings(Recordings):
-    """The episodes of a dataset of RLlib.
-
-    Args:
-      store: its files.
-      name: for messages.
-      last_step: "repeat" or "mark", where the last next observation is not recorded; see `formats.rows`.
-      keeps_others: whether columns that RLDS does not know become step columns.
-    """
+    """The episodes of a dataset; `keeps_others` says whether columns that RLDS does not know become step columns."""
 
     def __init__(self, store: Store, name: str, last_step: str = REPEAT, keeps_others: bool = True) -> None:
         self.name, self._store, self._last_step = name, store, last_step
         self._index = Index()
         self._without_next = self._differing = 0
-        self._counts: dict[str, int] = {}
-        """How many records have a column."""
+        self._counts: dict[str, int] = {}  # column -> number of records that have it
         self._records = 0
         self._columns = self._indexed(keeps_others)
         self._index.close()
         self._others: list[str] = []
-        self._partial = _others(self._counts.keys() - self._columns) if keeps_others else []
-        self._spec = self._found_spec(_others(self._columns) if keeps_others else [])
+        others = sorted(name for name in self._counts if keeps_others and _is_other(name))
+        self._partial = [name for name in others if name not in self._columns]
+        self._spec = self._found_spec([name for name in others if name in self._columns])
 
     def _indexed(self, keeps_others: bool) -> frozenset[str]:
         """Indexes every piece. Returns the columns that all records have, and the rewards if any record has them."""
-        for found in self._store.scan(lambda name: name in _ASKED_FOR or (keeps_others and _is_other(name))):
+        for found in self._store.scan(lambda name: name in _REQUIRED or (keeps_others and _is_other(name))):
             columns = found.part.columns
             if not found.part.rows:
                 self._store.troubles.empty += 1
                 continue
-            if missing := [name for name in (OBS, ACTIONS) if name not in columns]:
+            if missing := [name for name in (keys.OBS, keys.ACTIONS) if name not in columns]:
                 there = f"no column {' and '.join(missing)}; it has {', '.join(sorted(columns))}"
                 self._store.troubles.add(f"{found.file}: record {found.place.at:,}", shortened(there))
                 continue
@@ -131,25 +105,23 @@ class RllibRecordings(Recordings):
             self._records += 1
             for column in columns:
                 self._counts[column] = self._counts.get(column, 0) + 1
-            self._without_next += NEXT_OBS not in columns
+            self._without_next += keys.NEXT_OBS not in columns
         if not self._records:
             named = self._store.troubles.named
             raise SourceError(f"{self.name}: no records of RLlib that can be read{f': {named[0]}' if named else ''}")
         shared = frozenset(column for column, count in self._counts.items() if count == self._records)
-        return shared | ({REWARDS} & self._counts.keys())
+        return shared | ({keys.REWARDS} & self._counts.keys())
 
     @property
     def count(self) -> int:
-        """How many episodes there are."""
-        return len(self._index)
+        return len(self._index.episodes)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What was left out, and how missing values were filled."""
         return tuple(self._notices())
 
     def _notices(self) -> Iterator[Notice]:
-        troubles, index = self._store.troubles, self._index
+        troubles, episodes = self._store.troubles, self._index.episodes
         if troubles.corrupt:
             named = shortened("; ".join(troubles.named))
             text = f"{counted(troubles.corrupt, 'record')} cannot be read and {'is' if troubles.corrupt == 1 else 'are'} left out, as RLlib does: {named}"
@@ -159,10 +131,10 @@ class RllibRecordings(Recordings):
         if troubles.repeated:
             text = f"{counted(troubles.repeated, 'row')} left out that a later file has once more: RLlib's runners write all that they have at each sample() unless output_max_rows_per_file is set"
             yield Notice("repeated_records", text, troubles.repeated)
-        if late := sum(index.first_t(number) > 0 and index.has_sure_seams(number) for number in range(len(index))):
-            text = f"{counted(late, 'episode')} begin after step 0; their first row is is_first all the same, and metadata t tells the step"
+        if late := sum(one.first_t > 0 and one.has_sure_seams for one in episodes):
+            text = f"{counted(late, 'episode')} begin after step 0; their first row is is_first all the same, and metadata t has the step"
             yield Notice("late_start", text, late)
-        if open_ends := sum(index.ended(number) == UNFINISHED for number in range(len(index))):
+        if open_ends := sum(one.ended == keys.UNFINISHED for one in episodes):
             text = f"{counted(open_ends, 'episode')} without an end, which are read as truncated there; metadata ending is unfinished"
             yield Notice("no_end", text, open_ends)
         if self._without_next:
@@ -177,79 +149,62 @@ class RllibRecordings(Recordings):
             yield Notice("left_out", text, lacking, name)
 
     def spec(self) -> Nest:
-        """The spec of the first readable episode; all other episodes must match it."""
         return nested(self._spec, self.name)
 
     def metadata_spec(self) -> Nest:
-        """Ids and the ending as text; `t` if it is recorded."""
         text = ArraySpec((), np.dtype(object))
         spec = dict.fromkeys(("episode_id", "policy_id", "agent_id", "ending"), text)
         return {**spec, "t": ArraySpec((), np.dtype(np.int64))} if self._index.has_t else spec
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
-        """Ids, the ending, and the number of the first step, of an episode."""
-        episode, policy, agent = (one.encode("utf-8", "surrogatepass") for one in self._index.ids(number))
-        ending = ENDINGS[self._index.ended(number)]
-        known = {"episode_id": episode, "policy_id": policy, "agent_id": agent, "ending": ending}
-        return {**known, "t": np.int64(self._index.first_t(number))} if self._index.has_t else known
+        chain = self._index.episodes[number]
+        episode, policy, agent = (one.encode("utf-8", "surrogatepass") for one in chain.ids)
+        known = {"episode_id": episode, "policy_id": policy, "agent_id": agent, "ending": keys.ENDINGS[chain.ended]}
+        return {**known, "t": np.int64(chain.first_t)} if self._index.has_t else known
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        """The episodes of these numbers."""
         self._store.check()
-        with closing(self._reader(self._others)) as reader:
-            rows = _EpisodePieces(reader, self._columns, self._last_step)
+        with self._rows(self._others) as rows:
             for number in numbers:
-                yield self._recording(rows, number)
+                name, metadata = self._index.names[number], self.metadata_of(number)
+                try:
+                    yield Recording(self._checked(self._columns_of(rows, number, self._others)), metadata, name)
+                except BrokenEpisode as broken:
+                    yield Recording({}, metadata, name, ((broken.path, broken.why),))
         self._store.check()
 
-    def _reader(self, others: Sequence[str]) -> Reader:
-        return self._store.reader(_ASKED_FOR.union(others))
-
-    def _recording(self, rows: _EpisodePieces, number: int) -> Recording:
-        name, metadata = self._index.names[number], self.metadata_of(number)
-        try:
-            return Recording(self._held(self._columns_of(rows, number, self._others)), metadata, name)
-        except BrokenEpisode as broken:
-            return Recording({}, metadata, name, ((broken.path, broken.why),))
+    @contextmanager
+    def _rows(self, others: Sequence[str]) -> Iterator[_EpisodePieces]:
+        with self._store.reader(_REQUIRED.union(others)) as reader:
+            yield _EpisodePieces(reader, self._columns, self._last_step)
 
     def _columns_of(self, rows: _EpisodePieces, number: int, others: Sequence[str]) -> dict[str, Array]:
-        pieces = list(self._index.pieces(number))
-        if not self._index.has_sure_seams(number):
+        pieces, chain = list(self._index.pieces(number)), self._index.episodes[number]
+        if not chain.has_sure_seams:
             rows.check_seams(pieces)
-        return rows.episode(pieces, self._index.ended(number) == TERMINATED, others)
+        return rows.episode(pieces, chain.ended == keys.TERMINATED, others)
 
     def _found_spec(self, others: Sequence[str]) -> dict[str, ArraySpec]:
-        """The spec of the first readable episode. Sets which further columns are read."""
+        """The spec of the first readable episode, which all others must match. Sets which further columns are read."""
         why = "no episode"
-        with closing(self._reader(others)) as reader:
-            rows = _EpisodePieces(reader, self._columns, self._last_step)
-            for number in range(min(len(self._index), _TRIED_FOR_SPEC)):
+        with self._rows(others) as rows:
+            for number in range(min(self.count, _TRIED_FOR_SPEC)):
                 try:
                     columns = self._columns_of(rows, number, ())
                 except BrokenEpisode as broken:
                     why = broken.why
                     continue
-                self._others = [name for name in others if self._is_column(rows, number, name)]
+                for name in others:
+                    with suppress(BrokenEpisode):
+                        self._columns_of(rows, number, [name])
+                        self._others.append(name)
                 columns = self._columns_of(rows, number, self._others)
-                self._differing = self._compared(rows, number)
+                with suppress(BrokenEpisode):
+                    self._differing = rows.differing(list(self._index.pieces(number)))
                 return {path: column_spec(column) for path, column in columns.items()}
         raise SourceError(f"{self.name}: none of the first episodes can be read: {why}")
 
-    def _compared(self, rows: _EpisodePieces, number: int) -> int:
-        """How many next observations of an episode differ from the observations that follow."""
-        try:
-            return rows.differing(list(self._index.pieces(number))) if NEXT_OBS in self._columns else 0
-        except BrokenEpisode:
-            return 0
-
-    def _is_column(self, rows: _EpisodePieces, number: int, name: str) -> bool:
-        try:
-            self._columns_of(rows, number, [name])
-        except BrokenEpisode:
-            return False
-        return True
-
-    def _held(self, columns: dict[str, Array]) -> dict[str, Array]:
+    def _checked(self, columns: dict[str, Array]) -> dict[str, Array]:
         """Checks the columns against the spec. Whole numbers of JSON become floats if the spec says so."""
         for path, wanted in self._spec.items():
             if path not in columns:
@@ -269,80 +224,57 @@ class RllibRecordings(Recordings):
 
 
 def _is_other(name: str) -> bool:
-    """Whether a column is unknown to RLDS and its name is free."""
     return name not in _TAKEN and "/" not in name
 
 
-def _others(columns: Set[str]) -> list[str]:
-    """Columns that are unknown to RLDS and whose names are free."""
-    return sorted(filter(_is_other, columns))
-
-
-_FIELDS = {OBS: OBSERVATION, NEXT_OBS: OBSERVATION, ACTIONS: ACTION, REWARDS: REWARD}
+_FIELDS = {keys.OBS: OBSERVATION, keys.NEXT_OBS: OBSERVATION, keys.ACTIONS: ACTION, keys.REWARDS: REWARD}
 
 
 class _EpisodePieces:
-    """Makes episodes of pieces.
-
-    Args:
-      reader: of the columns.
-      available: names of columns that every record has.
-      last_step: see `formats.rows`.
-    """
+    """Makes episodes of pieces; `available` are the names of columns that every record has."""
 
     def __init__(self, reader: Reader, available: frozenset[str], last_step: str) -> None:
         self._reader, self._available, self._last_step = reader, available, last_step
 
     def check_seams(self, pieces: list[Piece]) -> None:
-        """Refuses an episode with missing steps: each piece must begin with the observation that the piece before led to.
-
-        Raises:
-          BrokenEpisode: steps are missing, or a column cannot be read.
-        """
+        """Raises `BrokenEpisode` if steps are missing: each piece must begin with the observation that the piece before led to."""
         for before, after in pairwise(pieces):
-            ends, begins = self._last([before]), self._column(after, OBS)
-            if ends is not None and any(
-                not _same(ends.get(path), column[after.start]) for path, column in begins.items()
+            ends, begins = self._last([before]), self._column(after, keys.OBS)
+            if ends is not None and not all(
+                path in ends and np.array_equal(ends[path], column[after.start], equal_nan=column.dtype.kind in "fc")
+                for path, column in begins.items()
             ):
                 raise BrokenEpisode(
                     OBSERVATION,
-                    "steps are missing: a record goes on from another observation than the record before it led to",
+                    "steps are missing: a record begins with another observation than the record before it led to",
                 )
 
     def episode(self, pieces: list[Piece], is_terminal: bool, others: Iterable[str]) -> dict[str, Array]:
-        """RLDS columns.
-
-        Args:
-          pieces: in the order of their steps.
-          is_terminal: whether the last step's end is terminal.
-          others: names of further columns.
-
-        Raises:
-          BrokenEpisode: a column cannot be read, or its pieces do not go together.
-        """
-        observation = self._joined(pieces, OBS)
-        action = self._joined(pieces, ACTIONS)
-        reward = self._joined(pieces, REWARDS)[""] if REWARDS in self._available else None
-        if reward is not None:
-            reward = _number_per_step(reward)
+        """RLDS columns of pieces in the order of their steps. Raises `BrokenEpisode` if these do not go together."""
+        observation = self._joined(pieces, keys.OBS)
+        action = self._joined(pieces, keys.ACTIONS)
+        reward = _number_per_step(self._joined(pieces, keys.REWARDS)[""]) if keys.REWARDS in self._available else None
         further = {
             f"{name}/{path}" if path else name: column
             for name in others
             for path, column in self._joined(pieces, name).items()
         }
-        if INFOS in further and (info := self._last(pieces, NEXT_INFOS)) is not None:
-            further[INFOS] = with_last(further[INFOS], np.asarray(info[""], object))
+        if keys.INFOS in further and (info := self._last(pieces, keys.NEXT_INFOS)) is not None:
+            further[keys.INFOS] = with_last(further[keys.INFOS], np.asarray(info[""], object))
         last = self._last(pieces)
         if last is None and self._last_step == MARK:
-            action, reward = _shortened(action), None if reward is None else reward[:-1]
-            further = _shortened(further)
-        else:
-            observation = _closed(
-                observation, {path: column[-1] for path, column in observation.items()} if last is None else last
-            )
+            reward = None if reward is None else reward[:-1]
+            action, further = ({path: column[:-1] for path, column in columns.items()} for columns in (action, further))
+            return steps(observation, action, reward, is_terminal, further)
+        if last is None:
+            last = {path: column[-1] for path, column in observation.items()}
+        shapes = {path: np.shape(one) for path, one in last.items()}
+        if shapes != {path: column.shape[1:] for path, column in observation.items()}:
+            raise BrokenEpisode(OBSERVATION, "the last next observation has another shape than the observations")
+        observation = {path: _with_last(column, last[path]) for path, column in observation.items()}
         return steps(observation, action, reward, is_terminal, further)
 
-    def _last(self, pieces: list[Piece], name: str = NEXT_OBS) -> dict[str, Array] | None:
+    def _last(self, pieces: list[Piece], name: str = keys.NEXT_OBS) -> dict[str, Array] | None:
         """The observation after the last step, or another column there; None if it is not recorded."""
         try:
             found = self._checked(pieces[-1], name)
@@ -367,12 +299,10 @@ class _EpisodePieces:
         return found
 
     def differing(self, pieces: list[Piece]) -> int:
-        """How many next observations differ from the observations of the steps that follow.
-
-        Raises:
-          BrokenEpisode: a column cannot be read, or its pieces do not go together.
-        """
-        now, following = self._joined(pieces, OBS), self._joined(pieces, NEXT_OBS)
+        """The number of next observations that differ from the observation of the following step."""
+        if keys.NEXT_OBS not in self._available:
+            return 0
+        now, following = self._joined(pieces, keys.OBS), self._joined(pieces, keys.NEXT_OBS)
         odd = [differing(column[1:], following[path][:-1]) for path, column in now.items() if path in following]
         return int(np.any(odd, axis=0).sum()) if odd else 0
 
@@ -387,12 +317,7 @@ class _EpisodePieces:
         return {path: _concatenated(name, [one[path] for one in slices]) for path in slices[0]}
 
 
-def _same(one: Array | None, other: Array) -> bool:
-    return one is not None and np.array_equal(one, other, equal_nan=np.asarray(other).dtype.kind in "fc")
-
-
 def _path(name: str) -> str:
-    """The RLDS column of a column of RLlib."""
     return _FIELDS.get(name, name)
 
 
@@ -401,24 +326,22 @@ def _concatenated(name: str, parts: list[Array]) -> Array:
         return parts[0]
     if len({part.shape[1:] for part in parts}) > 1:
         raise BrokenEpisode(_path(name), f'column "{name}": its parts have shapes {[part.shape for part in parts][:3]}')
-    kinds = {part.dtype for part in parts}
-    if len(kinds) > 1 and not all(kind.kind in "if" for kind in kinds):
-        raise BrokenEpisode(_path(name), f'column "{name}": its parts have dtypes {sorted(map(str, kinds))}')
     return np.concatenate(_alike(name, parts))
 
 
 def _alike(name: str, parts: list[Array]) -> list[Array]:
+    """Parts of one dtype; numbers of several in one that holds all of them exactly."""
     dtypes = {part.dtype for part in parts}
     if len(dtypes) == 1:
         return parts
+    text = f'column "{name}": its parts have dtypes {", ".join(sorted(map(str, dtypes)))}'
+    if not all(dtype.kind in "if" for dtype in dtypes):
+        raise BrokenEpisode(_path(name), text)
     wanted = np.result_type(*({dtype for dtype in dtypes if dtype.kind == "f"} or dtypes))
-    made = [exactly(part, wanted) for part in parts]
-    if any(part is None for part in made):
-        raise BrokenEpisode(
-            _path(name),
-            f'column "{name}": its parts have dtypes {sorted(map(str, dtypes))}, and {wanted} does not hold them exactly',
-        )
-    return [part for part in made if part is not None]
+    made = [one for part in parts if (one := exactly(part, wanted)) is not None]
+    if len(made) < len(parts):
+        raise BrokenEpisode(_path(name), f"{text}, and {wanted} does not hold them exactly")
+    return made
 
 
 def _number_per_step(reward: Array) -> Array:
@@ -433,18 +356,6 @@ def _number_per_step(reward: Array) -> Array:
     return made
 
 
-def _shortened(columns: Leaves) -> Leaves:
-    return {path: column[:-1] for path, column in columns.items()}
-
-
-def _closed(columns: Leaves, last: dict[str, Array]) -> Leaves:
-    if columns.keys() != last.keys() or any(
-        np.shape(last[path]) != column.shape[1:] for path, column in columns.items()
-    ):
-        raise BrokenEpisode(OBSERVATION, "the last next observation has another shape than the observations")
-    return {path: _with_last(column, last[path]) for path, column in columns.items()}
-
-
 def _with_last(column: Array, last: Array) -> Array:
     """A column and the last next observation, of one dtype."""
     row = np.asarray(last, object if column.dtype == object else None)
@@ -454,5 +365,5 @@ def _with_last(column: Array, last: Array) -> Array:
             raise BrokenEpisode(
                 OBSERVATION, f"{column.dtype} does not hold the last next observation, which is {row.dtype}, exactly"
             )
-        column, row = (column, made) if made is not None else _alike(OBS, [column, row])
+        column, row = (column, made) if made is not None else _alike(keys.OBS, [column, row])
     return with_last(column, row)

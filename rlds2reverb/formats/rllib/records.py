@@ -1,13 +1,13 @@
-"""RLlib's files as records: what files of every kind share, and JSON lines.
+"""RLlib's files as records: the base of all kinds of files, and JSON lines.
 
-`Store` scans the files once, for the index; a `Reader` of it reads columns by place. Of both there is one for JSON lines here, and two
-for Parquet in `tables`.
+`Store` scans the files once, for the index; a `Reader` reads columns of it by place. `JsonLines` is the store of JSON lines; `tables` has
+two for Parquet.
 
 A line, plain or in a zip file, is RLlib's `SampleBatch` or `MultiAgentBatch`, or (the runners of the new stack) one step. Lines are read
 in streams and by offset. Source: rllib/offline/json_writer.py.
 
-RLlib's runners of the new stack keep what they wrote, unless `output_max_rows_per_file` is set: each writing has all rows of the ones
-before it. Of such writings only the last one is read. Source: rllib/offline/offline_env_runner.py of Ray 2.60 (`sample`, `stop`).
+Unless `output_max_rows_per_file` is set, RLlib's runners of the new stack write all earlier rows again with each writing. Of such writings
+only the last one is read. Source: rllib/offline/offline_env_runner.py of Ray 2.60 (`sample`, `stop`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import json
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile, ZipFile
 
@@ -26,56 +26,31 @@ import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.lru import LRU
+from rlds2reverb.formats.paths import check_unchanged, stamp_of
 from rlds2reverb.formats.recordings import BrokenEpisode
-from rlds2reverb.formats.rllib.index import (
-    ACTIONS,
-    DONES,
-    EPS_ID,
-    INFOS,
-    NAMES,
-    NEXT_OBS,
-    OBS,
-    REWARDS,
-    TERMINATED,
-    TERMINATEDS,
-    TRUNCATEDS,
-    DataFile,
-    FoundRows,
-    Names,
-    PolicyRows,
-    RecordPlace,
-    T,
-    policy_rows,
-)
+from rlds2reverb.formats.rllib import keys
+from rlds2reverb.formats.rllib.index import DataFile, FoundRows, PolicyRows, RecordPlace, policy_rows
 from rlds2reverb.formats.rllib.values import PACKED, Converter, Leaves, texts
 from rlds2reverb.text import shortened
 
 _CACHE_BYTES = 64 << 20
-_KEPT_BYTES = 64 << 20
-"""Of numbers; as text, they are two to three times as long."""
-_OBJECT_BYTES, _TEXT_BYTES = 500, 33
-"""Of what Python has around an array and its places in dicts, and around a text."""
+_KEPT_BYTES = 64 << 20  # of numbers; as text, they are two to three times as long
+_OBJECT_BYTES, _TEXT_BYTES = 500, 33  # Python's overhead of an array with its places in dicts, and of a text
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How files are read.
+    """How files are read: the dataset's names, the dtype of JSON's numbers with a point, and what `dones` mean without `terminateds`."""
 
-    Attributes:
-      names: what the dataset calls RLlib's columns.
-      floats: the dtype of numbers of JSON with a point.
-      done_means: `TERMINATED` or `TRUNCATED`: what `dones` mean without `terminateds`.
-    """
-
-    names: Names = field(default_factory=Names)
+    names: keys.Names = field(default_factory=keys.Names)
     floats: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
-    done_means: int = TERMINATED
+    done_means: int = keys.TERMINATED
 
 
-Wanted = Callable[[str], bool]
-"""RLlib's name of a column -> whether it may be read later."""
+Wanted = Callable[[str], bool]  # RLlib's name of a column -> whether it may be read later
 
 Columns = dict[tuple[int, str], Leaves | BrokenEpisode]
 """Of a record: (number of the part, RLlib's name) -> the column, or why there is none."""
@@ -98,42 +73,65 @@ class Troubles:
 
 
 class Store(ABC):
-    """Files of one kind, scanned once from the first to the last.
-
-    Attributes:
-      settings: how they are read.
-      troubles: what was left out.
-    """
+    """Files of one kind, scanned once from the first to the last; then read by place, as often as wanted."""
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
         self._files, self.settings, self.troubles = files, settings, Troubles()
-        self._stamps = {file.path: _stamp(file.path) for file in files}
+        self._stamps = {file.path: stamp_of(file.path) for file in files}
 
     def scan(self, wanted: Wanted) -> Iterator[FoundRows]:
-        """All parts, in the order of the files, each once; what is no record is counted. Columns that are wanted later may be kept."""
-        return _without_repeated(self._scan(wanted), self.troubles)
+        """All parts, in the order of the files, without writings that the next one of the same worker repeats.
+
+        Counts in `troubles` everything that is left out. Columns that are wanted later may be kept.
+        """
+        held: list[FoundRows] = []
+        for run, parts in groupby(self._scan(wanted), lambda one: one.file.run):
+            if run is None:
+                yield from held
+                held = []
+                yield from parts
+                continue
+            now = list(parts)
+            if held and _repeats(now, held):
+                self.troubles.repeated += sum(one.part.rows for one in held)
+            else:
+                yield from held
+            held = now
+        yield from held
 
     def check(self) -> None:
         """Raises `SourceError` if a file has changed since it was opened."""
         for path, stamp in self._stamps.items():
-            if _stamp(path) != stamp:
-                raise SourceError(f"{path}: was written anew after it was first looked at; open the source again")
+            check_unchanged(path, stamp)
+
+    @contextmanager
+    def reader(self, wanted: frozenset[str]) -> Iterator[Reader]:
+        """Reads the columns of these names."""
+        with self._files_open() as files:
+            yield Reader(self, lambda place: self._columns(files, place, wanted))
 
     @abstractmethod
-    def reader(self, wanted: frozenset[str]) -> Reader:
-        """Reads the columns of these names; close it after use."""
+    def where(self, place: RecordPlace) -> str:
+        """The record's place, for messages."""
 
     @abstractmethod
-    def _scan(self, wanted: Wanted) -> Iterator[FoundRows]:
-        """All parts; reads the files."""
+    def _scan(self, wanted: Wanted) -> Iterator[FoundRows]: ...
+
+    @abstractmethod
+    def _files_open(self) -> AbstractContextManager[Any]:
+        """The files for one pass over them, of which the latest stay open."""
+
+    @abstractmethod
+    def _columns(self, files: Any, place: RecordPlace, wanted: frozenset[str]) -> Columns:
+        """The wanted columns of a record, from such files; raises `BrokenEpisode`."""
 
 
-class Reader(ABC):
+class Reader:
     """Reads columns by place. Keeps those of the latest records, up to a number of bytes."""
 
-    def __init__(self, files: list[DataFile], settings: Settings, wanted: frozenset[str]) -> None:
-        self._files, self._settings, self._wanted = files, settings, wanted
-        self._cache = LRU[tuple[int, ...], Columns](_CACHE_BYTES, size=_size_of)
+    def __init__(self, store: Store, columns_of: Callable[[RecordPlace], Columns]) -> None:
+        self._store, self._columns_of = store, columns_of
+        self._cache = LRU[tuple[int, int, int], Columns](_CACHE_BYTES, size=_size_of)
 
     def column(self, place: RecordPlace, name: str) -> Leaves:
         """All rows of a column of a part.
@@ -142,75 +140,31 @@ class Reader(ABC):
           LookupError: the record has no such column; its argument is the place.
           BrokenEpisode: the record can no longer be read, or the value is not a column.
         """
-        record, part = self._split(place)
-        found = self._cache.get(record, lambda: self._columns(place)).get((part, name))
+        record = self._cache.get((place.file, place.at, place.row), lambda: self._columns_of(place))
+        found = record.get((place.part, name))
         if found is None:
-            raise LookupError(self._where(place))
+            raise LookupError(self._store.where(place))
         if isinstance(found, BrokenEpisode):
             raise BrokenEpisode(found.path, found.why)
         return found
 
-    def _split(self, place: RecordPlace) -> tuple[tuple[int, ...], int]:
-        """The key of the record, and the number of the part in it."""
-        return (place.file, place.at), place.part
-
-    @abstractmethod
-    def _columns(self, place: RecordPlace) -> Columns:
-        """All wanted columns of the record; raises `BrokenEpisode`."""
-
-    @abstractmethod
-    def _where(self, place: RecordPlace) -> str:
-        """The record's place, for messages."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Closes the files."""
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    """A value that changes when the file is rewritten; () if there is no file."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
 
 def _size_of(columns: Columns) -> int:
     """Bytes of a record's columns, the overhead of Python objects included."""
-    return _OBJECT_BYTES + sum(_bytes(leaves) for leaves in columns.values())
-
-
-def _bytes(leaves: Any) -> int:
-    if not isinstance(leaves, dict):
-        return 2 * _OBJECT_BYTES
-    return sum(
-        _OBJECT_BYTES
-        + column.nbytes
-        + (sum(_TEXT_BYTES + len(text) for text in column.ravel()) if column.dtype == object else 0)
-        for column in leaves.values()
-    )
-
-
-def _without_repeated(found: Iterator[FoundRows], troubles: Troubles) -> Iterator[FoundRows]:
-    """The rows found, without writings that the next one of the same worker repeats; counts the rows left out."""
-    held: list[FoundRows] = []
-    for run, parts in groupby(found, lambda one: one.file.run):
-        if run is None:
-            yield from held
-            held = []
-            yield from parts
+    size = _OBJECT_BYTES
+    for leaves in columns.values():
+        if not isinstance(leaves, dict):
+            size += 2 * _OBJECT_BYTES
             continue
-        now = list(parts)
-        if held and _begins_with(now, held):
-            troubles.repeated += sum(one.part.rows for one in held)
-        else:
-            yield from held
-        held = now
-    yield from held
+        for column in leaves.values():
+            size += _OBJECT_BYTES + column.nbytes
+            if column.dtype == object:
+                size += sum(_TEXT_BYTES + len(text) for text in column.ravel())
+    return size
 
 
-def _begins_with(now: list[FoundRows], before: list[FoundRows]) -> bool:
+def _repeats(now: list[FoundRows], before: list[FoundRows]) -> bool:
+    """Whether a writing begins with the one before it: the same ids, ends and rewards of rows."""
     run, last = now[0].file.run, before[0].file.run
     if run is None or last is None or run[0] != last[0]:
         return False
@@ -218,41 +172,21 @@ def _begins_with(now: list[FoundRows], before: list[FoundRows]) -> bool:
     first, end = before[0].part.ends[0], before[-1].part.ends[1]
     if rows == 0 or not first or now[0].part.ends[0] != first or first == end:
         return False
-    old, new = _story(before), _story(now)
-    return len(new) == len(old) and all(
-        len(one) >= rows and np.array_equal(one[:rows], other) for one, other in zip(new, old)
+    old, new = ([one.part for one in found if one.part.rows] for found in (before, now))
+    compared: tuple[Callable[[PolicyRows], Array], ...] = (
+        lambda part: np.full(part.rows, "") if part.episodes is None else part.episodes.astype(str),
+        lambda part: part.ended,
+        lambda part: np.zeros(part.rows) if part.rewards is None else part.rewards.reshape(part.rows, -1)[:, 0],
     )
-
-
-def _story(found: list[FoundRows]) -> list[Array]:
-    """Ids, ends and rewards of the rows."""
-    parts = [one.part for one in found if one.part.rows]
-    return [
-        np.concatenate([_ids(one) for one in parts]),
-        np.concatenate([one.ended for one in parts]),
-        np.concatenate([_rewards(one) for one in parts]),
-    ]
-
-
-def _ids(part: PolicyRows) -> Array:
-    return np.full(part.rows, "") if part.episodes is None else part.episodes.astype(str)
-
-
-def _rewards(part: PolicyRows) -> Array:
-    return np.zeros(part.rows) if part.rewards is None else part.rewards.reshape(part.rows, -1)[:, 0]
+    for column_of in compared:
+        earlier, later = (np.concatenate([column_of(part) for part in parts]) for parts in (old, new))
+        if len(later) < rows or not np.array_equal(later[:rows], earlier):
+            return False
+    return True
 
 
 _Raw = Mapping[str, Any]
-_COUNTED = (
-    REWARDS,
-    ACTIONS,
-    TERMINATEDS,
-    DONES,
-    TRUNCATEDS,
-    T,
-    EPS_ID,
-    OBS,
-)
+_COUNTED = (keys.REWARDS, keys.ACTIONS, keys.TERMINATEDS, keys.DONES, keys.TRUNCATEDS, keys.T, keys.EPS_ID, keys.OBS)
 
 
 class _Batch:
@@ -273,14 +207,14 @@ class _Batch:
             value = self.raw.get(self._names.of(name))
             if isinstance(value, (list, np.ndarray)):
                 return len(value)
-        for name in (REWARDS, ACTIONS, OBS):
+        for name in (keys.REWARDS, keys.ACTIONS, keys.OBS):
             value = self.take(name)
             if isinstance(value, (np.ndarray, list)) and np.ndim(value):
                 return len(value)
         raise BrokenEpisode("", "no rewards, actions or observations, so its rows cannot be counted")
 
     def columns(self) -> frozenset[str]:
-        """RLlib's names of what may have a value per row."""
+        """RLlib's names of columns that may have a value per row."""
         return frozenset(
             self._names.standard(key)
             for key, value in self.raw.items()
@@ -293,7 +227,7 @@ class _Batch:
         value = self.raw.get(self._names.of(name))
         if value is None:
             return None
-        if name == INFOS and isinstance(value, list):
+        if name == keys.INFOS and isinstance(value, list):
             return {"": texts(value)}
         if isinstance(value, np.ndarray) and len(value) != self.rows and _is_nest(value):
             value = list(value)
@@ -309,22 +243,16 @@ def _is_nest(value: list[Any] | Array) -> bool:
     return bool(value) and all(isinstance(one, (list, dict)) for one in value)
 
 
-def parts(record: Any, settings: Settings, where: str, tells_ends: bool = False) -> list[PolicyRows]:
-    """The parts of a record.
-
-    Args:
-      record: parsed JSON.
-      settings: how it is read.
-      where: the file and the place; for messages.
-      tells_ends: whether rewards and the observations at both ends are kept.
-
-    Raises:
-      BrokenEpisode: it is no record of RLlib.
-    """
+def parts(record: Any, settings: Settings, where: str, keeps_ends: bool = False) -> list[PolicyRows]:
+    """The parts of a record of parsed JSON; `keeps_ends` keeps rewards, and the observations at both ends. Raises `BrokenEpisode`."""
     made = []
     for policy, raw, is_multi_agent in _batches(record, settings.names):
         batch = _Batch(raw, settings, where)
-        rewards, ends = _ends(batch) if tells_ends else (None, ("", ""))
+        rewards, ends = None, ("", "")
+        if keeps_ends:
+            first, last, found = (batch.leaves(name) for name in (keys.OBS, keys.NEXT_OBS, keys.REWARDS))
+            rewards = found.get("") if isinstance(found, dict) else None
+            ends = (row_text(first, 0), row_text(last, -1)) if batch.rows else ends
         made.append(
             policy_rows(
                 batch.take,
@@ -340,27 +268,15 @@ def parts(record: Any, settings: Settings, where: str, tells_ends: bool = False)
     return made
 
 
-def _ends(batch: _Batch) -> tuple[Array | None, tuple[str, str]]:
-    first, last = batch.leaves(OBS), batch.leaves(NEXT_OBS)
-    rewards = batch.leaves(REWARDS)
-    ends = (_row(first, 0), _row(last, -1)) if batch.rows else ("", "")
-    return rewards.get("") if isinstance(rewards, dict) else None, ends
-
-
-def _row(leaves: Leaves | BrokenEpisode | None, at: int) -> str:
-    return (
-        repr({path: np.asarray(column[at]).tolist() for path, column in leaves.items()})
-        if isinstance(leaves, dict)
-        else ""
-    )
+def row_text(leaves: Leaves | BrokenEpisode | None, at: int) -> str:
+    """A row as text, to compare; "" of a column that is missing or cannot be read."""
+    if not isinstance(leaves, dict):
+        return ""
+    return repr({path: np.asarray(column[at]).tolist() for path, column in leaves.items()})
 
 
 def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str]) -> Columns:
-    """(number of the part, RLlib's name) -> the column, or why there is none.
-
-    Raises:
-      BrokenEpisode: it is no record of RLlib.
-    """
+    """The wanted columns of a record. Raises `BrokenEpisode` if it is not a record of RLlib."""
     made: Columns = {}
     for number, (_, raw, _) in enumerate(_batches(record, settings.names)):
         batch = _Batch(raw, settings, where)
@@ -370,7 +286,7 @@ def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str
     return made
 
 
-def _batches(record: Any, names: Names) -> list[tuple[str, _Raw, bool]]:
+def _batches(record: Any, names: keys.Names) -> list[tuple[str, _Raw, bool]]:
     """For each batch of a record: policy, columns, and whether the record may have other agents."""
     kind = record.get("type") if isinstance(record, dict) else None
     if isinstance(kind, list):  # Ray Data writes it once per row
@@ -382,18 +298,17 @@ def _batches(record: Any, names: Names) -> list[tuple[str, _Raw, bool]]:
         if not isinstance(policies, dict) or not all(isinstance(one, dict) for one in policies.values()):
             raise BrokenEpisode("", "a MultiAgentBatch without policy_batches")
         return [(policy, columns, True) for policy, columns in policies.items()]
-    is_step = isinstance(record, dict) and kind is None and isinstance(record.get(names.of(EPS_ID)), (str, int))
-    if is_step and names.of(OBS) in record:
+    is_step = isinstance(record, dict) and kind is None and isinstance(record.get(names.of(keys.EPS_ID)), (str, int))
+    if is_step and names.of(keys.OBS) in record:
         return [("", {key: [value] for key, value in record.items()}, False)]
     raise BrokenEpisode("", "expected a record of type SampleBatch or MultiAgentBatch, or a step")
 
 
-_LONGEST_LINE = 128 << 20
-"""Bytes. RLlib begins a new file after 64 MiB."""
+_LONGEST_LINE = 128 << 20  # bytes. RLlib begins a new file after 64 MiB.
 _OPEN_FILES = 8
 _BUFFER_BYTES = 1 << 20
 _ERRORS = (OSError, BadZipFile, EOFError, ValueError, zlib.error, NotImplementedError, RuntimeError)
-"""What reading a damaged file or zip file raises."""
+"""Raised by reading a damaged file or zip file."""
 
 
 class JsonLines(Store):
@@ -420,67 +335,43 @@ class JsonLines(Store):
                     self.troubles.add(where, broken.why)
                     continue
                 for place, part in enumerate(found):
-                    yield FoundRows(RecordPlace(number, at, place), file, part)
+                    yield FoundRows(RecordPlace(number, at, part=place), file, part)
 
     def _keep(self, record: Any, number: int, at: int, found: list[PolicyRows], wanted: Wanted) -> None:
-        """Keeps the columns of a record; stops at the first record that does not fit."""
-        names = frozenset(filter(wanted, frozenset(NAMES).union(*(part.columns for part in found))))
-        columns = converted(record, self.settings, _line_at(self._files[number], at), names)
+        """Keeps the wanted columns of a record; the first record that does not fit is the last tried."""
+        names = frozenset(filter(wanted, frozenset(keys.NAMES).union(*(part.columns for part in found))))
+        columns = converted(record, self.settings, self.where(RecordPlace(number, at)), names)
         self._left -= _size_of(columns)
         if self._left >= 0:
             self._kept[number, at] = columns
 
-    def reader(self, wanted: frozenset[str]) -> JsonReader:
-        """Reads the columns of these names; close it after use."""
-        return JsonReader(self._files, self.settings, wanted, self._kept)
+    @contextmanager
+    def _files_open(self) -> Iterator[LRU[int, IO[bytes]]]:
+        files = LRU[int, IO[bytes]](_OPEN_FILES, close=lambda file: file.close())
+        try:
+            yield files
+        finally:
+            files.clear()
 
-
-class JsonReader(Reader):
-    """Columns of records in JSON lines. Keeps the latest files open."""
-
-    def __init__(
-        self,
-        files: list[DataFile],
-        settings: Settings,
-        wanted: frozenset[str],
-        kept: Mapping[tuple[int, int], Columns],
-    ) -> None:
-        super().__init__(files, settings, wanted)
-        self._kept = kept
-        self._open = LRU[int, IO[bytes]](_OPEN_FILES, close=lambda file: file.close())
-
-    def _columns(self, place: RecordPlace) -> Columns:
+    def _columns(self, files: LRU[int, IO[bytes]], place: RecordPlace, wanted: frozenset[str]) -> Columns:
         kept = self._kept.get((place.file, place.at))
         if kept is not None:
             return kept
-        return converted(parsed(self._line(place)), self._settings, self._where(place), self._wanted)
-
-    def _where(self, place: RecordPlace) -> str:
-        return _line_at(self._files[place.file], place.at)
-
-    def _line(self, place: RecordPlace) -> bytes:
+        where = self.where(place)
         try:
-            file = self._open.get(place.file, lambda: _opened(self._files[place.file]))
+            file = files.get(place.file, lambda: _opened(self._files[place.file]))
             file.seek(place.at)
-            return file.readline(_LONGEST_LINE)
+            line = file.readline(_LONGEST_LINE)
         except _ERRORS as error:
-            raise BrokenEpisode("", f"{self._where(place)}: cannot be read: {shortened(str(error))}") from error
+            raise BrokenEpisode("", f"{where}: cannot be read: {shortened(str(error))}") from error
+        return converted(parsed(line), self.settings, where, wanted)
 
-    def close(self) -> None:
-        """Closes the files."""
-        self._open.clear()
-
-
-def _line_at(file: DataFile, at: int) -> str:
-    return f"{file}: the line at byte {at:,}"
+    def where(self, place: RecordPlace) -> str:
+        return f"{self._files[place.file]}: the line at byte {place.at:,}"
 
 
 def parsed(line: bytes) -> Any:
-    """What a line holds.
-
-    Raises:
-      BrokenEpisode: it is no JSON.
-    """
+    """The JSON of a line; raises `BrokenEpisode`."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError, MemoryError) as error:
@@ -488,11 +379,6 @@ def parsed(line: bytes) -> Any:
 
 
 def _lines(file: DataFile) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each line.
-
-    Raises:
-      SourceError: the file cannot be read, or has a line that is too long.
-    """
     try:
         with _opened(file) as stream:
             at = 0
@@ -509,5 +395,5 @@ def _lines(file: DataFile) -> Iterator[tuple[int, bytes]]:
 
 def _opened(file: DataFile) -> IO[bytes]:
     if not file.member:
-        return Path(file.path).open("rb", buffering=_BUFFER_BYTES)
-    return ZipFile(file.path).open(file.member)
+        return file.path.open("rb", buffering=_BUFFER_BYTES)
+    return ZipFile(for_library(file.path)).open(file.member)

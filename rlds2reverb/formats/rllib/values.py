@@ -8,8 +8,8 @@
 | a tuple (packed), or as many lists as there are parts | columns "0", "1", ... below |
 | a list of texts | text |
 
-What is packed is base64 of an LZ4 frame of a pickle, as RLlib compresses columns. Some versions wrote the text of a Python `bytes`,
-b'...', which is taken as well. Source: rllib/utils/compression.py.
+A packed value is base64 of an LZ4 frame of a pickle, as RLlib compresses columns. Some versions wrote the text of a Python `bytes`,
+b'...', which is read as well. Source: rllib/utils/compression.py.
 """
 
 from __future__ import annotations
@@ -28,34 +28,22 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.formats.recordings import BrokenEpisode
 
-Leaves = dict[str, Array]
-"""Path below the column, "" for a plain one -> [rows, ...]."""
+Leaves = dict[str, Array]  # path below the column, "" for a plain one -> [rows, ...].
 _DEEPEST = 20
 _MOST_COLUMNS = 10_000
 
 
 class Converter:
-    """Makes columns of recorded values.
-
-    Args:
-      where: the file and the place; for messages.
-      floats: the dtype of numbers with a point in lists.
-    """
+    """Makes columns of recorded values; `floats` is the dtype of numbers with a point in lists."""
 
     def __init__(self, where: str, floats: np.dtype[Any]) -> None:
         self._where, self._floats = where, floats
 
     def leaves(self, name: str, value: Any, rows: int, keeps_dtype: bool = False) -> Leaves:
-        """The columns of a recorded value.
-
-        Args:
-          name: of the column; for messages.
-          value: as recorded.
-          rows: how many there should be.
-          keeps_dtype: whether a list has its own dtype, which is no list of JSON.
+        """The columns of a recorded value. With `keeps_dtype`, numbers in a list have their own dtype, because it does not come from JSON.
 
         Raises:
-          BrokenEpisode: it is none of the table's, or has another number of rows.
+          BrokenEpisode: it is of no kind of the module's table, or has another number of rows.
         """
         found: Leaves = {}
         self._add(found, name, "", value, rows, keeps_dtype)
@@ -69,7 +57,7 @@ class Converter:
             raise self._broken(name, "a nest that is too deep or too wide")
         if isinstance(value, str):
             self._add(found, name, path, self.unpack(name, value), rows, is_packed_value=True)
-        elif _is_nest(value) or self._is_tuple(value, rows):
+        elif isinstance(value, (dict, tuple)) or _is_tuple(value, rows):
             for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
                 self._add(found, name, f"{path}/{key}" if path else str(key), part, rows, is_packed_value)
         elif isinstance(value, Sequence) and value and isinstance(value[0], (dict, tuple)):
@@ -84,18 +72,6 @@ class Converter:
         if not is_packed(value):
             raise self._broken(name, f"a text that is no packed value: {str(value)[:60]!r}")
         return unpacked(value, self._where, name)
-
-    def _is_tuple(self, value: Any, rows: int) -> bool:
-        """Whether a list holds columns instead of rows."""
-        return (
-            isinstance(value, list)
-            and len(value) != rows
-            and all(
-                isinstance(one, (list, np.ndarray, str, dict)) and (isinstance(one, (dict, str)) or len(one) == rows)
-                for one in value
-            )
-            and bool(value)
-        )
 
     def _turned(self, name: str, values: Sequence[Any]) -> Any:
         """Turns rows of nests into one nest of columns."""
@@ -116,17 +92,13 @@ class Converter:
         if column.ndim == 0:
             raise self._broken(name, "expected a list with a value per step, found one value")
         if column.dtype.kind in "OSU":
-            return self._texts(name, column)
+            flat = column.ravel().tolist()
+            if odd := [type(one).__name__ for one in flat if not isinstance(one, (str, bytes))]:
+                raise self._broken(name, f"values that are neither all numbers nor all texts, such as {odd[0]}")
+            return texts(flat).reshape(column.shape)
         if column.dtype.kind not in "biufc":
             raise self._broken(name, f"values of dtype {column.dtype}")
         return column.astype(self._floats) if column.dtype == np.float64 and is_list and not is_packed_value else column
-
-    def _texts(self, name: str, column: Array) -> Array:
-        flat = column.ravel().tolist()
-        if not all(isinstance(one, (str, bytes)) for one in flat):
-            odd = next(one for one in flat if not isinstance(one, (str, bytes)))
-            raise self._broken(name, f"values that are neither all numbers nor all texts, such as {type(odd).__name__}")
-        return texts(flat).reshape(column.shape)
 
     def _broken(self, name: str, why: str) -> BrokenEpisode:
         return BrokenEpisode(name, f'{self._where}: column "{name}": {why}')
@@ -134,10 +106,8 @@ class Converter:
 
 def texts(values: Sequence[Any]) -> Array:
     """A column of texts as `bytes`. Other values are written as JSON, or as Python writes them if JSON cannot; None and {} as empty texts."""
-    column = np.empty(len(values), object)
-    for number, value in enumerate(values):
-        column[number] = value if isinstance(value, bytes) else _text(value).encode("utf-8", "surrogatepass")
-    return column
+    encoded = [one if isinstance(one, bytes) else _text(one).encode("utf-8", "surrogatepass") for one in values]
+    return np.array(encoded, object)
 
 
 def _text(value: Any) -> str:
@@ -146,49 +116,33 @@ def _text(value: Any) -> str:
     if value is None or (isinstance(value, dict) and not value):
         return ""
     try:
-        return json.dumps(value, sort_keys=True, default=_plain)
-    except (
-        TypeError,
-        ValueError,
-        RecursionError,
-    ):  # keys that are no texts, or that cannot be sorted; a nest without end
+        return json.dumps(
+            value,
+            sort_keys=True,
+            default=lambda one: one.tolist() if isinstance(one, (np.ndarray, np.generic)) else str(one),
+        )
+    except (TypeError, ValueError, RecursionError):  # keys that JSON or sorting refuses; a nest without end
         return str(value)
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)
-
-
-PACKED = b"BCJNG"
-"""Occurs in every line that holds a packed value."""
+PACKED = b"BCJNG"  # occurs in every line that holds a packed value
 _STARTS = ("BCJNG", "b'BCJNG", 'b"BCJNG')
-_LARGEST = 1 << 31
-"""Bytes that a packed value may have; RLlib's files are of 64 MiB."""
+_LARGEST = 1 << 31  # bytes of a packed value; RLlib's files have 64 MiB
 _BOUND_OF_LZ4 = 255
 _HAS_SIZE = 0x08
 _HEADER = 15
 
 
 def is_packed(text: Any) -> bool:
-    """Whether a value is a packed one: the base64 of an LZ4 frame's magic number begins it."""
+    """Whether a value begins with the base64 of an LZ4 frame's magic number."""
     return isinstance(text, str) and text.startswith(_STARTS)
 
 
 def unpacked(text: str, where: str, path: str) -> Any:
-    """Unpacks a value.
-
-    Args:
-      text: as in the file.
-      where: the file and the place; for messages.
-      path: of the column.
-
-    Raises:
-      BrokenEpisode: it is damaged, too large, or its pickle has more than values of numpy.
-    """
+    """Unpacks a value of the column `path`. Raises `BrokenEpisode` if it is damaged, too large, or has more than values of numpy."""
     plain = text[2:-1] if text[:2] in ("b'", 'b"') else text
     try:
-        frame = _decoded(plain)
-        _check_size(frame)
+        frame = _frame_of(plain)
         return safe_loads(bytes(cramjam.lz4.decompress(frame)), where)
     except SourceError as error:
         raise BrokenEpisode(path, str(error)) from error
@@ -196,26 +150,26 @@ def unpacked(text: str, where: str, path: str) -> Any:
         raise BrokenEpisode(path, f"{where}: a packed value cannot be unpacked: {error}") from error
 
 
-def _decoded(text: str) -> bytes:
-    """The bytes of a base64 text. Python's strict decoding is much slower; comparing lengths finds the same errors."""
-    found = binascii.a2b_base64(text)
-    if len(found) != len(text) // 4 * 3 - text[-2:].count("=") or len(text) % 4:
+def _frame_of(text: str) -> bytes:
+    """The LZ4 frame of a base64 text; refuses one that is too large, before memory is allocated."""
+    frame = binascii.a2b_base64(text)  # strict decoding is much slower; comparing lengths finds the same errors
+    if len(frame) != len(text) // 4 * 3 - text[-2:].count("=") or len(text) % 4:
         raise ValueError("no base64")
-    return found
-
-
-def _check_size(frame: bytes) -> None:
-    """Refuses a frame that is too large, before memory is allocated."""
     bound = len(frame) * _BOUND_OF_LZ4
     if len(frame) >= _HEADER and frame[4] & _HAS_SIZE:
         (size,) = struct.unpack_from("<Q", frame, 6)
         if size > bound:
-            raise ValueError(f"{size:,} bytes are told, which {len(frame):,} cannot hold")
+            raise ValueError(f"{size:,} bytes are announced, which {len(frame):,} cannot hold")
         bound = size
     if bound > _LARGEST:
         raise ValueError(f"{bound:,} bytes; expected at most {_LARGEST:,}")
+    return frame
 
 
-def _is_nest(value: Any) -> bool:
-    """Whether an unpacked value is a nest of columns, not one column."""
-    return isinstance(value, (dict, tuple)) and not isinstance(value, np.ndarray)
+def _is_tuple(value: Any, rows: int) -> bool:
+    """Whether a list holds columns instead of rows."""
+    if not isinstance(value, list) or not value or len(value) == rows:
+        return False
+    return all(
+        isinstance(one, (dict, str)) or (isinstance(one, (list, np.ndarray)) and len(one) == rows) for one in value
+    )

@@ -15,8 +15,8 @@ Sources of the layout: torchrl/data/replay_buffers (checkpointers.py, utils.py, 
 persistent.py), versions 0.14; probed with files that they wrote.
 """
 
-LOSSES = {
-    "metadata": "TED has no place for what a dataset says of whole episodes",
+LOSSES = {  # code -> what the format cannot hold
+    "metadata": "TED has no place for the metadata of episodes",
     "text": "a TensorDict holds texts as pickles or JSON only; they are left out",
     "dtype": "torch's storages hold no values of this dtype; it is left out",
     "bfloat16": "HDF5 has no bfloat16; it is written as float32, which holds the same values. layout=memmap keeps it",
@@ -26,6 +26,5 @@ LOSSES = {
     "shape": "TED has numbers as [1]: a reward or a discount of that shape comes back as a number",
     "discount": "discount=drop leaves it out",
     "last_row": "the last row of an episode has no step in TED: its action and reward are left out, and they are not 0",
-    "last_discount": "the last row of an episode has no step in TED: its discount is left out, and it is not what its end says",
+    "last_discount": "the last row of an episode has no step in TED: its discount is left out, and differs from that of its end",
 }
-"""Code -> what the format cannot hold."""

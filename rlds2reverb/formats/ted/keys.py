@@ -1,11 +1,11 @@
 """TED's keys under the names that options give them, the options of reading, and torch's names of dtypes.
 
-A key is '/'-joined; options write "." for "/". What lies under `next` is that of the step after.
+A key is '/'-joined; options write "." for "/". Keys under `next` belong to the following step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ NEXT = "next/"
 DONES = frozenset({"done", "terminated", "truncated"})
 REWARD = "reward"
 TRAJECTORY_IDS = ("collector/traj_ids", "episode")
-"""Where collectors and TorchRL's own datasets put trajectories' ids; in the order in which its samplers look for them."""
+"""Where collectors and TorchRL's own datasets put trajectory ids; in the order in which its samplers look for them."""
 
 LAST, CHECK, KEEP = "last", "check", "keep"
 IDS, DONE, ROWS = "ids", "done", "rows"
@@ -34,14 +34,15 @@ class TedOptions:
 
     Attributes:
       trajectories: "" for ids if there are any, else end flags; "ids", "done", "rows", or the key of ids.
-      next: "last" takes the last row of `next` only, "check" refuses trajectories in which others differ, "keep" makes columns of it.
-      cursor: where the writer of a full ring would write next; None for what its files say.
+      next: "last" takes the last row of `next` only, "check" refuses trajectories in which other rows differ from the following
+        observation, "keep" makes columns of it.
+      cursor: where the writer of a full ring would write next; None to read that from its files.
       drop_incomplete: leaves out trajectories whose beginning or end was not recorded.
       buffer: which one of an ensemble; None for all.
-      done_is_terminal: what `done` means where neither `terminated` nor `truncated` is recorded; None leaves it open.
+      done_is_terminal: the meaning of `done` where neither `terminated` nor `truncated` is recorded; None if unknown.
       holds_trajectories: whether each item of the storage is a trajectory [T]; None to decide by its files.
       last_step: of data without `next`, see `formats.rows`.
-      names: what to take a key for -> the keys.
+      names: new key -> the keys that it renames.
     """
 
     trajectories: str = ""
@@ -61,23 +62,16 @@ def last_part(key: str) -> str:
 
 
 def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str, ...]]) -> dict[str, Value]:
-    """Keys under the names that options ask for.
-
-    Args:
-      where: the data, for messages.
-      held: key -> anything.
-      names: new key -> the old ones; with several, each goes below the new one.
+    """Keys under the names that options ask for: new key -> the old ones, of which two or more go below the new one.
 
     Raises:
-      SourceError: there is no such key, or one of the new name that is not asked for.
+      SourceError: there is no such key, or the data has a key of the new name besides.
     """
     made = dict(held)
     for new, olds in names.items():
         for old in olds:
-            if not _has(held, old):
-                raise SourceError(
-                    f'{where}: no key "{_option(old)}"; there are: {", ".join(sorted(map(_option, held)))}'
-                )
+            if not any(is_under(one, old) for one in held):
+                raise _no_key(where, old, held)
         there = [key for key in held if is_under(key, new) and not any(is_under(key, old) for old in olds)]
         if there:
             raise SourceError(
@@ -85,49 +79,33 @@ def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str
             )
         for old in olds:
             target = f"{new}/{old}" if len(olds) > 1 else new
-            _move(held, made, old, target)
-            if not new.startswith(NEXT):
-                _move(held, made, NEXT + old, NEXT + target)
+            for prefix in ("",) if new.startswith(NEXT) else ("", NEXT):
+                moved = [one for one in held if is_under(one, prefix + old)]
+                for one in moved:
+                    made.pop(one, None)
+                made.update({prefix + target + one[len(prefix + old) :]: held[one] for one in moved})
     return made
 
 
 def id_key(where: str, trajectories: str, held: Collection[str]) -> str:
-    """The key whose values part trajectories; "" where end flags do, or each row is one.
-
-    Args:
-      where: the data, for messages.
-      trajectories: see `TedOptions`.
-      held: the keys that are there.
-
-    Raises:
-      SourceError: a key is asked for that is not there.
-    """
+    """The key whose values divide trajectories; "" if end flags do, or each row is a trajectory. Raises `SourceError` if it is missing."""
     if trajectories in (DONE, ROWS):
         return ""
     if trajectories not in ("", IDS):
         if trajectories not in held:
-            raise SourceError(
-                f'{where}: no key "{_option(trajectories)}"; there are: {", ".join(sorted(map(_option, held)))}'
-            )
+            raise _no_key(where, trajectories, held)
         return trajectories
     found = next((key for key in TRAJECTORY_IDS if key in held), "")
     if trajectories and not found:
         raise SourceError(
             f"{where}: no ids of trajectories: neither {' nor '.join(map(_option, TRAJECTORY_IDS))} is there; "
-            "name a key by trajectories=KEY, or leave the option out: then end flags part them"
+            "name a key by trajectories=KEY, or leave the option out: then end flags divide them"
         )
     return found
 
 
-def _has(held: Mapping[str, Value], key: str) -> bool:
-    return any(is_under(one, key) for one in held)
-
-
-def _move(held: Mapping[str, Value], made: dict[str, Value], old: str, new: str) -> None:
-    moved = {one: value for one, value in held.items() if is_under(one, old)}
-    for one in moved:
-        made.pop(one, None)
-    made.update({new + one[len(old) :]: value for one, value in moved.items()})
+def _no_key(where: str, key: str, held: Iterable[str]) -> SourceError:
+    return SourceError(f'{where}: no key "{_option(key)}"; there are: {", ".join(sorted(map(_option, held)))}')
 
 
 def _option(key: str) -> str:
@@ -139,11 +117,9 @@ _ALIKE = (
     "float16", "float32", "float64", "complex64", "complex128",
 )  # fmt: skip
 
-DTYPES: dict[str, np.dtype[Any]] = {
+DTYPES: dict[str, np.dtype[Any]] = {  # Torch's name -> numpy's dtype; both keep the same bytes, little-endian on disk
     **{f"torch.{name}": np.dtype(name) for name in _ALIKE},
     "torch.bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
-"""Torch's name -> numpy's dtype; both keep the same bytes, little-endian on disk."""
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-"""The other way."""

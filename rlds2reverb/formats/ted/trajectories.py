@@ -1,14 +1,14 @@
-"""Trajectories of a buffer by number, each key by itself; ids or end flags, in the order of recording, say where they begin and end.
+"""Trajectories of a buffer by number, each key by itself. Trajectory ids or end flags, in the order of recording, divide them.
 
-As TorchRL's `find_start_stop_traj`: an id that changes, or an end flag, ends a trajectory; what is recorded last always ends one.
+As in TorchRL's `find_start_stop_traj`, an id that changes or an end flag ends a trajectory; the step recorded last always ends one.
 
-`RingTrajectories`: storages in TED's own form, where the row of a step holds what it saw, what it did, and under `next` what came of it.
+`RingTrajectories`: storages in TED's own form, where the row of a step holds observation and action, and the outcome under `next`.
 A storage of [rows, ...] has time first; rows [0, len) are valid, and a full one is a ring: the row under the write cursor is the oldest.
-What stands before the cursor was recorded last, so a trajectory always ends there.
+The row before the cursor was recorded last, so a trajectory always ends there.
 
-`FlatTrajectories`: the Flat and Nested forms, where observations stand once, with one more for every trajectory's end. Steps are
-[columns * rows], a column after the other, oldest first. Step number s of these has its observation in row s + (ended trajectories
-before s); what came after an end stands behind it. Ends are `done`, and where recording stopped: the step before `shift` in a storage
+`FlatTrajectories`: the Flat and Nested forms, where observations are stored once, with one more for every trajectory's end. Steps are
+[columns * rows], column by column, oldest first. Step number s has its observation in row s + (trajectories ended before s); the
+observation after an end is the row behind it. Ends are `done`, and the place where recording stopped: the step before `shift` in a storage
 that is not full, else the last of each column. The Nested form is the same bytes, by trajectory.
 """
 
@@ -25,10 +25,12 @@ import numpy as np
 
 from rlds2reverb.episode import Array, Notice
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.ted.folders import Folder, HeldLeaf, Leaf, PerRow, as_column, unchanged
+from rlds2reverb.formats.ted.folders import Folder, Leaf, PerRow, as_column, unchanged
 from rlds2reverb.formats.ted.keys import DONES, KEEP, NEXT, REWARD, ROWS, TRAJECTORY_IDS, TedOptions, id_key, last_part
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted, shortened
+
+_INDEX = "index"  # a root key that buffers add: the number of a row
 
 
 class TrajectoryRows(Protocol):
@@ -38,22 +40,21 @@ class TrajectoryRows(Protocol):
         """A key of `Trajectories.steps` of one trajectory: [T, ...]."""
 
     def observe(self, key: str, number: int) -> Array:
-        """A key of `Trajectories.observed` of one trajectory, with what came after its last step: [T + 1, ...]."""
+        """A key of `Trajectories.observed` of one trajectory, with the observation after its last step: [T + 1, ...]."""
 
     def id(self, number: int) -> Any:
-        """What `Trajectories.id_key` has in the first step of one trajectory."""
+        """The value of `Trajectories.id_key` in the first step of one trajectory."""
 
 
 class Trajectories(Protocol):
     """The trajectories of a buffer."""
 
     @property
-    def count(self) -> int:
-        """How many there are."""
+    def count(self) -> int: ...
 
     @property
     def steps(self) -> Mapping[str, ArraySpec]:
-        """Keys with T rows; those of the step after begin with `next/`: reward, terminated, truncated, done."""
+        """Keys with T rows; `next/...` are those of the following step: reward, terminated, truncated, done."""
 
     @property
     def observed(self) -> Mapping[str, ArraySpec]:
@@ -65,24 +66,17 @@ class Trajectories(Protocol):
 
     @property
     def id_key(self) -> str:
-        """The key of trajectories' ids, "" for none."""
+        """The key of the trajectory ids; "" if end flags divide trajectories."""
 
     @property
-    def notices(self) -> tuple[Notice, ...]:
-        """What was found at opening."""
+    def notices(self) -> tuple[Notice, ...]: ...
 
-    def reading(self) -> AbstractContextManager[TrajectoryRows]:
-        """Opens what is read from."""
+    def reading(self) -> AbstractContextManager[TrajectoryRows]: ...
 
 
 @dataclass(frozen=True)
 class _Bounds:
-    """Trajectories, one column of the batch after the other.
-
-    Attributes:
-      column: [n] which column.
-      start, stop: [n] rows of it, the stop exclusive.
-    """
+    """Trajectories, one column of the batch after the other: [n] the column, and the rows [start, stop) in it."""
 
     column: Array
     start: Array
@@ -97,16 +91,12 @@ class _Bounds:
 
 
 def flattened(values: Array, dims: int = 1) -> Array:
-    """The same values with all sizes after the first `dims` as one."""
+    """The same values with all sizes after the first `dims` as one; `reshape(..., -1)` cannot do that with empty arrays."""
     return values.reshape(*values.shape[:dims], math.prod(values.shape[dims:]))
 
 
 def any_of(values: Array, dims: int = 1) -> Array:
-    """[...] of the first `dims` sizes: whether any value is not 0.
-
-    >>> any_of(np.array([[0, 2], [0, 0]]))
-    array([ True, False])
-    """
+    """[...] of the first `dims` sizes: whether any value is not 0."""
     flat = flattened(values, dims)
     return np.asarray(flat[..., 0] != 0 if flat.shape[-1] == 1 else (flat != 0).any(axis=-1))
 
@@ -127,10 +117,10 @@ def cut(ends: Array, valid: Array | None = None) -> _Bounds:
 
     Args:
       ends: [columns, rows], changed here.
-      valid: [columns] how many rows of each were recorded; all by default.
+      valid: [columns] number of recorded rows of each; all by default.
 
     >>> cut(np.array([[False, True, False, False]]))
-    Bounds(column=array([0, 0]), start=array([0, 2]), stop=array([2, 4]))
+    _Bounds(column=array([0, 0]), start=array([0, 2]), stop=array([2, 4]))
     """
     columns, rows = ends.shape
     if valid is None:
@@ -154,62 +144,47 @@ def each_row(columns: int, valid: Array) -> _Bounds:
 
 def _without_incomplete(
     bounds: _Bounds, flags: Array | None, cut_start: bool, drop: bool
-) -> tuple[_Bounds, tuple[Notice, ...]]:
-    """The trajectories to read, and notices about them.
-
-    Args:
-      bounds: all of them.
-      flags: [columns, rows] where an end was recorded; None without end flags.
-      cut_start: whether a ring was overwritten, so that the oldest may lack their beginning.
-      drop: whether they are left out.
+) -> tuple[_Bounds, list[Notice]]:
+    """The trajectories to read, and notices about incomplete ones, which `drop` leaves out. `flags` are the recorded ends, [columns, rows];
+    `cut_start` says that a ring was overwritten, so that the oldest trajectories may lack their beginning.
     """
     keep = np.ones(len(bounds), bool)
     notices: list[Notice] = []
     if flags is not None:
-        notices += _done_inside(bounds, flags)
+        ended_before = np.zeros((len(flags), flags.shape[1] + 1), np.int64)
+        np.cumsum(flags, axis=1, out=ended_before[:, 1:])
+        inside = ended_before[bounds.column, bounds.stop - 1] - ended_before[bounds.column, bounds.start]
+        if count := int(inside.sum()):
+            text = (
+                f"{counted(count, 'end flag')} inside {counted(int((inside > 0).sum()), 'trajectory')}, where the id does not change: "
+                "one id may stand for several trajectories; trajectories=done divides them by end flags"
+            )
+            notices.append(Notice("done_inside", text, count))
         open_ends = ~flags[bounds.column, bounds.stop - 1]
         keep &= ~open_ends
         notices += no_end(int(open_ends.sum()), drop)
     if cut_start:
         keep &= bounds.start > 0
         notices += overwritten(int((bounds.start == 0).sum()), drop)
-    return (bounds.only(keep) if drop else bounds), tuple(notices)
-
-
-def _done_inside(bounds: _Bounds, flags: Array) -> list[Notice]:
-    """A notice of end flags inside trajectories that ids divide: trajectories of the same id were joined."""
-    before = np.zeros((len(flags), flags.shape[1] + 1), np.int64)
-    np.cumsum(flags, axis=1, out=before[:, 1:])
-    inside = before[bounds.column, bounds.stop - 1] - before[bounds.column, bounds.start]
-    count = int(inside.sum())
-    text = (
-        f"{counted(count, 'end flag')} inside {_trajectories(int((inside > 0).sum()))}, where the id does not change: "
-        "one id may stand for several trajectories; trajectories=done parts them by end flags"
-    )
-    return [Notice("done_inside", text, count)] if count else []
+    return (bounds.only(keep) if drop else bounds), notices
 
 
 def no_end(count: int, drop: bool) -> list[Notice]:
     """A notice of trajectories without an end flag."""
-    text = f"{_trajectories(count)} without an end flag, where recording stopped or was overwritten; {_done(drop)}"
+    text = f"{counted(count, 'trajectory')} without an end flag, where recording stopped or was overwritten; {_became(drop)}"
     return [Notice("no_end", text, count)] if count else []
 
 
 def overwritten(count: int, drop: bool) -> list[Notice]:
-    """A notice of trajectories that are the oldest of a ring."""
-    text = f"a full ring: its oldest {_trajectories(count)} may lack the beginning; {_done(drop)}"
+    """A notice of the oldest trajectories of a ring."""
+    text = f"a full ring: its oldest {counted(count, 'trajectory')} may lack the beginning; {_became(drop)}"
     return [Notice("cut_start", text, count)] if count else []
 
 
 def final_lost(count: int, empty: int) -> list[Notice]:
-    """A notice of trajectories that end by their id, in a form that keeps no observation after such an end.
-
-    Args:
-      count: how many there are.
-      empty: how many of them had one step only, so that nothing is left.
-    """
+    """A notice of trajectories that end by their id, in a form that keeps no observation there; `empty` ones had no other step."""
     text = (
-        f"{_trajectories(count)} without an end flag before the id changes: this form keeps no observation "
+        f"{counted(count, 'trajectory')} without an end flag before the id changes: this form keeps no observation "
         "after their last step, so that step is left out"
     )
     if empty:
@@ -217,16 +192,21 @@ def final_lost(count: int, empty: int) -> list[Notice]:
     return [Notice("final_lost", text, count)] if count else []
 
 
-def _trajectories(count: int) -> str:
-    return f"{count:,} {'trajectory' if count == 1 else 'trajectories'}"
-
-
-def _done(drop: bool) -> str:
+def _became(drop: bool) -> str:
     return "left out" if drop else "incomplete=drop leaves these out"
 
 
-_NOT_STEPS = frozenset({"index"})
-"""Root keys that buffers add; the number of a row."""
+def check_ids(name: str, key: str, shape: tuple[int, ...]) -> None:
+    """Raises `SourceError` unless a step has one id."""
+    if shape not in ((), (1,)):
+        raise SourceError(
+            f"{name}: {key}: has {list(shape)} for each step; expected one id; trajectories=done divides by end flags"
+        )
+
+
+def _typed(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Values of a leaf in its dtype: leaves hold bools as uint8, of which any byte but 0 is true."""
+    return np.asarray(values != 0 if dtype == bool else values)
 
 
 @dataclass(frozen=True)
@@ -234,13 +214,13 @@ class Grid:
     """Where the rows of a storage are.
 
     Attributes:
-      columns: how many sequences of steps there are beside one another.
-      rows: how many steps each of them has.
-      valid: [columns] how many of these were recorded.
+      columns: number of parallel sequences of steps.
+      rows: number of steps of each.
+      valid: [columns] number of recorded steps.
       first: the row that was recorded first.
       time_first: whether leaves are [rows, columns, ...]; else [columns, rows, ...].
-      held: the rows that there is room for; of columns, where time is last.
-      dims: how many leading sizes of a leaf are these.
+      held: allocated rows; allocated columns where time is last.
+      dims: number of leading sizes of a leaf that rows and columns make.
     """
 
     columns: int
@@ -274,16 +254,38 @@ class Grid:
         return np.moveaxis(ordered, 0, 1)
 
 
-class RingTrajectories:
-    """The trajectories of a storage."""
+class _MappedTrajectories:
+    """Trajectories in files that are mapped already: reading only checks that they have not changed."""
+
+    _leaves: Mapping[str, Leaf]
+    _bounds: _Bounds
+
+    @property
+    def count(self) -> int:
+        return len(self._bounds)
+
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        with unchanged(self._leaves.values()):
+            yield self
+
+
+class RingTrajectories(_MappedTrajectories):
+    """The trajectories of a storage in TED's own form."""
 
     def __init__(
         self, name: str, folder: Folder, leaves: Mapping[str, Leaf], grid: Grid, options: TedOptions, cut_start: bool
     ) -> None:
         self.grid, self._options, self._name = grid, options, name
         self._shaped: dict[str, Array] = {}
-        self._leaves = {**leaves, **_texts(folder, grid)}
         self.constants = {key: value for key, value in folder.others.items() if not isinstance(value, PerRow)}
+        per_row: dict[str, Leaf] = {}  # texts or numbers that are not tensors
+        for key, held in folder.others.items():
+            if isinstance(held, PerRow) and (len(held.values),) == folder.batch and grid.time_first:
+                column = as_column(held.values)
+                held_values = column.view(np.uint8) if column.dtype == bool else column
+                per_row[key] = Leaf(column.dtype, column.shape, held=held_values)
+        self._leaves = {**leaves, **per_row}
         for key, leaf in self._leaves.items():
             if leaf.shape[: grid.dims] != folder.batch[: grid.dims]:
                 raise SourceError(
@@ -293,14 +295,9 @@ class RingTrajectories:
         self._bounds, notices = self._cut(cut_start)
         self.notices = (*notices, *self._root_notices())
 
-    @property
-    def count(self) -> int:
-        """How many trajectories."""
-        return len(self._bounds)
-
     @cached_property
     def observed(self) -> Mapping[str, ArraySpec]:
-        """What stands at the root and under `next` alike."""
+        """Keys that are at the root and under `next` alike."""
         return {
             key: self._spec(leaf)
             for key, leaf in self._leaves.items()
@@ -312,43 +309,31 @@ class RingTrajectories:
 
     @cached_property
     def steps(self) -> Mapping[str, ArraySpec]:
-        """The other keys, but for the root's end flags."""
-        kept = self._options.next == KEEP
-        return {
-            key: self._spec(leaf)
-            for key, leaf in self._leaves.items()
-            if (
-                (kept or key[len(NEXT) :] not in self.observed)
-                if key.startswith(NEXT)
-                else key not in self.observed
-                and last_part(key) not in DONES
-                and key not in _NOT_STEPS
-                and not self._is_root_reward(key)
-            )
-        }
-
-    @contextmanager
-    def reading(self) -> Iterator[RingTrajectories]:
-        """Checks the files, which are mapped already."""
-        with unchanged(self._leaves.values()):
-            yield self
+        """All other keys, without the root's end flags."""
+        made = {}
+        for key, leaf in self._leaves.items():
+            if key.startswith(NEXT):
+                is_step = self._options.next == KEEP or key[len(NEXT) :] not in self.observed
+            else:
+                is_copy = last_part(key) == REWARD and NEXT + key in self._leaves
+                is_step = key not in self.observed and last_part(key) not in DONES and key != _INDEX and not is_copy
+            if is_step:
+                made[key] = self._spec(leaf)
+        return made
 
     def step(self, key: str, number: int) -> Array:
-        """[T, ...]."""
         return self._take(key, *self._place(number))
 
     def observe(self, key: str, number: int) -> Array:
-        """[T + 1, ...]: the root's rows, and the last one of `next`."""
         column, start, stop = self._place(number)
         return np.concatenate([self._take(key, column, start, stop), self._take(NEXT + key, column, stop - 1, stop)])
 
     def id(self, number: int) -> Any:
-        """What its id key has in its first step."""
         column, start, _ = self._place(number)
         return self._take(self.id_key, column, start, start + 1).reshape(-1)[0]
 
     def differs(self, key: str, number: int, most: int | None = None) -> Array:
-        """Steps of a trajectory whose `next` is not what the step after it saw; of the first `most` steps."""
+        """Steps of a trajectory whose `next` is not the observation of the following step; of the first `most` steps."""
         column, start, stop = self._place(number)
         stop = stop if most is None else min(stop, start + most + 1)
         after = self.grid.take(self._values(NEXT + key), column, start, stop - 1)
@@ -365,69 +350,48 @@ class RingTrajectories:
         return int(bounds.column[number]), int(bounds.start[number]), int(bounds.stop[number])
 
     def _take(self, key: str, column: int, start: int, stop: int) -> Array:
-        found = self.grid.take(self._values(key), column, start, stop)
-        return np.asarray(found != 0 if self._leaves[key].dtype == bool else found)
+        return _typed(self.grid.take(self._values(key), column, start, stop), self._leaves[key].dtype)
 
     def _spec(self, leaf: Leaf) -> ArraySpec:
         return ArraySpec(leaf.shape[self.grid.dims :], leaf.dtype)
 
-    def _is_root_reward(self, key: str) -> bool:
-        return last_part(key) == REWARD and NEXT + key in self._leaves
+    def _any(self, key: str) -> Array:
+        """[columns, rows] where a flag is set."""
+        return any_of(self.grid.all(self._values(key)), 2)
 
     def _flags(self) -> Array | None:
         """[columns, rows] where an episode ends; None if there are no end flags."""
-        known = [key for key in (NEXT + "done",) if key in self._leaves]
+        known = [NEXT + "done"] if NEXT + "done" in self._leaves else []
         known = known or [NEXT + key for key in ("terminated", "truncated") if NEXT + key in self._leaves]
-        if not known:
-            return None
-        return np.asarray(np.logical_or.reduce([any_of(self.grid.all(self._values(key)), 2) for key in known]))
+        return np.asarray(np.logical_or.reduce([self._any(key) for key in known])) if known else None
 
     def _root_notices(self) -> list[Notice]:
         """End flags at the root are False except after partial resets; TorchRL's other forms assume False."""
         keys = [key for key in sorted(self._leaves) if last_part(key) in DONES and not key.startswith(NEXT)]
         valid = np.arange(self.grid.rows) < self.grid.valid[:, None]
-        counts = {key: int((any_of(self.grid.all(self._values(key)), 2) & valid).sum()) for key in keys}
-        counted_keys = [
-            f"{key.replace('/', '.')} in {counted(count, 'step')}" for key, count in counts.items() if count
-        ]
-        text = f"end flags at the root, {', '.join(counted_keys)}, are not read: steps that begin in a state that is over, as after a partial reset"
-        return [Notice("root_done", text, max(counts.values()))] if counted_keys else []
+        counts = {key: int((self._any(key) & valid).sum()) for key in keys}
+        if not any(counts.values()):
+            return []
+        named = [f"{key.replace('/', '.')} in {counted(count, 'step')}" for key, count in counts.items() if count]
+        text = f"end flags at the root, {', '.join(named)}, are not read: steps that begin in a state that is over, as after a partial reset"
+        return [Notice("root_done", text, max(counts.values()))]
 
-    def _cut(self, cut_start: bool) -> tuple[_Bounds, tuple[Notice, ...]]:
-        grid, options = self.grid, self._options
-        flags = self._flags()
+    def _cut(self, cut_start: bool) -> tuple[_Bounds, list[Notice]]:
+        grid, options, flags = self.grid, self._options, self._flags()
         if options.trajectories == ROWS:
-            return each_row(grid.columns, grid.valid), ()
+            return each_row(grid.columns, grid.valid), []
         if self.id_key:
-            ids = self.grid.all(self._values(self.id_key))
-            if ids.shape[2:] not in ((), (1,)):
-                raise SourceError(
-                    f"{self._name}: {self.id_key}: has {list(ids.shape[2:])} for each step; expected one id; trajectories=done parts by end flags"
-                )
+            ids = grid.all(self._values(self.id_key))
+            check_ids(self._name, self.id_key, ids.shape[2:])
             bounds = cut(ends_of_ids(ids.reshape(ids.shape[:2])), grid.valid)
         elif flags is None:
             raise SourceError(
-                f"{self._name}: nothing tells where trajectories end: neither {' nor '.join(TRAJECTORY_IDS)} nor next/done is there; "
+                f"{self._name}: nothing says where trajectories end: neither {' nor '.join(TRAJECTORY_IDS)} nor next/done is there; "
                 "name a key by trajectories=KEY or done=KEY, or have every step as an episode by trajectories=rows"
             )
         else:
             bounds = cut(flags.copy(), grid.valid)
         return _without_incomplete(bounds, flags, cut_start, options.drop_incomplete)
-
-
-def _texts(folder: Folder, grid: Grid) -> dict[str, HeldLeaf]:
-    """Leaves of values per row that are not tensors: texts or numbers."""
-    made = {}
-    for key, held in folder.others.items():
-        if (
-            isinstance(held, PerRow)
-            and len(folder.batch) == 1
-            and len(held.values) == folder.batch[0]
-            and grid.time_first
-        ):
-            column = as_column(held.values)
-            made[key] = HeldLeaf(column.view(np.uint8) if column.dtype == bool else column, column.dtype)
-    return made
 
 
 def _as_bytes(values: Array) -> Array:
@@ -439,20 +403,12 @@ _OF_THE_FORM = ("_storage_shape", "shift", "is_full")
 
 
 def is_flat(folder: Folder) -> bool:
-    """Whether a folder is of one of these forms."""
+    """Whether a folder is of the Flat or the Nested form."""
     return all(key in folder.others for key in _OF_THE_FORM)
 
 
-class FlatTrajectories:
-    """The trajectories of a buffer in the Flat or the Nested form.
-
-    Args:
-      name: for messages.
-      folder: what was read.
-      leaves: its leaves, under the names that options give them.
-      valid: steps that were recorded, of all columns; None for what `shift` says.
-      options: how to read.
-    """
+class FlatTrajectories(_MappedTrajectories):
+    """The trajectories of a buffer in the Flat or the Nested form; `valid` steps of all columns were recorded, if that is known."""
 
     def __init__(
         self, name: str, folder: Folder, leaves: Mapping[str, Leaf], valid: int | None, options: TedOptions
@@ -463,67 +419,45 @@ class FlatTrajectories:
         self._leaves = {
             (NEXT + key if last_part(key) in DONES | {REWARD} else key): leaf for key, leaf in leaves.items()
         }
-        steps = self.columns * self.rows
+        steps = self._count = self.columns * self.rows
         done = self._leaves.get(f"{NEXT}done")
         if done is None or done.dtype != bool or done.shape not in ((steps,), (steps, 1)):
             raise SourceError(f'{name}: expected a key "done" of {counted(steps, "step")}, as _storage_shape says')
-        ends = (done.values != 0).reshape(self.columns, self.rows)
-        recorded = ends.copy()
-        self.last = self.rows if is_full else shift
-        self._is_overwritten = is_full and 0 < shift < self.rows
-        ends[:, self.last - 1] = True
+        recorded = (done.values != 0).reshape(self.columns, self.rows)
+        last = self.rows if is_full else shift
+        ends = recorded.copy()
+        ends[:, last - 1] = True
         self._ends = np.flatnonzero(ends)
-        self._check_sizes(steps)
+        self._check_sizes(steps - (self.rows - last))
         self.id_key = id_key(name, options.trajectories, self._leaves)
-        self._cut(recorded, ends, self.last if valid is None or is_full else min(self.last, valid // self.columns))
-
-    @property
-    def count(self) -> int:
-        """How many trajectories."""
-        return len(self._bounds)
+        valid = last if valid is None or is_full else min(last, valid // self.columns)
+        self._bounds, notices = self._cut(recorded, ends, np.full(self.columns, valid), is_full and 0 < shift < last)
+        self.notices = tuple(notices)
 
     @cached_property
     def observed(self) -> Mapping[str, ArraySpec]:
         """Keys with one row more for each end."""
-        steps = self.columns * self.rows
-        return {
-            key: ArraySpec(leaf.shape[1:], leaf.dtype) for key, leaf in self._leaves.items() if leaf.shape[0] != steps
-        }
+        return {key: _row_spec(leaf) for key, leaf in self._leaves.items() if leaf.shape[0] != self._count}
 
     @cached_property
     def steps(self) -> Mapping[str, ArraySpec]:
-        """The others."""
+        """All other keys."""
         return {
-            key: ArraySpec(leaf.shape[1:], leaf.dtype)
-            for key, leaf in self._leaves.items()
-            if key not in self.observed and key != "index"
+            key: _row_spec(leaf) for key, leaf in self._leaves.items() if leaf.shape[0] == self._count and key != _INDEX
         }
 
-    @contextmanager
-    def reading(self) -> Iterator[FlatTrajectories]:
-        """Checks the files, which are mapped already."""
-        with unchanged(self._leaves.values()):
-            yield self
-
     def step(self, key: str, number: int) -> Array:
-        """[T, ...]."""
         start, stop = self._place(number)
-        return _true(self._leaves[key], slice(start, stop))
+        return _typed(self._leaves[key].values[start:stop], self._leaves[key].dtype)
 
     def observe(self, key: str, number: int) -> Array:
-        """[T + 1, ...]."""
         start, stop = self._place(number)
-        before = np.searchsorted(self._ends, [start, stop - 1])
-        first, last = start + int(before[0]), stop - 1 + int(before[1]) + 1
-        inside = self._ends[before[0] : before[1]]
-        leaf = self._leaves[key]
-        if not len(inside):
-            return _true(leaf, slice(first, last + 1))
-        skipped = inside - start + 1 + np.arange(len(inside))
-        return np.delete(_true(leaf, slice(first, last + 1)), skipped, 0)
+        before, until = np.searchsorted(self._ends, [start, stop - 1]).tolist()
+        found = _typed(self._leaves[key].values[start + before : stop + until + 1], self._leaves[key].dtype)
+        inside = self._ends[before:until]
+        return np.delete(found, inside - start + 1 + np.arange(len(inside)), 0) if len(inside) else found
 
     def id(self, number: int) -> Any:
-        """What its id key has in its first step."""
         return self._id_values().reshape(-1)[self._place(number)[0]]
 
     def _place(self, number: int) -> tuple[int, int]:
@@ -531,67 +465,53 @@ class FlatTrajectories:
         return at + int(self._bounds.start[number]), at + int(self._bounds.stop[number])
 
     def _form(self, folder: Folder) -> tuple[int, int, int, bool]:
-        """Columns, rows, shift and whether it is full."""
         shape, shift, is_full = (folder.others[key] for key in _OF_THE_FORM)
         sizes = [shape] if isinstance(shape, int) else shape
         if not isinstance(sizes, list) or not sizes or not all(type(size) is int and size > 0 for size in sizes):
             raise SourceError(f"{self._name}: _storage_shape {shortened(repr(shape))}: expected sizes")
-        columns = 1
-        for size in sizes[1:]:
-            columns *= size
         if type(is_full) is not bool or type(shift) is not int or not (is_full or 0 < shift <= sizes[0]):
             raise SourceError(
                 f"{self._name}: shift {shortened(repr(shift))}, is_full {shortened(repr(is_full))}: expected a row of {sizes[0]:,}"
             )
-        return columns, sizes[0], shift, is_full
+        return math.prod(sizes[1:]), sizes[0], shift, is_full
 
-    def _check_sizes(self, steps: int) -> None:
-        """Steps have a row for each, observations one more for each end that was marked when they were written.
+    def _check_sizes(self, recorded: int) -> None:
+        """Steps have one row each, observations one more for each end that was marked when they were written.
 
-        Rows after `shift` were never recorded, and may hold anything.
+        Rows after `shift` were never recorded, and may hold anything; `recorded` counts the steps before it.
         """
-        least = steps - (self.rows - self.last) + len(self._ends[self._ends < steps - (self.rows - self.last)])
+        least = recorded + int((self._ends < recorded).sum())
         for key, leaf in self._leaves.items():
-            if not leaf.shape or (leaf.shape[0] != steps and (leaf.shape[0] < least or key.startswith(NEXT))):
-                found = leaf.shape[0] if leaf.shape else 0
+            found = leaf.shape[0] if leaf.shape else 0
+            if not leaf.shape or (found != self._count and (found < least or key.startswith(NEXT))):
                 raise SourceError(
-                    f"{self._name}: {key}: has {counted(found, 'row')}; expected {steps:,} steps, or at least {least:,} observations"
+                    f"{self._name}: {key}: has {counted(found, 'row')}; expected {self._count:,} steps, or at least {least:,} observations"
                 )
 
-    def _cut(self, recorded: Array, ends: Array, valid: int) -> None:
-        shape = (self.columns, self.rows)
-        each = np.full(self.columns, valid)
-        notices: tuple[Notice, ...] = ()
-        lost: list[Notice] = []
+    def _cut(self, recorded: Array, ends: Array, valid: Array, is_overwritten: bool) -> tuple[_Bounds, list[Notice]]:
         if self._options.trajectories == ROWS:
-            self._bounds = each_row(self.columns, each)
-        else:
-            bounds = cut(ends.copy(), each)
-            if self.id_key:
-                bounds = cut(ends_of_ids(self._id_values().reshape(shape)), each)
-                unmarked = ~ends[bounds.column, bounds.stop - 1]
-                bounds.stop[unmarked] -= 1
-                left = bounds.stop > bounds.start
-                lost = final_lost(int(unmarked.sum()), int((~left).sum()))
-                bounds = bounds.only(left)
-            self._bounds, notices = _without_incomplete(
-                bounds, recorded, self._is_overwritten, self._options.drop_incomplete
-            )
-        self.notices = (*notices, *lost)
+            return each_row(self.columns, valid), []
+        lost: list[Notice] = []
+        bounds = cut(ends.copy(), valid)
+        if self.id_key:
+            bounds = cut(ends_of_ids(self._id_values().reshape(ends.shape)), valid)
+            unmarked = ~ends[bounds.column, bounds.stop - 1]
+            bounds.stop[unmarked] -= 1
+            left = bounds.stop > bounds.start
+            lost = final_lost(int(unmarked.sum()), int((~left).sum()))
+            bounds = bounds.only(left)
+        bounds, notices = _without_incomplete(bounds, recorded, is_overwritten, self._options.drop_incomplete)
+        return bounds, notices + lost
 
     def _id_values(self) -> Array:
         """[columns * rows, ...] the id of each step. Ids that are also under `next` have one row more for each end."""
-        leaf, steps = self._leaves[self.id_key], self.columns * self.rows
-        if leaf.shape[1:] not in ((), (1,)):
-            raise SourceError(
-                f"{self._name}: {self.id_key}: has {list(leaf.shape[1:])} for each step; expected one id; trajectories=done parts by end flags"
-            )
-        if leaf.shape[0] == steps:
+        leaf = self._leaves[self.id_key]
+        check_ids(self._name, self.id_key, leaf.shape[1:])
+        if leaf.shape[0] == self._count:
             return leaf.values
-        step = np.arange(steps)
+        step = np.arange(self._count)
         return np.asarray(leaf.values[np.minimum(step + np.searchsorted(self._ends, step), leaf.shape[0] - 1)])
 
 
-def _true(leaf: Leaf, rows: slice) -> Array:
-    found = leaf.values[rows]
-    return np.asarray(found != 0 if leaf.dtype == bool else found)
+def _row_spec(leaf: Leaf) -> ArraySpec:
+    return ArraySpec(leaf.shape[1:], leaf.dtype)

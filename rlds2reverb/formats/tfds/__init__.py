@@ -1,4 +1,4 @@
-"""TFDS datasets, read and written without TensorFlow: `read` opens one by name, `write` makes one; the others know its files and records.
+"""TFDS datasets, read and written without TensorFlow: `read` opens one by name, `write` makes one; `files` knows its files, `example` its records.
 
 `tfds.load` and `tfds.builder_from_directory` read what is written. Episodes keep their order (`disableShuffling`). Importing this loads nothing.
 """

@@ -1,4 +1,7 @@
-"""TFDS datasets that TFDS itself reads: those with a feature that `read` does not know. Their JSON files are checked first.
+"""TFDS datasets that TFDS itself reads: those with a feature that `read` does not know.
+
+Episodes are the same either way; their names are not, for TFDS gives the columns that it decodes, and not the records. A dataset may come
+from anywhere. So what TFDS would import, and what TensorFlow would crash on, is refused before either sees it.
 
 TFDS imports the module of every feature class that such a file names, so a dataset from elsewhere could run any code
 on this machine that can be imported. Therefore only classes that are loaded already are accepted: nothing is left to
@@ -20,6 +23,7 @@ import json
 import math
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +34,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.files import read_object
 from rlds2reverb.formats.rlds import STEPS, RldsSource, source_errors
 from rlds2reverb.formats.source import columns_of
-from rlds2reverb.formats.tfds.info import EXPECTED, FEATURES_FILE, INFO_FILE
-from rlds2reverb.formats.tfds.records import SKIP, check_records
-from rlds2reverb.formats.tfds.splits import FILE_ORDER, Request
+from rlds2reverb.formats.tfds.files import EXPECTED, FEATURES_FILE, INFO_FILE, check_records
+from rlds2reverb.formats.tfds.read import FILE_ORDER, Request
 from rlds2reverb.text import shortened
 
 _CLASS_KEYS = ("pythonClassName", "python_class_name")
@@ -41,43 +44,29 @@ _FILE_KEYS = ("names_file", "labels")
 
 
 def check_metadata(directory: Path, known: Collection[str]) -> None:
-    """Refuses a TFDS directory whose files name another feature class than the `known` ones.
-
-    Args:
-      directory: a version directory.
-      known: full names of classes.
+    """Refuses a version directory whose files name a feature class other than the `known` ones, by their full names.
 
     Raises:
-      SourceError: a file is missing, is not JSON or too large, or names an unknown class or a file to read; says which.
+      SourceError: a file is missing, is not JSON or too large, or names an unknown class or a file to read; the message says which.
     """
     for name in (INFO_FILE, FEATURES_FILE):
         path = directory / name
         for part in _objects(read_object(path, EXPECTED)):
-            _check_classes(path, part, known)
-            _check_no_files(path, part)
-
-
-def _check_classes(path: Path, part: dict[str, Any], known: Collection[str]) -> None:
-    for name in _class_names(part):
-        if name not in known:
-            allowed = ", ".join(sorted({one.rpartition(".")[2] for one in known}))
-            raise SourceError(
-                f"{path}: feature class {shortened(json.dumps(name))} is unknown, and TFDS would import its module; "
-                f"allowed are the classes of tfds.features ({allowed}), and of your own those that your program "
-                "imported before"
-            )
-
-
-def _class_names(part: dict[str, Any]) -> Iterator[Any]:
-    yield from (part[key] for key in _CLASS_KEYS if isinstance(part.get(key), str))
-    if _OLD_CLASS_KEY in part and "content" in part:
-        yield part[_OLD_CLASS_KEY] if isinstance(part[_OLD_CLASS_KEY], str) else json.dumps(part[_OLD_CLASS_KEY])
-
-
-def _check_no_files(path: Path, part: dict[str, Any]) -> None:
-    for key in _FILE_KEYS:
-        if isinstance(part.get(key), str):
-            raise SourceError(f'{path}: "{key}": {shortened(json.dumps(part[key]))} names a file to read: not accepted')
+            names = [part[key] for key in _CLASS_KEYS if isinstance(part.get(key), str)]
+            if _OLD_CLASS_KEY in part and "content" in part:
+                old = part[_OLD_CLASS_KEY]
+                names.append(old if isinstance(old, str) else json.dumps(old))
+            for unknown in (one for one in names if one not in known):
+                allowed = ", ".join(sorted({one.rpartition(".")[2] for one in known}))
+                raise SourceError(
+                    f"{path}: feature class {shortened(json.dumps(unknown))} is unknown, and TFDS would import its module; "
+                    f"allowed are the classes of tfds.features ({allowed}), and of your own those that your program "
+                    "imported before"
+                )
+            for key in _FILE_KEYS:
+                if isinstance(part.get(key), str):
+                    shown = shortened(json.dumps(part[key]))
+                    raise SourceError(f'{path}: "{key}": {shown} names a file to read: not accepted')
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
@@ -86,7 +75,9 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
     while waiting:
         part = waiting.pop()
         if isinstance(part, str):
-            waiting += _parsed(part)
+            if part.lstrip().startswith(("{", "[")):
+                with suppress(ValueError, RecursionError):
+                    waiting.append(json.loads(part))
         elif isinstance(part, list):
             waiting += part
         elif isinstance(part, dict):
@@ -94,86 +85,47 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
             waiting += part.values()
 
 
-def _parsed(text: str) -> list[Any]:
-    """A text parsed as JSON; [] unless it is an object or a list."""
-    if not text.lstrip().startswith(("{", "[")):
-        return []
-    try:
-        return [json.loads(text)]
-    except (ValueError, RecursionError):
-        return []
-
-
-# TFDS datasets read by TFDS itself: those with a feature that `tfds` does not read from the files.
-#
-# Episodes are the same either way; their names are not, for TFDS gives the columns that it decodes, and not the records. A dataset may come from anywhere. So what TFDS would import, and what
-# TensorFlow would die of, is refused before either sees it.
-
 _ID_FEATURE = "tfds_id"
 
 _STORED_AS_IS = (tfds.features.FeaturesDict, tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text)
 """Features that need no decoding: their steps are read as whole columns, which costs less."""
 
 _MOST_VALUES = 1 << 31
-"""Most values of one step's feature: a record has no more bytes than that, and TensorFlow dies of sizes whose product overflows."""
+"""Most values of one step's feature: a record has at most that many bytes, and TensorFlow crashes where a product of sizes overflows."""
 
 _FILES_AT_ONCE = 16
-"""How many are looked into in parallel: where files are far away, each look is a wait."""
+"""Files that are checked in parallel: on remote storage, each check waits."""
 
 
 def open_by_tensorflow(directory: Path, request: Request, people: str) -> RldsSource:
-    """Opens a version directory with TFDS.
-
-    Args:
-      directory: the version directory.
-      request: split and options.
-      people: what messages and reports call it.
+    """Opens a version directory with TFDS; `people` is what messages and reports call it.
 
     Raises:
       SourceError: no such split, a file is missing or damaged, it would import code, it is not in RLDS form, or an option
-        is asked for that TFDS does not have.
+        is given that TFDS does not have.
     """
-    if request.lost_records == SKIP:
+    if request.lost_records:
         raise SourceError(f"{people}: lost_records=skip: TFDS cannot leave out lost records; leave the option out")
     with source_errors(f"{people}: cannot be opened", f"expected {EXPECTED}"):
-        check_metadata(directory, _known_classes())
+        check_metadata(directory, set(_class_names(tfds.features.FeatureConnector)))
         builder = tfds.builder_from_directory(str(directory))
         as_is = _columns_are_stored_as_is(builder)
     _check_shapes(builder, people)
     split = _check_files(builder, request, people)
     decoders = {STEPS: tfds.decode.SkipDecoding()} if as_is else None
+    in_file_order = {"interleave_cycle_length": 1} if request.order == FILE_ORDER else {}
+    config = tfds.ReadConfig(add_tfds_id=True, try_autocache=False, **in_file_order)
     with source_errors(f'{people}: split "{request.split}" cannot be read'):
-        dataset = builder.as_dataset(
-            split=split, shuffle_files=False, read_config=_read_config(request), decoders=decoders
-        )
+        dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=config, decoders=decoders)
     return RldsSource(dataset, people, _ID_FEATURE)
 
 
-def _read_config(request: Request) -> Any:
-    in_file_order = {"interleave_cycle_length": 1} if request.order == FILE_ORDER else {}
-    return tfds.ReadConfig(add_tfds_id=True, try_autocache=False, **in_file_order)
-
-
-def _split(request: Request) -> Any:
-    even = request.even
-    if even is None:
-        return request.split
-    return tfds.even_splits(request.split, even.count, drop_remainder=even.drop_remainder)[even.index]
-
-
-def _known_classes() -> set[str]:
-    """Full names of the feature classes that are loaded: those of TFDS, and the program's own.
-
-    A class that has moved is known by its former names (`ALIASES`), too.
-    """
-    return set(_names_below(tfds.features.FeatureConnector))
-
-
-def _names_below(kind: Any) -> Iterator[str]:
+def _class_names(kind: Any) -> Iterator[str]:
+    """Full names of the feature classes that are loaded, TFDS' and the program's own, also former names of a class that has moved (`ALIASES`)."""
     for child in kind.__subclasses__():
         yield f"{child.__module__}.{child.__name__}"
         yield from vars(child).get("ALIASES", ())
-        yield from _names_below(child)
+        yield from _class_names(child)
 
 
 def _check_shapes(builder: Any, people: str) -> None:
@@ -188,13 +140,15 @@ def _check_shapes(builder: Any, people: str) -> None:
 
 
 def _check_files(builder: Any, request: Request, people: str) -> Any:
-    """Looks at the records' lengths in all files of a split that are on this machine; returns the split for TFDS."""
+    """Checks the lengths of the records in all files of a split that are on this machine; returns the split for TFDS."""
     splits = ", ".join(sorted(builder.info.splits)) or "none"
     with source_errors(f'{people}: split "{request.split}" cannot be read', f"there are: {splits}"):
-        split = _split(request)
+        split, even = request.split, request.even
+        if even is not None:
+            split = tfds.even_splits(split, even.count, drop_remainder=even.drop_remainder)[even.index]
         parts = list(builder.info.splits[split].file_instructions)
     if builder.info.file_format not in (None, tfds.core.FileFormat.TFRECORD):
-        return split  # only what is read as TFRecords has their lengths
+        return split  # only TFRecords say their lengths
     local = [part for part in parts if "://" not in str(part.filename)]
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         list(pool.map(_check_part, local))
@@ -212,10 +166,9 @@ def _columns_are_stored_as_is(builder: Any) -> bool:
         return False
     raw = tf.nest.map_structure(lambda info: (info.shape, info.dtype), steps.feature.get_serialized_info())
     decoded = tf.nest.map_structure(lambda info: (info.shape, info.dtype), steps.feature.get_tensor_info())
-    return raw == decoded and all(type(feature) in _STORED_AS_IS for feature in _features(steps.feature))
+    return raw == decoded and _is_stored_as_is(steps.feature)
 
 
-def _features(feature: Any) -> list[Any]:
-    if isinstance(feature, tfds.features.FeaturesDict):
-        return [feature, *(leaf for child in feature.values() for leaf in _features(child))]
-    return [feature]
+def _is_stored_as_is(feature: Any) -> bool:
+    below = feature.values() if isinstance(feature, tfds.features.FeaturesDict) else ()
+    return type(feature) in _STORED_AS_IS and all(map(_is_stored_as_is, below))

@@ -1,7 +1,6 @@
-"""Columns of an episode -> a `tf.train.Example`, a column at a time.
+"""Columns of an episode -> a `tf.train.Example`, a column at a time: the keys and lists that `example` describes.
 
-The keys and lists are those that `example` reads, where they are described. A message is
-kept as pieces and their size until the whole is known, so that values are copied once.
+A message is kept as pieces and their size until the whole is known, so that values are copied once.
 Sources: example.proto and feature.proto of TensorFlow 2.15; example_serializer.py of TFDS 4.9.10.
 """
 
@@ -17,12 +16,11 @@ import numpy as np
 
 from rlds2reverb.episode import Array, Episode, byte_view
 from rlds2reverb.errors import ConversionError
-from rlds2reverb.formats.tfds.example import Column
-from rlds2reverb.formats.tfds.features import ZLIB, TensorFeature
-from rlds2reverb.formats.tfds.records import MOST_BYTES
+from rlds2reverb.formats.tfds.example import NONE, ZLIB, Column, TensorFeature
+from rlds2reverb.formats.tfds.files import MOST_BYTES
 from rlds2reverb.images import png_files
+from rlds2reverb.protobuf import bytes_field, packed_varints, varint
 from rlds2reverb.specs import ImageSpec
-from rlds2reverb.varint import bytes_field, packed_varints, varint
 
 _FIRST, _SECOND, _THIRD = b"\x0a", b"\x12", b"\x1a"
 """Tags of the first three fields of a message, where these have a length."""
@@ -32,19 +30,13 @@ _TEXTS, _FLOATS, _INTEGERS = _FIRST, _SECOND, _THIRD
 
 
 class Message(NamedTuple):
-    """Part of a message.
-
-    Attributes:
-      pieces: buffers, one after another.
-      size: their bytes.
-    """
+    """Part of a message: buffers, one after another, and their bytes."""
 
     pieces: list[Any]
     size: int
 
 
 def example(entries: Iterable[Message]) -> bytes:
-    """The serialized Example of these entries."""
     pieces: list[Any] = [b""]
     size = 0
     for entry in entries:
@@ -55,12 +47,7 @@ def example(entries: Iterable[Message]) -> bytes:
 
 
 def entries_of(column: Column, values: Array) -> list[Message]:
-    """What a record holds of a column, as entries of its map.
-
-    Args:
-      column: where its values are stored, and how.
-      values: [n, *shape] items: the steps' values, or one value of the episode; of sequences, [n, length, *shape].
-    """
+    """The entries of a record's map for a column [n, *shape] of the steps, or one value of the episode; of sequences, [n, length, *shape]."""
     if column.row_keys:
         lengths, items = np.full(len(values), values.shape[1]), values.reshape(-1, *values.shape[2:])
         return [_integers(column.row_keys[0], lengths), _items(column, items)]
@@ -71,20 +58,17 @@ def entries_of(column: Column, values: Array) -> list[Message]:
 
 
 def _items(column: Column, values: Array) -> Message:
-    """The entry that lists items [n, *shape]."""
     leaf = column.leaf
     if isinstance(leaf, ImageSpec):
         return _texts(column.key, values.tolist() if values.dtype.kind == "O" else png_files(values))
     if leaf.dtype.kind == "O":
         return _texts(column.key, values.ravel().tolist())
-    return _numbers(column.key, leaf, values) if leaf.is_plain else _encoded(column.key, leaf, values)
-
-
-def _numbers(key: bytes, leaf: TensorFeature, values: Array) -> Message:
+    if leaf.encoding != NONE:
+        return _encoded(column.key, leaf, values)
     if leaf.dtype.kind == "f":
-        return _packed(key, _FLOATS, byte_view(np.ascontiguousarray(values, "<f4")))
+        return _packed(column.key, _FLOATS, byte_view(np.ascontiguousarray(values, "<f4")))
     signed = values.astype(np.uint64).view(np.int64) if leaf.dtype.kind == "u" else values.astype(np.int64)
-    return _integers(key, signed.ravel())
+    return _integers(column.key, signed.ravel())
 
 
 def _encoded(key: bytes, leaf: TensorFeature, values: Array) -> Message:
@@ -114,7 +98,6 @@ def _integers(key: bytes, values: Array) -> Message:
 
 
 def _packed(key: bytes, kind: bytes, data: Any) -> Message:
-    """Numbers in one piece; an empty list has none."""
     if not len(data):
         return _entry(key, kind, [], 0)
     head = _FIRST + varint(len(data))
@@ -136,26 +119,22 @@ def _key(key: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the records hold.
-
-    Attributes:
-      steps, metadata: columns of the steps, and features of the episode.
-      tree: what features.json says of both.
-    """
+    """What the records hold: columns of the steps and features of the episode, and the content of features.json for both."""
 
     steps: Sequence[Column]
     metadata: Sequence[Column]
     tree: Mapping[str, Any]
 
     def record(self, episode: Episode) -> bytes:
-        """The record of an episode.
-
-        Raises:
-          ConversionError: it is too large for one.
-        """
+        """The record of an episode. Raises `ConversionError` if it is too large for one."""
         entries = [entry for column in self.steps for entry in entries_of(column, episode.columns[column.path])]
         for column in self.metadata:
-            entries += entries_of(column, _item(episode.metadata[column.path], column))
+            value = episode.metadata[column.path]
+            if column.leaf.dtype.kind == "O" and not column.spec.shape:
+                item = np.array([value[()] if isinstance(value, np.ndarray) else value], object)
+            else:
+                item = np.asarray(value)[None]  # as the values of one step
+            entries += entries_of(column, item)
         record = example(entries)
         if len(record) > MOST_BYTES:
             raise ConversionError(
@@ -163,12 +142,3 @@ class Layout:
                 "(--transform drop=...), or cut the episode"
             )
         return record
-
-
-def _item(value: Any, column: Column) -> Array:
-    """[1, *shape] a feature of the episode, as the values of one step would be."""
-    if column.leaf.dtype.kind == "O" and not column.spec.shape:
-        item = np.empty(1, object)
-        item[0] = value[()] if isinstance(value, np.ndarray) else value
-        return item
-    return np.asarray(value)[None]

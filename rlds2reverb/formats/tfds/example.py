@@ -1,40 +1,267 @@
-"""Records of a TFDS dataset -> columns [T, ...] and metadata: a `tf.train.Example` as numpy arrays, by what features.json says.
+"""Records of a TFDS dataset -> columns [T, ...] and metadata, with numpy alone: features.json says what a `tf.train.Example` holds, and how.
 
-An Example is a map of keys to lists of 64-bit integers, of 32-bit floats, or of byte strings. A list of numbers is as a
-rule packed: floats one after another are the array itself, integers are varints, which numpy decodes a list at a time.
-Lists that are not packed, or in several pieces, are as legal; protobuf reads those.
+An Example is a map of keys to lists of 64-bit integers, of 32-bit floats, or of byte strings. Lists of numbers are normally packed:
+floats one after another are the array itself, integers are varints, which numpy decodes a list at a time. Lists that are not packed, or
+in several pieces, are equally legal; protobuf reads those. The messages are declared so that protobuf copies the numbers' bytes and makes
+no Python object of each.
 
-The messages are described so that protobuf copies the numbers' bytes and does not make a Python object of each.
-Sources: example.proto and feature.proto of TensorFlow 2.15; https://protobuf.dev/programming-guides/encoding.
+A feature of features.json names the Python class that wrote it. Nothing is imported for it: classes of `tfds.features` are known by name,
+and any other raises `NotReadHere`, so that TFDS can read the dataset where it is installed. The file may come from anywhere, so sizes
+are bounded.
+
+Sources: example.proto and feature.proto of TensorFlow 2.15; https://protobuf.dev/programming-guides/encoding; feature.proto, the classes of
+`tensorflow_datasets.core.features`, example_serializer.py and example_parser.py of TFDS 4.9.10.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any, Union
 
+import ml_dtypes
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from rlds2reverb.episode import FLAGS, Array
 from rlds2reverb.errors import SourceError, SpecError
-from rlds2reverb.formats.tfds.features import (
-    ZLIB,
-    DictFeature,
-    Feature,
-    SequenceFeature,
-    Shape,
-    TensorFeature,
-    parse_features,
-)
 from rlds2reverb.images import NotReadHere, decode_files
-from rlds2reverb.protobuf import message_classes
-from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, flatten
-from rlds2reverb.varint import unpacked_varints
+from rlds2reverb.protobuf import KEY_BYTES, message_classes, unpacked_varints
+from rlds2reverb.specs import IMAGE_DTYPES, ArraySpec, ImageSpec, Nest, flatten, map_with_path
+from rlds2reverb.text import shortened
+
+# Features: what features.json says.
+
+STEPS = "steps"
+HOME = "tensorflow_datasets.core.features."
+"""What the names of TFDS' classes begin with."""
+NONE, ZLIB = "none", "zlib"
+ENCODINGS = (NONE, "bytes", ZLIB)
+
+_MOST_DIMENSIONS = 16
+_MOST_SIZE = 1 << 31
+"""Most values of one tensor: a record has at most that many bytes."""
+_MOST_DEPTH = 32
+_MOST_FEATURES = 10_000  # large robot datasets have some hundred
+
+_NUMBERS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
+_DTYPES = {
+    **{name: np.dtype(name) for name in _NUMBERS.split()},
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    **dict.fromkeys(("string", "str", "object"), np.dtype(object)),
+}
+
+Shape = tuple[Union[int, None], ...]
+
+
+@dataclass(frozen=True)
+class TensorFeature:
+    """Numbers or texts (dtype object) of one shape, None where a size is free; stored as one of `ENCODINGS`, and perhaps missing in a record."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    encoding: str = NONE
+    is_optional: bool = False
+
+    @cached_property
+    def size(self) -> int:
+        return math.prod(size for size in self.shape if size is not None)
+
+    @cached_property
+    def least_shape(self) -> tuple[int, ...]:
+        return tuple(size or 0 for size in self.shape)
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether a record has the shape beside the values."""
+        return self.shape.count(None) > 1
+
+
+Leaf = Union[TensorFeature, ImageSpec]
+"""Images are stored as PNG or JPEG files; those of float32 as four channels of bytes."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A leaf of the features, within sequences of these lengths (None where free), the outermost first."""
+
+    leaf: Leaf
+    lengths: Shape = ()
+
+
+class Group(dict[str, Any]):
+    """Features by name, `Stored` or groups, within sequences of these lengths. A name may contain a "/"."""
+
+    def __init__(self, lengths: Shape = (), features: Mapping[str, Any] = {}) -> None:
+        super().__init__(features)
+        self.lengths = lengths
+
+
+_TEXT = TensorFeature((), np.dtype(object))
+
+
+def parse_features(tree: Any, where: str) -> tuple[Stored | Group, str]:
+    """The features in the content of features.json, and why they can be read by TFDS only ("" if they can be read here).
+
+    Raises:
+      NotReadHere: a feature that is not read here; the message names it.
+      SourceError: the tree makes no sense or is absurdly large; the message says where.
+    """
+    whole, only_tfds, count = Group(), "", 0
+    waiting: list[tuple[Any, str, int, Shape, Group, str]] = [(tree, "", 0, (), whole, "")]
+    while waiting:
+        node, path, depth, lengths, group, name = waiting.pop()
+        at = f'{where}: feature "{shortened(path)}"' if path else where
+        if not isinstance(node, Mapping):
+            raise SourceError(f"{at}: expected a JSON object, found {_short(node)}")
+        count += 1
+        if count > _MOST_FEATURES or depth > _MOST_DEPTH:
+            raise SourceError(f"{at}: more than {_MOST_FEATURES:,} features, or {_MOST_DEPTH} levels of them")
+        class_name = _get(node, "pythonClassName")
+        if not isinstance(class_name, str):
+            raise NotReadHere(f"{at}: written by an old version of TFDS: it has no pythonClassName")
+        kind = class_name.removeprefix(HOME)
+
+        if kind == "features_dict.FeaturesDict":
+            children = _object(_content(node, "featuresDict", at).get("features", {}), "features", at)
+            inner = group[name] = Group(lengths)
+            waiting += [
+                (child, f"{path}/{key}" if path else key, depth + 1, lengths, inner, key)
+                for key, child in reversed(children.items())  # popped in their order
+            ]
+        elif kind in ("sequence_feature.Sequence", "dataset_feature.Dataset"):
+            content = _content(node, "sequence", at)
+            if kind == "dataset_feature.Dataset" and lengths:
+                only_tfds = only_tfds or f"{at}: a dataset within a sequence is not read here"
+            elif kind == "dataset_feature.Dataset" and depth == 1 and name != STEPS:
+                only_tfds = only_tfds or f'{where}: episode feature "{name}" is a dataset'
+            around = (*lengths, _size(content.get("length", 0), at))
+            waiting.append((content.get("feature"), path, depth + 1, around, group, name))
+        elif kind == "translation_feature.Translation":
+            languages = _content(node, "translation", at).get("languages", [])
+            if not isinstance(languages, list) or not all(isinstance(one, str) for one in languages):
+                raise SourceError(f"{at}: languages: expected names, found {_short(languages)}")
+            count += len(languages)
+            group[name] = Group(lengths, dict.fromkeys(languages, Stored(_TEXT, lengths)))
+        elif kind == "translation_feature.TranslationVariableLanguages":
+            _content(node, "translation", at)
+            around = (*lengths, None)
+            group[name] = Group(around, dict.fromkeys(("language", "translation"), Stored(_TEXT, around)))
+        elif kind == "video_feature.Video":
+            content = _content(node, "video", at)
+            shape = _shape(content, at)
+            if len(shape) not in (0, 4):
+                raise SourceError(f"{at}: expected a video's shape (frames, height, width, channels), found {shape}")
+            frames = shape[0] if shape else None
+            group[name] = Stored(_image(shape[1:], content, 3, at), (*lengths, frames))
+        else:
+            group[name] = Stored(_leaf(node, kind, class_name, at), lengths)
+    return whole[""], only_tfds
+
+
+def _leaf(node: Mapping[str, Any], kind: str, class_name: str, at: str) -> Leaf:
+    if kind in ("tensor_feature.Tensor", "feature.Tensor"):  # where it was in older versions
+        content = _content(node, "tensor", at)
+        encoding = str(content.get("encoding") or NONE).lower()
+        if encoding not in ENCODINGS:
+            raise SourceError(f"{at}: encoding: expected one of {', '.join(ENCODINGS)}, found {_short(encoding)}")
+        dtype = _dtype(content, at)
+        if encoding != NONE and dtype.kind == "O":
+            raise SourceError(f"{at}: encoding {encoding} of texts; TFDS has none")
+        return TensorFeature(_shape(content, at), dtype, encoding, content.get("optional") is True)
+    if kind == "scalar.Scalar":
+        content = _content(node, "tensor", at)
+        return TensorFeature((), _dtype(content, at), NONE, content.get("optional") is True)
+    if kind == "text_feature.Text":
+        if "text" not in node:
+            raise NotReadHere(f"{at}: a Text with an encoder, of an old version of TFDS, is not read here")
+        return _TEXT
+    if kind == "class_label_feature.ClassLabel":
+        _content(node, "classLabel", at)
+        return TensorFeature((), np.dtype(np.int64))
+    if kind == "bounding_boxes.BBoxFeature":
+        _content(node, "boundingBox", at)
+        return TensorFeature((4,), np.dtype(np.float32))
+    if kind in ("image_feature.Image", "labeled_image.LabeledImage"):
+        content = _content(node, "image", at)
+        return _image(_shape(content, at), content, 3 if kind == "image_feature.Image" else 1, at)
+    raise NotReadHere(f"{at}: its class {_short(class_name)} is not read here, only by tensorflow-datasets")
+
+
+def _image(shape: Shape, content: Mapping[str, Any], channels: int, at: str) -> ImageSpec:
+    shape, dtype = shape or (None, None, channels), _dtype(content, at, "uint8")
+    if dtype not in IMAGE_DTYPES:
+        raise SourceError(f"{at}: expected an image of {', '.join(map(str, IMAGE_DTYPES))}, found {dtype}")
+    if len(shape) == 4:
+        raise NotReadHere(f"{at}: an Image of four dimensions is a GIF, which is not read here")
+    if len(shape) != 3 or shape[2] not in (None, 1, 3, 4):  # TensorFlow, too, reads no image of two channels
+        raise SourceError(f"{at}: expected an image's shape (height, width, 1, 3 or 4 channels), found {shape}")
+    if dtype.kind == "f" and shape[2] != 1:
+        raise SourceError(f"{at}: a float32 image has one channel; found {shape}")
+    return ImageSpec(shape, dtype)
+
+
+def _content(node: Mapping[str, Any], key: str, at: str) -> Mapping[str, Any]:
+    found = _get(node, key)
+    if found is None and _get(node, "jsonFeature") is not None:
+        raise NotReadHere(f"{at}: a jsonFeature, written by an old version of TFDS, is not read here")
+    return _object(found, key, at)
+
+
+def _object(value: Any, key: str, at: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SourceError(f'{at}: expected a JSON object "{key}", found {_short(value)}')
+    return value
+
+
+def _dtype(content: Mapping[str, Any], at: str, default: str = "") -> np.dtype[Any]:
+    name = content.get("dtype") or default
+    if not isinstance(name, str):
+        raise SourceError(f"{at}: dtype: expected a name, found {_short(name)}")
+    found = _DTYPES.get(name)
+    if found is None:
+        raise NotReadHere(f"{at}: its dtype {_short(name)} is not read here")
+    return found
+
+
+def _shape(content: Mapping[str, Any], at: str) -> Shape:
+    sizes = _object(content.get("shape", {}), "shape", at).get("dimensions", [])
+    if not isinstance(sizes, list) or len(sizes) > _MOST_DIMENSIONS:
+        raise SourceError(f"{at}: shape: expected at most {_MOST_DIMENSIONS} sizes, found {_short(sizes)}")
+    shape = tuple(map(_size, sizes, repeat(at)))
+    if math.prod(filter(None, shape)) > _MOST_SIZE:
+        raise SourceError(f"{at}: the shape {shape} has more than {_MOST_SIZE:,} values, which no record holds")
+    return shape
+
+
+def _size(value: Any, at: str) -> int | None:
+    """A size, as a JSON number or as protobuf's text of one; None for -1."""
+    try:
+        size = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else -2
+    except ValueError:
+        size = -2
+    if not -1 <= size <= _MOST_SIZE:
+        raise SourceError(f"{at}: expected a size of at most {_MOST_SIZE:,}, or -1, found {_short(value)}")
+    return None if size == -1 else size
+
+
+def _get(node: Mapping[str, Any], name: str) -> Any:
+    """A field of a JSON message, by either of the two names that protobuf accepts."""
+    if name in node:
+        return node[name]
+    return node.get("".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name))
+
+
+def _short(value: Any) -> str:
+    return shortened(value if isinstance(value, str) else json.dumps(value, default=repr))
+
+
+# Records: the lists of an Example.
 
 _MESSAGES = {
     # feature.proto. A map on the wire is a repeated entry; of two entries with one key, the last counts. Lists of numbers
@@ -52,28 +279,18 @@ _CLASSES = message_classes("rlds2reverb.example", _MESSAGES)
 _EXAMPLE, _FLOATS, _INTEGERS = (_CLASSES[name] for name in ("Example", "FloatList", "Int64List"))
 
 _PACKED = 0x0A  # field 1, length-delimited
-_MORE = 0x80
-_LONGEST_VARINT = 10
 
 _FEW_BYTES = 512
-"""A list of so many bytes, such as a single number, is sooner read by protobuf than by numpy."""
+"""Protobuf reads a list of at most so many bytes, such as a single number, faster than numpy."""
 
 _FLOAT32 = np.dtype("<f4")
 
 Features = dict[bytes, Any]
-"""Key -> the message of its list; see `floats`, `integers` and `texts`."""
+"""Key -> the message of its list; see `floats`, `integers` and `texts`, which raise `SourceError` for another kind of list, or a damaged one."""
 
 
 def features_of(record: bytes, where: str) -> Features:
-    """What a record holds, by key; the lists are not decoded yet.
-
-    Args:
-      record: a serialized `tf.train.Example`.
-      where: what messages call it: the file and the record's number.
-
-    Raises:
-      SourceError: the bytes are no such message.
-    """
+    """The lists of a serialized `tf.train.Example` by key, not decoded yet. Raises `SourceError` if the bytes are no such message."""
     try:
         entries = _EXAMPLE.FromString(record).features.feature
     except DecodeError as error:
@@ -87,39 +304,22 @@ def is_empty(feature: Any) -> bool:
 
 
 def floats(feature: Any, where: str) -> Array:
-    """The list of floats of a feature: [n] float32, owned and aligned.
-
-    Raises:
-      SourceError: it is another kind of list, or its bytes are damaged.
-    """
-    lists = feature.float_list
-    data = lists[0] if len(lists) == 1 else _in_one_piece(feature, lists, "floats", where)
-    start = _packed_start(data)
+    """[n] float32, owned and aligned."""
+    data, start = _list_in(feature, feature.float_list, "floats", where)
     if start is None or (len(data) - start) % 4:
         return np.array(list(_parsed_list(_FLOATS, data, where)), np.float32)
     return np.frombuffer(data, _FLOAT32, offset=start).astype(np.float32)
 
 
 def integers(feature: Any, where: str) -> Array:
-    """The list of integers of a feature: [n], int64, or uint8 where all are below 128.
-
-    Raises:
-      SourceError: it is another kind of list, or its bytes are damaged.
-    """
-    lists = feature.int64_list
-    data = lists[0] if len(lists) == 1 else _in_one_piece(feature, lists, "integers", where)
-    start = _packed_start(data)
+    """[n] int64, or uint8 where all are below 128."""
+    data, start = _list_in(feature, feature.int64_list, "integers", where)
     if start is None or (len(data) <= _FEW_BYTES and not data.isascii()):
         return np.array(list(_parsed_list(_INTEGERS, data, where)), np.int64)
     return varints(data[start:], where)
 
 
 def texts(feature: Any, where: str) -> list[bytes]:
-    """The list of byte strings of a feature.
-
-    Raises:
-      SourceError: it is another kind of list.
-    """
     found = list(feature.bytes_list.value)
     if not found and not feature.HasField("bytes_list") and not is_empty(feature):
         raise _another_kind(feature, "byte strings", where)
@@ -127,11 +327,7 @@ def texts(feature: Any, where: str) -> list[bytes]:
 
 
 def varints(encoded: bytes, where: str) -> Array:
-    """Varints one after another -> their values [n]: int64, or uint8 where all are below 128.
-
-    Raises:
-      SourceError: the last is cut, or one has more than ten bytes.
-    """
+    """Varints one after another -> their values [n]: int64, or uint8 where all are below 128."""
     if encoded.isascii():  # each is one byte
         return np.frombuffer(encoded, np.uint8)
     found = unpacked_varints(encoded)
@@ -142,26 +338,20 @@ def varints(encoded: bytes, where: str) -> Array:
     return found
 
 
-def _packed_start(data: bytes) -> int | None:
-    """The offset of the numbers in a list packed in one piece; None if it is not packed so."""
-    if not data:
-        return 0
-    if data[0] != _PACKED:
-        return None
-    length = shift = 0
-    for at in range(1, min(len(data), _LONGEST_VARINT)):  # of the length
-        length |= (data[at] & 0x7F) << shift
-        if data[at] < _MORE:
-            return at + 1 if length == len(data) - at - 1 else None
-        shift += 7
-    return None
-
-
-def _in_one_piece(feature: Any, lists: Any, kind: str, where: str) -> bytes:
-    """The bytes of a list that is stored in several pieces, joined; an empty list for a feature without one."""
+def _list_in(feature: Any, lists: Any, kind: str, where: str) -> tuple[bytes, int | None]:
+    """The message of a list, its pieces joined; and where its numbers begin, None if they are not packed in one piece."""
     if not lists and not is_empty(feature):
         raise _another_kind(feature, kind, where)
-    return b"".join(lists)
+    data = lists[0] if len(lists) == 1 else b"".join(lists)
+    if not data:
+        return data, 0
+    length = shift = 0  # read here, for a call of `read_varint` costs more than a short list
+    for at in range(1, min(len(data), KEY_BYTES)) if data[0] == _PACKED else ():
+        length |= (data[at] & 0x7F) << shift
+        if data[at] < 0x80:
+            return data, at + 1 if length == len(data) - at - 1 else None
+        shift += 7
+    return data, None
 
 
 def _parsed_list(message: Any, data: bytes, where: str) -> Any:
@@ -181,58 +371,55 @@ def _another_kind(feature: Any, expected: str, where: str) -> SourceError:
     return SourceError(f"{where}: expected a list of {expected}, found {found}: features.json does not fit the files")
 
 
-# Lists of an Example -> arrays [n, *shape] of a tensor feature: n items, one after another in the list.
+# Lists -> arrays [n, *shape] of a tensor feature: n items, one after another in the list.
 #
 # | dtype | stored as | note |
 # | --- | --- | --- |
-# | bool, integers | 64-bit integers | uint64 by its bits; others are cut to their size, as TensorFlow does |
+# | bool, integers | 64-bit integers | uint64 by its bits; smaller ones are cut to their size, as TensorFlow does |
 # | float16, float32, float64 | 32-bit floats | float64 comes back as it was rounded |
 # | bytes | bytes | |
 # | any number with encoding `bytes` | the array's bytes, little-endian, one byte string per item | |
 # | any number with encoding `zlib` | zlib of that | not decompressed further than the shape allows |
-#
-# Source: example_serializer.py, example_parser.py and tensor_feature.py of TFDS 4.9.10.
 
 _MOST_BYTES = 1 << 31
 """Most bytes of one item, decompressed."""
 _MOST_MISSING_BYTES = 1 << 28
-"""Most bytes of an item that stands for a missing one: no byte of the file answers for its size."""
+"""Most bytes of an item that stands for a missing one: the file holds no bytes in proportion to its size."""
 _BEST_RATIO = 1040
 """zlib makes data at most 1,032 times smaller; and a few bytes are its head and its end."""
 
 
 def plain_items(tensor: TensorFeature, feature: Any, where: str) -> Array:
-    """Items whose values stand in the list as they are: [n, *shape]; of a shape with a free size, one item.
-
-    Args:
-      tensor: what is expected, encoding "none".
-      feature: the message with the list.
-      where: what messages call it.
-
-    Raises:
-      SourceError: another kind of list, or one that is no number of items.
-    """
-    values = _values(tensor.dtype, feature, where)
-    if not tensor.shape:
+    """Items whose values stand in the list as they are (encoding "none"): [n, *shape]; of a shape with a free size, one item."""
+    dtype, shape, size = tensor.dtype, tensor.shape, tensor.size
+    values: Array
+    if dtype.kind == "f":
+        values = floats(feature, where)
+        if dtype != values.dtype:
+            with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite
+                values = values.astype(dtype)
+    elif dtype.kind == "O":
+        values = np.array(texts(feature, where), object)
+    else:
+        values = integers(feature, where).astype(dtype)  # to bool: whether it is another number than 0
+    if not shape:
         return values
-    size = tensor.size
-    if len(values) % size if size else len(values):
-        raise SourceError(
-            f"{where}: has {len(values):,} values; expected a multiple of {size:,}, for the shape {tensor.shape}"
-        )
-    count = len(values) // size if size else 0
-    if None in tensor.shape:
-        return values.reshape(1, *(count if one is None else one for one in tensor.shape))
-    return values.reshape(count, *tensor.shape)
+    count = _whole_number(len(values), size, f"{where}: has {len(values):,} values", shape)
+    if None in shape:
+        return values.reshape(1, *(count if one is None else one for one in shape))
+    return values.reshape(count, *shape)
+
+
+def _whole_number(length: int, size: int, what: str, shape: Shape) -> int:
+    """The number of items of a size in a length; 0 where both are 0."""
+    if length % size if size else length:
+        raise SourceError(f"{what}; expected a multiple of {size:,}, for the shape {shape}")
+    return length // size if size else 0
 
 
 def missing_item(tensor: TensorFeature, where: str) -> Array:
-    """What TFDS reads where an optional feature is missing: the least value of the dtype, False, or an empty text; [1, *shape].
-
-    Raises:
-      SourceError: it would have more than 256 MiB.
-    """
-    shape, dtype = (1, *(size or 0 for size in tensor.shape)), tensor.dtype
+    """What TFDS reads where an optional feature is missing: the least value of the dtype, False, or an empty text; [1, *shape]."""
+    shape, dtype = (1, *tensor.least_shape), tensor.dtype
     if math.prod(shape) * dtype.itemsize > _MOST_MISSING_BYTES:
         raise SourceError(
             f"{where}: is missing, and what stands for it, of the shape {tensor.shape}, would have more than "
@@ -249,44 +436,33 @@ def missing_item(tensor: TensorFeature, where: str) -> Array:
 
 
 def encoded_items(tensor: TensorFeature, values: Sequence[bytes], shapes: Array | None, where: str) -> Array:
-    """Items that are byte strings: [n, *shape]. All have one shape.
-
-    Args:
-      tensor: what is expected, encoding "bytes" or "zlib".
-      values: one byte string per item.
-      shapes: [n, dimensions], where the tensor `is_dynamic`; else None.
-      where: what messages call it.
-
-    Raises:
-      SourceError: a byte string of another size, that cannot be decompressed; or items of different shapes.
-    """
+    """Items that are byte strings (encoding "bytes" or "zlib"), all of one shape: [n, *shape]; with shapes [n, dimensions] where it `is_dynamic`."""
+    dtype = tensor.dtype
     if not values:
-        return np.zeros((0, *(size or 0 for size in tensor.shape)), tensor.dtype)
+        return np.zeros((0, *tensor.least_shape), dtype)
     shape = tensor.shape if shapes is None else _common_shape(tensor, shapes, len(values), where)
+    is_packed = tensor.encoding == ZLIB
     if None in shape:
-        values = _unpacked_alike(tensor, values, where)
-        shape = _divided(tensor, len(values[0]), where)
-        data = _joined(values, math.prod(filter(None, shape)) * tensor.dtype.itemsize if 0 not in shape else 0, where)
-    else:
-        data = _data(tensor, values, math.prod(size or 0 for size in shape) * tensor.dtype.itemsize, where)
-    return _as_dtype(data, tensor.dtype).reshape(len(values), *(size or 0 for size in shape))
-
-
-def _values(dtype: np.dtype[Any], feature: Any, where: str) -> Array:
-    """A list of an Example as the dtype; [n]."""
-    kind = dtype.kind
-    if kind == "f":
-        return _as_float(floats(feature, where), dtype)
-    if kind == "O":
-        return np.array(texts(feature, where), object)
-    return integers(feature, where).astype(dtype)  # to bool: whether it is another number than 0
-
-
-def _as_float(values: Array, dtype: np.dtype[Any]) -> Array:
-    if dtype == values.dtype:
-        return values
-    with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite
-        return values.astype(dtype)
+        if is_packed:  # all items have one shape, so none is decompressed further than the first
+            first = _decompressed(values[0], _MOST_BYTES, where)
+            values = [first, *(_decompressed(value, len(first), where) for value in values[1:])]
+            is_packed = False
+        known = tensor.size * dtype.itemsize
+        free = _whole_number(len(values[0]), known, f"{where}: has {len(values[0]):,} bytes", shape)
+        shape = tuple(free if size is None else size for size in shape)
+    size = math.prod(size or 0 for size in shape) * dtype.itemsize
+    if is_packed:
+        if len(values) * size > _BEST_RATIO * (sum(map(len, values)) + len(values)):
+            raise SourceError(f"{where}: too short for items of {size:,} bytes; the file is damaged")
+        values = [_decompressed(value, size, where) for value in values]
+    for value in values:
+        if len(value) != size:
+            raise SourceError(
+                f"{where}: an item of {len(value):,} bytes; expected {size:,}, as its shape and the other items have"
+            )
+    data = b"".join(values)
+    items: Array = np.frombuffer(data, np.uint8) != 0 if dtype.kind == "b" else np.frombuffer(data, dtype)
+    return items.reshape(len(values), *(size or 0 for size in shape))
 
 
 def _common_shape(tensor: TensorFeature, shapes: Array, count: int, where: str) -> tuple[int, ...]:
@@ -299,60 +475,13 @@ def _common_shape(tensor: TensorFeature, shapes: Array, count: int, where: str) 
         raise SourceError(f"{where}: items of different shapes, {first} and {other}; all of an episode must have one")
     if any(size < 0 or wanted not in (None, size) for size, wanted in zip(first, tensor.shape)):
         raise SourceError(f"{where}: an item of the shape {first}; expected {tensor.shape}")
-    if math.prod(size or 1 for size in first) * tensor.dtype.itemsize > _MOST_BYTES:  # a size of 0 makes room for none
+    if math.prod(size or 1 for size in first) * tensor.dtype.itemsize > _MOST_BYTES:  # also where another size is 0
         raise SourceError(f"{where}: an item of the shape {first}, of more than {_MOST_BYTES:,} bytes")
     return first
 
 
-def _divided(tensor: TensorFeature, length: int, where: str) -> tuple[int, ...]:
-    """The shape of an item of so many bytes, where one size is free."""
-    size = tensor.size * tensor.dtype.itemsize
-    if length % size if size else length:
-        raise SourceError(
-            f"{where}: has {length:,} bytes; expected a multiple of {size:,}, for the shape {tensor.shape}"
-        )
-    return tuple((length // size if size else 0) if one is None else one for one in tensor.shape)
-
-
-def _data(tensor: TensorFeature, values: Sequence[bytes], size: int, where: str) -> Any:
-    """The bytes of all items, each of `size` bytes."""
-    if tensor.encoding != ZLIB:
-        return _joined(values, size, where)
-    if len(values) * size > _BEST_RATIO * (sum(map(len, values)) + len(values)):
-        raise SourceError(f"{where}: too short for items of {size:,} bytes; the file is damaged")
-    try:
-        out = np.empty((len(values), size), np.uint8)
-    except MemoryError as error:
-        raise SourceError(f"{where}: no memory for {len(values):,} items of {size:,} bytes") from error
-    for row, value in zip(out, values):
-        row[:] = np.frombuffer(_sized(_unpacked(tensor, value, size, where), size, where), np.uint8)
-    return out
-
-
-def _joined(values: Sequence[bytes], size: int, where: str) -> bytes:
-    for value in values:
-        _sized(value, size, where)
-    return b"".join(values)
-
-
-def _sized(value: bytes, size: int, where: str) -> bytes:
-    if len(value) != size:
-        raise SourceError(
-            f"{where}: an item of {len(value):,} bytes; expected {size:,}, as its shape and the others have"
-        )
-    return value
-
-
-def _unpacked_alike(tensor: TensorFeature, values: Sequence[bytes], where: str) -> list[bytes]:
-    """Items of a shape with a free size. All have one shape, so none is decompressed further than the first."""
-    first = _unpacked(tensor, values[0], _MOST_BYTES, where)
-    return [first, *(_unpacked(tensor, value, len(first), where) for value in values[1:])]
-
-
-def _unpacked(tensor: TensorFeature, value: bytes, most: int, where: str) -> bytes:
-    """An item's bytes; decompresses at most `most` + 1 bytes."""
-    if tensor.encoding != ZLIB:
-        return value
+def _decompressed(value: bytes, most: int, where: str) -> bytes:
+    """Decompresses at most `most` + 1 bytes."""
     try:
         stream = zlib.decompressobj()
         found = stream.decompress(value, most + 1)
@@ -363,43 +492,32 @@ def _unpacked(tensor: TensorFeature, value: bytes, most: int, where: str) -> byt
     return found
 
 
-def _as_dtype(data: Any, dtype: np.dtype[Any]) -> Array:
-    if dtype.kind != "b":
-        return np.frombuffer(data, dtype)
-    values: Array = np.frombuffer(data, np.uint8) != 0
-    return values
-
-
-# One leaf of the features: where a record has it, and how it becomes an array.
+# Columns: where a record has a leaf of the features, and how it becomes an array.
 #
 # Names are joined by "/", and so are keys: the feature `steps/observation/state` is stored under that key, all steps one
 # after another. A sequence in a sequence has its values under `KEY/ragged_flat_values`, and the lengths of its rows under
 # `KEY/ragged_row_lengths_0` (and `_1`, ... where it is deeper). A tensor of several free sizes is two keys, `KEY/value` and
-# `KEY/shape`. A list that is missing is an empty one, but for a single value.
-# Source: example_serializer.py and example_parser.py of TFDS 4.9.10.
-
-Leaf = Union[TensorFeature, ImageSpec]
+# `KEY/shape`. A missing list is an empty one, except for a single value.
 
 _MOST_VALUES = 1 << 48
-"""Most values of a column, as far as its sizes are known: no memory holds more, and numpy cannot say their bytes."""
+"""Most values of a column over its known sizes: no memory holds more, and numpy cannot count their bytes."""
 _MOST_WITHOUT_VALUES = 1 << 24
 """The same where a size is 0. A record may have 2^31 steps of it, for they take no bytes."""
 
-_FILES = TensorFeature((), np.dtype(object))
-"""An image that stays its file's bytes."""
+_FILES = TensorFeature((), np.dtype(object))  # an image that stays its file's bytes
 
 
 @dataclass(frozen=True)
 class Column:
-    """A leaf.
+    """A leaf of the features in a record.
 
     Attributes:
       path: its name.
       leaf: what one item is.
-      lengths: of the sequences around an item, None where free; those of steps count.
-      key: where its values are.
-      shape_key: where the shapes of the items are, or None.
-      row_keys: where the lengths of rows are: of each sequence in a sequence.
+      lengths: of the sequences around an item, None where free; for steps, the number of steps is the first.
+      key: of its values.
+      shape_key: of the shapes of the items, or None.
+      row_keys: of the lengths of rows, for each sequence in a sequence.
     """
 
     path: str
@@ -416,28 +534,15 @@ class Column:
 
     @cached_property
     def step_spec(self) -> ArraySpec:
-        """Shape and dtype of one step."""
         return ArraySpec(self.spec.shape[1:], self.spec.dtype)
 
     @cached_property
     def _empty_shape(self) -> tuple[int, ...]:
-        """The shape of an item when only the features are known."""
+        """The shape of an item where free sizes are 0."""
         return tuple(size or 0 for size in self.leaf.shape)
 
-    def encoded(self) -> Column:
-        """The same column of an image as its file's bytes."""
-        return replace(self, leaf=_FILES)
-
     def read(self, features: Features, where: str) -> Any:
-        """The column of one record: [length, ..., *shape]; without sequences a value: an array, a number or bytes.
-
-        Args:
-          features: of the record.
-          where: what messages call the record.
-
-        Raises:
-          SourceError: it is damaged, missing, or of another form than the features say.
-        """
+        """The column of one record: [length, ..., *shape]; without sequences a value: an array, a number or bytes."""
         where = f'{where}, feature "{self.path}"'
         if not self.lengths:
             return self._single(features, where)
@@ -446,77 +551,50 @@ class Column:
         return _as_rows(items, rows, self.lengths[1:], where) if rows else items
 
     def _single(self, features: Features, where: str) -> Any:
-        feature = features.get(self.key)
+        feature, leaf = features.get(self.key), self.leaf
         if feature is None or is_empty(feature):
-            return self._missing(where)
+            if isinstance(leaf, TensorFeature) and leaf.encoding == NONE:
+                if leaf.is_optional:
+                    return missing_item(leaf, where)[0]
+                if None in leaf.shape:
+                    return np.zeros(self._empty_shape, leaf.dtype)
+            raise SourceError(f"{where}: is missing, and it is not optional")
         items = self._items(features, where)
-        if len(items) != 1:
-            if self.spec.shape and 0 in self.spec.shape:
-                return np.zeros(self._empty_shape, self.leaf.dtype)
-            raise SourceError(f"{where}: has {len(items):,} values; expected one of the shape {self.leaf.shape}")
-        return items[0]
-
-    def _missing(self, where: str) -> Any:
-        leaf = self.leaf
-        if isinstance(leaf, TensorFeature) and leaf.is_plain:
-            if leaf.is_optional:
-                return missing_item(leaf, where)[0]
-            if None in leaf.shape:
-                return np.zeros(self._empty_shape, leaf.dtype)
-        raise SourceError(f"{where}: is missing, and it is not optional")
+        if len(items) == 1:
+            return items[0]
+        if self.spec.shape and 0 in self.spec.shape:
+            return np.zeros(self._empty_shape, leaf.dtype)
+        raise SourceError(f"{where}: has {len(items):,} values; expected one of the shape {leaf.shape}")
 
     def _items(self, features: Features, where: str) -> Array:
-        """[n, *shape], whatever the sequences around."""
         feature, leaf = features.get(self.key), self.leaf
         if feature is None:
             return np.zeros((0, *self._empty_shape), leaf.dtype)
         if isinstance(leaf, ImageSpec):
             return decode_files(leaf, texts(feature, where), where)
-        if leaf.is_plain:
+        if leaf.encoding == NONE:
             return plain_items(leaf, feature, where)
-        return encoded_items(leaf, texts(feature, where), self._shapes(features, where), where)
-
-    def _shapes(self, features: Features, where: str) -> Array | None:
-        if self.shape_key is None:
-            return None
-        sizes, dimensions = _list_of_integers(features, self.shape_key, where), len(self.leaf.shape)
-        if len(sizes) % dimensions:
-            raise SourceError(f"{where}: shapes of {len(sizes):,} sizes in all; expected {dimensions} each")
-        return sizes.reshape(-1, dimensions)
+        values, shapes = texts(feature, where), None
+        if self.shape_key is not None:
+            sizes, dimensions = _list_of_integers(features, self.shape_key, where), len(leaf.shape)
+            if len(sizes) % dimensions:
+                raise SourceError(f"{where}: shapes of {len(sizes):,} sizes in all; expected {dimensions} each")
+            shapes = sizes.reshape(-1, dimensions)
+        return encoded_items(leaf, values, shapes, where)
 
 
-def columns_of_feature(
-    feature: Feature, path: str, where: str, lengths: Shape = (), prefix: str = ""
-) -> Iterator[Column]:
-    """The leaves of a feature, in the order of its names.
-
-    Args:
-      feature: with everything below it.
-      path: its name; "" for the top.
-      where: what messages call the file.
-      lengths: of the sequences around it.
-      prefix: what its key begins with, where that is not the path.
-
-    Raises:
-      NotReadHere: a combination that is not read here, nor by TFDS.
-      SourceError: the sizes of a leaf and of the sequences around it make more values than any memory holds.
-    """
-    if isinstance(feature, DictFeature):
-        for name in sorted(feature.features):
-            yield from columns_of_feature(feature.features[name], _join(path, name), where, lengths, prefix)
-    elif isinstance(feature, SequenceFeature):
-        if feature.is_dataset and lengths:
-            raise NotReadHere(f'{where}: feature "{path}": a dataset within a sequence is not read here')
-        yield from columns_of_feature(feature.feature, path, where, (*lengths, feature.length), prefix)
-    else:
-        yield _column(feature, path, where, lengths, prefix)
-
-
-def _column(leaf: Leaf, path: str, where: str, lengths: Shape, prefix: str) -> Column:
-    _check_size(leaf, path, where, lengths)
-    key, shape_key = _join(prefix, path), None
+def column_of(stored: Stored, path: str, where: str, prefix: str = "") -> Column:
+    """Where records have a leaf; its key is the path behind a prefix. Raises `NotReadHere`, or `SourceError` if no memory holds its sizes."""
+    leaf, lengths, at = stored.leaf, stored.lengths, f'{where}: feature "{path}"'
+    sizes = (*lengths, *leaf.shape)
+    if math.prod(filter(None, sizes)) > (_MOST_WITHOUT_VALUES if 0 in sizes else _MOST_VALUES):
+        raise SourceError(f"{at}: the sizes {sizes} make more values than any memory holds")
+    key, shape_key = f"{prefix}/{path}" if prefix else path, None
     if isinstance(leaf, TensorFeature):
-        _check_readable(leaf, path, where, lengths)
+        if leaf.encoding == NONE and leaf.dtype.kind in "cV":
+            raise NotReadHere(f'{at}: {leaf.dtype} with encoding "none" is not read here')
+        if leaf.encoding == NONE and (leaf.is_dynamic or (lengths and None in leaf.shape)):
+            raise NotReadHere(f'{at}: a shape with free sizes, {leaf.shape}, is not read here with encoding "none"')
         if leaf.is_dynamic:
             key, shape_key = f"{key}/value", f"{key}/shape"
     if len(lengths) < 2:
@@ -526,31 +604,12 @@ def _column(leaf: Leaf, path: str, where: str, lengths: Shape, prefix: str) -> C
     return Column(path, leaf, lengths, f"{key}/ragged_flat_values".encode(), shapes, rows)
 
 
-def _check_size(leaf: Leaf, path: str, where: str, lengths: Shape) -> None:
-    sizes = (*lengths, *leaf.shape)
-    if math.prod(size for size in sizes if size) > (_MOST_WITHOUT_VALUES if 0 in sizes else _MOST_VALUES):
-        raise SourceError(f'{where}: feature "{path}": the sizes {sizes} make more values than any memory holds')
-
-
-def _check_readable(tensor: TensorFeature, path: str, where: str, lengths: Shape) -> None:
-    if not tensor.is_plain:
-        return
-    if tensor.dtype.kind in "cV":
-        raise NotReadHere(f'{where}: feature "{path}": {tensor.dtype} with encoding "none" is not read here')
-    if tensor.is_dynamic or (lengths and None in tensor.shape):
-        raise NotReadHere(
-            f'{where}: feature "{path}": a shape with free sizes, {tensor.shape}, is not read here with encoding "none"'
-        )
-
-
 def _as_rows(items: Array, rows: list[Array], lengths: Shape, where: str) -> Array:
     """Items [n, *shape] -> [length, ..., *shape], or an array of objects where the rows differ, as a RaggedTensor's."""
     counts = [*map(len, rows[1:]), len(items)]
     for row, count, length in zip(rows, counts, lengths):
         if (row < 0).any() or (row > count).any() or row.sum() != count:
-            raise SourceError(
-                f"{where}: its rows have other lengths in all than {count:,}, and so many items there are"
-            )
+            raise SourceError(f"{where}: the lengths of its rows do not add up to its {count:,} items")
         if length is not None and (row != length).any():
             raise SourceError(f"{where}: a row of another length than {length}")
     if not items.size and math.prod(size or 1 for size in (*map(len, rows), *items.shape[1:])) > _MOST_VALUES:
@@ -575,29 +634,15 @@ def _rows(items: Array, lengths: Array, when_none: int) -> Array:
 
 def _list_of_integers(features: Features, key: bytes, where: str) -> Array:
     feature = features.get(key)
-    if feature is None:
-        return np.zeros(0, np.int64)
-    return integers(feature, where).astype(np.int64)
+    return np.zeros(0, np.int64) if feature is None else integers(feature, where).astype(np.int64)
 
 
-def _join(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
-
-
-# Records of a TFDS dataset of RLDS episodes -> columns [T, ...] and metadata, with numpy alone.
-
-STEPS = "steps"
+# Episodes.
 
 
 @dataclass(frozen=True)
 class EpisodeFeatures:
-    """How the episodes of a dataset are read from its records.
-
-    Attributes:
-      steps_spec: a step: a nest of `ArraySpec` without time axis, as `Source.spec()` has it.
-      metadata_spec: what an episode has beside its steps: a nest of `ArraySpec`.
-      steps_length: how many steps every episode has, where the features say so.
-    """
+    """How the episodes of a dataset are read from its records: specs without the time axis, and the steps of every episode if the features say so."""
 
     steps_spec: Nest
     metadata_spec: Nest
@@ -607,62 +652,56 @@ class EpisodeFeatures:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any], where: str) -> EpisodeFeatures:
-        """From what features.json holds.
-
-        Args:
-          tree: the JSON object.
-          where: what messages call the dataset or the file.
+        """From the content of features.json.
 
         Raises:
-          NotReadHere: a feature that only TFDS can read; names it and its class.
+          NotReadHere: a feature that only TFDS can read; the message names it and its class.
           SourceError: the features make no sense, are absurdly large, or are not of RLDS episodes.
         """
-        top = parse_features(tree, where)
-        steps = _steps_of(top, where)
+        top, only_tfds = parse_features(tree, where)
+        rest = dict(top) if isinstance(top, Group) and not top.lengths else {}
+        if STEPS not in rest:
+            raise SourceError(f'{where}: not RLDS: an episode needs a feature "{STEPS}"; found {sorted(rest)}')
+        steps = rest.pop(STEPS)
+        if not isinstance(steps, Group) or len(steps.lengths) != 1:
+            raise SourceError(f'{where}: not RLDS: "{STEPS}" must be a dataset of dicts of features')
+        if only_tfds:
+            raise NotReadHere(only_tfds)
+        try:
+            leaves, others = flatten(steps), flatten(rest)
+        except SpecError as error:
+            raise SourceError(f"{where}: {error}; rename it in the dataset") from error
+        columns = {path: column_of(leaf, path, where, STEPS) for path, leaf in leaves.items()}
+        metadata = {path: column_of(leaf, path, where) for path, leaf in others.items()}
+        for path, column in columns.items():
+            if len(column.lengths) > 2:
+                raise NotReadHere(f'{where}: step feature "{path}": a sequence of sequences in a step is ragged')
         return cls(
-            _nest(steps.feature),
-            _nest(_without_steps(top)),
-            steps.length,
-            tuple(_of_steps(steps, where)),
-            tuple(_of_metadata(top, where)),
+            map_with_path(lambda path, _: columns[path].step_spec, steps),
+            map_with_path(lambda path, _: metadata[path].spec, rest),
+            steps.lengths[0],
+            tuple(columns.values()),
+            tuple(metadata.values()),
         )
 
     @property
     def images(self) -> dict[str, ArraySpec]:
-        """The step columns that are stored as PNG or JPEG files: path -> shape and dtype of a step, decoded."""
+        """The step columns that are stored as PNG or JPEG files, with the spec of a decoded step."""
         return {column.path: column.step_spec for column in self._steps if isinstance(column.leaf, ImageSpec)}
 
-    @cached_property
-    def _ragged(self) -> tuple[Column, ...]:
-        return tuple(column for column in self._steps if column.row_keys)
-
     def encoded(self, paths: Collection[str]) -> EpisodeFeatures:
-        """The same features where these columns of images stay the bytes of their files: columns of objects.
-
-        Raises:
-          SourceError: a path that is no column of images.
-        """
-        images = self.images
-        for path in paths:
-            if path not in images:
-                raise SourceError(f'"{path}": not a column of images; there are: {", ".join(images) or "none"}')
-        columns = tuple(column.encoded() if column.path in paths else column for column in self._steps)
-        specs = {column.path: column.step_spec for column in columns}
-        return replace(self, steps_spec=_with_specs(self.steps_spec, specs), _steps=columns)
+        """The same features where these of `images` stay the bytes of their files: columns of objects."""
+        columns = {
+            column.path: replace(column, leaf=_FILES) if column.path in paths else column for column in self._steps
+        }
+        spec = map_with_path(lambda path, _: columns[path].step_spec, self.steps_spec)
+        return replace(self, steps_spec=spec, _steps=tuple(columns.values()))
 
     def read(self, record: bytes, where: str) -> tuple[dict[str, Array], dict[str, Any]]:
-        """One episode.
-
-        Args:
-          record: a serialized `tf.train.Example`.
-          where: what messages call it: the file and the record's number.
-
-        Returns:
-          The columns of steps, path -> [T, ...], and the metadata, path -> array, number or bytes; both in the order of
-          their specs.
+        """One episode: the columns of steps, path -> [T, ...], and the metadata, path -> array, number or bytes; in the order of their specs.
 
         Raises:
-          SourceError: the record is damaged or does not fit the features; names the feature.
+          SourceError: the record is damaged or does not fit the features; the message names the feature.
         """
         features = features_of(record, where)
         columns = {column.path: column.read(features, where) for column in self._steps}
@@ -670,83 +709,24 @@ class EpisodeFeatures:
         return columns, {column.path: column.read(features, where) for column in self._metadata}
 
     def length_of(self, record: bytes, where: str) -> int | None:
-        """How many steps an episode has, by one of its flags; None where there is none. Nothing else is decoded. Arguments and errors as `read`."""
+        """The number of steps of an episode, by one of its flags; None where it has none. Nothing else is decoded. Arguments and errors as `read`."""
         flag = next((column for column in self._steps if column.path in FLAGS), None)
         return None if flag is None else len(flag.read(features_of(record, where), where))
 
     def _check(self, columns: dict[str, Array], where: str) -> None:
-        """All columns of one length; those without values have any."""
+        """All columns must be of one length. Those whose steps have no values may have any, and are made as long as the rest."""
         lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1:
-            self._fill(columns)
+            for column in self._steps:
+                if 0 in column.step_spec.shape:
+                    shape = (max(lengths), *columns[column.path].shape[1:])
+                    columns[column.path] = np.zeros(shape, column.leaf.dtype)
             lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1 or (lengths and self.steps_length not in (None, *lengths)):
-            told = ", ".join(f"{path}: {len(column):,}" for path, column in columns.items())
-            raise SourceError(f"{where}: the columns of steps have different lengths, or others than expected: {told}")
-        for column in self._ragged:
-            if columns[column.path].ndim != 1 + len(column.step_spec.shape):
+            found = ", ".join(f"{path}: {len(column):,}" for path, column in columns.items())
+            raise SourceError(f"{where}: the columns of steps have different lengths, or others than expected: {found}")
+        for column in self._steps:
+            if column.row_keys and columns[column.path].ndim != 1 + len(column.step_spec.shape):
                 raise SourceError(
                     f'{where}, feature "{column.path}": steps of different lengths; all of an episode must have one'
                 )
-
-    def _fill(self, columns: dict[str, Array]) -> None:
-        """Columns whose steps have no values are as long as the others."""
-        steps = max(map(len, columns.values()))
-        for column in self._steps:
-            shape = columns[column.path].shape[1:]
-            if 0 in column.step_spec.shape:
-                columns[column.path] = np.zeros((steps, *shape), column.leaf.dtype)
-
-
-def _steps_of(top: Feature, where: str) -> SequenceFeature:
-    features = top.features if isinstance(top, DictFeature) else {}
-    if STEPS not in features:
-        raise SourceError(f'{where}: not RLDS: an episode needs a feature "{STEPS}"; found {sorted(features)}')
-    steps = features[STEPS]
-    if not isinstance(steps, SequenceFeature) or not isinstance(steps.feature, DictFeature):
-        raise SourceError(f'{where}: not RLDS: "{STEPS}" must be a dataset of dicts of features')
-    return steps
-
-
-def _without_steps(top: Feature) -> Feature:
-    features = top.features if isinstance(top, DictFeature) else {}
-    return DictFeature({name: feature for name, feature in features.items() if name != STEPS})
-
-
-def _of_steps(steps: SequenceFeature, where: str) -> list[Column]:
-    found = list(columns_of_feature(steps.feature, "", where, (steps.length,), STEPS))
-    for column in found:
-        if len(column.lengths) > 2:
-            raise NotReadHere(f'{where}: step feature "{column.path}": a sequence of sequences in a step is ragged')
-    return _in_order(found, _nest(steps.feature), where)
-
-
-def _of_metadata(top: Feature, where: str) -> list[Column]:
-    rest = _without_steps(top)
-    for name, feature in rest.features.items() if isinstance(rest, DictFeature) else ():
-        if isinstance(feature, SequenceFeature) and feature.is_dataset:
-            raise NotReadHere(f'{where}: episode feature "{name}" is a dataset')
-    return _in_order(list(columns_of_feature(rest, "", where)), _nest(rest), where)
-
-
-def _in_order(columns: list[Column], nest: Nest, where: str) -> list[Column]:
-    try:
-        order = list(flatten(nest))
-    except SpecError as error:
-        raise SourceError(f"{where}: {error}; rename it in the dataset") from error
-    return sorted(columns, key=lambda column: order.index(column.path))
-
-
-def _nest(feature: Feature, lengths: tuple[int | None, ...] = ()) -> Nest:
-    """The specs of a feature's leaves."""
-    if isinstance(feature, DictFeature):
-        return {name: _nest(child, lengths) for name, child in feature.features.items()}
-    if isinstance(feature, SequenceFeature):
-        return _nest(feature.feature, (*lengths, feature.length))
-    return ArraySpec((*lengths, *feature.shape), feature.dtype)
-
-
-def _with_specs(nest: Nest, specs: Mapping[str, ArraySpec], path: str = "") -> Nest:
-    if isinstance(nest, Mapping):
-        return {name: _with_specs(child, specs, f"{path}/{name}" if path else name) for name, child in nest.items()}
-    return specs[path]

@@ -6,10 +6,11 @@ import errno
 import json
 import os
 import re
+import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,24 +21,22 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import at_end, lost, put, whole, write_whole
 from rlds2reverb.formats.destination import Content, Encode, Loss, State
-from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, unescaped, words
+from rlds2reverb.formats.options import Parse, at_least_one, escaped, path_and_options, unescaped, words
 from rlds2reverb.formats.tfds import LOSSES
 from rlds2reverb.formats.tfds.encode import Layout
-from rlds2reverb.formats.tfds.example import Column, columns_of_feature
-from rlds2reverb.formats.tfds.features import (
-    ENCODINGS,
-    HOME,
-    NONE,
-    DictFeature,
-    Feature,
-    SequenceFeature,
-    Shape,
-    TensorFeature,
+from rlds2reverb.formats.tfds.example import ENCODINGS, HOME, NONE, STEPS, Shape, Stored, TensorFeature, column_of
+from rlds2reverb.formats.tfds.files import (
+    ARRAY_RECORD,
+    FEATURES_FILE,
+    FRAME_BYTES,
+    INFO_FILE,
+    PARQUET,
+    TFRECORD,
+    FileNames,
+    masked_checksum,
+    tfrecords,
 )
-from rlds2reverb.formats.tfds.info import FEATURES_FILE, INFO_FILE, FileNames
-from rlds2reverb.formats.tfds.read import data_folders
-from rlds2reverb.formats.tfds.records import ARRAY_RECORD, PARQUET, TFRECORD, masked_checksum, tfrecords
-from rlds2reverb.formats.tfds.splits import in_snake_case
+from rlds2reverb.formats.tfds.read import data_folders, in_snake_case
 from rlds2reverb.images import check_png_library
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, dtype_name, nested
 
@@ -69,35 +68,28 @@ _LISTED = frozenset(
 
 @dataclass(frozen=True)
 class Choices:
-    """How features are chosen.
-
-    Attributes:
-      encoding: of numbers that no list of an Example holds exactly: "bytes" or "zlib".
-      images: `PNG` or `TENSOR`.
-    """
+    """How features are chosen: the encoding of numbers that no list of an Example holds exactly, and `PNG` or `TENSOR` for images."""
 
     encoding: str = "bytes"
     images: str = PNG
 
 
-def feature_of(spec: ArraySpec, choices: Choices, in_steps: bool) -> Feature | None:
-    """The feature that holds a column's values; None where TFDS has none.
-
-    Args:
-      spec: of a step's value, or of an episode's.
-      choices: how.
-      in_steps: whether it is a column of steps.
-    """
+def feature_of(spec: ArraySpec, choices: Choices, in_steps: bool) -> Stored | None:
+    """The feature that holds a column's values, of a step or else of an episode; None where TFDS has none."""
+    shape, dtype = spec.shape, spec.dtype
     if spec.image is not None:
-        return ImageSpec(spec.image.shape, spec.image.dtype)
-    if spec.dtype.kind == "O":
-        return _text(spec.shape, in_steps)
+        return Stored(ImageSpec(spec.image.shape, spec.image.dtype))
+    free = shape.count(None)
+    fits_list = not free or (free == 1 and not in_steps)
+    if dtype.kind == "O":
+        if fits_list:
+            return Stored(TensorFeature(shape, _TEXT_DTYPE))
+        return Stored(TensorFeature(shape[1:], _TEXT_DTYPE), (None,)) if free == 1 and shape[0] is None else None
     if is_drawn(spec, choices):
-        height, width, channels = spec.shape
-        return ImageSpec((height, width, channels), spec.dtype)
-    free = spec.shape.count(None)
-    is_listed = spec.dtype.name in _LISTED and (not free or (free == 1 and not in_steps))
-    return TensorFeature(spec.shape, spec.dtype.newbyteorder("="), NONE if is_listed else choices.encoding)
+        height, width, channels = shape
+        return Stored(ImageSpec((height, width, channels), dtype))
+    encoding = NONE if dtype.name in _LISTED and fits_list else choices.encoding
+    return Stored(TensorFeature(shape, dtype.newbyteorder("="), encoding))
 
 
 def is_drawn(spec: ArraySpec, choices: Choices) -> bool:
@@ -108,61 +100,62 @@ def is_drawn(spec: ArraySpec, choices: Choices) -> bool:
     return channels in _CHANNELS and all(size is None or size >= _LEAST_SIDE for size in (height, width))
 
 
-def tree_of(features: Mapping[str, Feature], files: Mapping[str, str]) -> dict[str, Any]:
-    """What features.json says of features by path.
+def layout_of(columns: Mapping[str, ArraySpec], metadata: Mapping[str, ArraySpec], choices: Choices) -> Layout:
+    """How columns of steps, and features of an episode, are stored; without what no feature holds.
 
-    Args:
-      features: path -> feature; "steps/..." for those of steps, which stand in a dataset.
-      files: path -> "png" or "jpeg", of images whose files are all of that format.
+    Columns are ordered by key, so that equal episodes are equal records.
     """
-    return _node(_tree(features), "", files)
+    steps, others, where = {}, {}, "the dataset to be"
+    for path, spec in sorted(columns.items()):
+        if (found := feature_of(spec, choices, in_steps=True)) is not None:
+            steps[path] = found
+    for path, spec in sorted(metadata.items()):
+        if not _hides_steps(path) and (found := feature_of(spec, choices, in_steps=False)) is not None:
+            others[path] = found
+    images = {path: spec.image.format for path, spec in columns.items() if spec.image is not None}
+    tree = _node(nested(others), "", {})
+    tree["featuresDict"]["features"][STEPS] = _sequence("dataset_feature.Dataset", _node(nested(steps), "", images))
+    return Layout(
+        [column_of(Stored(one.leaf, (None, *one.lengths)), path, where, STEPS) for path, one in steps.items()],
+        [column_of(one, path, where) for path, one in others.items()],
+        tree,
+    )
 
 
-def _tree(features: Mapping[str, Feature]) -> Nest:
-    tree = nested(features)
-    steps = tree.pop("steps", {})
-    return DictFeature({**_dicts(tree), "steps": SequenceFeature(DictFeature(_dicts(steps)), None, is_dataset=True)})
+def _hides_steps(path: str) -> bool:
+    return path.split("/")[0] == STEPS
 
 
-def _dicts(tree: Mapping[str, Any]) -> dict[str, Feature]:
-    return {name: DictFeature(_dicts(one)) if isinstance(one, dict) else one for name, one in tree.items()}
-
-
-def _text(shape: Shape, in_steps: bool) -> Feature | None:
-    free = shape.count(None)
-    if not free or (free == 1 and not in_steps):
-        return TensorFeature(shape, _TEXT_DTYPE)
-    if free == 1 and shape[0] is None:
-        return SequenceFeature(TensorFeature(shape[1:], _TEXT_DTYPE), None, is_dataset=False)
-    return None
-
-
-def _node(feature: Feature, path: str, files: Mapping[str, str]) -> dict[str, Any]:
-    if isinstance(feature, DictFeature):
-        nodes = {
-            name: _node(child, f"{path}/{name}" if path else name, files) for name, child in feature.features.items()
-        }
+def _node(nest: Nest, path: str, images: Mapping[str, str]) -> dict[str, Any]:
+    """What features.json says of features; `images` are path -> "png" or "jpeg" where all files are of that format."""
+    if isinstance(nest, dict):
+        nodes = {name: _node(child, f"{path}/{name}" if path else name, images) for name, child in nest.items()}
         return {"pythonClassName": f"{HOME}features_dict.FeaturesDict", "featuresDict": {"features": nodes}}
-    if isinstance(feature, SequenceFeature):
-        name = "dataset_feature.Dataset" if feature.is_dataset else "sequence_feature.Sequence"
-        content = {"feature": _node(feature.feature, path, files), "length": "-1"}
-        return {"pythonClassName": f"{HOME}{name}", "sequence": content}
-    if isinstance(feature, ImageSpec):
-        image: dict[str, Any] = {"shape": _shape(feature.shape), "dtype": feature.dtype.name}
-        if files.get(path):
-            image["encodingFormat"] = files[path]
+    leaf = nest.leaf
+    if nest.lengths:
+        return _sequence("sequence_feature.Sequence", _node(Stored(leaf), path, images))
+    if isinstance(leaf, ImageSpec):
+        image: dict[str, Any] = {"shape": _shape(leaf.shape), "dtype": leaf.dtype.name}
+        if images.get(path):
+            image["encodingFormat"] = images[path]
         return {"pythonClassName": f"{HOME}image_feature.Image", "image": image}
-    if feature == TensorFeature((), _TEXT_DTYPE):
+    if leaf == TensorFeature((), _TEXT_DTYPE):
         return {"pythonClassName": f"{HOME}text_feature.Text", "text": {}}
-    tensor = {"shape": _shape(feature.shape), "dtype": dtype_name(feature.dtype), "encoding": feature.encoding}
-    kind = "tensor_feature.Tensor" if feature.shape or feature.encoding != NONE else "scalar.Scalar"
+    tensor = {"shape": _shape(leaf.shape), "dtype": dtype_name(leaf.dtype), "encoding": leaf.encoding}
+    kind = "tensor_feature.Tensor" if leaf.shape or leaf.encoding != NONE else "scalar.Scalar"
     return {"pythonClassName": f"{HOME}{kind}", "tensor": tensor}
+
+
+def _sequence(name: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pythonClassName": f"{HOME}{name}", "sequence": {"feature": node, "length": "-1"}}
 
 
 def _shape(shape: Shape) -> dict[str, Any]:
     sizes = ["-1" if size is None else str(size) for size in shape]
     return {"dimensions": sizes} if sizes else {}
 
+
+# The name of a dataset to be, and its options.
 
 _NAMED = re.compile(
     r"(?P<dataset>.+?)(?::(?P<version>[^:@/\\]*))?(?:@(?P<split>[^@/\\]*))?",
@@ -182,12 +175,8 @@ class Target:
     Attributes:
       people: what messages call it.
       data_dir: the folder of all datasets.
-      name, version, split: of this one.
-      file_format: "tfrecord", "array_record" or "parquet".
-      shards: how many files; None for as many as TFDS would write.
-      shard_bytes: how large a file may become, where `shards` does not say how many there are; None for TFDS' rule.
-      encoding: how numbers are stored that a list of an Example does not hold exactly: "bytes" or "zlib".
-      images: what becomes of image columns of numbers: "png" files, or a "tensor" as any other.
+      shards: number of files; None for as many as TFDS would write.
+      shard_bytes: largest file, where `shards` is None; None for TFDS' rule.
     """
 
     people: str
@@ -203,7 +192,6 @@ class Target:
 
     @property
     def path(self) -> Path:
-        """The version directory."""
         return self.data_dir / self.name / self.version
 
     @staticmethod
@@ -221,20 +209,16 @@ class Target:
         folder = Path(unescaped(found["dataset"])).expanduser()
         alone = folder.parent == Path() and not found["dataset"].startswith(".")
         data_dir = data_folders()[0] if alone else folder.parent
-        version, split = found["version"] or "1.0.0", found["split"] or "train"
-        _check(people, folder.name, version, split)
-        return Target(people, data_dir, folder.name, version, split, **wanted)
-
-
-def _check(people: str, name: str, version: str, split: str) -> None:
-    if not _NAME.fullmatch(name) or name != in_snake_case(name):
-        raise ConfigError(
-            f'"{people}": "{name}": expected a name of a dataset in lower case, such as my_dataset ({_SYNTAX})'
-        )
-    if not _VERSION.fullmatch(version):
-        raise ConfigError(f'"{people}": version "{version}": expected three numbers, such as 1.0.0')
-    if not _SPLIT.fullmatch(split) or split == "all":
-        raise ConfigError(f'"{people}": split "{split}": expected one name of letters, digits and _, such as train')
+        name, version, split = folder.name, found["version"] or "1.0.0", found["split"] or "train"
+        if not _NAME.fullmatch(name) or name != in_snake_case(name):
+            raise ConfigError(
+                f'"{people}": "{name}": expected a name of a dataset in lower case, such as my_dataset ({_SYNTAX})'
+            )
+        if not _VERSION.fullmatch(version):
+            raise ConfigError(f'"{people}": version "{version}": expected three numbers, such as 1.0.0')
+        if not _SPLIT.fullmatch(split) or split == "all":
+            raise ConfigError(f'"{people}": split "{split}": expected one name of letters, digits and _, such as train')
+        return Target(people, data_dir, name, version, split, **wanted)
 
 
 def _shards(text: str) -> int:
@@ -248,12 +232,9 @@ _KNOWN: dict[str, Parse] = {
     "file_format": words(TFRECORD, ARRAY_RECORD, PARQUET),
     "shards": _shards,
     "shard_bytes": at_least_one,
-    "encoding": one_of(**{name: name for name in ENCODINGS if name != NONE}),
-    "images": one_of(png=PNG, tensor=TENSOR),
+    "encoding": words(*(name for name in ENCODINGS if name != NONE)),
+    "images": words(PNG, TENSOR),
 }
-
-
-_STEPS = "steps"
 
 
 def open_tfds(text: str) -> TfdsDestination:
@@ -268,29 +249,15 @@ def open_tfds(text: str) -> TfdsDestination:
 
 
 class TfdsDestination:
-    """A version directory to be."""
-
     def __init__(self, target: Target) -> None:
-        self._target = target
+        self.name, self.path, self._target = target.people, target.path, target
         self._choices = Choices(target.encoding, target.images)
 
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return self._target.people
-
-    @property
-    def path(self) -> Path:
-        """The version directory."""
-        return self._target.path
-
     def source(self, path: Path) -> str:
-        """`tfds:PATH@SPLIT`."""
         return f"tfds:{escaped(path.absolute())}@{self._target.split}"
 
     @property
     def marks(self) -> Sequence[str]:
-        """Those of a version directory."""
         return ("dataset_info.json", "*.json", "*.txt", "*-of-*", "*.tfrecord*")
 
     def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
@@ -298,101 +265,50 @@ class TfdsDestination:
         return {path: replace(image, is_accurate=False) for path, image in images.items() if not columns[path].shape}
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        """Columns that no feature holds."""
-        lost = [
-            Loss("text_of_free_sizes", f"{spec}: {LOSSES['text_of_free_sizes']}", path)
-            for path, spec in (*content.columns.items(), *_named(content.metadata))
-            if feature_of(spec, self._choices, not path.startswith("metadata/")) is None
+        losses = [
+            Loss("name_of_steps", LOSSES["name_of_steps"], f"metadata/{path}")
+            for path in content.metadata
+            if _hides_steps(path)
         ]
-        named = [
-            Loss("name_of_steps", LOSSES["name_of_steps"], path) for path, _ in _named(content.metadata) if _hides(path)
-        ]
-        return [*named, *lost]
+        for in_steps, above, specs in ((True, "", content.columns), (False, "metadata/", content.metadata)):
+            losses += [
+                Loss("text_of_free_sizes", f"{spec}: {LOSSES['text_of_free_sizes']}", above + path)
+                for path, spec in specs.items()
+                if feature_of(spec, self._choices, in_steps) is None
+            ]
+        return losses
 
     @property
     def least_rows(self) -> int:
-        """One: rows are steps."""
-        return 1
+        return 1  # rows are steps
 
     def flags(self, _: Episode) -> Mapping[str, Array]:
-        """All are kept."""
-        return {}
+        return {}  # all are kept
 
     def encoder(self, content: Content) -> Encode:
-        """Makes records."""
-        self._check_library(content)
         return self._layout(content).record
 
     def sink(self, work: Path, content: Content, state: State | None) -> TfdsSink:
-        """Begins to write, or goes on."""
-        self._check_library(content)
         return TfdsSink(work, self._target, self._layout(content).tree, state)
 
-    def _check_library(self, content: Content) -> None:
+    def _layout(self, content: Content) -> Layout:
         if any(is_drawn(spec, self._choices) for spec in (*content.columns.values(), *content.metadata.values())):
             check_png_library("images=tensor")
-
-    def _layout(self, content: Content) -> Layout:
         return layout_of(content.columns, content.metadata, self._choices)
 
 
-def layout_of(columns: Mapping[str, ArraySpec], metadata: Mapping[str, ArraySpec], choices: Choices) -> Layout:
-    """How columns of steps, and features of an episode, are stored; without what no feature holds."""
-    steps = dict(_features(columns, choices, in_steps=True))
-    others = {
-        path: feature
-        for path, feature in _features(metadata, choices, in_steps=False)
-        if not _hides(f"metadata/{path}")
-    }
-    files = {f"{_STEPS}/{path}": spec.image.format for path, spec in columns.items() if spec.image is not None}
-    tree = tree_of({**others, **{f"{_STEPS}/{path}": one for path, one in steps.items()}}, files)
-    return Layout(_stored(steps, (None,), _STEPS), _stored(others, (), ""), tree)
-
-
-def _features(specs: Mapping[str, ArraySpec], choices: Choices, in_steps: bool) -> Iterator[tuple[str, Feature]]:
-    for path, spec in specs.items():
-        feature = feature_of(spec, choices, in_steps)
-        if feature is not None:
-            yield path, feature
-
-
-def _named(metadata: Mapping[str, ArraySpec]) -> list[tuple[str, ArraySpec]]:
-    return [(f"metadata/{path}", spec) for path, spec in metadata.items()]
-
-
-def _hides(path: str) -> bool:
-    """Whether a feature of the episode has the name of the steps."""
-    return path.split("/")[1] == _STEPS
-
-
-def _stored(features: Mapping[str, Feature], lengths: tuple[None, ...], prefix: str) -> list[Column]:
-    """Where each column is stored, ordered by key, so that equal episodes are equal records."""
-    return [
-        column
-        for path in sorted(features)
-        for column in columns_of_feature(features[path], path, "the dataset to be", lengths, prefix)
-    ]
-
-
-# All records in one file, while nobody knows yet how many files there are to be, and where each begins.
+# All records in one file, until the number of files, and where each begins, is known.
 
 RECORDS, LENGTHS = ".records", ".lengths"
 """Names of its files."""
 
-FRAME_BYTES = 16
 _HEAD = struct.Struct("<QI")
 _LENGTH = struct.Struct("<Q")
 _SUM = struct.Struct("<I")
 
 
 class Spool:
-    """TFRecords, and their lengths beside them.
-
-    Args:
-      folder: where.
-      records: how many there are of an earlier run; what came after them is cut off.
-      size: their bytes, frames included.
-    """
+    """TFRecords, and their lengths beside them. What came after the `records` of an earlier run, of `size` bytes with their frames, is cut off."""
 
     def __init__(self, folder: Path, records: int = 0, size: int = 0) -> None:
         self.path, self._lengths_path = folder / RECORDS, folder / LENGTHS
@@ -402,11 +318,7 @@ class Spool:
         self._lengths = self._at_end(self._lengths_path, records * _LENGTH.size)
 
     def append(self, record: bytes) -> None:
-        """Takes a record.
-
-        Raises:
-          OSError: records of the earlier run are missing, or the disk.
-        """
+        """Raises `OSError` if records of the earlier run are missing, or the disk fails."""
         if self._lost is not None:
             raise self._lost
         length = _LENGTH.pack(len(record))
@@ -418,19 +330,17 @@ class Spool:
         self.size += len(record) + FRAME_BYTES
 
     def sync(self) -> None:
-        """Puts all on disk."""
         for file in (self._file, self._lengths):
             put(file)
 
     def close(self) -> None:
-        """Lets go of the files."""
         try:
             self._file.close()
         finally:
             self._lengths.close()
 
     def _at_end(self, path: Path, size: int) -> BinaryIO:
-        """See `growing_files.at_end`; but one that is shorter may have been cut by `finish`: it stays, and takes nothing more."""
+        """See `files.at_end`; but one that is shorter may have been cut by `finish`: it stays, and `append` raises."""
         there = path.stat().st_size if path.exists() else 0
         if there < size:
             self._lost = lost(path, size)
@@ -439,35 +349,27 @@ class Spool:
 
 
 def lengths_in(folder: Path, records: int) -> Array:
-    """[records] uint64 bytes of every record, without frames.
-
-    Raises:
-      OSError: there are fewer.
-    """
+    """[records] uint64 bytes of every record, without frames. Raises `OSError` if there are fewer."""
     found: Array = np.fromfile(folder / LENGTHS, "<u8", count=records)
     if len(found) < records:
         raise lost(folder / LENGTHS, records * _LENGTH.size)
     return found
 
 
-# How many files a dataset is cut into, and where: the rule of TFDS.
+# The number of files of a dataset, and where it is cut: the rule of TFDS.
 #
 # Source: core/utils/shard_utils.py of TFDS 4.9.10.
 
 LEAST_BYTES, MOST_BYTES = 64 << 20, 1 << 30
-_FRAME_BYTES = 16
 _MANY = 1024
 _FEW = (512, 256, 128, 64, 32, 16, 8, 4, 2)
 
 
 def shard_count(total_bytes: int, episodes: int) -> int:
-    """How many files TFDS would write: 1, a power of two up to 1024, or a multiple of that; each of 64 MiB to 1 GiB.
-
-    Args:
-      total_bytes: of all records, without their frames.
-      episodes: how many there are; no file is without one.
+    """The number of files that TFDS would write: 1, a power of two up to 1024, or a multiple of that; each of 64 MiB to 1 GiB, and with
+    at least one episode. `total_bytes` are those of all records, without their frames.
     """
-    total = total_bytes + episodes * _FRAME_BYTES
+    total = total_bytes + episodes * FRAME_BYTES
     least, most = total // MOST_BYTES, total // LEAST_BYTES
     if least <= _MANY <= most and episodes >= _MANY:
         return _MANY
@@ -477,8 +379,8 @@ def shard_count(total_bytes: int, episodes: int) -> int:
 
 
 def shards_of_at_most(most_bytes: int, total_bytes: int, episodes: int) -> int:
-    """How many files of about so many bytes, none without an episode."""
-    return max(1, min(-(-(total_bytes + episodes * _FRAME_BYTES) // most_bytes), episodes))
+    """The number of files of about `most_bytes`, none without an episode."""
+    return max(1, min(-(-(total_bytes + episodes * FRAME_BYTES) // most_bytes), episodes))
 
 
 def bounds(episodes: int, shards: int) -> Sequence[int]:
@@ -494,11 +396,7 @@ _ROWS_AT_ONCE = 64
 
 
 def check_libraries(file_format: str) -> None:
-    """Refuses to begin without what writes the format.
-
-    Raises:
-      ConfigError: it is not installed.
-    """
+    """Raises `ConfigError` if what writes the format is not installed."""
     if file_format == TFRECORD:
         return
     with needing(f"writing {file_format} files", _EXTRAS[file_format], ConfigError):
@@ -509,79 +407,40 @@ def check_libraries(file_format: str) -> None:
 
 
 def write_files(folder: Path, file_format: str, names: Sequence[str], bounds: Sequence[int], lengths: Array) -> None:
-    """Writes all files.
+    """Writes all files to the folder of the spool, from [files + 1] bounds of records and [n] bytes of every record without its frame.
 
-    Args:
-      folder: where the spool is, and the files will be.
-      file_format: of them.
-      names: of the files.
-      bounds: [files + 1] the first record of every file, and behind the last.
-      lengths: [n] bytes of every record, without frames.
-
-    Raises:
-      OSError: records are missing, or the disk.
+    The last file first: its records are copied, and cut off the spool, so that at most one file is on disk twice.
+    Raises `OSError` if records are missing, or the disk fails.
     """
-    if file_format == TFRECORD:
-        _cut(folder, names, bounds, lengths)
-        return
-    write = _parquet if file_format == PARQUET else _array_record
-    for name, start, stop in zip(names, bounds, bounds[1:]):
-        if not (folder / name).exists():
-            if not (folder / RECORDS).exists():
-                raise lost(folder / RECORDS, int(lengths.sum()))
-            with whole(folder / name) as unfinished:
-                write(unfinished, tfrecords(folder / RECORDS, start, stop - start))
-    (folder / RECORDS).unlink(missing_ok=True)
-
-
-def _cut(folder: Path, names: Sequence[str], bounds: Sequence[int], lengths: Array) -> None:
-    """The last file first: its records are copied, and cut off the spool, so that at most one file stands there twice. The first is the rest."""
     spool = folder / RECORDS
-    if not spool.exists():
-        if not (folder / names[0]).exists():
-            raise lost(spool, int(lengths.sum()))
-        return  # a run before came so far
     ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64) + FRAME_BYTES)])  # [n + 1]
-    for name, start, stop in list(zip(names, bounds, bounds[1:]))[:0:-1]:
-        if spool.stat().st_size > ends[start]:
+    for name, start, stop in reversed(list(zip(names, bounds, bounds[1:]))):
+        if not spool.exists() or spool.stat().st_size < ends[stop]:
+            if not (folder / name).exists():
+                raise lost(spool, ends[stop])
+        elif file_format == TFRECORD and not start:
+            spool.replace(folder / name)
+        else:
             with whole(folder / name) as unfinished:
-                _copy(spool, unfinished, ends[start], ends[stop])
+                if file_format == TFRECORD:
+                    with spool.open("rb") as records, unfinished.open("wb") as file:
+                        records.seek(ends[start])
+                        shutil.copyfileobj(records, file, _COPIED_BYTES)
+                else:
+                    write = _parquet if file_format == PARQUET else _array_record
+                    write(unfinished, tfrecords(spool, start, stop - start))
             os.truncate(spool, ends[start])
-        elif not (folder / name).exists():
-            raise lost(spool, ends[stop])
-    if spool.stat().st_size < ends[bounds[1]]:
-        raise lost(spool, ends[bounds[1]])
-    spool.replace(folder / names[0])
-
-
-def _copy(spool: Path, path: Path, start: int, stop: int) -> None:
-    with spool.open("rb") as records, path.open("wb") as file:
-        records.seek(start)
-        _copy_bytes(records, file, stop - start)
-
-
-def _copy_bytes(records: BinaryIO, file: BinaryIO, left: int) -> None:
-    while left:
-        data = records.read(min(left, _COPIED_BYTES))
-        file.write(data)
-        left -= len(data)
 
 
 def _parquet(path: Path, records: Any) -> None:
-    """One column `data`, as TFDS has it; a row group per some records, so that memory is bounded."""
+    """One column `data`, as TFDS has it; small row groups, so that memory is bounded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema([("data", pa.binary())])
     with pq.ParquetWriter(path, schema) as writer:
-        waiting: list[bytes] = []
-        for record in records:
-            waiting.append(record)
-            if len(waiting) == _ROWS_AT_ONCE:
-                writer.write_table(pa.table({"data": pa.array(waiting, pa.binary())}, schema))
-                waiting = []
-        if waiting:
-            writer.write_table(pa.table({"data": pa.array(waiting, pa.binary())}, schema))
+        while rows := list(islice(records, _ROWS_AT_ONCE)):
+            writer.write_table(pa.table({"data": pa.array(rows, pa.binary())}, schema))
 
 
 def _array_record(path: Path, records: Any) -> None:
@@ -592,7 +451,7 @@ def _array_record(path: Path, records: Any) -> None:
         for record in records:
             writer.write(record)
         writer.close()
-    except RuntimeError as error:  # its only kind; only the text has the system's reason
+    except RuntimeError as error:  # its only error; only the text has the system's reason
         text = str(error)
         number = next((one for one in (errno.ENOSPC, errno.EDQUOT) if os.strerror(one) in text), errno.EIO)
         raise OSError(number, " ".join(text.split()), str(path)) from error
@@ -602,65 +461,47 @@ _DESCRIPTION = "Episodes in RLDS form, converted by rlds2reverb."
 
 
 class TfdsSink:
-    """Writes one split.
-
-    Args:
-      work: the version directory to be.
-      target: what the files are called, and how they are written.
-      tree: what features.json says.
-      state: of an earlier run.
-    """
+    """Writes one split to `work`, the version directory to be; `tree` is the content of features.json, `state` that of an earlier run."""
 
     def __init__(self, work: Path, target: Target, tree: Mapping[str, Any], state: State | None) -> None:
         self._work, self._target, self._tree = work, target, tree
-        self._state: State = {"records": 0, "size": 0} if state is None else state
-        is_cut = state is not None and not (work / RECORDS).exists()  # `finish` came so far in an earlier run
-        self._spool = None if is_cut else Spool(work, self._state["records"], self._state["size"])
+        begun = state or {"records": 0, "size": 0}
+        self._spool = Spool(work, begun["records"], begun["size"])
 
     def write(self, record: bytes) -> Sequence[Loss]:
-        """Takes an episode's record; nothing of it is lost."""
-        self._opened.append(record)
+        self._spool.append(record)
         return ()
 
     def sync(self) -> State:
-        """Puts all records on disk."""
-        self._opened.sync()
-        self._state = {"records": self._opened.records, "size": self._opened.size}
-        return self._state
+        self._spool.sync()
+        return {"records": self._spool.records, "size": self._spool.size}
 
     def finish(self) -> None:
-        """Cuts the records into files, and describes them."""
         self.close()
-        if (self._work / INFO_FILE).exists():
-            (self._work / LENGTHS).unlink(missing_ok=True)
-            return
-        records, total = self._state["records"], self._state["size"] - self._state["records"] * FRAME_BYTES
-        shards = self._shards(total, records)
-        cuts = bounds(records, shards)
-        named = FileNames(self._target.name, self._target.split, self._target.file_format)
-        names = [named.of_shard(shard, shards) for shard in range(shards)]
-        write_files(self._work, self._target.file_format, names, cuts, lengths_in(self._work, records))
-        for name, value in ((FEATURES_FILE, self._tree), (INFO_FILE, self._info(total, cuts))):
-            write_whole(self._work / name, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
-        (self._work / LENGTHS).unlink(missing_ok=True)
+        if not (self._work / INFO_FILE).exists():
+            self._cut()
+        for name in (RECORDS, LENGTHS):
+            (self._work / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Lets go of the spool."""
-        if self._spool is not None:
-            self._spool.close()
+        self._spool.close()
 
-    @property
-    def _opened(self) -> Spool:
-        if self._spool is None:
-            raise lost(self._work / RECORDS, self._state["size"])
-        return self._spool
-
-    def _shards(self, total_bytes: int, records: int) -> int:
-        if self._target.shards is not None:
-            return min(self._target.shards, records)
-        if self._target.shard_bytes is not None:
-            return shards_of_at_most(self._target.shard_bytes, total_bytes, records)
-        return shard_count(total_bytes, records)
+    def _cut(self) -> None:
+        """Cuts the records into files, and describes them."""
+        target, records = self._target, self._spool.records
+        total = self._spool.size - records * FRAME_BYTES
+        if target.shards is not None:
+            shards = min(target.shards, records)
+        elif target.shard_bytes is not None:
+            shards = shards_of_at_most(target.shard_bytes, total, records)
+        else:
+            shards = shard_count(total, records)
+        cuts = bounds(records, shards)
+        named = FileNames(target.name, target.split, target.file_format)
+        names = [named.of_shard(shard, shards) for shard in range(shards)]
+        write_files(self._work, target.file_format, names, cuts, lengths_in(self._work, records))
+        for name, value in ((FEATURES_FILE, self._tree), (INFO_FILE, self._info(total, cuts))):
+            write_whole(self._work / name, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
 
     def _info(self, total_bytes: int, cuts: Sequence[int]) -> dict[str, Any]:
         """A message of TFDS in proto3's JSON, which has large numbers as texts."""

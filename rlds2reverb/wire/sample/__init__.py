@@ -1,1 +1,1 @@
-"""Out of Reverb: responses of a sample stream become batches of columns. Bytes and rules, no sockets."""
+"""Responses of a sample stream become batches of columns. Bytes and rules, no sockets."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import Source
@@ -103,6 +102,8 @@ def described() -> list[Episode]:
 
 def files(folder: Path) -> Source:
     """A source of images that are PNG files."""
+    from rlds2reverb.conversion.convert import convert  # the other kinds need formats alone
+
     convert(with_columns(images), f"tfds:{folder / 'of_files'}")
     return open_source(f"tfds:{folder / 'of_files' / '1.0.0'}")
 

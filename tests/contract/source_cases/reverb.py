@@ -9,7 +9,7 @@ from typing import Any
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from tests.contract.source_cases import data
 from tests.unit.stored import folders
 

@@ -14,7 +14,7 @@ def written(name: str) -> str:
     episodes = [Episode(one) for one in data.columns()]
     content = Content("test", {path: column_spec(column) for path, column in episodes[0].columns.items()}, {})
     destination = open_destination(name)
-    destination.path.mkdir(parents=True)
+    (destination.path if destination.marks else destination.path.parent).mkdir(parents=True)
     sink, encode = destination.sink(destination.path, content, None), destination.encoder(content)
     for episode in episodes:
         sink.write(encode(episode))

@@ -12,8 +12,8 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.batch import Batch, BatchInfo, padded
 from rlds2reverb.specs import flatten, map_with_path
-from rlds2reverb.views.registry import view_from
-from tests.peers.episodes import items, random_episode, random_episodes
+from rlds2reverb.views import view_from
+from tests.systems.peers.episodes import items, random_episode, random_episodes
 
 VIEWS = [
     "transition",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,12 @@ TYPES: dict[str, Any] = {
     "integer": int,
 }
 ABOUT = {"$schema", "title", "description", "$defs"}
+BOUNDS = {
+    "minimum": operator.ge,
+    "maximum": operator.le,
+    "exclusiveMinimum": operator.gt,
+    "exclusiveMaximum": operator.lt,
+}
 KNOWN = ABOUT | {
     "$ref",
     "type",
@@ -26,7 +33,7 @@ KNOWN = ABOUT | {
     "required",
     "additionalProperties",
     "items",
-    "minimum",
+    *BOUNDS,
     "pattern",
 }
 
@@ -47,8 +54,9 @@ def faults(value: Any, schema: dict[str, Any], root: dict[str, Any] | None = Non
         each = [[*faults(value, one, root, at)] for one in schema["anyOf"]]
         if all(each):
             yield f"{at}: none of {len(each)}: {'; or '.join(', '.join(one) for one in each)}"
-    if "minimum" in schema and isinstance(value, (int, float)) and value < schema["minimum"]:
-        yield f"{at}: expected at least {schema['minimum']}, got {value!r}"
+    for name, holds in BOUNDS.items():
+        if name in schema and isinstance(value, (int, float)) and not holds(value, schema[name]):
+            yield f"{at}: expected {name} {schema[name]}, got {value!r}"
     if "pattern" in schema and isinstance(value, str) and not re.search(schema["pattern"], value):
         yield f"{at}: expected {schema['pattern']}, got {value!r}"
     if isinstance(value, list) and "items" in schema:

@@ -47,7 +47,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     Server.asked.clear()
     Server.answer = (200, WRITTEN, {})
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

@@ -22,7 +22,7 @@ import rlds2reverb
 from rlds2reverb import cli
 from rlds2reverb.cli.completion import SECONDS, VARIABLE, answer, in_place_of, patience, words_of
 from rlds2reverb.testing import table_info
-from rlds2reverb.views.registry import VIEWS
+from rlds2reverb.views import VIEWS
 from tests.unit.transport.fake_reverb import FakeReverb
 
 INSTALL = Path(__file__).parents[3] / "scripts" / "install-shells"

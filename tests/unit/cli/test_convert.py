@@ -82,7 +82,7 @@ def test_losses_are_told_before_and_after_and_refused_strictly(
     assert err.splitlines() == ["lost odd: reward, discount: is left out", "lost all: x"]
     assert out.splitlines()[-2:] == [
         "lost         odd, all",
-        "verified     3 episodes, equal to the source but for what is told as lost",
+        "verified     3 episodes, equal to the source except for the reported losses",
     ]
     code, _, err = run(SOURCE, name, "--overwrite", "--strict", "--allow-loss", "odd")
     assert code == 1
@@ -114,7 +114,7 @@ def test_ctrl_c_says_how_to_go_on(run: Run, name: str, monkeypatch: pytest.Monke
     code, out, err = run(SOURCE, name)
     assert code == 130
     assert "stopped" in out
-    assert "the same command goes on behind the 3 episodes on disk" in err
+    assert "the same command continues after the 3 episodes on disk" in err
     monkeypatch.undo()
 
 

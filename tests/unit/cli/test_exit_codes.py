@@ -15,8 +15,8 @@ from rlds2reverb.cli import inspect, push
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.wire.codec import encode_signature
 from rlds2reverb.wire.schema import message_class
-from rlds2reverb.wire.signature import encode_signature
 from tests.unit.transport.fake_reverb import FakeReverb
 
 LEAF = ArraySpec((), np.dtype(np.float32))

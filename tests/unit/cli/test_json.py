@@ -7,23 +7,30 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlds2reverb import cli, client
-from rlds2reverb.cli import inspect, output, show, validate
+from rlds2reverb.cli import inspect, output, show
 from rlds2reverb.cli.documents import DOCUMENTS, schema_of
 from rlds2reverb.cli.output import Answer, document, plain, wants_json
+from rlds2reverb.conversion.report import ConvertReport
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.transform import Transform
+from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push
 from rlds2reverb.testing import table_info
 from rlds2reverb.transport.http import ServerHttp, WrittenCheckpoint
 from tests.unit.cli.json_schema import faults
+from tests.unit.formats.transform.test_transform import EVERYTHING
 from tests.unit.transport.fake_reverb import FakeReverb
 
 WITHOUT_JSON = {
@@ -113,6 +120,30 @@ def test_of_an_inspection(run: Run) -> None:
     assert told(run, "inspect", SOURCE, *transform)["transform"]
 
 
+def test_of_every_operation_of_a_transform() -> None:
+    schema = {**schema_of("inspect"), "anyOf": [{"$ref": "#/$defs/Transform"}]}
+    for transform in (EVERYTHING, Transform()):
+        assert [*faults(transform.as_dict(), schema)] == []
+    assert schema["$defs"]["Transform"]["properties"].keys() == EVERYTHING.as_dict().keys()
+
+
+TRANSFORMS = st.sampled_from([Transform().as_dict(), EVERYTHING.as_dict()])
+REPORTS: dict[str, st.SearchStrategy[Any]] = {
+    "convert": st.builds(ConvertReport, transform=TRANSFORMS),
+    "push": st.builds(PushReport, transform=TRANSFORMS, servers=st.just({})),
+}
+
+
+@pytest.mark.parametrize("command", REPORTS)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_whatever_a_report_holds_is_of_its_schema(command: str, data: st.DataObject) -> None:
+    report = data.draw(REPORTS[command])
+    if isinstance(report, PushReport):
+        report = replace(report, servers={"a:1": report})
+    assert [*faults(plain(report), schema_of(command))] == []
+
+
 def bad(_: str) -> EpisodeList:
     """Two episodes: a good one, and one that is not finite and does not end; text that no encoding takes."""
     at = np.arange(4)
@@ -123,8 +154,7 @@ def bad(_: str) -> EpisodeList:
 
 
 def test_of_what_is_bad(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for command in (inspect, validate):
-        monkeypatch.setattr(command, "opened", bad)
+    monkeypatch.setattr(inspect, "opened", bad)
     found = told(run, "validate", "mine", code=1)
     assert not found["valid"]
     assert found["problems"]
@@ -240,7 +270,7 @@ def test_a_command_that_does_not_exist_and_a_bug_are_documents_too(run: Run, mon
     def fail(_: str) -> None:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr(validate, "opened", fail)
+    monkeypatch.setattr(inspect, "opened", fail)
     assert told(run, "validate", SOURCE, code=70)["error"]["type"] == "RuntimeError"
 
 
@@ -293,4 +323,4 @@ def test_the_judge_of_these_tests_finds_what_is_wrong() -> None:
         assert [*faults({**good, name: value}, schema)], name
     assert [*faults({name: good[name] for name in good if name != "bytes"}, schema)]
     with pytest.raises(ValueError, match="does not know"):
-        [*faults(1, {"maximum": 2})]
+        [*faults(1, {"multipleOf": 2})]

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 import rlds2reverb
-from rlds2reverb.cli import inspect, output, progress, validate
-from rlds2reverb.cli.progress import LateBar, Lines, Shown, counting, describe, shown_of
+from rlds2reverb.cli import inspect, output, progress
+from rlds2reverb.cli.progress import LateBar, Lines, Shown, counting, shown_of
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.inspection.inspection import Paced, inspect_source, validate_source
+from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.prepare.options import Progress
 from rlds2reverb.transport.http import ServerHttp, WrittenCheckpoint
+from rlds2reverb.views import View, two_step
 from tests.processes import wait_until
 
 SOURCE = "bundled:cartpole@train[:3]"
@@ -30,22 +31,22 @@ HALF = Progress(5, 5000, 20, 4000, 2_000_000, 2.0)
 
 def test_a_line_has_rates_an_eta_and_what_is_waited_for() -> None:
     waiting = Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples')
-    assert describe(waiting) == "5/20 episodes  2,500 steps/s  1.00 MB/s  ETA 0:06  waiting"
-    assert describe(Progress(1, 10, 7201, 0, 0, 1.0)).endswith("ETA 2:00:00")
-    assert describe(Progress(4, 0, 8, 0, 0, 2.0, doing="verifying")) == "verifying  4/8 episodes  2.00/s  ETA 0:02"
+    assert shown_of(waiting).text == "5/20 episodes  2,500 steps/s  1.00 MB/s  ETA 0:06  waiting"
+    assert shown_of(Progress(1, 10, 7201, 0, 0, 1.0)).text.endswith("ETA 2:00:00")
+    assert shown_of(Progress(4, 0, 8, 0, 0, 2.0, doing="verifying")).text == "verifying  4/8 episodes  2.00/s  ETA 0:02"
 
 
 def test_what_is_slow_has_rates_that_say_something() -> None:
     slow = Progress(1, 3, 8, 2, 46_300, 100.0)
-    assert describe(slow) == "1/8 episodes  0.03 steps/s  0.00046 MB/s  ETA 11:40"
-    assert describe(Progress(23, 0, None, 0, 0, 50.0)) == "23 episodes  0.46/s"
+    assert shown_of(slow).text == "1/8 episodes  0.03 steps/s  0.00046 MB/s  ETA 11:40"
+    assert shown_of(Progress(23, 0, None, 0, 0, 50.0)).text == "23 episodes  0.46/s"
     assert counting(1, None, "item", 216.0).text == "1 item  0.0046/s"
 
 
 @pytest.mark.parametrize("count", [None, 4])
 def test_where_nobody_knows_the_end_there_are_counts_only(count: int | None) -> None:
     """4: a table that has grown since it was asked."""
-    assert describe(Progress(5, 5000, count, 0, 0, 2.0)) == "5 episodes  2,500 steps/s"
+    assert shown_of(Progress(5, 5000, count, 0, 0, 2.0)).text == "5 episodes  2,500 steps/s"
     assert shown_of(Progress(5, 5000, count, 0, 0, 2.0)).total is None
 
 
@@ -67,7 +68,7 @@ def test_lines_come_again_and_again_and_tell_the_newest() -> None:
         heard(shown_of(HALF))
         wait_until(lambda: len(set(lines)) > 1)
     assert lines[0].startswith("opening  0:0")
-    assert lines[-1] == describe(HALF)
+    assert lines[-1] == shown_of(HALF).text
     ended = len(lines)
     heard(shown_of(HALF))
     assert len(lines) == ended
@@ -151,8 +152,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     talk = output.talk
     monkeypatch.setattr(Lines, "_run", at_once)
     monkeypatch.setattr(output, "talk", lambda text: (lines.append(text), talk(text)))
-    for command in (inspect, validate):
-        monkeypatch.setattr(command, "opened", opened)
+    monkeypatch.setattr(inspect, "opened", opened)
     return lines
 
 
@@ -184,30 +184,27 @@ def heard_while(
     read: Callable[[Callable[[Progress], object]], object], monkeypatch: pytest.MonkeyPatch
 ) -> list[Progress]:
     """All that is told while something is read, with no pause between."""
-    monkeypatch.setattr("rlds2reverb.inspection.inspection.TELL_SECONDS", 0.0)
+    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
     told: list[Progress] = []
     read(told.append)
     return told
 
 
+@pytest.mark.parametrize("views", [{}, {"t": two_step()}], ids=["judged", "inspected"])
 @pytest.mark.parametrize("limit", [None, 2])
-def test_reading_tells_every_episode_and_how_many_there_are(monkeypatch: pytest.MonkeyPatch, limit: int | None) -> None:
+def test_reading_tells_every_episode_and_how_many_there_are(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, views: dict[str, View]
+) -> None:
     source, count = open_source(SOURCE), limit or 3
-    ways = (
-        lambda hear: inspect_source(source, {}, limit, on_progress=hear),
-        lambda hear: validate_source(source, limit, on_progress=hear),
-    )
-    for read in ways:
-        told = heard_while(read, monkeypatch)
-        assert [(one.episodes, one.episode_count) for one in told] == [(n, count) for n in range(1, count + 1)]
-        assert all(np.diff([one.steps for one in told]) > 0)
+    told = heard_while(lambda hear: inspect_source(source, views, limit, on_progress=hear), monkeypatch)
+    assert [(one.episodes, one.episode_count) for one in told] == [(n, count) for n in range(1, count + 1)]
+    assert all(np.diff([one.steps for one in told]) > 0)
 
 
-def test_a_generator_has_no_total() -> None:
-    told: list[Progress] = []
-    pace = Paced(told.append, None, None)
-    pace._told_at = -1e9
-    pace.count(next(iter(open_source(SOURCE))))
+def test_a_source_that_does_not_know_its_number_has_no_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EpisodeList, "episode_count", None)
+    source = EpisodeList([next(iter(open_source(SOURCE)))])
+    told = heard_while(lambda hear: inspect_source(source, {}, 1, on_progress=hear), monkeypatch)
     assert [one.episode_count for one in told] == [None]
 
 
@@ -224,6 +221,7 @@ import sys, time
 from rlds2reverb.cli import progress
 progress.BAR_AFTER_SECONDS = 0
 from rlds2reverb.prepare.options import Progress
+from rlds2reverb.views import two_step
 with progress.LateBar("starting", 0.01) as heard:
     deadline = time.monotonic() + 120
     while heard._bar is None and time.monotonic() < deadline:

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from rlds2reverb.cli import without_collecting
+from rlds2reverb.cli import cli, without_collecting
+from rlds2reverb.formats.registry import SOURCES
 
 HEAVY = {
     "array_record",
@@ -52,7 +53,7 @@ def heavy_modules_of(*arguments: str) -> set[str]:
         ("push", OF_GRPC),
         ("status", OF_GRPC),
         ("top", OF_GRPC),
-        ("checkpoint", {"http.client"}),
+        ("checkpoint", set()),
         ("serve", set()),
     ],
 )
@@ -80,3 +81,8 @@ def test_garbage_is_collected_again_after_loading_even_when_that_fails(was_enabl
         assert gc.isenabled() is was_enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_the_command_line_names_every_form_of_a_name() -> None:
+    shown = [line.strip() for line in (cli.help or "").splitlines()]
+    assert set(SOURCES.help().splitlines()) <= set(shown)

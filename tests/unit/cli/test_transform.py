@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from rlds2reverb.cli import EXIT_CODES, cli, inspect, validate
+from rlds2reverb.cli import EXIT_CODES, cli, inspect
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.lists import EpisodeList
@@ -26,8 +26,7 @@ def tell(monkeypatch: pytest.MonkeyPatch) -> Tell:
     """Runs a command on some episodes; all that it prints."""
 
     def run(command: str, episodes: list[Episode], *arguments: str) -> str:
-        for module in (inspect, validate):
-            monkeypatch.setattr(module, "opened", lambda name: EpisodeList(episodes, name))
+        monkeypatch.setattr(inspect, "opened", lambda name: EpisodeList(episodes, name))
         return CliRunner().invoke(cli, [command, "robots", *arguments], catch_exceptions=False).output
 
     return run

@@ -24,7 +24,7 @@ from rlds2reverb import files
 from rlds2reverb.conversion import convert as engine
 from rlds2reverb.conversion import place, verify
 from rlds2reverb.conversion.convert import convert, planned
-from rlds2reverb.conversion.report import Losses, lines, rows_told
+from rlds2reverb.conversion.report import Losses, lines, reported_rows
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode, SourceError, WriteError
 from rlds2reverb.formats import open_destination, open_source
@@ -213,13 +213,18 @@ def test_a_place_that_appears_meanwhile_is_not_replaced(name: str, episodes: lis
     assert convert(Stopping(episodes, -1), name).episodes_resumed
 
 
-def test_a_lock_whose_file_was_removed_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with place.locked(path) as is_ours:
-        assert is_ours
-        before = path.stat()
+def test_a_lock_whose_file_was_removed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, open_file = tmp_path / "lock", os.open
+
+    def opened_and_removed(*arguments: Any) -> int:
+        descriptor = open_file(*arguments)
         path.unlink()
-        assert not place._is_still(before, path)
+        return descriptor
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", opened_and_removed)
+        with place.locked(path) as is_ours:
+            assert not is_ours
     with place.locked(path) as is_ours:
         assert is_ours
 
@@ -408,10 +413,8 @@ def test_a_kill_while_it_replaces_what_is_there_loses_nothing(
 
 
 def test_what_differs_is_found(name: str, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch) -> None:
-    def other(job: Any, path: Path) -> Any:
-        return open_source([*episodes[:2], bad(2), episodes[3]])
-
-    monkeypatch.setattr(verify, "_written", other)
+    other = open_source([*episodes[:2], bad(2), episodes[3]])
+    monkeypatch.setattr(verify, "open_source", lambda name: other)
     with pytest.raises(ConversionError, match=r'episode 2, from episode 2: column "reward": the values differ'):
         convert(episodes, name, verify=True)
     assert not open_destination(name).path.exists()
@@ -422,7 +425,8 @@ def test_episodes_that_are_missing_or_too_many_are_found(
     name: str, found: slice, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     five = [data.episode(number) for number in range(5)]
-    monkeypatch.setattr(verify, "_written", lambda job, path: open_source(five[found]))
+    other = open_source(five[found])
+    monkeypatch.setattr(verify, "open_source", lambda name: other)
     with pytest.raises(ConversionError, match=what):
         convert(five[:4], name, verify=True)
 
@@ -545,13 +549,13 @@ def test_many_losses_of_single_episodes_are_found_by_number() -> None:
         losses.add(number, [Loss("x", "", "b", LAST_ROW)] * 2)
     losses.add(8, [Loss("y", "", "b")])
     losses.add(9, [Loss("x", "", "b", LAST_ROW)])
-    assert [losses.told(number).get("b") for number in range(11)] == ["last", None] * 4 + ["all", "last", None]
-    assert {losses.told(number)["a"] for number in range(11)} == {"all"}
+    assert [losses.reported(number).get("b") for number in range(11)] == ["last", None] * 4 + ["all", "last", None]
+    assert {losses.reported(number)["a"] for number in range(11)} == {"all"}
     again = Losses(losses.of_all)
     again.restore(json.loads(json.dumps(losses.as_state())))
     assert again.counted() == losses.counted()
-    assert rows_told({"a": "last", "a/b": "all"}, "a/b/c") == "all"
-    assert rows_told({"": "all"}, "a") is None
+    assert reported_rows({"a": "last", "a/b": "all"}, "a/b/c") == "all"
+    assert reported_rows({"": "all"}, "a") is None
 
 
 def test_losses_are_counted_and_not_compared(losing: Destination, episodes: list[Episode]) -> None:

@@ -19,6 +19,8 @@ from tests.contract.destination_cases import data
 from tests.contract.test_destinations import CASES
 
 SCHEMES = [one.scheme for one in DESTINATIONS]
+FOLDERS = [scheme for scheme in SCHEMES if open_destination(CASES[scheme].name(Path("to"))).marks]
+"""Formats whose datasets are folders, not single files."""
 EPISODES = [data.episode(number) for number in range(3)]
 
 
@@ -79,7 +81,7 @@ def test_only_a_dataset_of_the_format_or_an_empty_folder_is_replaced(scheme: str
         path.unlink() if is_folder else path.rmdir()
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", FOLDERS)
 def test_a_folder_that_only_looks_like_a_dataset_is_not_replaced(scheme: str, tmp_path: Path) -> None:
     destination = open_destination(CASES[scheme].name(tmp_path / "to"))
     first, *others = destination.marks
@@ -94,7 +96,7 @@ def test_a_folder_that_only_looks_like_a_dataset_is_not_replaced(scheme: str, tm
     refused(EPISODES, CASES[scheme].name(tmp_path / "to"), "cannot be read as one", overwrite=True)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", FOLDERS)
 def test_other_files_below_a_dataset_keep_it(scheme: str, tmp_path: Path) -> None:
     name = CASES[scheme].name(tmp_path / "to")
     path = open_destination(name).path

@@ -12,7 +12,7 @@ from rlds2reverb import convert
 from rlds2reverb.errors import InvalidEpisode, SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.images import decode_images
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from tests.unit.conversion.test_jpeg import PATH, episodes, jpeg
 from tests.unit.stored import folders
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rlds2reverb import connect
 from rlds2reverb.errors import report_of
-from tests.unit.fleet.gated import Gated
+from tests.gated import Gated
 
 
 def main(address: str, folder: str, count: str, gate: str, forks: str = "") -> None:

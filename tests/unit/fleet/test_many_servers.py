@@ -26,11 +26,11 @@ from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.transport.retry import Deadlines
 from tests import strategies
 from tests.profiles import examples
-from tests.unit.fleet.in_threads import InThreads, Memory, distributed
 from tests.unit.push import in_memory
 from tests.unit.push import many_servers as several
 from tests.unit.push.in_memory import Server, table_info
 from tests.unit.push.many_servers import Servers, keys_of, servers
+from tests.workers_in_threads import InThreads, Memory, distributed
 
 SHORT = Deadlines(call=0.5, reconnect=0.2, stall=5.0, backoff_first=0.01, backoff_most=0.02)
 

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode, PushReport
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, SourceError, report_of
-from rlds2reverb.fleet import push as pushing
 from rlds2reverb.prepare.options import Progress
 from rlds2reverb.prepare.problems import ENDS_ALIKE
 from rlds2reverb.push.options import PushOptions
 from tests import strategies
 from tests.profiles import examples
-from tests.unit.fleet.in_threads import push
 from tests.unit.prepare.test_endings import poisoned
 from tests.unit.push import in_memory
 from tests.unit.push.in_memory import Server, table_info
+from tests.workers_in_threads import push
 
 
 def made(count: int, bad: frozenset[int] = frozenset(), rows: int = 4) -> list[Episode]:
@@ -155,7 +154,7 @@ def test_what_the_ledger_has_is_not_pushed_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_progress_never_goes_backwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     """Of parts that are lost, that are resumed, and that need more places than they were given."""
-    monkeypatch.setattr(pushing, "_LOOK_SECONDS", -1.0)
+    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
     server, episodes, ledger = Server({"replay": table_info(max_size=100)}), made(30), tmp_path / "ledger.db"
     in_memory.push(server, episodes[:11], ledger=ledger)
     told: list[Progress] = []
@@ -234,7 +233,7 @@ def test_two_episodes_of_one_id_in_different_parts_are_told() -> None:
 
     server, episodes = Server(), made(6)
     plan_source = Twice(episodes, "test")
-    from tests.unit.fleet.in_threads import InThreads, distributed
+    from tests.workers_in_threads import InThreads, distributed
 
     plan = in_memory.planned(server, plan_source, workers=2)
     divided = distributed(server, plan, lambda job: InThreads(job, 2), 2)

@@ -14,7 +14,7 @@ pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats import arrow
+from rlds2reverb.formats import paths
 from rlds2reverb.formats.arrow import check_row_groups, read_arrow, read_parquet
 
 ROWS = 5_000
@@ -23,7 +23,7 @@ RANDOM = np.random.default_rng(0)
 
 @pytest.fixture
 def little_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(paths, "FREE_BYTES", 1 << 20)
 
 
 def honest() -> Any:

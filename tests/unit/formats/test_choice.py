@@ -1,4 +1,4 @@
-"""Which episodes the options choose; tests/systems/test_minari.py compares draws with Minari's own."""
+"""Which episodes the options choose; tests/systems/storage/test_minari.py compares draws with Minari's own."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_without_metadata_there_is_no_where() -> None:
 
 @pytest.mark.parametrize("options", ["sample=1", "split=1", "episodes=-1:", "episodes=:-1", "where=length=1"])
 def test_what_needs_the_number_of_episodes_is_refused_where_only_reading_tells(options: str) -> None:
-    with pytest.raises(SourceError, match="only reading tells"):
+    with pytest.raises(SourceError, match="the number of episodes is unknown without reading them"):
         chosen(options, Known(None))
     assert chosen("episodes=2:4", Known(None)) == [2, 3]
     assert chosen("episodes=7", Known(None)) == [7]

@@ -163,7 +163,7 @@ def test_infos_and_metadata(opened: Any) -> None:
         ({"actions": np.zeros((ROWS - 1, 1))}, "actions has 11 rows; expected 12"),
         ({"timeouts": np.zeros(ROWS + 1, bool)}, "timeouts has 13 rows; expected 12"),
         ({"terminals": np.full(ROWS, 0.5)}, "row 0 is neither"),
-        ({"terminals": np.zeros((ROWS, 2), bool)}, "a flag for each row"),
+        ({"terminals": np.zeros((ROWS, 2), bool)}, "a flag of 0 or 1 for each row"),
         ({"rewards": np.zeros(ROWS, "V2")}, "opaque"),
     ],
 )

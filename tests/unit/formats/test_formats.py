@@ -40,8 +40,12 @@ NUMBER = Format(
 ALL = Formats("thing", LedgerError, (PEN, BOX, NUMBER))
 
 
+def opened(formats: Formats[Any], name: str) -> Any:
+    return formats.open_with(*formats.of_name(name))
+
+
 @pytest.mark.parametrize(
-    ("name", "opened"),
+    ("name", "expected"),
     [
         ("pen:red", ("pen", "red")),
         ("pen:", ("pen", "")),
@@ -50,9 +54,9 @@ ALL = Formats("thing", LedgerError, (PEN, BOX, NUMBER))
     ],
 )
 def test_a_name_is_opened_by_its_scheme_with_what_stands_behind_the_first_colon(
-    name: str, opened: tuple[str, str]
+    name: str, expected: tuple[str, str]
 ) -> None:
-    assert ALL.open(name) == opened
+    assert opened(ALL, name) == expected
 
 
 SYNTAX = "expected SCHEME:NAME, where SCHEME is one of pen, box"
@@ -73,13 +77,13 @@ SYNTAX = "expected SCHEME:NAME, where SCHEME is one of pen, box"
 )
 def test_a_name_of_no_scheme_is_refused_and_what_was_meant_is_guessed(name: str, hint: str) -> None:
     with pytest.raises(LedgerError) as error:
-        ALL.open(name)
+        opened(ALL, name)
     assert str(error.value) == f'thing "{name}": {SYNTAX}{hint}'
 
 
 @given(st.text())
 def test_any_text_is_opened_or_refused(name: str) -> None:
-    found = outcome_of(LedgerError, lambda: ALL.open(name))
+    found = outcome_of(LedgerError, lambda: opened(ALL, name))
     if isinstance(found, LedgerError):
         assert str(found).startswith(f'thing "{name}": {SYNTAX}')
     else:
@@ -96,7 +100,7 @@ def test_an_object_belongs_to_the_format_that_takes_it() -> None:
 def test_a_missing_library_is_told_with_the_extra_that_brings_it() -> None:
     box = Format("box", needs("h5py"), "reading boxes", extra="tfds", forms=BOX.forms)
     with pytest.raises(LedgerError) as error:
-        Formats("thing", LedgerError, (box,)).open("box:s")
+        opened(Formats("thing", LedgerError, (box,)), "box:s")
     assert str(error.value) == f"reading boxes needs h5py; {how_to_install('tfds')}"
 
 
@@ -104,7 +108,7 @@ def test_a_missing_library_is_told_with_the_extra_that_brings_it() -> None:
 def test_what_no_extra_brings_is_a_bug_and_stays_one(extra: str | None, library: str) -> None:
     box = Format("box", needs(library), "reading boxes", extra=extra, forms=BOX.forms)
     with pytest.raises(ModuleNotFoundError, match=library):
-        Formats("thing", LedgerError, (box,)).open("box:s")
+        opened(Formats("thing", LedgerError, (box,)), "box:s")
 
 
 def test_help_and_table_have_a_line_for_each_way_to_write_a_name() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from rlds2reverb.errors import SourceError
+from rlds2reverb.formats import paths
 from rlds2reverb.formats.recordings import BrokenEpisode
 
 h5py = pytest.importorskip("h5py")
@@ -182,7 +183,7 @@ def test_what_claims_far_more_than_the_file_has_is_refused(path: Path, options: 
 def test_a_dataset_that_claims_100_times_the_size_of_its_file_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hdf5, "_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(paths, "FREE_BYTES", 1 << 20)
     with h5py.File(path, "w") as file:
         file.create_dataset("zeros", data=np.zeros(1 << 20), compression="gzip")
     assert path.stat().st_size * 100 < 8 << 20

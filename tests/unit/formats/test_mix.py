@@ -105,7 +105,7 @@ def test_the_same_seed_gives_the_same_order_and_another_one_another() -> None:
 def test_an_empty_part_of_one_pass_is_no_matter_and_of_a_nominal_length_an_error() -> None:
     empty = part("a", 1).first(0)
     assert ids(MixedSource([part("b", 2), empty])) == ["b0", "b1"]
-    with pytest.raises(SourceError, match="has no episode, so a mix of a nominal length cannot go on"):
+    with pytest.raises(SourceError, match="has no episode, so a mix of a nominal length cannot continue"):
         ids(MixedSource([part("b", 2), empty], length=50))
 
 

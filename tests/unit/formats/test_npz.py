@@ -346,3 +346,12 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "data.npz", header((1,), "|O") + pickle.dumps(np.array([Evil()], object)))
     with npz.opened(path) as there, pytest.raises(SourceError, match="refused"):
         there["action"].rows()
+
+
+def test_a_file_written_anew_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, **rows())
+    source = open_source(f"npz:{path}")
+    np.savez(path, **rows(more=np.zeros(ROWS)))
+    with pytest.raises(SourceError, match="written anew"):
+        list(source)

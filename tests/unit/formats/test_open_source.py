@@ -15,8 +15,8 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.formats import load, open_source
-from rlds2reverb.formats.bundled import BUNDLED, bundled_path
 from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.registry import BUNDLED, bundled_path
 
 
 @pytest.fixture
@@ -24,12 +24,15 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the modules for TFDS and RLDS are asked for, without them."""
     calls = []
 
-    def open_tfds(*arguments: Any) -> str:
-        calls.append(arguments)
-        return "a tfds source"
+    def opener(scheme: str) -> Callable[[str], str]:
+        def open_it(text: str) -> str:
+            calls.append((scheme, text))
+            return "a source"
+
+        return open_it
 
     fakes = {
-        "tfds.read": SimpleNamespace(open_tfds=open_tfds),
+        "tfds.read": SimpleNamespace(open_tfds=opener("tfds"), open_bundled=opener("bundled")),
         "rlds": SimpleNamespace(RldsSource=lambda data: ("rlds", data)),
     }
     for name, module in fakes.items():
@@ -53,20 +56,22 @@ def test_a_source_is_itself() -> None:
 @pytest.mark.parametrize(
     ("name", "asked"),
     [
-        ("tfds:cartpole", ("cartpole",)),
-        ("tfds:d4rl/x:1.0.0@train[:10%]", ("d4rl/x:1.0.0@train[:10%]",)),
-        ("tfds:/data/x/1.0.0", ("/data/x/1.0.0",)),
-        ("bundled:cartpole", (f"{bundled_path('cartpole')}", "bundled:cartpole")),
-        (
-            "bundled:half_cheetah@train[:2]",
-            (f"{bundled_path('half_cheetah')}@train[:2]", "bundled:half_cheetah@train[:2]"),
-        ),
-        ("bundled:cartpole?order=file", (f"{bundled_path('cartpole')}?order=file", "bundled:cartpole?order=file")),
+        ("tfds:cartpole", ("tfds", "cartpole")),
+        ("tfds:d4rl/x:1.0.0@train[:10%]", ("tfds", "d4rl/x:1.0.0@train[:10%]")),
+        ("tfds:/data/x/1.0.0", ("tfds", "/data/x/1.0.0")),
+        ("bundled:cartpole?order=file", ("bundled", "cartpole?order=file")),
     ],
 )
 def test_names_go_to_the_module_of_their_scheme(opened: list[Any], name: str, asked: tuple[str, ...]) -> None:
-    assert open_source(name) == cast(Any, "a tfds source")
+    assert open_source(name) == cast(Any, "a source")
     assert opened == [asked]
+
+
+@pytest.mark.parametrize("rest", ["", "@train[:2]", "?order=file", "@train[1:]?order=file"])
+def test_a_bundled_dataset_is_one_of_tfds_with_a_short_name(rest: str) -> None:
+    source, by_path = open_source(f"bundled:cartpole{rest}"), open_source(f"tfds:{bundled_path('cartpole')}{rest}")
+    assert source.name == f"bundled:cartpole{rest}"
+    assert [episode.id for episode in source] == [episode.id for episode in by_path]
 
 
 def test_a_dataset_goes_to_the_rlds_module(opened: list[Any]) -> None:

@@ -17,7 +17,7 @@ from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.inspection.statistics import ImageColumn, image_columns
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from tests.pictures import CAMERA, HEIGHT, IMAGE, WIDTH, WRIST, Pictures, as_files, episodes
 
 SOURCE = Pictures(episodes())

@@ -11,7 +11,7 @@ import pytest
 import rlds2reverb
 from rlds2reverb import cli
 from rlds2reverb.errors import ConfigError, SourceError, ViewError
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 
 
 def test_it_tells_what_the_command_tells(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

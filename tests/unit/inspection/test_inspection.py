@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.transform import LAST_REWARDS
-from rlds2reverb.inspection.inspection import Inspection, inspect_source, validate_source
+from rlds2reverb.inspection.inspection import Inspection, inspect_source
+from rlds2reverb.plain import members
 from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS
-from rlds2reverb.prepare.cutting import outputs_of
 from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.prepare.preparation import outputs_of
+from rlds2reverb.views import view_of
 from tests import strategies
 from tests.unit.prepare.test_endings import poisoned
 from tests.unit.push.in_memory import Server, episodes, push_to, table_info
@@ -92,18 +93,17 @@ def test_what_conventions_spoil_is_what_a_push_would_reject(
     assert sum(rejected.values()) == sum(report.rejected.values())
     assert inspection.outputs["t"].items_per_table == report.items_confirmed
     assert set(report.rejected) <= set(inspection.findings.codes())
-    count, findings = validate_source(EpisodeList(source, "test"), options=options)
-    assert count == len(source)
+    judged = inspect_source(EpisodeList(source, "test"), {}, options=options)
+    assert judged.episodes == len(source)
     of_views = {"no_items", "view_refused"}
-    assert set(findings.codes()) == set(inspection.findings.codes()) - of_views
+    assert set(judged.findings.codes()) == set(inspection.findings.codes()) - of_views
 
 
 def test_validate_tells_what_a_shift_would_lose_when_it_is_asked() -> None:
     source = [episodes(1)[0].with_columns(reward=np.array([1, 0, 0, 0], np.float32))]
-    assert validate_source(EpisodeList(source))[1].codes() == []
-    assert validate_source(EpisodeList(source), options=EpisodeOptions(last_reward="shift"))[1].codes() == [
-        "first_reward_lost"
-    ]
+    assert inspect_source(EpisodeList(source), {}).findings.codes() == []
+    shifted = inspect_source(EpisodeList(source), {}, options=EpisodeOptions(last_reward="shift"))
+    assert shifted.findings.codes() == ["first_reward_lost"]
 
 
 def test_an_episode_that_a_view_refuses_is_named_and_counts_for_no_table() -> None:
@@ -143,7 +143,7 @@ def test_columns_that_a_views_items_do_not_hold_are_listed_by_table() -> None:
     assert set(needs["pairs"].not_in_items) == set(said)
     assert needs["all"].not_in_items == ()
     assert set(needs["moves"].not_in_items) == {*said, "discount", "is_first"}
-    assert set(needs["pairs"].as_dict()["not_in_items"]) == set(said)
+    assert set(members(needs["pairs"])["not_in_items"]) == set(said)
 
 
 def test_a_field_that_is_filled_in_is_not_missed() -> None:
@@ -172,14 +172,14 @@ def test_shared_ends_are_told_and_mended_as_in_a_push(seed: int, count: int, cho
     inspection = inspected(source, {"t": "two_step"}, limit, options)
     assert inspection.outputs["t"].items_per_table == report.items_confirmed
     assert dict(inspection.findings.episodes) == report.rejected
-    assert validate_source(EpisodeList(source), limit, options)[1].episodes == inspection.findings.episodes
+    assert inspect_source(EpisodeList(source), {}, limit, options).findings.episodes == inspection.findings.episodes
 
 
 def test_what_is_said_of_the_dataset_rejects_it_only_strictly() -> None:
     source = [
         one.with_columns(observation=one.columns["observation"].astype(np.float64)) for one in episodes(3, rows=20)
     ]
-    _, findings = validate_source(EpisodeList(source))
+    findings = inspect_source(EpisodeList(source), {}).findings
     assert [remark.code for remark in findings.notices] == ["rounded_float64"]
     assert (findings.codes(), findings.codes(strict=True)) == ([], ["rounded_float64"])
     assert findings.codes(strict=True, allow=("rounded_float64",)) == []
@@ -198,7 +198,7 @@ def test_last_rows_that_were_added_do_not_count_in_ranges_of_transitions(
         "action": np.array([3, 3, 3, 0]),
         "discount": np.array([1.0, 1, 1, 0]),
     }
-    inspection = inspect_source(EpisodeList([episode.with_columns(**columns)]), {})
+    inspection = inspected([episode.with_columns(**columns)], {"t": "two_step"})
     spans = {name: inspection.ranges[name] for name in columns}
     assert {name: span.finite for name, span in spans.items()} == dict.fromkeys(columns, values)
     assert spans["reward"].minimum == lowest

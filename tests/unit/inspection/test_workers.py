@@ -13,15 +13,14 @@ from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import NamedSource
-from rlds2reverb.inspection import workers as divided
-from rlds2reverb.inspection.inspection import inspect_source, validate_source
-from rlds2reverb.inspection.workers import Wanted, inspected, validated
+from rlds2reverb.inspection.inspection import inspect_source
+from rlds2reverb.inspection.workers import Wanted, inspected
 from rlds2reverb.prepare.options import Progress
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from tests import strategies
 from tests.profiles import examples
-from tests.unit.fleet.in_threads import InThreads
 from tests.unit.prepare.test_endings import poisoned
+from tests.workers_in_threads import InThreads
 
 VIEWS = {"pairs": view_of("two_step"), "steps": view_of("n_step:n=3")}
 
@@ -51,12 +50,12 @@ def means(told: dict[str, Any]) -> list[float]:
 
 
 def test_progress_never_goes_backwards_though_parts_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(divided, "_TELL_SECONDS", -1.0)
+    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
     rng, told = np.random.default_rng(0), list[Progress]()
     wanted = Wanted(
         NamedSource(EpisodeList([strategies.episode(rng, 4, episode_id=f"e{n}") for n in range(20)], "test"))
     )
-    validated(wanted, lambda job: InThreads(job, 2, [0, 2, 4]), 4, told.append)
+    inspected(wanted, lambda job: InThreads(job, 2, [0, 2, 4]), 4, told.append)
     episodes = [one.episodes for one in told]
     assert episodes == sorted(episodes)
     assert (told[-1].episodes, told[-1].steps) == (20, 80)
@@ -78,9 +77,11 @@ def test_an_inspection_is_that_of_one_pass(
 @given(datasets(), st.integers(1, 3), st.integers(1, 6))
 def test_findings_are_those_of_one_pass(episodes: list[Episode], workers: int, most: int) -> None:
     wanted = Wanted(NamedSource(EpisodeList(episodes, "test")))
-    count, findings = validate_source(wanted.source.open())
-    divided_count, divided = validated(wanted, lambda job: InThreads(job, workers), most)
-    assert (divided_count, divided) == (count, findings)
+    one, divided = (
+        inspect_source(wanted.source.open(), {}),
+        inspected(wanted, lambda job: InThreads(job, workers), most),
+    )
+    assert (divided.episodes, divided.findings) == (one.episodes, one.findings)
 
 
 def test_views_of_streams_are_refused() -> None:
@@ -96,7 +97,7 @@ def test_what_cannot_be_read_is_told() -> None:
 
     episodes = [strategies.episode(np.random.default_rng(0), 4, episode_id=f"e{number}") for number in range(6)]
     with pytest.raises(SourceError, match=r"broken at [024]"):
-        validated(Wanted(NamedSource(Broken(episodes))), lambda job: InThreads(job, 2), 2)
+        inspected(Wanted(NamedSource(Broken(episodes))), lambda job: InThreads(job, 2), 2)
 
 
 @examples(10)
@@ -108,6 +109,6 @@ def test_progress_counts_episodes_and_steps_over_all_workers(
     episodes = [strategies.episode(rng, 2 + number % 3, episode_id=f"e{number}") for number in range(count)]
     told: list[Progress] = []
     wanted = Wanted(NamedSource(EpisodeList(episodes, "test")))
-    validated(wanted, lambda job: InThreads(job, workers, lost), most, told.append)
+    inspected(wanted, lambda job: InThreads(job, workers, lost), most, told.append)
     assert {one.episode_count for one in told} == {count}
     assert (told[-1].episodes, told[-1].steps) == (count, sum(map(len, episodes)))

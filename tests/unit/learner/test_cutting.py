@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Array
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.options import SliceSpec
-from rlds2reverb.learner.slices import CutBatch, CutRows, Cutting
+from rlds2reverb.learner.slices import CutBatch, CutItems, CutRows, Cutting
 from rlds2reverb.testing import MemoryServer
 from rlds2reverb.wire.sample.batches import FlatBatch, SampleInfo
 from tests.unit.learner.stored import STEPS, connected, episodes_of, server_of
@@ -29,20 +29,17 @@ class Counted:
     def __init__(self, counts: Sequence[int]) -> None:
         self._counts = counts
 
-    def items(self, flat: FlatBatch) -> CountedItems:
-        numbers = np.array(flat.columns[0])
-        return CountedItems(numbers, np.array([self._counts[number] for number in numbers], np.int64))
+    def items(self, flat: FlatBatch) -> CutItems:
+        values = np.array(flat.columns[0])
+        counts = np.array([self._counts[value] for value in values], np.int64)
 
+        def rows(samples: Array, numbers: Array) -> CutRows:
+            assert len(samples)
+            assert (np.diff(samples) >= 0).all()
+            assert (numbers < counts[samples]).all()
+            return CutRows([100 * values[samples] + numbers], numbers)
 
-class CountedItems:
-    def __init__(self, values: Array, counts: Array) -> None:
-        self._values, self.counts = values, counts
-
-    def rows(self, samples: Array, numbers: Array) -> CutRows:
-        assert len(samples)
-        assert (np.diff(samples) >= 0).all()
-        assert (numbers < self.counts[samples]).all()
-        return CutRows([100 * self._values[samples] + numbers], numbers)
+        return CutItems(counts, rows)
 
 
 def flats(sizes: Sequence[int]) -> Iterator[FlatBatch]:

@@ -111,10 +111,9 @@ def test_a_queue_gives_one_epoch() -> None:
 
 def test_drained_is_empty_twice_with_nothing_in_between() -> None:
     empty = replace(FULL, current_size=0)
-    looks = iter([empty, FULL, empty, empty, empty, None, None])
-    drained = Drained(lambda: next(looks))
-    received = [0, 0, 5, 6, 6, 6, 7]
-    assert [drained.is_over(count) for count in received] == [False, False, False, False, True, True, False]
+    drained = Drained()
+    looks = [(empty, 0), (FULL, 0), (empty, 5), (empty, 6), (empty, 6), (None, 6), (None, 7)]
+    assert [drained.is_over(*look) for look in looks] == [False, False, False, False, True, True, False]
 
 
 @pytest.mark.parametrize("options", [{"epochs": 0}, {"epochs": 1, "samples": 5}, {"epochs": True}])

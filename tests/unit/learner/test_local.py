@@ -447,10 +447,11 @@ def test_another_process_goes_on_with_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shuffle", [0, 5])
 def test_encoded_images_are_decoded_as_from_a_table_or_left(shuffle: int) -> None:
     source = Pictures(pictures())
-    for decode in (True, False):
+    for decode in (True, False, (6, 8)):
         made = local(source, encoded=CAMERA, decode=decode, shuffle=shuffle)
         (batch,), column = made, list(flatten(made.structure)).index(CAMERA)
         image = columns_of(batch.data, paths_of(batch.data, made.structure))[column]
         assert isinstance(image, np.ndarray)
         assert image.dtype == (np.uint8 if decode else object)
         assert image.ndim == (5 if decode else 2)
+        assert decode != (6, 8) or image.shape[2:4] == decode

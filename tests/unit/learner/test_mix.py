@@ -566,7 +566,7 @@ def test_tables_cannot_be_restored_unless_asked_and_all_else_is() -> None:
     with served(of_lengths(9)) as client, make(client) as made, make(client) as other:
         made.next_batch()
         state = json.loads(json.dumps(made.state()))
-        with pytest.raises(ConfigError, match=r"part 0 \(replay\): what it gives next cannot be repeated.*anew=True"):
+        with pytest.raises(ConfigError, match=r"part 0 \(replay\): its next samples cannot be repeated.*anew=True"):
             other.restore(state)
         other.restore(state, anew=True)
         one, two = next_of(made), next_of(other)

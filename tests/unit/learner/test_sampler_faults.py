@@ -21,6 +21,7 @@ from rlds2reverb.testing import streams as served
 from rlds2reverb.testing.tables import MemoryTable
 from rlds2reverb.transport.stream import Reason
 from rlds2reverb.wire.messages import ServerInfo
+from rlds2reverb.wire.sample.batches import unequal_columns
 from tests.processes import wait_until
 from tests.unit.learner.tables import PATIENCE_SECONDS, fill, keys_of, once, our_threads, table
 
@@ -297,3 +298,17 @@ def test_answers_without_a_sample_are_no_progress() -> None:
     with sampler_of(server, samples=10) as sampler:
         assert len(list(sampler)) == 1
         assert sampler.reconnects >= 1
+
+
+def test_rests_of_streams_that_do_not_fit_together_count_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(parts: Any, size: int) -> Any:
+        raise unequal_columns({1, 2})
+
+    server = MemoryServer(once())
+    fill(server, range(1, 6))
+    sampler = sampler_of(server, prefetch=1)
+    wait_until(lambda: sampler.received == 5)
+    monkeypatch.setattr(batch_queue, "in_batches", refuse)
+    with pytest.raises(WireError, match="columns"):
+        list(sampler.drain(0.1))
+    assert sampler.lost_at_most == 10  # the five that came, and the five that did not

@@ -20,12 +20,11 @@ from rlds2reverb.learner.options import ViewSpec
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
+from rlds2reverb.views import view_from
 from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.registry import view_from
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.slices import Slices
-from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views.trajectory import WholeEpisode, table_signature
 from tests import strategies
 from tests.unit.learner.stored import STEPS, connected, episodes_of, server_of
 

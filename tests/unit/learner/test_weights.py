@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError, WireError
 from rlds2reverb.learner.options import FORMULAS, SampleOptions
-from rlds2reverb.learner.weights import Weights, alpha_of
+from rlds2reverb.learner.weights import Weights
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
+from rlds2reverb.wire.messages import priority_exponent
 from rlds2reverb.wire.sample.batches import SampleInfo
 
 PRIORITIZED = table_info(sampler="prioritized(0.8)")
@@ -124,8 +125,8 @@ def test_what_a_schedule_gives_is_checked(value: Any) -> None:
         ({"weights": "batch_max"}, "go together"),
         ({"beta": 0.4}, "go together"),
         ({"weights": "best", "beta": 0.4}, "expected one of batch_max, unscaled, acme, table_min"),
-        ({"weights": "torchrl", "beta": 0.4}, "which Reverb does not tell.*table_min"),
-        ({"weights": "rllib", "beta": 0.4}, "which Reverb does not tell.*table_min"),
+        ({"weights": "torchrl", "beta": 0.4}, "which Reverb does not report.*table_min"),
+        ({"weights": "rllib", "beta": 0.4}, "which Reverb does not report.*table_min"),
         ({"weights": "tf_agents", "beta": 0.4}, "computes none"),
         ({"weights": "reverb", "beta": 0.4}, "computes none"),
         ({"weights": "table_min", "beta": 0.4}, "min_priority"),
@@ -141,7 +142,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], words: 
 
 
 def test_alpha_is_in_the_samplers_name() -> None:
-    assert [alpha_of(one) for one in ("prioritized(0.8)", "prioritized(1)", "uniform", "min_heap")] == [
+    assert [priority_exponent(one) for one in ("prioritized(0.8)", "prioritized(1)", "uniform", "min_heap")] == [
         0.8,
         1,
         None,

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode, content_digest
-from rlds2reverb.prepare.checks import find_problems
-from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.prepare.problems import CODES, Problem
+from rlds2reverb.formats.transform import LAST_REWARDS
+from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS, Conventions
+from rlds2reverb.prepare.problems import CODES, Problem, find_problems, find_problems_of_all
 from rlds2reverb.specs import ArraySpec, ImageSpec
 from tests import strategies
 from tests.pictures import IMAGE, png
@@ -37,6 +37,48 @@ def an_episode(rows: int = 6, terminal: bool = True, /, **columns: Any) -> Episo
     episode = faults.good(np.random.default_rng(0), rows, terminal)
     steps = {**episode.columns, **columns}
     return Episode({path: column for path, column in steps.items() if column is not None}, id="x")
+
+
+@given(
+    SEEDS,
+    st.lists(
+        st.tuples(st.integers(1, 9), st.booleans(), st.sets(st.sampled_from(sorted(faults.SPOILERS)), max_size=2)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from(TERMINAL_DISCOUNTS),
+    st.sampled_from(LAST_REWARDS),
+    st.sampled_from(LAST_OBSERVATIONS),
+    st.booleans(),
+)
+def test_of_many_episodes_are_those_of_each(
+    seed: int,
+    kinds: list[tuple[int, bool, set[str]]],
+    terminal_discount: str,
+    last_reward: str,
+    last_observation: str,
+    ends_in_zeros: bool,
+) -> None:
+    """Found together or one by one: the same problems, in the same words."""
+    rng = np.random.default_rng(seed)
+    columns = faults.spec(faults.good(rng, 5))
+    episodes = []
+    for rows, terminal, names in kinds:
+        episode = faults.good(rng, rows, terminal)
+        if rows > 3:
+            episode, _ = faults.spoiled(rng, episode, sorted(names))
+        if ends_in_zeros:
+            zeroed = {
+                path: column.copy() for path, column in episode.columns.items() if path.startswith(("obs", "act"))
+            }
+            for column in zeroed.values():
+                column[-1] = 0
+            episode = episode.with_columns(**zeroed)
+        episodes.append(episode)
+    conventions = Conventions(terminal_discount, last_reward, last_observation)
+    assert find_problems_of_all(episodes, columns, conventions) == [
+        find_problems(episode, columns, conventions) for episode in episodes
+    ]
 
 
 class TestGoodEpisodes:
@@ -370,11 +412,11 @@ class TestDetails:
             ),
             (
                 an_episode(action=np.zeros((5, 2), np.float32)),
-                'unequal_lengths: column "action": expected 6 rows as in the others, got 5',
+                'unequal_lengths: column "action": expected 6 rows as in the other columns, got 5',
             ),
             (
                 an_episode(is_first=None, action=np.zeros((7, 2), np.float32)),
-                'unequal_lengths: column "observation/image": expected 7 rows as in the others, got 6',
+                'unequal_lengths: column "observation/image": expected 7 rows as in the other columns, got 6',
             ),
         ],
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.prepare.column_stats import ColumnStats
+from rlds2reverb.prepare.preparation import ColumnStats
 from rlds2reverb.specs import flatten
 from tests import strategies
 

@@ -13,11 +13,10 @@ from rlds2reverb import Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.prepare.conventions import filled_spec
-from rlds2reverb.prepare.cutting import Cutter, Output, OutputCut, Tally
-from rlds2reverb.views.across import AcrossEpisodes
+from rlds2reverb.prepare.preparation import Cutter, ItemCounts, Output, OutputCut
 from rlds2reverb.views.base import View
 from rlds2reverb.views.fragments import Fragments
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views.trajectory import AcrossEpisodes, SequenceView, two_step
 from tests import strategies
 
 SPEC = filled_spec(spec_of(strategies.episode(np.random.default_rng(0), 4)))
@@ -75,12 +74,12 @@ def test_rows_of_another_kind_are_refused() -> None:
 @given(st.lists(st.integers(1, 6), max_size=5))
 def test_a_tally_counts_items_per_table_and_episodes_that_give_none(lengths: list[int]) -> None:
     cutter, stream = cutter_of(SequenceView(3), ("a", "b")), cutter_of(AcrossEpisodes(3), ("c",))
-    tally, of_stream = Tally(), Tally()
+    tally, of_stream = ItemCounts(), ItemCounts()
     for number, rows in enumerate(lengths):
         made, streamed = cutter.cut(an_episode(rows, number)), stream.cut(an_episode(rows, number))
         stream.take_in(streamed)
         tally.add(made.items_per_table, made.is_of_stream)
         of_stream.add(streamed.items_per_table, streamed.is_of_stream)
         assert made.items_in_all_tables == 2 * made.items_per_table
-    assert tally == Tally(sum(max(0, rows - 2) for rows in lengths), sum(rows < 3 for rows in lengths))
-    assert of_stream == Tally(max(0, sum(lengths) - 2), 0)
+    assert tally == ItemCounts(sum(max(0, rows - 2) for rows in lengths), sum(rows < 3 for rows in lengths))
+    assert of_stream == ItemCounts(max(0, sum(lengths) - 2), 0)

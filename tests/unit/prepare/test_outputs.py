@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from rlds2reverb.errors import ConfigError, ViewError
-from rlds2reverb.prepare.cutting import Output, outputs_of
+from rlds2reverb.prepare.preparation import Output, outputs_of
 from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.frame_stack import FrameStack
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
 
 
 class TestWhatTheCallerSays:

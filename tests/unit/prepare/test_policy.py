@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, InvalidEpisode, ViewError, WriteError
-from rlds2reverb.prepare.checks import find_problems
-from rlds2reverb.prepare.policy import ACTIONS, Policy, Standard
-from rlds2reverb.prepare.problems import CODES, Problem
+from rlds2reverb.prepare.options import ACTIONS, Policy, Standard
+from rlds2reverb.prepare.problems import CODES, Problem, find_problems
 from tests.disks import fill, small_disk_at
 from tests.unit.prepare import faults
 
@@ -305,7 +304,7 @@ class TestWhatAViewRefuses:
         ({"action": "skip", "quarantine": "bad.jsonl"}, "give both or neither"),
         (
             {"allow": ("nan", "nonsense", "bad")},
-            r"allow \(--allow\): unknown code bad, nonsense; known: no_steps, single_step",
+            r"allow \(--allow\): unknown code bad, nonsense; known: .*single_step",
         ),
     ],
 )

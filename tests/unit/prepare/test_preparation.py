@@ -12,11 +12,10 @@ import pytest
 from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.prepare.cutting import Output
 from rlds2reverb.prepare.options import EPISODE_OPTIONS, EpisodeOptions, split_options
-from rlds2reverb.prepare.preparation import Preparation, Prepared, Preparer
+from rlds2reverb.prepare.preparation import Output, Preparation, Prepared, Preparer
 from rlds2reverb.prepare.problems import Problem
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from tests import strategies
 
 

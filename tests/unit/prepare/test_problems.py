@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlds2reverb.prepare.policy import _REPAIRS
+from rlds2reverb.prepare.options import _REPAIRS
 from rlds2reverb.prepare.problems import CODES, Problem
 
 

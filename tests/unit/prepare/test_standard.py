@@ -11,9 +11,9 @@ from rlds2reverb import Episode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.formats.transform import Transform, transformed
-from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.conventions import Conventions, fill_absent
-from rlds2reverb.prepare.policy import Standard
+from rlds2reverb.prepare.options import Standard
+from rlds2reverb.prepare.problems import find_problems
 from rlds2reverb.specs import ArraySpec
 from tests import strategies
 
@@ -28,12 +28,9 @@ def without(episode: Episode, *fields: Any) -> Episode:
 def test_absent_fields_are_filled_and_expected(fields: tuple[str, ...]) -> None:
     episode = without(strategies.episode(np.random.default_rng(0), 4), *fields)
     standard = Standard.of(spec_of(episode), Conventions())
-    filled, problems = standard.examine(episode)
-    assert {path: column.tolist() for path, column in filled.columns.items()} == {
-        path: column.tolist() for path, column in fill_absent(episode).columns.items()
-    }
+    filled = fill_absent(episode)
     assert set(standard.columns) == set(filled.columns)
-    assert problems == standard.problems(filled) == find_problems(filled, standard.columns)
+    assert standard.problems(filled) == find_problems(filled, standard.columns) == []
 
 
 def test_what_the_conventions_would_lose_is_a_problem_and_they_mend_what_is_good() -> None:
@@ -41,8 +38,8 @@ def test_what_the_conventions_would_lose_is_a_problem_and_they_mend_what_is_good
     standard = Standard.of(spec_of(episode), SHIFT)
     assert standard.normalise(episode).columns["reward"].tolist() == [1, 2, 3, 0]
     spoilt = episode.with_columns(reward=np.array([1, 0, 0, 0], np.float32))
-    assert [problem.code for problem in standard.examine(spoilt)[1]] == ["first_reward_lost"]
-    assert Standard.of(spec_of(episode), Conventions()).examine(spoilt)[1] == []
+    assert [problem.code for problem in standard.problems(fill_absent(spoilt))] == ["first_reward_lost"]
+    assert Standard.of(spec_of(episode), Conventions()).problems(fill_absent(spoilt)) == []
 
 
 def test_of_an_episode_that_cannot_be_read_only_the_fault_is_told() -> None:
@@ -50,9 +47,8 @@ def test_of_an_episode_that_cannot_be_read_only_the_fault_is_told() -> None:
     broken = Episode({}, id="e", faults=(("reward", "17 rows; expected 20"), ("", "no ends")))
     task = {"task": ArraySpec((), np.dtype(object))}
     for standard in (Standard.of(spec_of(good), SHIFT), Standard.of(spec_of(good), SHIFT, task)):
-        filled, problems = standard.examine(broken)
-        assert filled is broken
-        assert [(one.code, one.path, one.detail) for one in problems] == [
+        assert fill_absent(broken) is broken
+        assert [(one.code, one.path, one.detail) for one in standard.problems(broken)] == [
             ("unreadable", "reward", "17 rows; expected 20"),
             ("unreadable", "", "no ends"),
         ]

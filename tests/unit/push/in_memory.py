@@ -11,15 +11,15 @@ import numpy as np
 
 from rlds2reverb import Episode, PushPlan, PushReport
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.prepare.cutting import Output
 from rlds2reverb.prepare.options import ignored
-from rlds2reverb.push.options import PushOptions, Tuning
-from rlds2reverb.push.plan import plan_push
+from rlds2reverb.prepare.preparation import Output
+from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.plan import Tuning, plan_push
 from rlds2reverb.push.run import Push
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.views.base import View
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from tests import strategies
 

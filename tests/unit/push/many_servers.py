@@ -9,8 +9,7 @@ from typing import Any
 from rlds2reverb import PushPlan, PushReport
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.push.options import Tuning
-from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.plan import Tuning, plan_push
 from rlds2reverb.push.run import Push
 from rlds2reverb.testing import MemoryTransport
 from tests.unit.push.in_memory import TUNING, Server, options_of

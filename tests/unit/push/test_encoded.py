@@ -14,8 +14,7 @@ from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.specs import ArraySpec, Nest, map_leaves
 from rlds2reverb.testing import table_info
-from rlds2reverb.views.sequence import two_step
-from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views.trajectory import table_signature, two_step
 from tests.pictures import CAMERA, IMAGE, WRIST, Pictures, episodes, files, png
 from tests.unit.push import in_memory
 from tests.unit.push.in_memory import Server

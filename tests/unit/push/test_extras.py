@@ -16,8 +16,8 @@ from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import Source, metadata_spec_of
 from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.specs import ArraySpec, flatten
-from rlds2reverb.views.extras import signature_of
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
+from rlds2reverb.views.base import signature_of
 from tests import reference, strategies
 from tests.unit.push.in_memory import Server, planned, push, table_info
 

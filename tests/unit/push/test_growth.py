@@ -18,9 +18,9 @@ from rlds2reverb.formats.minari import read as minari
 from rlds2reverb.formats.tfds.example import EpisodeFeatures
 from tests.contract.destination_cases import data
 from tests.modules import CHECKOUT
-from tests.unit.fleet.in_threads import InThreads, distributed
 from tests.unit.formats.minari import made
 from tests.unit.push.in_memory import Server, planned, run, table_info
+from tests.workers_in_threads import InThreads, distributed
 
 BEFORE, AFTER = 5, 9
 FORMATS = {
@@ -81,8 +81,8 @@ def test_only_what_is_new_is_stored(
     ("source", "where", "name"),
     [
         ("bundled:cartpole@train[:6]", EpisodeFeatures, "read"),
-        (f"lerobot:{CHECKOUT}/tests/data/lerobot/v30", read.Reader, "_decoded"),
-        (f"minari:{made.dataset('0.5.4', 'kinds/hdf5-v0')}", minari, "_with_pixels"),
+        (f"lerobot:{CHECKOUT}/tests/data/lerobot/v30", read, "decoded"),
+        (f"minari:{made.dataset('0.5.4', 'kinds/hdf5-v0')}", minari.MinariRecordings, "_columns"),
     ],
     ids=["tfds", "lerobot", "minari"],
 )

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.prepare.cutting import Output
+from rlds2reverb.prepare.preparation import Output
 from rlds2reverb.push.keys import ItemNames
-from rlds2reverb.views.across import AcrossEpisodes
 from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views.trajectory import AcrossEpisodes, SequenceView, WholeEpisode, two_step
 from tests import strategies
 
 CUT = two_step().cut(strategies.episode(np.random.default_rng(0), 4))

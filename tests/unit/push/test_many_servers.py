@@ -25,7 +25,6 @@ from rlds2reverb.errors import (
     SourceError,
 )
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.push import run
 from rlds2reverb.push.keys import Placement
 from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.testing.streams import StreamPlan
@@ -136,7 +135,12 @@ def test_two_episodes_of_one_name_are_refused() -> None:
         pusher(group, plan).run()
 
 
-def test_an_interruption_says_what_is_stored_where() -> None:
+@pytest.mark.parametrize(("together", "taken"), [(0, 5), (1024, 0)])
+def test_an_interruption_says_what_is_stored_where(monkeypatch: pytest.MonkeyPatch, together: int, taken: int) -> None:
+    """Short episodes that waited for the next ones are among those that were not read."""
+    monkeypatch.setattr("rlds2reverb.push.run.TOGETHER_ROWS", together)
+    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", 3600.0)
+
     class Interrupted(EpisodeList):
         def __iter__(self) -> Iterator[Episode]:
             yield from super().__iter__()
@@ -148,7 +152,7 @@ def test_an_interruption_says_what_is_stored_where() -> None:
         pusher(group, plan).run()
     report = vars(caught.value)["report"]
     assert report.stopped == "interrupted"
-    assert report.episodes_pushed + report.episodes_unconfirmed == 5
+    assert report.episodes_read == report.episodes_pushed + report.episodes_unconfirmed == taken
     check_sums(report)
 
 
@@ -190,7 +194,7 @@ def lost_in_the_middle(
 
 @pytest.fixture
 def noted_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_NOTE_SECONDS", -1.0)
+    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
 
 
 @pytest.mark.usefixtures("noted_each_time")
@@ -211,7 +215,7 @@ def test_the_rest_goes_on_where_that_is_allowed(tmp_path: Path, caplog: pytest.L
     source, group = episodes(12), servers(3)
     with caplog.at_level(logging.WARNING, "rlds2reverb.push"):
         report = lost_in_the_middle(group, source, allow_missing=True, ledger=tmp_path / "l.db")
-    assert "server b:8000 is missing, and others go on" in caplog.text
+    assert "server b:8000 is missing; the push continues without it" in caplog.text
     lost = report.servers["b:8000"]
     assert lost.stopped.startswith("ServerUnreachable")
     assert lost.episodes_pushed + lost.episodes_unconfirmed + lost.episodes_left_out == lost.episodes_read

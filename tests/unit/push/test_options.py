@@ -13,12 +13,13 @@ import pytest
 from rlds2reverb import Client
 from rlds2reverb.cli import cli
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.prepare.cutting import Output
 from rlds2reverb.prepare.options import CHOICES, HELP
-from rlds2reverb.push.options import PushOptions, Tuning, option_fields
+from rlds2reverb.prepare.preparation import Output
+from rlds2reverb.push.options import PushOptions, option_fields
+from rlds2reverb.push.plan import Tuning
 from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.transport.retry import Deadlines
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from tests.unit.push.in_memory import Server
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -102,7 +103,7 @@ def test_how_long_a_push_may_stall_is_a_positive_number(seconds: Any) -> None:
 
 
 def test_one_code_is_not_taken_for_its_letters() -> None:
-    with pytest.raises(ConfigError, match=r'^allow "nan": expected several codes, such as allow=\["nan"\]$'):
+    with pytest.raises(ConfigError, match=r'^allow "nan": expected a list of codes, such as allow=\["nan"\]$'):
         PushOptions("a", allow="nan")
 
 

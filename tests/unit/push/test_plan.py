@@ -13,7 +13,7 @@ import pytest
 from rlds2reverb import Progress
 from rlds2reverb.errors import CapacityError, ConfigError, LedgerError, SourceError, SpecMismatch, ViewError
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from rlds2reverb.wire.messages import RateLimiter
 from tests.unit.push.in_memory import FLOAT, Server, Unmeasured, episodes, planned, push, run, table_info
 
@@ -133,7 +133,7 @@ def test_a_push_does_what_was_planned() -> None:
     server = Server()
     plan = planned(server, episodes(3))
     told: list[Progress] = []
-    report = run(server, plan.telling(told.append))
+    report = run(server, plan.with_progress(told.append))
     assert (report.tables, report.view, report.items_confirmed) == (("replay",), plan.view, 9)
     assert told
 

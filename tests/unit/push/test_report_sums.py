@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import fields
 from typing import Any
 
@@ -30,7 +31,7 @@ reports = st.builds(
 @given(st.lists(reports, max_size=4), st.lists(reports, max_size=2))
 def test_parts_add_up_and_a_copy_goes_its_own_way(parts: list[PushReport], more: list[PushReport]) -> None:
     added = ReportSums(*parts)
-    both = added.copy()
+    both = deepcopy(added)
     for one in more:
         both.add(one)
     for found, of in ((added, parts), (both, [*parts, *more])):

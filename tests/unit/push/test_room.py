@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode
 from rlds2reverb.errors import CapacityError, SourceError, Stalled
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.prepare.cutting import outputs_of
+from rlds2reverb.prepare.preparation import outputs_of
 from rlds2reverb.push import room as push_room
 from rlds2reverb.push.room import TableCapacity
 from rlds2reverb.transport.retry import Deadlines
@@ -254,6 +254,7 @@ class TestQuestions:
 class TestOthers:
     def test_that_evict_during_a_push_end_it_with_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(push_room, "_ASK_SECONDS", -1.0)
+        monkeypatch.setattr("rlds2reverb.push.run.TOGETHER_ROWS", 0)
         server = Server({"replay": table_info(max_size=30)})
 
         class Beside(EpisodeList):
@@ -266,7 +267,7 @@ class TestOthers:
                             server.put("replay", key, [])
                     yield episode
 
-        with pytest.raises(CapacityError, match=r"[1-9] items were evicted during this push.*somebody else") as caught:
+        with pytest.raises(CapacityError, match=r"[1-9] items were evicted during this push.*another client") as caught:
             push(server, Beside(episodes(6)), limits=RequestLimits(3, 1 << 20))
         assert 0 < server.evicted["replay"] < 12
         assert caught.value.report.episodes_pushed >= 3

@@ -26,14 +26,12 @@ from rlds2reverb.errors import (
     ViewError,
 )
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.push import run
+from rlds2reverb.prepare.problems import find_problems
 from rlds2reverb.push.ledger import SqliteLedger
 from rlds2reverb.transport.retry import Deadlines
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.registry import view_of
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views import view_of
+from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
 from rlds2reverb.wire.insert import RequestLimits
 from tests import reference, strategies
 from tests.unit.prepare import faults
@@ -477,7 +475,8 @@ class TestLedger:
     def test_is_written_while_the_push_goes_on(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_by_one: Any
     ) -> None:
-        monkeypatch.setattr(run, "_NOTE_SECONDS", -1.0)
+        monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
+        monkeypatch.setattr("rlds2reverb.push.run.TOGETHER_ROWS", 0)
         seen = []
 
         def look(_: Progress) -> None:
@@ -493,7 +492,7 @@ class TestLedger:
 
 class TestProgress:
     def test_tells_how_far_it_is_and_what_it_waits_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(run, "_NOTE_SECONDS", -1.0)
+        monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
         server, told = Server(), []
         server.hold()
 
@@ -528,7 +527,7 @@ class TestProgress:
             if not progress.waiting:
                 raise next(failures)
 
-        monkeypatch.setattr(run, "_NOTE_SECONDS", -1.0)
+        monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
         with pytest.raises(ValueError, match="first"):
             push(server, source, tell, ledger=tmp_path / "ledger.db")
         assert push(server, source, ledger=tmp_path / "ledger.db").episodes_resumed == 1

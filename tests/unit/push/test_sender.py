@@ -21,7 +21,7 @@ from rlds2reverb.transport import stream as closing
 from rlds2reverb.transport.base import RETRYABLE
 from rlds2reverb.transport.grpc import GrpcTransport
 from rlds2reverb.transport.retry import Deadlines
-from rlds2reverb.views.sequence import SequenceView
+from rlds2reverb.views.trajectory import SequenceView
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import Request, RequestBuilder, RequestLimits
 from rlds2reverb.wire.session import SessionWindow

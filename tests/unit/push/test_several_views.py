@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import CapacityError, ConfigError, TransportError, ViewError
-from rlds2reverb.prepare.cutting import outputs_of
+from rlds2reverb.prepare.preparation import outputs_of
 from rlds2reverb.push.sender import Sender
 from rlds2reverb.wire.insert import RequestLimits
 from tests import reference, strategies

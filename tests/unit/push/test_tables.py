@@ -11,12 +11,11 @@ import pytest
 from rlds2reverb.errors import CapacityError, ConfigError, SpecMismatch
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.prepare.conventions import filled_spec
-from rlds2reverb.prepare.cutting import Output
+from rlds2reverb.prepare.preparation import Output
 from rlds2reverb.push.tables import check_size, check_tables
 from rlds2reverb.specs import ArraySpec, Nest, flatten, with_view
-from rlds2reverb.views.registry import view_of
-from rlds2reverb.views.sequence import two_step
-from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views import view_of
+from rlds2reverb.views.trajectory import table_signature, two_step
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
 from tests import strategies
 

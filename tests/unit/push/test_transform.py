@@ -96,7 +96,7 @@ def test_a_file_is_read_once(tmp_path: Path) -> None:
     file.unlink()
     server = Server()
     plan = in_memory.plan_push([robot(0)], options, in_memory.asking(server))
-    assert plan.telling(lambda _: None).options.chosen_transform == Transform(drop="observation/words")
+    assert plan.with_progress(lambda _: None).options.chosen_transform == Transform(drop="observation/words")
 
 
 BAD = with_column("action/arm", np.zeros((4, 4), np.float32))

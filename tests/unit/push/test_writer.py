@@ -14,7 +14,7 @@ from rlds2reverb.errors import InvalidEpisode, ServerUnreachable, TransportError
 from rlds2reverb.push.room import Budget
 from rlds2reverb.push.sender import Writer, can_send_after
 from rlds2reverb.testing.tables import ReceivedStream
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from rlds2reverb.wire.insert import EncodedEpisode, Part, Request, RequestLimits
 from tests import reference, strategies
 from tests.unit.views.cutting import items_of
@@ -52,7 +52,7 @@ class Allowing:
         return RequestLimits(self._most())
 
     def expect(self, episode: EncodedEpisode) -> None:
-        self.expected.append((episode.episode_id, len(episode.item_keys)))
+        self.expected.append((episode.ends[0].episode_id, len(episode.item_keys)))
 
     def check(self, request: Request) -> None:
         """Nothing is refused."""

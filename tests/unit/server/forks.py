@@ -348,9 +348,8 @@ def _forked(request: dict[str, Any]) -> dict[str, Any]:
 
 def _serve(request: dict[str, Any], tell: Callable[[dict[str, Any]], object]) -> None:
     """The child: does not return."""
-    from replay_server import config as feasibility
     from replay_server import logs
-    from replay_server.config import decode, table_configs
+    from replay_server.config import check, decode, table_configs
     from replay_server.embedded import held_port
     from replay_server.service import ReplayService
 
@@ -361,7 +360,7 @@ def _serve(request: dict[str, Any], tell: Callable[[dict[str, Any]], object]) ->
             http = {**request["config"].get("http", {}), "port": 0}
             config = decode({**request["config"], "grpc": {"port": port}, "http": http}, "config")
             tables = table_configs(config)
-            feasibility.check(tables)
+            check(tables)
             service = ReplayService(config, tables)
             restored, urls = _watch(service)
             arguments = (service, request, tell, restored, urls)

@@ -11,8 +11,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from replay_server import config as feasibility
-from replay_server.config import ServerConfig, decode, load, table_configs
+from replay_server.config import ServerConfig, check, decode, load, table_configs
 from replay_server.tables import SELECTORS, MinSize, Prefill, Queue, SampleToInsertRatio, TableConfig, reverb_table
 
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, ViewError
@@ -292,7 +291,7 @@ def test_an_environment_variable_that_makes_no_sense_is_named(file: Path) -> Non
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_shipped_config_loads_and_makes_tables(path: Path) -> None:
     tables = table_configs(load(path, (), {}))
-    feasibility.check(tables)
+    check(tables)
     assert [reverb_table(table).info.name for table in tables] == [table.name for table in tables]
     for table in tables:
         reverb_table(table.filled())
@@ -394,7 +393,7 @@ DOCUMENTS = NONSENSE | st.fixed_dictionaries({"tables": TABLES | NONSENSE}, opti
 
 def made(config: ServerConfig) -> list[TableConfig]:
     tables = table_configs(config)
-    feasibility.check(tables)
+    check(tables)
     for table in tables:
         reverb_table(table)
     return tables

@@ -142,3 +142,11 @@ def test_a_killed_server_comes_back_on_its_port_with_its_checkpoint_and_leaves_n
         server.start()
         assert (server.port, size(server)) == (port, 1)
     assert list(scratch.iterdir()) == []
+
+
+def test_without_reverb_it_says_which_extra_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "reverb", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r'the replay server needs reverb; install with: pip install "rlds2reverb\[server\]"'
+    ):
+        EmbeddedServer(TABLES).start()

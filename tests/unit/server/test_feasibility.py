@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from replay_server.config import check, dead_ends
+from replay_server.config import check
 from replay_server.tables import DeadEnd, MinSize, Prefill, Queue, RateLimiter, SampleToInsertRatio, Stack, TableConfig
 
 from rlds2reverb.errors import ConfigError
@@ -58,9 +58,13 @@ DEAD_ENDS: dict[str, tuple[TableConfig, str, str]] = {
 }
 
 
+def dead_ends(config: TableConfig) -> list[DeadEnd]:
+    return list(config.rate_limiter.dead_ends(config.max_size, config.max_times_sampled))
+
+
 @pytest.mark.parametrize(("config", "key", "reason"), DEAD_ENDS.values(), ids=DEAD_ENDS)
 def test_a_dead_end_is_refused_with_its_reason_and_path(config: TableConfig, key: str, reason: str) -> None:
-    assert [found for found, _ in dead_ends(config)] == [f"rate_limiter.{key}"]
+    assert [found for found, _ in dead_ends(config)] == [key]
     with pytest.raises(ConfigError, match=f'^table "t": .*{reason}') as caught:
         check([TableConfig("fine"), config])
     assert str(caught.value).endswith(f" - at `$.tables[1].rate_limiter.{key}`")
@@ -87,7 +91,7 @@ def test_sensible_tables_are_allowed() -> None:
 
 @dataclass
 class Simulated:
-    """A table by the rule of `rlds2reverb.wire.limiter`: samples go to the oldest item, which is also what goes when full."""
+    """A table by the rule of `rlds2reverb.wire.messages`: samples go to the oldest item, which is also what goes when full."""
 
     config: TableConfig
     inserts: int = 0
@@ -168,7 +172,7 @@ def test_a_table_is_refused_when_it_comes_to_rest_and_allowed_when_it_goes_on(
     limiter: RateLimiter, max_size: int, max_times_sampled: int
 ) -> None:
     config = table(limiter, max_size, max_times_sampled)
-    refused = list(dead_ends(config))
+    refused = dead_ends(config)
     assert bool(refused) or is_alive(config)
     if refused and not only_narrow(refused) and max_size > limiter.min_size:
         assert not is_alive(config)
@@ -176,7 +180,7 @@ def test_a_table_is_refused_when_it_comes_to_rest_and_allowed_when_it_goes_on(
 
 def only_narrow(refused: list[DeadEnd]) -> bool:
     """Reverb refuses every buffer below max(1, ratio), some of which would do."""
-    return [key for key, _ in refused] == ["rate_limiter.error_buffer"]
+    return [key for key, _ in refused] == ["error_buffer"]
 
 
 @given(st.builds(ratio, QUARTERS, QUARTERS, st.integers(1, 8)), st.integers(1, 8))
@@ -185,7 +189,7 @@ def test_a_buffer_below_half_of_what_one_insert_and_one_sample_need_comes_to_res
 ) -> None:
     config = table(limiter, max_size)
     if not is_alive(config):
-        assert list(dead_ends(config))
+        assert dead_ends(config)
 
 
 @given(st.integers(-2, 6), st.sampled_from([TableConfig.queue, TableConfig.stack]))
@@ -202,7 +206,7 @@ def test_a_queue_or_stack_is_refused_when_nothing_gets_through(size: int, make: 
                 simulated.sample()
                 through += 1
             assert simulated.items == []
-    assert bool(list(dead_ends(config))) == (through == 0)
+    assert bool(dead_ends(config)) == (through == 0)
     assert isinstance(config.rate_limiter, (Queue, Stack))
 
 
@@ -217,6 +221,6 @@ def test_a_prefill_is_refused_when_it_cannot_end_or_what_follows_is_refused(
         simulated.insert()
     ends = 1 <= items <= len(simulated.items)
     refused = [key for key, _ in dead_ends(prefilled(settled, items))]
-    assert ("rate_limiter.items" in refused) == (not ends)
-    after = [key.replace("rate_limiter.", "rate_limiter.then.") for key, _ in dead_ends(settled)]
-    assert [key for key in refused if key != "rate_limiter.items"] == after
+    assert ("items" in refused) == (not ends)
+    after = [f"then.{key}" for key, _ in dead_ends(settled)]
+    assert [key for key in refused if key != "items"] == after

@@ -306,7 +306,7 @@ def test_a_bug_of_the_history_is_told_and_ends_nothing_else(
     store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = recorder(store)
-    monkeypatch.setattr(one, "_run", lambda: 1 / 0)
+    monkeypatch.setattr(one, "_save", lambda: 1 / 0)
     one.start()
     wait_until(lambda: "a bug" in one.document(None)["problem"])
     one.note(outcome(store, 1))

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import rlds2reverb
-from rlds2reverb.formats.bundled import bundled_path
+from rlds2reverb.formats.registry import bundled_path
 from tests import strategies
 from tests.processes import wait_until
 from tests.unit.server.forks import Forks
@@ -80,7 +80,13 @@ def test_a_service_of_its_own_lives_from_start_to_restart_with_all_its_items(tmp
         before = contents(running, "other", 2000)
         assert running.stop() == 0
         said = events(running.log)
-        assert {"http is up", "no checkpoint to restore", "ready", "stopping"} <= said.keys()
+        assert {
+            "http is up",
+            "importing Reverb and TensorFlow",
+            "no checkpoint to restore",
+            "ready",
+            "stopping",
+        } <= said.keys()
         assert (said["checkpoint written"]["items"], said["stopped"]["exit_code"]) == (80, 0)
     with Server(None, tmp_path, config, "--log-format", "text").until_ready() as running:
         assert sizes(running) == {"t": 50, "other": 30}

@@ -14,7 +14,7 @@ from replay_server.config import from_plain, to_plain
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, named_tuple_type, view_in
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from tests import strategies
 from tests.raising import error_of
 

@@ -381,7 +381,6 @@ class Killer:
             monkeypatch.setattr(os, name, self._counted(getattr(os, name)))
         # pathlib opens with io.open and writes through it.
         monkeypatch.setattr("io.open", self._counted(open))
-        monkeypatch.setattr("replay_server.files._sync_file", self._counted(lambda _: None))
 
     def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **kwargs: Any) -> Any:

@@ -17,8 +17,7 @@ from replay_server.tables import SELECTORS, MinSize, RateLimiter, SampleToInsert
 import rlds2reverb
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
 from rlds2reverb.wire.messages import TableInfo
 from tests import strategies
 from tests.unit.server.forks import Forks

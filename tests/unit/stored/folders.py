@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.formats.tfds.records import masked_checksum
+from rlds2reverb.formats.tfds.files import masked_checksum
 from rlds2reverb.protobuf import message_classes
 from rlds2reverb.push.run import Push
 from rlds2reverb.specs import Nest
 from rlds2reverb.testing import MemoryServer, MemoryTransport
-from rlds2reverb.wire.signature import encode_signature
+from rlds2reverb.wire.codec import encode_signature
 from tests.unit.push import in_memory
 
 MESSAGES = message_classes(

@@ -11,7 +11,7 @@ import pytest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from tests import damage
 from tests.unit.push import in_memory
 from tests.unit.stored import folders

@@ -41,7 +41,7 @@ def test_a_table_is_sampled_until_every_item_was_seen(sampler: str) -> None:
 
 
 def test_items_whose_chunks_tell_no_order_make_no_episodes() -> None:
-    with pytest.raises(SourceError, match=r"nothing tells the order.*as=items"):
+    with pytest.raises(SourceError, match=r"rows in an unknown order.*as=items"):
         read(MemoryTransport(server_of()), kind="episodes")
 
 
@@ -129,7 +129,7 @@ def test_this_machine_is_known_by_its_names(host: str, is_here: bool) -> None:
 def test_a_server_that_sends_nothing_is_refused() -> None:
     server = server_of()
     server.sample_plans.append(SamplePlan(samples=0))
-    with pytest.raises(SourceError, match="3 samples were asked for, and 0 came"):
+    with pytest.raises(SourceError, match="3 samples were requested, and 0 came"):
         read(MemoryTransport(server))
 
 
@@ -178,7 +178,7 @@ def test_a_real_server_gives_its_episodes(forks: Any, tmp_path: Path, through: s
     from replay_server import TableConfig
 
     from rlds2reverb import connect, open_source
-    from rlds2reverb.views.sequence import two_step
+    from rlds2reverb.views.trajectory import two_step
     from tests.unit.push import in_memory
 
     episodes = in_memory.episodes(4, 9)
@@ -199,7 +199,7 @@ def test_a_real_server_gives_its_episodes(forks: Any, tmp_path: Path, through: s
 @pytest.mark.timeout(120)
 def test_the_service_and_its_generations_are_read(forks: Any, tmp_path: Path) -> None:
     from rlds2reverb import connect, open_source
-    from rlds2reverb.views.sequence import two_step
+    from rlds2reverb.views.trajectory import two_step
     from tests.unit.push import in_memory
 
     episodes = in_memory.episodes(2, 5)

@@ -104,7 +104,7 @@ def test_items_become_episodes_on_request() -> None:
         ),
         ("gaps=split", "which table? There are: delta"),
         ("table=empty", "holds no items"),
-        ("table=single", "nothing tells their order; read each item as an episode with as=items"),
+        ("table=single", "their order is unknown; read each item as an episode with as=items"),
         ("table=delta,columns=a", "its items have 2 columns; columns names 1: a"),
         ("table=delta,columns=a+a", "its items have 2 columns; columns names 2: a, a"),
         ("table=delta,streams=split", "streams=split is for trajectories"),

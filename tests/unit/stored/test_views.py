@@ -18,8 +18,8 @@ from rlds2reverb.formats.rows import zero_row
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.specs import differences, flatten
 from rlds2reverb.stored.rows import Chunks
-from rlds2reverb.views.extras import signature_of
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
+from rlds2reverb.views.base import signature_of
 from rlds2reverb.views.trajectory import table_signature
 from tests import strategies
 from tests.profiles import examples

@@ -27,7 +27,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.options import SliceSpec
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec
-from rlds2reverb.views.registry import view_from
+from rlds2reverb.views import view_from
 from rlds2reverb.views.trajectory import table_signature
 from tests.unit.server.forks import Forks
 

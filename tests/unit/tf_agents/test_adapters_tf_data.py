@@ -16,10 +16,11 @@ import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.adapters.tf_data import as_dataset, without_lists
 from rlds2reverb.errors import ConfigError, ServerUnreachable
+from rlds2reverb.images import Size, resized
 from rlds2reverb.learner.options import SliceSpec
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec, flatten, named_tuple_type
-from rlds2reverb.views.registry import view_from
+from rlds2reverb.views import view_from
 from rlds2reverb.views.trajectory import table_signature
 from tests import pictures, strategies
 from tests.unit.server.forks import Embedded, Forks
@@ -275,6 +276,18 @@ def test_encoded_images_are_decoded_or_left(tables: Embedded, ours: Client, deco
         assert data["camera"].numpy().tolist() == [item["camera"].tolist() for item in items]
 
 
+def test_encoded_images_are_decoded_to_the_size_asked_for(tables: Embedded, ours: Client) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 2, pictures.HEIGHT, pictures.WIDTH, 3), np.uint8)
+    items = [{"camera": pictures.files(one), "x": np.zeros(2, FLOAT)} for one in pixels]
+    insert(tables, "images", items)
+    dataset = as_dataset(ours, "images", 3, decode=(5, 7), **just(3))
+    data, _ = next(iter(dataset))
+    assert dataset.element_spec[0]["camera"] == tf.TensorSpec((3, 2, 5, 7, 3), tf.uint8)
+    assert np.array_equal(
+        data["camera"], resized(pixels.reshape(-1, *pixels.shape[2:]), Size(5, 7)).reshape(3, 2, 5, 7, 3)
+    )
+
+
 class TestBatches:
     @pytest.fixture(autouse=True)
     def _filled(self, tables: Embedded, ours: Client) -> None:
@@ -387,7 +400,7 @@ class TestATableThatGivesNothing:
 class TestTablesWithoutSignature:
     def test_need_a_spec(self, ours: Client) -> None:
         with pytest.raises(
-            ConfigError, match=r'table "bare": it has no signature, so nobody knows what tensors .* give spec='
+            ConfigError, match=r'table "bare": it has no signature, so the dtypes and shapes of its items .* give spec='
         ):
             as_dataset(ours, "bare")
 

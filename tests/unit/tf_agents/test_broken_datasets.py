@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rlds2reverb import cli
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.bundled import bundled_path
+from rlds2reverb.formats.registry import bundled_path
 from tests.raising import error_of
 
 tf = pytest.importorskip("tensorflow")
@@ -31,7 +31,7 @@ from tensorflow_datasets.core.features import feature as tfds_feature
 from tensorflow_datasets.core.utils import file_utils
 
 from rlds2reverb.formats.tfds import by_tensorflow
-from rlds2reverb.formats.tfds.splits import Request
+from rlds2reverb.formats.tfds.read import Request
 from tests.profiles import scaled
 from tests.unit.tf_agents.roads import ROADS, through_tfds
 
@@ -536,7 +536,7 @@ def test_a_class_that_the_program_imported_itself_is_accepted(folder: Path) -> N
 
 
 def test_every_feature_of_tfds_is_known_also_by_its_former_name() -> None:
-    known = by_tensorflow._known_classes()
+    known = set(by_tensorflow._class_names(tfds.features.FeatureConnector))
     public = [kind for kind in vars(tfds.features).values() if isinstance(kind, type)]
     names = {
         f"{kind.__module__}.{kind.__name__}"

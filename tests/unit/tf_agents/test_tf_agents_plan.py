@@ -18,7 +18,7 @@ from rlds2reverb import convert_rlds_to_trajectories, create_trajectory_data_spe
 from rlds2reverb.tf_agents import push as pushing
 from rlds2reverb.tf_agents import specs as plans
 from rlds2reverb.tf_agents.specs import PolicyInfo, step_spec_of
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from tests.rlds_data import dataset, episode
 
 

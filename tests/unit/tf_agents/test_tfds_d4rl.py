@@ -11,11 +11,11 @@ import pytest
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.inspection.inspection import inspect_source, validate_source
+from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.prepare.endings import MOST_HELD
 from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.prepare.problems import MOST_HELD
+from rlds2reverb.views.trajectory import two_step
 
 pytest.importorskip("tensorflow_datasets")
 h5py = pytest.importorskip("h5py")
@@ -88,7 +88,7 @@ def half_cheetah() -> Recording:
 
 
 def codes_of(source: Any, **conventions: Any) -> dict[str, int]:
-    return dict(validate_source(source, options=EpisodeOptions(**conventions))[1].episodes)
+    return dict(inspect_source(source, {}, options=EpisodeOptions(**conventions)).findings.episodes)
 
 
 RECORDINGS: dict[str, Callable[[], Recording]] = {

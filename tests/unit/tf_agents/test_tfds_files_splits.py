@@ -12,8 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.info import FileNames, SplitInfo
-from rlds2reverb.formats.tfds.splits import EvenPart, interleaved, parts_of
+from rlds2reverb.formats.tfds.files import EvenPart, FileNames, SplitInfo, parts_of, runs
 from tests.profiles import scaled
 from tests.raising import outcome_of
 
@@ -118,8 +117,8 @@ def test_file_names_are_those_of_tfds(template: str, count: int) -> None:
 @settings(max_examples=scaled(40))
 @given(st.lists(st.sampled_from([0, 1, 5, 15, 16, 17, 31, 32, 33, 48, 50]), min_size=1, max_size=40))
 def test_files_are_interleaved_as_tensorflow_does(lengths: list[int]) -> None:
-    files = [[(file, record) for record in range(length)] for file, length in enumerate(lengths)]
-    assert list(interleaved(files)) == by_tensorflow(lengths)
+    ours = [(run.file, run.first + number) for run in runs(lengths) for number in range(run.records)]
+    assert ours == by_tensorflow(lengths)
 
 
 def by_tensorflow(lengths: Sequence[int]) -> list[tuple[int, int]]:
@@ -157,7 +156,7 @@ def test_a_reversed_slice_is_refused_where_tfds_reads_other_records() -> None:
     )
 )
 def test_the_names_of_episodes_begin_as_those_of_tfds(paths: list[str]) -> None:
-    from rlds2reverb.formats.tfds.info import id_prefixes
+    from rlds2reverb.formats.tfds.files import id_prefixes
 
     theirs = reader._get_tfds_id_prefixes([shard_utils.FileInstruction(path, 0, 1, 1) for path in paths])
     assert id_prefixes(paths) == theirs

@@ -85,7 +85,7 @@ class FakeReverb(MemoryServer):
         """Ends every call and the server."""
         self._server.stop(None).wait()
         with self.changed:
-            sides: tuple[ServerSide, ...] = (*self.streams, *self.sampled)
+            sides: tuple[ServerSide[Any], ...] = (*self.streams, *self.sampled)
             for side in sides:
                 side.cut()
         self._workers.shutdown()
@@ -147,7 +147,7 @@ class FakeReverb(MemoryServer):
         return data
 
 
-def _answers(stream: ServerSide, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+def _answers(stream: ServerSide[Any], requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
     if not context.add_callback(stream.cut):
         stream.cut()
     threading.Thread(target=stream.read, args=(_until_the_call_is_over(requests),), daemon=True).start()

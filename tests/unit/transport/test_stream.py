@@ -13,8 +13,7 @@ from rlds2reverb.errors import ServerRestarted, Stalled, TransportError, WireErr
 from rlds2reverb.testing import FREE_LIMITER, MemoryServer, MemoryTransport, table_info
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import PersistentStream, StreamWords
-from rlds2reverb.wire.limiter import Wait, sample_wait
-from rlds2reverb.wire.messages import ServerInfo
+from rlds2reverb.wire.messages import ServerInfo, Wait, sample_wait
 
 PATIENCE_SECONDS = 20.0
 QUICK = Deadlines(call=5, reconnect=10, notice=60, stall=60, backoff_first=0.01, backoff_most=0.05)

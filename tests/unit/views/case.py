@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array, Episode
+from rlds2reverb.views import view_of
 from rlds2reverb.views.base import View
-from rlds2reverb.views.registry import view_of
 from tests import strategies
 
 Rows = list[tuple[int, int | None]]

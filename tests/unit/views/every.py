@@ -9,8 +9,8 @@ import pytest
 
 from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Array, Episode
+from rlds2reverb.views import VIEWS
 from rlds2reverb.views.base import StreamView, View
-from rlds2reverb.views.registry import VIEWS
 from tests.unit.views.case import ViewCase
 from tests.unit.views.cutting import Streamed, items_of
 

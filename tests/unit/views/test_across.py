@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.views.across import AcrossEpisodes, RowStream
+from rlds2reverb.views.trajectory import AcrossEpisodes, RowStream
 from tests import reference, strategies
 from tests.unit.views.cutting import Streamed, columns_of, items_of, observed_rows
 

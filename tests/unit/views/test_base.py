@@ -9,8 +9,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from rlds2reverb import views
 from rlds2reverb.errors import ViewError
-from rlds2reverb.views import registry, sequence
+from rlds2reverb.views import trajectory as sequence
 from rlds2reverb.views.base import check_options
 
 
@@ -40,7 +41,7 @@ def test_plain_and_numpy_numbers_are_options() -> None:
     check_options("v", cast(Any, np.float32(0.5)))
 
 
-@pytest.mark.parametrize("module", [sequence, registry], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [sequence, views], ids=lambda module: module.__name__)
 def test_the_examples_of_the_docstrings_run(module: ModuleType) -> None:
     results = doctest.testmod(module)
     assert results.attempted > 0

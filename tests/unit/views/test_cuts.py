@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rlds2reverb import cuts
 from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.errors import ViewError
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from tests import strategies
 from tests.unit.views.cutting import items_of
 

@@ -11,12 +11,12 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ViewError
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import flatten
+from rlds2reverb.views import FROM_CONFIG_ONLY, VIEWS, view_of
 from rlds2reverb.views.base import View
 from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.prioritized import Prioritized
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_of
 from rlds2reverb.views.requirements import Requirements
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from tests import reference
 from tests.pictures import CAMERA, HEIGHT, IMAGE, WIDTH, WRIST, Pictures, as_files, episodes
 from tests.unit.views.every import items_in

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode
 from rlds2reverb.cuts import Window
 from rlds2reverb.errors import ViewError
-from rlds2reverb.views import episode as episode_view
-from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.trajectory import WholeEpisode
 from tests import reference, strategies
 from tests.unit.views.cutting import ordered_items, slow_episode_items
 
@@ -31,7 +30,7 @@ def test_items_are_those_of_tf_agents_observer(episode: Episode, max_length: int
 
 
 def test_the_table_of_the_docstring_is_true() -> None:
-    table = re.findall(r"^\| ([a-d ]+) \| ([a-d]+) \|$", episode_view.__doc__, re.MULTILINE)
+    table = re.findall(r"^ *\| ([a-d ]+) \| ([a-d]+) \|$", str(WholeEpisode.__doc__), re.MULTILINE)
     assert table == [("a b c d", "abcd"), ("a", "a")]
     for steps, item in table:
         cut = WholeEpisode().cut(an_episode(len(steps.split())))

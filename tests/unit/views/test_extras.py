@@ -17,15 +17,13 @@ from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec, differences, flatten, nested
-from rlds2reverb.views import extras
-from rlds2reverb.views.base import View, not_in_items
-from rlds2reverb.views.extras import Extras, metadata_in_items, signature_of, wants_metadata
+from rlds2reverb.views import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
+from rlds2reverb.views import base as extras
+from rlds2reverb.views.base import Extras, View, metadata_in_items, not_in_items, signature_of, wants_metadata
 from rlds2reverb.views.prioritized import Prioritized
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
 from rlds2reverb.views.requirements import Requirements
-from rlds2reverb.views.sequence import two_step
 from rlds2reverb.views.slices import Slices
-from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views.trajectory import table_signature, two_step
 from rlds2reverb.views.transition import Transition
 from tests import reference, strategies
 from tests.raising import outcome_of

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
+from rlds2reverb.views import view_from, view_of
+from rlds2reverb.views.base import check_fit, checked_fill, pad
 from rlds2reverb.views.frame_stack import FrameStack
-from rlds2reverb.views.registry import view_from, view_of
 from rlds2reverb.views.requirements import Requirements, ViewRequirement
-from rlds2reverb.views.steps import check_fit, checked_fill, pad
 from tests import reference, strategies
 from tests.unit.views.cases.requirements import requirement_items
 from tests.unit.views.cutting import ordered_items

@@ -15,9 +15,8 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.specs import ArraySpec
-from rlds2reverb.views import jigsaw
+from rlds2reverb.views import jigsaw, view_from
 from rlds2reverb.views.jigsaw import Jigsaw, read_tile_orders, tile_orders
-from rlds2reverb.views.registry import view_from
 from tests import reference, strategies
 from tests.unit.views.cutting import ordered_items
 from tests.unit.views.every import slow_items

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from rlds2reverb.errors import ViewError
+from rlds2reverb.views import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
 from rlds2reverb.views.base import identity, label_of
 from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.n_step import NStep
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
 from rlds2reverb.views.requirements import Requirements, ViewRequirement
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views.trajectory import SequenceView, two_step
 from tests.unit.views.every import CASES, EVERY
 
 LABELS = {text: label for case in CASES.values() for text, label in {**case.labels, **case.more_labels}.items()}

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import rlds2reverb
-from rlds2reverb.views.registry import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
+from rlds2reverb.views import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
 
 ROOT = Path(rlds2reverb.__file__).parent.parent
 FOLDER = ROOT / "docs" / "views"
@@ -61,17 +61,9 @@ def test_every_picture_is_shown() -> None:
     assert [name for name in DRAWER.PICTURES if f"({name}.svg)" not in PAGES] == []
 
 
-BOTH_WAYS = re.findall(r"`--view (\S+)` \| `(.+?)` \|$", PAGES, re.MULTILINE)
-
-
-@pytest.mark.parametrize(("text", "config"), BOTH_WAYS)
-def test_a_view_on_the_command_line_is_the_one_in_yaml(text: str, config: str) -> None:
-    assert view_of(text) == view_from(yaml.safe_load(config))
-
-
 def test_every_view_that_the_pages_write_can_be_made() -> None:
     named = "|".join(VIEWS)
-    written = set(re.findall(rf"[`\"]((?:{named}):[^`\" ]*\w)[`\"]", PAGES)) | {text for text, _ in BOTH_WAYS}
+    written = set(re.findall(rf"(?:--view |[`\"])((?:{named}):[^`\"\s]*\w)[`\"\s]", PAGES))
     assert len(written) > 20
     for text in written:
         view_of(text)

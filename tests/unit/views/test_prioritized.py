@@ -17,14 +17,12 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.views import prioritized
-from rlds2reverb.views.across import AcrossEpisodes
+from rlds2reverb.views import prioritized, view_from, view_of
 from rlds2reverb.views.base import View
 from rlds2reverb.views.prioritized import Prioritized
-from rlds2reverb.views.registry import view_from, view_of
 from rlds2reverb.views.requirements import Requirements
-from rlds2reverb.views.sequence import two_step
 from rlds2reverb.views.slices import Slices
+from rlds2reverb.views.trajectory import AcrossEpisodes, two_step
 from rlds2reverb.views.transition import Transition
 from tests.unit.views.cutting import Streamed, field_value
 

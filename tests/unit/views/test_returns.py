@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ViewError
-from rlds2reverb.views.episode import WholeEpisode
 from rlds2reverb.views.prioritized import Prioritized, by_return, return_of
+from rlds2reverb.views.trajectory import WholeEpisode
 from tests import strategies
 
 RETURNS = st.floats(-1e9, 1e9)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ViewError
-from rlds2reverb.views import sequence
-from rlds2reverb.views.sequence import SequenceView, two_step, window_anchors
+from rlds2reverb.views.trajectory import SequenceView, two_step, window_anchors
 from tests import reference, strategies
 from tests.unit.views.cutting import items_of, ordered_items, slow_sequence_items
 
@@ -47,7 +46,7 @@ def letters(view: SequenceView, rows: int) -> str:
 
 def table_rows() -> Iterator[pytest.ParameterSet]:
     """(options as arguments, items as a text) of every row of the module's table."""
-    for text, items in re.findall(r"^\| (length .*?) \| (.*?) \|$", sequence.__doc__, re.MULTILINE):
+    for text, items in re.findall(r"^ *\| (length .*?) \| (.*?) \|$", str(SequenceView.__doc__), re.MULTILINE):
         options = [option.split() for option in text.split(", ")]
         arguments = {option[0]: int(option[1]) if len(option) > 1 else True for option in options}
         yield pytest.param(arguments, "" if items == "none" else items, id=text)

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb.cuts import Cut, Window
+from rlds2reverb.cuts import Cut, Window, share
 from rlds2reverb.episode import Episode
-from rlds2reverb.views.registry import VIEWS, view_of
+from rlds2reverb.views import VIEWS, view_of
 from rlds2reverb.views.requirements import Requirements
-from rlds2reverb.views.shared import share
 from tests import strategies
 from tests.unit.views.cutting import items_of
 from tests.unit.wire.insert import cuts

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.formats.source import spec_of
+from rlds2reverb.views import read_view, view_from
 from rlds2reverb.views.base import View
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.n_step import NStep
-from rlds2reverb.views.registry import read_view, view_from
 from rlds2reverb.views.requirements import Requirements, ViewRequirement
 from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.target_pair import MODES, TargetPair

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.prepare.policy import Standard, repair
+from rlds2reverb.prepare.options import Standard, repair
+from rlds2reverb.prepare.problems import find_problems
 from rlds2reverb.specs import ArraySpec, differences, flatten
+from rlds2reverb.views import view_of
 from rlds2reverb.views.n_step import NStep
-from rlds2reverb.views.registry import view_of
 from tests import strategies
 from tests.unit.views.cutting import columns_of, ordered_items
 from tests.unit.views.slow import Item

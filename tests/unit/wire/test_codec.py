@@ -14,14 +14,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import WireError
+from rlds2reverb.protobuf import bytes_field, varint
 from rlds2reverb.specs import ArraySpec, named_tuple_type
-from rlds2reverb.varint import bytes_field, varint
-from rlds2reverb.views.sequence import SequenceView
+from rlds2reverb.views.trajectory import SequenceView
 from rlds2reverb.wire import codec
+from rlds2reverb.wire.codec import encode_signature
 from rlds2reverb.wire.insert import RequestBuilder, RequestLimits
 from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, RateLimiter, Slice
 from rlds2reverb.wire.schema import message_class
-from rlds2reverb.wire.signature import encode_signature
 from tests import strategies
 from tests.raising import outcome_of
 from tests.unit.wire import mutants

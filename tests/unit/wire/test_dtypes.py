@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb.errors import WireError
-from rlds2reverb.wire.tensors import NUMPY_DTYPES, STRING, as_wire_array, numpy_dtype, wire_number
+from rlds2reverb.wire.codec import NUMPY_DTYPES, STRING, as_wire_array, numpy_dtype, wire_number
 from tests import strategies
 
 # types.proto of TensorFlow 2.15.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.varint import KEY_BYTES, varint
+from rlds2reverb.protobuf import KEY_BYTES, varint
 from rlds2reverb.wire.insert import TOP_BIT, keys, seed
 
 MASK = 2**64 - 1

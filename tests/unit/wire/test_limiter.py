@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb.wire.limiter import (
+from rlds2reverb.wire.messages import (
     NEVER,
+    RateLimiter,
+    TableInfo,
     clause,
     insert_wait,
     inserts_allowed,
@@ -22,7 +24,6 @@ from rlds2reverb.wire.limiter import (
     sentence,
     waits_when_full,
 )
-from rlds2reverb.wire.messages import RateLimiter, TableInfo
 
 DBL_MAX = sys.float_info.max
 PATIENCE = 1000

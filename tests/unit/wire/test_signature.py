@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import WireError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, named_tuple_type
-from rlds2reverb.wire import tensors as dtypes
+from rlds2reverb.wire import codec as dtypes
+from rlds2reverb.wire.codec import decode_signature, encode_signature
 from rlds2reverb.wire.schema import message_class
-from rlds2reverb.wire.signature import decode_signature, encode_signature
 from tests import strategies
 from tests.raising import outcome_of
 from tests.unit.wire import mutants

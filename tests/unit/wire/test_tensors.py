@@ -15,17 +15,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import WireError
-from rlds2reverb.varint import bytes_field, varint
-from rlds2reverb.wire.schema import message_class
-from rlds2reverb.wire.tensors import (
+from rlds2reverb.protobuf import bytes_field, varint
+from rlds2reverb.wire.codec import (
     as_wire_array,
     content_bytes,
     decode_tensor,
     decompress,
     literal_prefix,
-    string_content,
     tensor_header,
 )
+from rlds2reverb.wire.schema import message_class
 from tests import strategies
 from tests.raising import outcome_of
 from tests.unit.wire import mutants
@@ -134,7 +133,7 @@ def test_text_is_utf8_and_comes_back_as_bytes(texts: list[bytes | str]) -> None:
     array = np.empty(len(texts), object)
     array[:] = texts
     expected = [text if isinstance(text, bytes) else text.encode() for text in texts]
-    assert string_content(array) == b"".join(varint(len(text)) for text in expected) + b"".join(expected)
+    assert content_bytes(array) == b"".join(varint(len(text)) for text in expected) + b"".join(expected)
     assert decoded(encoded(array)).tolist() == expected
 
 
@@ -143,12 +142,12 @@ def test_an_object_that_is_no_text_is_refused(value: Any) -> None:
     array = np.empty(1, object)
     array[0] = value
     with pytest.raises(WireError, match=f"expected bytes or str, got {type(value).__name__}"):
-        string_content(array)
+        content_bytes(array)
 
 
 def test_text_without_a_utf8_form_is_refused() -> None:
     with pytest.raises(WireError, match="UTF-8"):
-        string_content(np.array(["\ud800"], object))
+        content_bytes(np.array(["\ud800"], object))
 
 
 def test_a_decoded_tensor_cannot_be_written_to() -> None:
@@ -199,7 +198,7 @@ def test_a_hostile_tensor_is_a_wire_error_and_costs_no_memory(
         return snappy.decompress_raw(block)
 
     spy = SimpleNamespace(decompress_raw=guarded, decompress_raw_len=snappy.decompress_raw_len)
-    monkeypatch.setattr("rlds2reverb.wire.tensors.cramjam.snappy", spy)
+    monkeypatch.setattr("rlds2reverb.wire.codec.cramjam.snappy", spy)
     tracemalloc.start()
     try:
         with pytest.raises(WireError, match=message):

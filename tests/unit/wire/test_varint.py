@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.varint import KEY_BYTES, bytes_field, int_field, read_varint, varint, varint_columns, varint_width
+from rlds2reverb.protobuf import KEY_BYTES, bytes_field, int_field, read_varint, varint, varint_columns, varint_width
 from rlds2reverb.wire.schema import message_class
 
 TABLE = [

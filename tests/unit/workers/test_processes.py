@@ -23,8 +23,8 @@ from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, Workers
 from rlds2reverb.workers import frames, processes
 from rlds2reverb.workers.driver import TRIES, Done, Event, Lost, Outcome, Retried, SendProgress, Task, WorkerError
 from rlds2reverb.workers.processes import Processes
+from tests.gated import ROWS, Gated, is_running
 from tests.processes import PATIENCE_SECONDS, started, wait_until
-from tests.unit.fleet.gated import ROWS, Gated, is_running
 from tests.unit.push import in_memory
 from tests.unit.transport.fake_reverb import FakeReverb
 
@@ -363,8 +363,8 @@ def die_within_a_frame(folder: Path, number: int) -> int:
 @pytest.mark.parametrize(
     ("act", "why"),
     [
-        (write_garbage, "was ended, for what it sent cannot be read here: OSError: bad message length"),
-        (announce_too_much, "was ended, for what it sent cannot be read here: WireError: expected the mark"),
+        (write_garbage, "was ended, for its answer cannot be read here: OSError: bad message length"),
+        (announce_too_much, "was ended, for its answer cannot be read here: WireError: expected the mark"),
         (die_within_a_frame, "killed by SIGKILL"),
     ],
 )
@@ -420,7 +420,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from rlds2reverb import connect
-from tests.unit.fleet.gated import Gated
+from tests.gated import Gated
 
 class Mine(Gated):
     pass
@@ -447,7 +447,7 @@ def test_what_the_script_itself_defines_is_refused_before_a_worker_starts(
 def test_a_class_that_a_worker_cannot_import_is_told(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "only_here.py").write_text("from tests.unit.fleet.gated import Gated\nclass Here(Gated): pass")
+    (tmp_path / "only_here.py").write_text("from tests.gated import Gated\nclass Here(Gated): pass")
     monkeypatch.syspath_prepend(tmp_path)
     import only_here  # type: ignore[import-not-found]
 
@@ -473,7 +473,7 @@ def test_a_source_whose_length_only_reading_tells_is_refused(client: Client, tmp
     class Open(Gated):
         episode_count = None  # type: ignore[assignment]
 
-    with pytest.raises(SourceError, match="only reading tells how many episodes it has"):
+    with pytest.raises(SourceError, match="the number of its episodes is unknown without reading them"):
         client.push(Open(tmp_path, 3), "replay", workers=2)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlds2reverb.cli.top.watching import Counts, Known, Moment
+from rlds2reverb.cli.top.watching import Known, Moment
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
 
 UNBOUNDED = 1.7976931348623157e308
@@ -42,7 +42,7 @@ def known(*tables: TableInfo, name: str = "localhost:8000", grown: int = 0, **ch
     """A server that answers; each table had `grown` inserts and samples less two seconds before."""
     counts = {one.name: (one.rate_limiter.inserts, one.rate_limiter.samples) for one in tables}
     history = tuple(
-        Moment(seconds, 1, {name: Counts(max(0, i - less), max(0, s - less)) for name, (i, s) in counts.items()})
+        Moment(seconds, 1, {name: (max(0, i - less), max(0, s - less)) for name, (i, s) in counts.items()})
         for seconds, less in ((0.0, grown), (2.0, 0))
     )
     tables_by_name = {one.name: one for one in tables}

@@ -36,7 +36,7 @@ def grow(server: MemoryServer) -> None:
 
 def main() -> None:
     server = MemoryServer(*(table(f"table {number:02}", calls=(0, 0)) for number in range(40)))
-    vars(top)["way_to"] = lambda *_: MemoryTransport(server)
+    vars(top)["GrpcTransport"] = lambda *_: MemoryTransport(server)
     if os.environ.get("TROUBLE") == "bug":
         fail_when_helped()
     threading.Thread(target=grow, args=(server,), daemon=True).start()

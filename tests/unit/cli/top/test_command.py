@@ -50,7 +50,7 @@ def run(server: MemoryServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     def way_to(address: str, *_: Any) -> Any:
         return Gone() if address == "gone:1" else MemoryTransport(server)
 
-    monkeypatch.setattr(top, "way_to", way_to)
+    monkeypatch.setattr(top, "GrpcTransport", way_to)
 
     def run(*arguments: str, last: str = "0.05") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["rlds2reverb", "top", *arguments, "--interval", last])
@@ -201,7 +201,7 @@ def test_an_address_is_checked_before_anything_is_shown(run: Run, monkeypatch: p
     def refuse(address: str, *_: Any) -> Any:
         raise ConfigError(f'server address "{address}": expected HOST:PORT')
 
-    monkeypatch.setattr(top, "way_to", refuse)
+    monkeypatch.setattr(top, "GrpcTransport", refuse)
     code, shown, said = run("--server", "nonsense")
     assert (code, shown) == (2, "")
     assert "expected HOST:PORT" in said

@@ -8,10 +8,10 @@ from types import ModuleType
 import pytest
 
 from rlds2reverb.cli.top import rows
-from rlds2reverb.transport import address
+from rlds2reverb.transport import base
 
 
-@pytest.mark.parametrize("module", [rows, address])
+@pytest.mark.parametrize("module", [rows, base])
 def test_examples(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert found.attempted

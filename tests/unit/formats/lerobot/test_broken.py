@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats import arrow, open_source
+from rlds2reverb.formats import open_source, paths
 from tests.contract.source_cases.lerobot import DATA
 
 
@@ -324,7 +324,7 @@ def test_a_column_that_claims_far_more_than_the_file_has_is_refused(v30: Path, m
         many.column_names.index("note"), "note", pa.FixedSizeListArray.from_arrays(np.zeros(1_000 * len(many)), 1_000)
     )
     parquet.write_table(many, rows)
-    monkeypatch.setattr(arrow, "_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(paths, "FREE_BYTES", 1 << 20)
     before = pa.total_allocated_bytes()
     assert all("bytes to read at once" in why for why in faults(v30, "?videos=skip"))
     assert pa.total_allocated_bytes() - before < 1 << 20

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.lerobot import LOSSES
 from rlds2reverb.formats.lerobot.write import open_lerobot
 from tests import strategies
 from tests.contract.source_cases.lerobot import opened
 from tests.profiles import examples
-from tests.project import ROOT
 from tests.unit.formats.lerobot.writing import content_of, written
 
 NUMBERS = [np.dtype(one) for one in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")]
@@ -142,8 +140,3 @@ def test_images_as_files_come_back_as_they_were(tmp_path: Path) -> None:
     back = open_source(destination.source(tmp_path / "out"))
     for found, wanted in zip(back.encoded(["observation/images/top"]), episodes):
         assert_same(found, wanted, slice(None))
-
-
-def test_every_code_of_a_loss_is_documented() -> None:
-    page = (ROOT / "docs/formats/lerobot.md").read_text()
-    assert all(f"`{code}`" in page for code in LOSSES)

@@ -14,7 +14,7 @@ import pytest
 
 from rlds2reverb.episode import Episode, content_digest
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats import arrow, open_source
+from rlds2reverb.formats import open_source, paths
 from tests import damage
 
 pa = pytest.importorskip("pyarrow")
@@ -286,7 +286,7 @@ def test_options_that_change_values_are_in_the_names(tmp_path: Path) -> None:
 def test_a_column_that_claims_far_more_than_the_file_has_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow, "_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(paths, "FREE_BYTES", 1 << 20)
     many = pa.concat_tables([table()] * 500)
     pq.write_table(
         many.append_column("note", pa.FixedSizeListArray.from_arrays(np.zeros(1_000 * 3_000), 1_000)),

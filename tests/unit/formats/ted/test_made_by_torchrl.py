@@ -142,7 +142,7 @@ def test_the_best_steps_stand_in_no_order(version: str) -> None:
 
 @BOTH
 def test_a_pytree_is_read_once_its_leaves_are_named(version: str) -> None:
-    with pytest.raises(SourceError, match="nothing tells where trajectories end"):
+    with pytest.raises(SourceError, match="nothing says where trajectories end"):
         opened(version, "pytree")
     names = "?observation=0,action=1,reward=2.r,done=2.d.0,next_observation=2.d.1,done_means=terminal"
     found = list(opened(version, "pytree", names))

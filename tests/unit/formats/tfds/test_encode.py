@@ -13,8 +13,8 @@ from rlds2reverb.episode import Array
 from rlds2reverb.formats.tfds.encode import entries_of, example
 from rlds2reverb.formats.tfds.example import EpisodeFeatures, varints
 from rlds2reverb.formats.tfds.write import Choices, layout_of
+from rlds2reverb.protobuf import packed_varints, varint
 from rlds2reverb.specs import ArraySpec, column_spec
-from rlds2reverb.varint import packed_varints, varint
 from tests import strategies
 from tests.profiles import examples
 
@@ -79,7 +79,7 @@ def test_integers_are_the_shortest_varints(values: list[int]) -> None:
 def test_long_lists_of_integers_are_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.arange(-5, 1_000)
     whole = packed_varints(values)
-    monkeypatch.setattr("rlds2reverb.varint._AT_ONCE", 7)
+    monkeypatch.setattr("rlds2reverb.protobuf._AT_ONCE", 7)
     assert packed_varints(values) == whole
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.tfds import example
-from rlds2reverb.varint import bytes_field, varint
+from rlds2reverb.protobuf import bytes_field, varint
 from tests.raising import error_of, outcome_of
 from tests.unit.formats.tfds import examples as make
 

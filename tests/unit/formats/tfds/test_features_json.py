@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.features import DictFeature, SequenceFeature, TensorFeature, parse_features
+from rlds2reverb.formats.tfds.example import Stored, TensorFeature, parse_features
 from rlds2reverb.images import NotReadHere
-from rlds2reverb.specs import ImageSpec
+from rlds2reverb.specs import ImageSpec, flatten
 from tests.raising import outcome_of
 from tests.unit.formats.tfds import examples as make
 
 TEXT = TensorFeature((), np.dtype(object))
 
-READ = {
+READ: dict[str, tuple[Any, Any]] = {
     "tensor": (make.tensor("float32", -1, 3, encoding="zlib"), TensorFeature((None, 3), np.dtype("f4"), "zlib")),
     "optional": (make.tensor("int8", optional=True), TensorFeature((), np.dtype("i1"), "none", True)),
     "old tensor": (
@@ -44,22 +44,22 @@ READ = {
     ),
     "video": (
         make.node("video_feature.Video", "video", shape=make.shape(-1, 4, 5, 3), dtype="uint8"),
-        SequenceFeature(ImageSpec((4, 5, 3), np.dtype("u1")), None, False),
+        {"a": Stored(ImageSpec((4, 5, 3), np.dtype("u1")), (None,))},
     ),
-    "sequence": (make.sequence(make.text(), 3), SequenceFeature(TEXT, 3, False)),
+    "sequence": (make.sequence(make.text(), 3), {"a": Stored(TEXT, (3,))}),
     "dataset": (
         make.dataset(make.together({"a/b": make.text()})),
-        SequenceFeature(DictFeature({"a/b": TEXT}), None, True),
+        {"a/a/b": Stored(TEXT, (None,))},
     ),
     "translation": (
         make.node("translation_feature.Translation", "translation", languages=["de", "en"]),
-        DictFeature({"de": TEXT, "en": TEXT}),
+        {"a/de": Stored(TEXT), "a/en": Stored(TEXT)},
     ),
     "translations": (
         make.node("translation_feature.TranslationVariableLanguages", "translation", languages=["de"]),
-        SequenceFeature(DictFeature({"language": TEXT, "translation": TEXT}), None, False),
+        {"a/language": Stored(TEXT, (None,)), "a/translation": Stored(TEXT, (None,))},
     ),
-    "no features": (make.together({}), DictFeature({})),
+    "no features": (make.together({}), {}),
     "other names of fields": (
         {"python_class_name": f"{make.HOME}.class_label_feature.ClassLabel", "class_label": {}},
         TensorFeature((), np.dtype("i8")),
@@ -70,7 +70,9 @@ READ = {
 @pytest.mark.parametrize("name", READ)
 def test_every_class_of_rlds_data_is_read(name: str) -> None:
     tree, expected = READ[name]
-    assert parse_features(tree, "here") == expected
+    found, only_tfds = parse_features(make.together({"a": tree}), "here")
+    assert flatten(found) == (expected if isinstance(expected, dict) else {"a": Stored(expected)})
+    assert only_tfds == ('here: episode feature "a" is a dataset' if name == "dataset" else "")
 
 
 NOT_READ = {

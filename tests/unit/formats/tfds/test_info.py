@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.bundled import BUNDLED, bundled_path
-from rlds2reverb.formats.tfds.info import DatasetInfo, read_info
+from rlds2reverb.formats.registry import BUNDLED, bundled_path
+from rlds2reverb.formats.tfds.files import DatasetInfo, read_info
 from tests.raising import outcome_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.info import FileNames
+from rlds2reverb.formats.tfds.files import FileNames
 
 
 def names(template: str, count: int, dataset: str = "x") -> list[str]:

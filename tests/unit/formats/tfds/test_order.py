@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.formats.tfds.splits import interleaved, runs
+from rlds2reverb.formats.tfds.files import runs
 
 
 def record_by_record(lengths: list[int], cycle: int, block: int) -> Iterator[tuple[int, int]]:
@@ -29,41 +29,19 @@ def record_by_record(lengths: list[int], cycle: int, block: int) -> Iterator[tup
             at, given_in_turn = (at + 1) % cycle, 0
 
 
+def records(lengths: list[int], cycle: int, block: int) -> list[tuple[int, int]]:
+    return [(run.file, run.first + number) for run in runs(lengths, cycle, block) for number in range(run.records)]
+
+
 def files(lengths: list[int]) -> list[list[tuple[int, int]]]:
     return [[(file, record) for record in range(length)] for file, length in enumerate(lengths)]
 
 
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 5), st.integers(1, 20))
 def test_every_record_comes_in_the_order_of_the_interleaving(lengths: list[int], cycle: int, block: int) -> None:
-    assert list(interleaved(files(lengths), cycle, block)) == list(record_by_record(lengths, cycle, block))
-
-
-@given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 5), st.integers(1, 20))
-def test_runs_tell_the_order_without_the_records(lengths: list[int], cycle: int, block: int) -> None:
-    told = [(run.file, run.first + number) for run in runs(lengths, cycle, block) for number in range(run.records)]
-    assert told == list(interleaved(files(lengths), cycle, block))
+    assert records(lengths, cycle, block) == list(record_by_record(lengths, cycle, block))
 
 
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 20))
 def test_a_cycle_of_one_reads_file_by_file(lengths: list[int], block: int) -> None:
-    assert list(interleaved(files(lengths), 1, block)) == [record for file in files(lengths) for record in file]
-
-
-def test_files_are_opened_when_their_turn_comes_and_closed_with_the_reading() -> None:
-    opened: list[int] = []
-    closed: list[int] = []
-
-    def records(file: int) -> Iterator[int]:
-        opened.append(file)
-        try:
-            yield from [file] * 20
-        finally:
-            closed.append(file)
-
-    reading = interleaved(map(records, range(100)), 2, 16)
-    assert next(reading) == 0
-    assert opened == [0]
-    assert [next(reading) for _ in range(16)][-1] == 1
-    assert (opened, closed) == ([0, 1], [])
-    reading.close()  # type: ignore[attr-defined]
-    assert closed == [0, 1]
+    assert records(lengths, 1, block) == [record for file in files(lengths) for record in file]

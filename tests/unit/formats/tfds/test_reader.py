@@ -78,7 +78,9 @@ def test_sequences_in_steps_have_one_length_in_an_episode() -> None:
     with pytest.raises(SourceError, match='here, feature "a": steps of different lengths'):
         column(feature, a__ragged_flat_values=values, a__ragged_row_lengths_0=make.integers(3, 1))
     for lengths in ((2, 1), (-1, 5), (2, 2, 2), (1 << 62, 1 << 62, 1 << 62, (1 << 62) + 4)):
-        with pytest.raises(SourceError, match='here, feature "a": its rows have other lengths in all than 4'):
+        with pytest.raises(
+            SourceError, match='here, feature "a": the lengths of its rows do not add up to its 4 items'
+        ):
             column(feature, a__ragged_flat_values=values, a__ragged_row_lengths_0=make.integers(*lengths))
 
 
@@ -337,7 +339,7 @@ def test_any_damage_is_values_or_our_error(damage: list[tuple[int, bytes]]) -> N
 
 NOT_READ = {
     "ragged": ({"a": make.sequence(make.sequence(make.text()))}, {}, 'step feature "a"'),
-    "a dataset in steps": ({"a": make.dataset(make.text())}, {}, 'feature "a": a dataset within a sequence'),
+    "a dataset in steps": ({"a": make.dataset(make.text())}, {}, 'feature "steps/a": a dataset within a sequence'),
     "another dataset": ({"a": make.text()}, {"m": make.dataset(make.text())}, 'episode feature "m" is a dataset'),
     "free size": ({"a": make.tensor("int8", -1)}, {}, 'feature "a": a shape with free sizes'),
     "free sizes": ({"a": make.text()}, {"m": make.tensor("int8", -1, -1)}, 'feature "m": a shape with free sizes'),
@@ -395,8 +397,6 @@ def test_images_can_stay_the_bytes_of_their_files() -> None:
     columns, _ = encoded.read(record, "here")
     assert columns["a"].tolist() == [b"one", b"two"]
     assert columns["b/c"].tolist() == [[b"1"], [b"2"]]
-    with pytest.raises(SourceError, match='"d": not a column of images; there are: a, b/c'):
-        reader.encoded(["d"])
 
 
 def test_columns_do_not_hold_on_to_the_record() -> None:

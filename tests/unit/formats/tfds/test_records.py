@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.records import check_format, open_records
+from rlds2reverb.formats.tfds.files import Part, Selection, check_format, open_records
 from tests.raising import outcome_of
 from tests.unit.formats.tfds.examples import tfrecord
 
@@ -92,18 +92,23 @@ def test_damage_gives_an_error_or_the_same_records(file_format: str, shard: Path
         assert found == RECORDS or str(tmp_path / "damaged") in str(found)
 
 
-def test_lost_rows_of_a_parquet_file_are_skipped_on_request(tmp_path: Path) -> None:
+def test_lost_rows_of_a_parquet_file_are_noticed_also_by_a_part(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     shard = parquet(tmp_path / "shard", RECORDS[:100])
     with pytest.raises(SourceError, match=r"shard: has 100 records; expected 150, .* loses records past 100"):
         list(open_records(shard, "parquet", 0, 150))
     with pytest.raises(SourceError, match=r"shard: has 100 records; expected 150"):
         list(open_records(shard, "parquet", 0, 10, total=150))
-    assert list(open_records(shard, "parquet", 0, 10, total=150, lost_records="skip")) == RECORDS[:10]
-    assert list(open_records(shard, "parquet", 0, 150, lost_records="skip")) == RECORDS[:100]
-    assert list(open_records(shard, "parquet", 90, 60, lost_records="skip")) == RECORDS[90:100]
-    assert list(open_records(shard, "parquet", 120, 30, lost_records="skip")) == []
     assert list(open_records(shard, "parquet", 0, 100)) == RECORDS[:100]
+
+
+@pytest.mark.parametrize(("skip", "take", "left"), [(0, 10, 10), (0, 150, 100), (90, 60, 10), (120, 30, 0)])
+def test_lost_rows_of_a_parquet_file_are_left_out(tmp_path: Path, skip: int, take: int, left: int) -> None:
+    pytest.importorskip("pyarrow")
+    shard = parquet(tmp_path / "shard", RECORDS[:100])
+    selection, lost = Selection(tmp_path, "parquet", [Part("shard", skip, take, 150)], 1).without_lost()
+    assert [record.data for record in selection.records(0, selection.count)] == RECORDS[skip : skip + left]
+    assert lost == ({shard: take - left} if left < take else {})
 
 
 def test_a_parquet_file_of_other_columns_is_refused(tmp_path: Path) -> None:
@@ -119,13 +124,9 @@ def test_a_parquet_file_of_other_columns_is_refused(tmp_path: Path) -> None:
         list(open_records(nothing, "parquet", 0, 2))
 
 
-def test_other_formats_are_refused_before_the_first_record() -> None:
+def test_riegeli_is_refused() -> None:
     with pytest.raises(SourceError, match=r'x: riegeli files are not read here.*file_format="tfrecord"'):
-        open_records(Path("x"), "riegeli", 0, 1)
-    with pytest.raises(
-        SourceError, match='x: unknown file format "csv"; expected one of tfrecord, array_record, parquet'
-    ):
-        open_records(Path("x"), "csv", 0, 1)
+        check_format("riegeli", "x")
     for known in WRITERS:
         check_format(known, "x")
 

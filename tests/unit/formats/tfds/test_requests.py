@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.records import SKIP
-from rlds2reverb.formats.tfds.splits import FILE_ORDER, DatasetName, EvenPart, Request
+from rlds2reverb.formats.tfds.files import EvenPart
+from rlds2reverb.formats.tfds.read import FILE_ORDER, DatasetName, Request
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from rlds2reverb.formats.tfds.splits import FILE_ORDER, DatasetName, EvenPart, R
         ("/data/what?/x@test", Request("/data/what?/x", "test")),
         ("x?order=file", Request(DatasetName("x"), order=FILE_ORDER)),
         ("x@test?order=tfds", Request(DatasetName("x"), "test")),
-        ("/x@test?order=file,lost_records=skip", Request("/x", "test", FILE_ORDER, SKIP)),
+        ("/x@test?order=file,lost_records=skip", Request("/x", "test", FILE_ORDER, True)),
         ("/x?even=2of3", Request("/x", even=EvenPart(2, 3))),
         ("/x@test?drop_remainder=yes,even=0of3", Request("/x", "test", even=EvenPart(0, 3, drop_remainder=True))),
         ("/x?reader=tfds", Request("/x", through_tfds=True)),

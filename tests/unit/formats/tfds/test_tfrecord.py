@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.bundled import BUNDLED, bundled_path
-from rlds2reverb.formats.tfds.records import check_records, masked_checksum, tfrecords
+from rlds2reverb.formats.registry import BUNDLED, bundled_path
+from rlds2reverb.formats.tfds.files import check_records, masked_checksum, tfrecords
 from tests.raising import error_of
 from tests.unit.formats.tfds.examples import framed, tfrecord
 

@@ -76,7 +76,7 @@ def test_the_action_takes_the_place_of_its_nest() -> None:
     assert {path: str(one.spec) for path, one in columns.items() if path.startswith("action")} == {
         "action": "float64[11]"
     }
-    assert columns["action"].recipe.reads == ("action/rotation/delta", "action/gripper", "observation/state")
+    assert columns["action"].reads == ("action/rotation/delta", "action/gripper", "observation/state")
     assert left_out(columns, ROBOT) == ("action/world_vector", "action/word", "action/matrix")
 
 

@@ -64,7 +64,7 @@ def test_what_a_lost_server_had_sent_is_handed_out_and_the_others_go_on() -> Non
         group_of(one, two, allow_missing=True, ask_seconds=1e-9) as group,
         group.sample("replay", 16, end_after_seconds=0.5, reconnect_seconds=0.1) as sampler,
     ):
-        assert sampler._queue._shards[0]._open() is not None  # type: ignore[attr-defined]
+        assert sampler._queue._shards[0]._open() is not None
         await_received(sampler, 3)
         go_away(one)
         keys = keys_of(sampler)

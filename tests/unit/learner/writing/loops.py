@@ -10,7 +10,7 @@ import numpy as np
 
 from rlds2reverb import Episode, EpisodeWriter
 from rlds2reverb.learner.recording import WriteOptions
-from rlds2reverb.push.options import Tuning
+from rlds2reverb.push.plan import Tuning
 from rlds2reverb.testing import MemoryServer, MemoryTransport
 from rlds2reverb.transport.retry import Deadlines
 from tests import reference

@@ -25,7 +25,8 @@ from rlds2reverb.errors import (
 from rlds2reverb.prepare.options import Progress
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.testing import MemoryServer
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
+from rlds2reverb.wire.insert import EpisodeEncoder
 from tests import strategies
 from tests.raising import error_of
 from tests.unit.learner.writing.loops import QUICK, step, write, write_as_loop, writer
@@ -401,6 +402,20 @@ class TestSending:
         with writer(server) as to:
             write(to, made()[0])
             server.until(lambda: len(server.tables["replay"].items) == 4)
+
+    def test_episodes_of_a_fast_loop_are_encoded_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("rlds2reverb.learner.writer._KEPT_SECONDS", 3600.0)
+        together = []
+        encode = EpisodeEncoder.encode
+        monkeypatch.setattr(EpisodeEncoder, "encode", lambda *args: together.append(1 + len(args[3])) or encode(*args))
+        server = Server()
+        with writer(server) as one:
+            for episode in made(30):
+                write(one, episode)
+            one.flush()
+            assert len(server.contents()) == 4 * 30
+        assert sum(together) == 30
+        assert len(together) <= 3
 
     def test_flush_returns_when_all_is_confirmed_and_the_writer_goes_on(self) -> None:
         server = Server()

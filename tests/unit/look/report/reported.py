@@ -17,9 +17,9 @@ from rlds2reverb.inspection.workers import Wanted, inspected
 from rlds2reverb.look.charts import Dataset
 from rlds2reverb.look.collector import Collector
 from rlds2reverb.look.report import page_of
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from tests import strategies
-from tests.unit.fleet.in_threads import InThreads
+from tests.workers_in_threads import InThreads
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\u2028\x1b[2J\x07"
 """A text that would act, turn around, or end what it stands in."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Episode
 from rlds2reverb.look import pictures
 from rlds2reverb.look.report import MOST_BYTES
-from rlds2reverb.views.registry import view_of
+from rlds2reverb.views import view_of
 from tests import strategies
 from tests.profiles import examples
 from tests.unit.look.report.reported import HOSTILE, by_workers, dataset, page, robot, robots

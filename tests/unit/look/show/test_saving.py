@@ -164,7 +164,7 @@ def test_what_ffmpeg_refuses_is_told(
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(videos, "_set", refuse)
+    monkeypatch.setattr(Film, "pictures", refuse)
     with pytest.raises(ConfigError, match=r"FFmpeg cannot write this film: .*; save it as .png or .html"):
         saver(tmp_path / f"a{suffix}", None, 10)(contents())
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array, Episode
-from rlds2reverb.views.across import AcrossEpisodes
+from rlds2reverb.views.trajectory import AcrossEpisodes
 from tests import reference
 from tests.unit.views.case import Picture, Rows, ViewCase
 from tests.unit.views.cutting import observed_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
-from rlds2reverb.views.episode import WholeEpisode
+from rlds2reverb.views.trajectory import WholeEpisode
 from tests.unit.views.case import Picture, Rows, ViewCase, of_each
 from tests.unit.views.cutting import slow_episode_items
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.views.base import View
-from rlds2reverb.views.sequence import SequenceView
+from rlds2reverb.views.trajectory import SequenceView
 from tests.unit.views.case import Picture, Rows, ViewCase, of_each
 from tests.unit.views.cutting import slow_sequence_items
 

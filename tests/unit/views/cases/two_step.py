@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from rlds2reverb.views.sequence import two_step
+from rlds2reverb.views.trajectory import two_step
 from tests.unit.views.case import Picture
 from tests.unit.views.cases import sequence
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.episode import Array
 from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import SequenceView
+from rlds2reverb.views.trajectory import SequenceView, WholeEpisode
 from rlds2reverb.wire.insert import EncodedEpisode, EpisodeEncoder, Part
 from tests import strategies
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import cramjam
@@ -10,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import WireError
-from rlds2reverb.varint import bytes_field
+from rlds2reverb.protobuf import bytes_field
 from rlds2reverb.wire import codec, insert
 from rlds2reverb.wire.insert import ChunkLayout, choose_chunk_length, encode_chunks
 from rlds2reverb.wire.messages import Chunk
@@ -35,59 +38,89 @@ def contents(data: bytes) -> list[bytes]:
     return [tensor.tensor_content for tensor in parsed(data).data.tensors]
 
 
-@given(st.integers(1, 400), st.integers(1, 300), st.integers(0, 2**64 - 1), st.integers(0, 2**40))
-def test_a_layout_puts_each_row_into_one_chunk(rows: int, chunk_length: int, seed: int, first: int) -> None:
-    layout = ChunkLayout.of(rows, chunk_length, seed, first)
-    bounds = [layout.bounds(chunk) for chunk in range(layout.count)]
-    assert [row for start, end in bounds for row in range(start, end)] == list(range(rows))
-    assert all(end - start == chunk_length for start, end in bounds[:-1])
+def layout_of(
+    lengths: Sequence[int], chunk_length: int, seed: int = 0, ids: Sequence[int] | None = None
+) -> ChunkLayout:
+    numbers = np.array(range(1, 1 + len(lengths)) if ids is None else ids, np.uint64)
+    return ChunkLayout.of(lengths, chunk_length, seed, 0, numbers)
+
+
+LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=5)
+"""Rows of episodes."""
+
+
+@given(
+    st.lists(st.integers(1, 400), min_size=1, max_size=4),
+    st.integers(1, 300),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**40),
+)
+def test_a_layout_puts_each_row_into_one_chunk(lengths: list[int], chunk_length: int, seed: int, first: int) -> None:
+    layout = ChunkLayout.of(lengths, chunk_length, seed, first, np.arange(len(lengths), dtype=np.uint64))
+    begin, stop = layout.bounds()
+    spans = list(zip(layout.owner.tolist(), begin.tolist(), stop.tolist()))
+    assert [(owner, row) for owner, start, end in spans for row in range(start, end)] == [
+        (number, row) for number, rows in enumerate(lengths) for row in range(rows)
+    ]
+    assert all(end - start == chunk_length or end == lengths[owner] for owner, start, end in spans)
+    # As items count rows, each row is in the chunk that they look for it in.
+    for owner, start in enumerate(layout.starts.tolist()):
+        assert all(layout.owner[row // chunk_length] == owner for row in range(start, start + lengths[owner]))
+    assert layout.first_rows().tolist() == [sum(lengths[:owner]) + start for owner, start, _ in spans]
     chunk_keys = codec.decode_confirmed_keys(bytes_field(1, layout.key_varints.tobytes()))
     assert chunk_keys.tolist() == insert.keys(seed, np.arange(first, first + layout.count)).tolist()
 
 
 def test_a_layout_without_rows_has_no_chunks() -> None:
-    assert ChunkLayout.of(0, 4, 0).count == 0
+    assert ChunkLayout.of([0], 4, 0).count == 0
 
 
-@given(st.data(), st.integers(1, 50), cuts.chunk_length(), st.integers(0, 2**64 - 1))
+@given(st.data(), LENGTHS, cuts.chunk_length(), st.integers(0, 2**63))
 @settings(max_examples=60)
 def test_chunks_decode_to_the_rows_of_every_column(
-    data: st.DataObject, rows: int, chunk_length: int, episode_id: int
+    data: st.DataObject, lengths: list[int], chunk_length: int, episode_id: int
 ) -> None:
-    columns = {f"column{n}": data.draw(cuts.columns(rows)) for n in range(data.draw(st.integers(1, 4)))}
-    layout = ChunkLayout.of(rows, chunk_length, 7)
-    encoded = encode_chunks(columns, layout, episode_id)
+    columns = {f"column{n}": data.draw(cuts.columns(sum(lengths))) for n in range(data.draw(st.integers(1, 4)))}
+    layout = layout_of(lengths, chunk_length, 7, range(episode_id, episode_id + len(lengths)))
+    check_chunks(columns, layout)
+
+
+def check_chunks(columns: dict[str, Array], layout: ChunkLayout) -> None:
+    """The chunks that they are encoded as have the rows, episode by episode."""
+    encoded = encode_chunks(columns, layout)
     assert len(encoded) == layout.count
-    for number, field in enumerate(encoded):
-        chunk = decoded(field)
-        start, end = layout.bounds(number)
-        assert (chunk.start, chunk.stop, chunk.episode_id) == (start, end, episode_id)
+    begin, stop = layout.bounds()
+    for number, (field, at) in enumerate(zip(encoded, layout.first_rows())):
+        chunk, rows = decoded(field), stop[number] - begin[number]
+        assert (chunk.start, chunk.stop) == (begin[number], stop[number])
+        assert chunk.episode_id == layout.episode_ids[layout.owner[number]]
         assert chunk.key == int(insert.keys(7, np.array([number]))[0])
         assert len(chunk.tensors) == len(columns)
         for tensor, column in zip(chunk.tensors, columns.values()):
-            assert_same(tensor, wire_form(column)[start:end])
+            assert_same(tensor, wire_form(column)[at : at + rows])
 
 
-@given(st.lists(st.integers(1, 9000), min_size=1, max_size=3), st.integers(1, 20), st.integers(1, 9), st.booleans())
+@given(
+    st.lists(st.integers(1, 9000), min_size=1, max_size=3),
+    st.lists(st.integers(1, 20), min_size=1, max_size=3),
+    st.integers(1, 9),
+    st.booleans(),
+)
 @settings(max_examples=40)
-def test_large_rows_come_back_as_well(widths: list[int], rows: int, chunk_length: int, last_is_text: bool) -> None:
-    rng = np.random.default_rng(0)
+def test_large_rows_come_back_as_well(
+    widths: list[int], lengths: list[int], chunk_length: int, last_is_text: bool
+) -> None:
+    rng, rows = np.random.default_rng(0), sum(lengths)
     columns = {str(n): rng.integers(0, 256, (rows, width), np.uint8) for n, width in enumerate(widths)}
     if last_is_text:
         columns["text"] = strategies.array(rng, np.dtype(object), (rows, 2))
-    layout = ChunkLayout.of(rows, chunk_length, 3)
-    for number, field in enumerate(encode_chunks(columns, layout, 2**63)):
-        start, end = layout.bounds(number)
-        chunk = decoded(field)
-        assert (chunk.start, chunk.stop) == (start, end)
-        for tensor, column in zip(chunk.tensors, columns.values()):
-            assert_same(tensor, column[start:end])
+    check_chunks(columns, layout_of(lengths, chunk_length, 7))
 
 
 @pytest.mark.parametrize("rows", [1, 126, 127, 128, 129, 20_000])
 def test_row_numbers_around_a_wider_varint_are_right(rows: int) -> None:
-    layout = ChunkLayout.of(rows, 1, 3)
-    found = [decoded(field) for field in encode_chunks({"x": np.arange(rows)}, layout, 1)]
+    layout = ChunkLayout.of([rows], 1, 3)
+    found = [decoded(field) for field in encode_chunks({"x": np.arange(rows)}, layout)]
     assert [(chunk.start, chunk.stop) for chunk in found] == [(row, row + 1) for row in range(rows)]
     assert [int(chunk.tensors[0][0]) for chunk in found] == list(range(rows))
 
@@ -96,8 +129,8 @@ def test_row_numbers_around_a_wider_varint_are_right(rows: int) -> None:
 @settings(max_examples=50)
 def test_a_chunk_says_how_many_tensors_and_bytes_it_has(data: st.DataObject, rows: int, chunk_length: int) -> None:
     columns = {f"column{n}": data.draw(cuts.columns(rows)) for n in range(data.draw(st.integers(1, 3)))}
-    layout = ChunkLayout.of(rows, chunk_length, 0)
-    for field in encode_chunks(columns, layout, 1):
+    layout = ChunkLayout.of([rows], chunk_length, 0)
+    for field in encode_chunks(columns, layout):
         chunk, tensors = parsed(field), decoded(field).tensors
         assert chunk.data_tensors_len == len(tensors) == len(columns)
         assert chunk.data_uncompressed_size == sum(
@@ -108,9 +141,10 @@ def test_a_chunk_says_how_many_tensors_and_bytes_it_has(data: st.DataObject, row
 
 def test_a_chunk_has_these_bytes() -> None:
     key = np.frombuffer(bytes.fromhex("81808080808080808001"), np.uint8)
-    (field,) = encode_chunks({"reward": np.array([[1], [2]], np.uint8)}, ChunkLayout(2, 2, key[None]), 5)
+    layout = replace(layout_of([2], 2, ids=[5]), key_varints=key[None])
+    (field,) = encode_chunks({"reward": np.array([[1], [2]], np.uint8)}, layout)
     tensor = "0804 1208 12020802 12020801 2204 02040102"
-    expected = f"0a2d 08 81808080808080808001 1206 080510001801 2a14 0a12 {tensor} 3001 3802"
+    expected = f"0a36 08 81808080808080808001 120f 08858080808080808080001000 1801 2a14 0a12 {tensor} 3001 3802"
     assert field.hex() == expected.replace(" ", "")
 
 
@@ -121,14 +155,14 @@ SMALL, LARGE = 15, 16  # rows of 32 bytes: below and at COMPRESS_FROM_BYTES
 def test_a_repetitive_column_is_compressed_from_512_bytes_a_chunk(chunk_length: int, compressed: bool) -> None:
     column = np.ones((64, 8), np.float32)
     assert (chunk_length * 32 >= insert.COMPRESS_FROM_BYTES) == compressed
-    for field in encode_chunks({"x": column}, ChunkLayout.of(64, chunk_length, 0), 1):
+    for field in encode_chunks({"x": column}, ChunkLayout.of([64], chunk_length, 0)):
         (content,) = contents(field)
         assert (len(content) < 100) == compressed or decoded(field).stop == 64
 
 
 def test_random_bytes_are_stored_as_a_literal() -> None:
     column = np.random.default_rng(0).integers(0, 256, (64, 100), np.uint8)
-    for number, field in enumerate(encode_chunks({"x": column}, ChunkLayout.of(64, 16, 0), 1)):
+    for number, field in enumerate(encode_chunks({"x": column}, ChunkLayout.of([64], 16, 0))):
         raw = column[16 * number : 16 * number + 16].tobytes()
         assert contents(field)[0].endswith(raw)
         assert bytes(cramjam.snappy.decompress_raw(contents(field)[0])) == raw
@@ -137,7 +171,7 @@ def test_random_bytes_are_stored_as_a_literal() -> None:
 def test_each_column_is_judged_for_itself() -> None:
     rng = np.random.default_rng(0)
     columns = {"zeros": np.zeros((32, 64)), "noise": rng.normal(size=(32, 64)), "text": np.full(32, b"abc", object)}
-    (field,) = encode_chunks(columns, ChunkLayout.of(32, 32, 0), 1)
+    (field,) = encode_chunks(columns, ChunkLayout.of([32], 32, 0))
     zeros, noise, text = contents(field)
     assert len(zeros) < columns["zeros"].nbytes / 10
     assert len(noise) > columns["noise"].nbytes
@@ -147,20 +181,20 @@ def test_each_column_is_judged_for_itself() -> None:
 def test_only_the_first_bytes_of_a_chunk_decide() -> None:
     column = np.zeros(2 * insert.SAMPLE_BYTES, np.uint8)
     column[: insert.SAMPLE_BYTES] = np.random.default_rng(0).integers(0, 256, insert.SAMPLE_BYTES, np.uint8)
-    (field,) = encode_chunks({"x": column}, ChunkLayout.of(len(column), len(column), 0), 1)
+    (field,) = encode_chunks({"x": column}, ChunkLayout.of([len(column)], len(column), 0))
     assert len(contents(field)[0]) > len(column)
 
 
 @pytest.mark.parametrize("dtype", ["datetime64[s]", "V3", "longdouble"])
 def test_a_dtype_that_cannot_be_stored_is_named_with_its_column(dtype: str) -> None:
     with pytest.raises(WireError, match=r'column "observation/when": dtype .*: Reverb cannot store it'):
-        encode_chunks({"observation/when": np.zeros(3, dtype)}, ChunkLayout.of(3, 2, 0), 1)
+        encode_chunks({"observation/when": np.zeros(3, dtype)}, ChunkLayout.of([3], 2, 0))
 
 
 @pytest.mark.parametrize("kind", ["S", "U", "O"])
 def test_text_counts_by_its_bytes(kind: str) -> None:
     words = ["a", "日本".encode() if kind == "S" else "日本", ""]
-    (field,) = encode_chunks({"text": np.array(words, kind)}, ChunkLayout.of(3, 3, 0), 1)
+    (field,) = encode_chunks({"text": np.array(words, kind)}, ChunkLayout.of([3], 3, 0))
     assert parsed(field).data_uncompressed_size == 7
     assert decoded(field).tensors[0].tolist() == [b"a", "日本".encode(), b""]
 
@@ -169,7 +203,7 @@ def test_the_columns_are_not_changed() -> None:
     column = strategies.array(np.random.default_rng(0), np.dtype(">f4"), (9, 2))
     before = column.copy()
     column.flags.writeable = False
-    encode_chunks({"x": column}, ChunkLayout.of(9, 4, 0), 1)
+    encode_chunks({"x": column}, ChunkLayout.of([9], 4, 0))
     assert column.dtype == before.dtype
     assert column.tobytes() == before.tobytes()
 

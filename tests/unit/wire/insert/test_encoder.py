@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb.cuts import Cut, Window
+from rlds2reverb.cuts import Cut, Window, share
 from rlds2reverb.errors import ViewError, WireError
 from rlds2reverb.testing.tables import ReceivedStream
-from rlds2reverb.views.sequence import two_step
-from rlds2reverb.views.shared import share
+from rlds2reverb.views.trajectory import two_step
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import EncodedEpisode, EpisodeEncoder, Part, choose_chunk_length, keys, seed
 from rlds2reverb.wire.messages import Chunk, Item

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.wire import codec
-from rlds2reverb.wire.insert import ChunkLayout, ItemBatch, ItemField, chunk_span, encode_items, keys
+from rlds2reverb.wire.insert import ChunkLayout, ItemBatch, ItemField, Plans, checked_span, encode_items, keys
 from rlds2reverb.wire.messages import Item, ItemColumn, Slice
 from tests.unit.wire.insert import cuts
 
@@ -53,7 +55,7 @@ def fields_of(windows: tuple[Window, ...]) -> list[ItemField]:
 def check(
     table: str, fields: list[ItemField], anchors: list[int], priorities: list[float], rows: int, chunk_length: int
 ) -> None:
-    layout = ChunkLayout.of(rows, chunk_length, 11)
+    layout = ChunkLayout.of([rows], chunk_length, 11)
     chunk_keys = keys(11, np.arange(layout.count)).tolist()
     item_keys = keys(12, np.array(anchors, np.int64))
     items = ItemBatch(np.array(anchors, np.int64), item_keys, np.array(priorities, np.float64))
@@ -106,21 +108,27 @@ def test_a_priority_keeps_every_bit(priority: float) -> None:
 
 def test_a_priority_that_is_no_number_is_sent_as_it_is() -> None:
     items = ItemBatch(np.array([0]), np.array([FIRST_KEY], np.uint64), np.array([math.nan]))
-    (field,) = encode_items("table", fields_of((Window(0, 1),)), items, ChunkLayout.of(1, 1, 0), 1)
+    (field,) = encode_items("table", fields_of((Window(0, 1),)), items, ChunkLayout.of([1], 1, 0), 1)
     assert math.isnan(decoded(field).priority)
 
 
 @pytest.mark.parametrize("key", [FIRST_KEY, FIRST_KEY + 1, LAST_KEY])
 def test_the_smallest_and_the_largest_key_are_right(key: int) -> None:
     items = ItemBatch(np.array([0]), np.array([key], np.uint64), np.ones(1))
-    (field,) = encode_items("table", fields_of((Window(0, 1),)), items, ChunkLayout.of(1, 1, 0), 1)
+    (field,) = encode_items("table", fields_of((Window(0, 1),)), items, ChunkLayout.of([1], 1, 0), 1)
     assert decoded(field).key == key
 
 
 def test_an_item_has_these_bytes() -> None:
     key = np.frombuffer(bytes.fromhex("85808080808080808001"), np.uint8)
     items = ItemBatch(np.array([1]), np.array([FIRST_KEY + 7], np.uint64), np.array([1.0]))
-    (field,) = encode_items("t", fields_of((Window(0, 1, squeeze=True),)), items, ChunkLayout(2, 2, key[None]), 1)
+    (field,) = encode_items(
+        "t",
+        fields_of((Window(0, 1, squeeze=True),)),
+        items,
+        replace(ChunkLayout.of([2], 2, 0), key_varints=key[None]),
+        1,
+    )
     piece = "0a11 08 85808080808080808001 1001 1801 2000"
     trajectory = f"4217 0a15 {piece} 1001"
     assert field.hex() == f"1230 08 87808080808080808001 120174 29000000000000f03f {trajectory}".replace(" ", "")
@@ -128,21 +136,36 @@ def test_an_item_has_these_bytes() -> None:
 
 def test_items_of_one_shape_have_one_size() -> None:
     items = ItemBatch(np.arange(50), keys(0, np.arange(50)), np.ones(50))
-    encoded = encode_items("t", fields_of((Window(0, 1), Window(1, 2))), items, ChunkLayout.of(60, 1, 0), 2)
+    encoded = encode_items("t", fields_of((Window(0, 1), Window(1, 2))), items, ChunkLayout.of([60], 1, 0), 2)
     assert {len(field) for field in encoded} == {len(encoded[0])}
 
 
-@given(cuts.hand_made(), cuts.chunk_length())
+@given(st.lists(st.tuples(cuts.hand_made(), cuts.chunk_length()), min_size=1, max_size=3), st.randoms())
 @settings(max_examples=40)
-def test_the_span_is_from_the_first_to_the_last_chunk_an_item_needs(cut: Cut, chunk_length: int) -> None:
-    layout = ChunkLayout.of(cut.row_count, chunk_length, 0)
-    first, last = chunk_span(item_fields(cut), cut.anchors, layout)
+def test_items_filled_into_a_template_are_those_that_are_encoded_alone(
+    kinds: list[tuple[Cut, int]], random: Random
+) -> None:
+    plans = Plans()
+    for number in range(9):
+        cut, chunk_length = random.choice(kinds)
+        fields, count = item_fields(cut), len(cut.anchors)
+        priorities = np.array([random.random() for _ in range(count)])
+        items = ItemBatch(cut.anchors, keys(number, np.arange(count)), priorities)
+        layout = ChunkLayout.of([cut.row_count], chunk_length, number)
+        alone = encode_items("table", fields, items, layout, len(cut.rows))
+        assert plans.of(cut, cut.row_count).encode("table", items, layout).tolist() == alone.tolist()
+
+
+@given(cuts.hand_made())
+@settings(max_examples=40)
+def test_the_span_is_from_the_first_to_the_last_row_an_item_needs(cut: Cut) -> None:
+    first, last = checked_span(cut, item_fields(cut))
     for number, anchor in enumerate(cut.anchors.tolist()):
-        chunks = [
-            row // chunk_length
+        rows = [
+            row
             for field in cut.fields.values()
             for own in [anchor if field.anchors is None else int(field.anchors[number])]
             for window in field.windows
             for row in range(own + window.start, own + window.stop)
         ]
-        assert (first[number], last[number]) == (min(chunks), max(chunks))
+        assert (first[number], last[number]) == (min(rows), max(rows))

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.testing.tables import ReceivedStream
 from rlds2reverb.views.base import View
-from rlds2reverb.views.episode import WholeEpisode
-from rlds2reverb.views.sequence import SequenceView, two_step
+from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import EncodedEpisode, Request, RequestBuilder, RequestLimits
 from tests import strategies
@@ -131,10 +130,10 @@ def test_no_chunk_is_sent_twice_and_none_is_kept_for_nothing(made: Built) -> Non
 @settings(max_examples=25)
 def test_every_episode_is_finished_once_by_the_request_with_its_last_item(made: Built) -> None:
     finishes = [finish for request in made.requests for finish in request.finishes]
-    assert finishes == [(episode.episode_id, len(episode.items)) for episode in made.encoded]
+    assert finishes == [(episode.ends[0].episode_id, len(episode.items)) for episode in made.encoded]
     for episode in made.encoded:
         (holder,) = [request for request in made.requests if episode.item_keys[-1] in request.item_keys]
-        assert (episode.episode_id, len(episode.items)) in holder.finishes
+        assert (episode.ends[0].episode_id, len(episode.items)) in holder.finishes
 
 
 def encoded(steps: int = 40, view: View | None = None, chunk_length: int = 4, name: str = "e") -> EncodedEpisode:

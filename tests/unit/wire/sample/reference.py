@@ -11,7 +11,8 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import WireError
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, Slice
-from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, decode_chunk
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo
+from rlds2reverb.wire.sample.plain import decode_chunk
 from rlds2reverb.wire.schema import message_class
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
-from rlds2reverb.varint import bytes_field
-from rlds2reverb.wire import tensors
+from rlds2reverb.protobuf import bytes_field
+from rlds2reverb.wire import codec
 from rlds2reverb.wire.schema import message_class
 from tests import strategies
 
@@ -52,8 +52,8 @@ def chunk(key: int, values: Sequence[Array], delta_encoded: bool = False) -> Sto
     content = message_class("ChunkTensors")()
     for tensor in values:
         sent = _differences(tensor) if delta_encoded and tensor.dtype.kind in "iu" and tensor.ndim > 1 else tensor
-        header = tensors.tensor_header(sent.dtype, sent.shape)
-        content.tensors.add().MergeFromString(header + bytes_field(4, tensors.content_bytes(sent)))
+        header = codec.tensor_header(sent.dtype, sent.shape)
+        content.tensors.add().MergeFromString(header + bytes_field(4, codec.content_bytes(sent)))
     proto = message_class("SampledChunk")(chunk_key=key, delta_encoded=delta_encoded, data=content.SerializeToString())
     return StoredChunk(key, list(values), proto)
 

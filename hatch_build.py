@@ -1,0 +1,70 @@
+"""Compiles the reader of sampled data, a plain C library that needs nothing of Python, beside its binding.
+
+Without a compiler the package is built all the same, and samples by Python code: slower. RLDS2REVERB_COMPILE=require makes that an error.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from packaging.tags import platform_tags
+
+_FOLDER = "rlds2reverb/wire/sample"
+_COMPILED = "native.compiled"
+_OLDEST = "manylinux_2_17_"  # memcpy is the newest symbol of glibc that it needs; tests/packaging/wheels checks that
+
+
+class CompiledReader(BuildHookInterface[Any]):
+    """The build hook of wheels that pyproject.toml names."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        folder = Path(self.root, _FOLDER)
+        self._made = Path(tempfile.mkdtemp(prefix="rlds2reverb-"))
+        compiled = self._made / _COMPILED
+        if version == "editable":  # an older one would fit the sources no more
+            (folder / _COMPILED).unlink(missing_ok=True)
+        try:
+            compile_reader(folder / "native.c", compiled)
+        except (OSError, subprocess.CalledProcessError) as error:
+            if os.environ.get("RLDS2REVERB_COMPILE") == "require":
+                raise
+            self.app.display_warning(f"rlds2reverb samples without its compiled reader, which is slower: {error}")
+            return
+        if version == "editable":
+            beside = folder / f".{_COMPILED}.{self._made.name}"
+            shutil.copy(compiled, beside)
+            beside.replace(folder / _COMPILED)  # a program that has the former one open keeps it
+            return
+        tags = list(platform_tags())
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{next((tag for tag in tags if tag.startswith(_OLDEST)), tags[0])}"
+        build_data["force_include"][str(compiled)] = f"{_FOLDER}/{_COMPILED}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        shutil.rmtree(self._made, ignore_errors=True)
+
+
+def compile_reader(source: Path, to: Path, *flags: str) -> None:
+    """Compiles the source into a library that says which source it was made of.
+
+    Raises:
+      OSError, CalledProcessError: there is no compiler, or it fails.
+    """
+    if sys.maxsize < 2**32:
+        raise OSError("it needs a Python of 64 bits")
+    configured = sysconfig.get_config_var("CC") or ""
+    compiler = os.environ.get("CC") or (configured if shutil.which((configured.split() or [""])[0]) else "cc")
+    more = shlex.split(f"{os.environ.get('CFLAGS', '')} {os.environ.get('ARCHFLAGS', '')}")
+    of_source = f"-DNATIVE_SOURCE={zlib.crc32(source.read_bytes())}LL"
+    command = [*shlex.split(compiler), "-O3", "-std=c99", "-shared", "-fPIC", of_source, *more, *flags]
+    subprocess.run([*command, "-o", str(to), str(source)], check=True)

@@ -1,0 +1,111 @@
+"""Every page of the site in a browser, wide and narrow: nothing sticks out, complains, or asks another machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright import sync_api
+
+WIDTHS = [1280, 400]
+PICTURES = os.environ.get("RLDS2REVERB_SITE_PICTURES")
+"""A folder: a screenshot of each page is put there, to be looked at."""
+
+
+class Reader:
+    """A browser's window, and what went wrong in it."""
+
+    def __init__(self, browser: Any, width: int) -> None:
+        self.width = width
+        self.view = browser.new_page(viewport={"width": width, "height": 900})
+        self.complaints: list[str] = []
+        self.requests: set[str] = set()
+        self.view.on("console", lambda message: self.complaints.append(f"{self.view.url}: {message.text}"))
+        self.view.on("pageerror", lambda error: self.complaints.append(f"{self.view.url}: {error}"))
+        self.view.on("requestfailed", self._failed)
+        self.view.on("request", lambda request: self.requests.add(request.url))
+
+    def _failed(self, request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":  # what the next page cut short
+            self.complaints.append(f"{request.failure}: {request.url}")
+
+    def open(self, address: str) -> None:
+        self.view.goto(address)
+        self.view.wait_for_selector("article h1")
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than the window."""
+        return int(self.view.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+    def save(self, name: str) -> None:
+        if PICTURES:
+            self.view.screenshot(path=Path(PICTURES) / f"{name.replace('/', '-')}-{self.width}.png")
+
+
+@pytest.fixture(params=WIDTHS)
+def reader(request: pytest.FixtureRequest, browser: Any) -> Iterator[Reader]:
+    opened = Reader(browser, request.param)
+    yield opened
+    opened.view.close()
+
+
+def test_every_page_fits_and_asks_nobody_else(reader: Reader, site: Path, address: str) -> None:
+    pages = sorted(str(page.relative_to(site)) for page in site.rglob("*.html") if page.name != "404.html")
+    assert {"index.html", "tutorials/first_push.html", "cli.html", "examples/open_x.html"} <= set(pages)
+    wide = {}
+    for page in pages:
+        reader.open(f"{address}/{page}")
+        if reader.overflow():
+            wide[page] = reader.overflow()
+        reader.save(page.removesuffix(".html"))
+    assert wide == {}
+    assert reader.complaints == []
+    assert {url for url in reader.requests if not url.startswith(f"{address}/")} == set()
+
+
+def test_search_finds_a_word_and_leads_to_it(reader: Reader, address: str) -> None:
+    reader.open(f"{address}/index.html")
+    if reader.width < 1000:
+        reader.view.locator("label[for=__search]").first.click()
+    reader.view.get_by_role("textbox", name="Search").click()
+    reader.view.keyboard.type("quarantine")
+    found = reader.view.locator(".md-search-result__item a").filter(has_text="quarantine").first
+    sync_api.expect(found).to_be_visible(timeout=60_000)
+    reader.save("search")
+    found.click()
+    reader.view.wait_for_url("**/*quarantine*")
+    assert "quarantine" in reader.view.locator("article").inner_text()
+    assert reader.complaints == []
+    assert {url for url in reader.requests if not url.startswith(f"{address}/")} == set()
+
+
+def test_it_reads_from_a_folder(reader: Reader, site: Path) -> None:
+    """Without a server: all but the search."""
+    reader.open((site / "index.html").as_uri())
+    reader.view.locator("article").get_by_role("link", name="Runbook").first.click()
+    reader.view.wait_for_url("**/runbook.html")
+    assert reader.overflow() == 0
+    assert {url for url in reader.requests if not url.startswith(f"{site.as_uri()}/")} == set()
+
+
+def test_a_narrow_window_scrolls_wide_content_in_itself(browser: Any, address: str) -> None:
+    reader = Reader(browser, 400)
+    reader.open(f"{address}/cli.html")
+    for boxes in (".md-typeset__scrollwrap", "pre code"):
+        wider = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+        assert reader.view.locator(f"article {boxes}").evaluate_all(wider), boxes
+    assert reader.overflow() == 0
+    reader.view.close()
+
+
+def test_dark_and_light_are_told_apart(browser: Any, address: str) -> None:
+    colours = set()
+    for scheme in ("light", "dark"):
+        view = browser.new_page(color_scheme=scheme)
+        view.goto(f"{address}/index.html")
+        colours.add(view.evaluate("getComputedStyle(document.body).backgroundColor"))
+        view.close()
+    assert len(colours) == 2

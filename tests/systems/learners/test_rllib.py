@@ -1,0 +1,345 @@
+"""RLlib's new stack: rows and episodes are those of the data, Learners learn from them, priorities go back."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from ray.rllib.algorithms.bc import BCConfig
+from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.algorithms.sac import SACConfig
+
+import rlds2reverb
+from rlds2reverb.adapters.rllib import TableInput, episodes, multi_agent_batch, sample_batch, update_priorities
+from rlds2reverb.client import Client
+from rlds2reverb.episode import Episode
+from rlds2reverb.errors import ConfigError, Stalled
+from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of, padded
+from rlds2reverb.specs import ArraySpec, flatten, map_with_path
+from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
+from rlds2reverb.views import view_from
+from rlds2reverb.views.requirements import Requirements
+from tests.project import ROOT
+from tests.systems.peers.episodes import items, random_episode, random_episodes
+
+VIEWS = {
+    "transition": view_from("transition"),
+    "two_step": view_from("two_step"),
+    "tiles": view_from("sequence:length=3,pad_end=true"),
+    "episode": view_from("episode"),
+    "n_step": view_from("n_step:n=1"),
+    "requirements": Requirements(
+        {
+            "obs": {},
+            "new_obs": {"data_col": "obs", "shift": 1},
+            "actions": {},
+            "rewards": {},
+            "terminateds": {},
+            "truncateds": {},
+        }
+    ),
+    "fragments": view_from("fragments:length=1"),
+}
+COLUMNS = ("obs", "new_obs", "actions", "rewards", "terminateds", "truncateds")
+
+
+def batch_of(view: Any, source: Sequence[Episode], lengths: Sequence[int] | None = None, **info: Any) -> Batch:
+    """The items of all episodes, as the client makes a batch of them; of each the first so many rows."""
+    made = [item for episode in source for item in items(view, episode)]
+    if lengths is not None:
+        made = [
+            {path: rows[:length] for path, rows in item.items()} for item, length in zip(made, lengths, strict=True)
+        ]
+    spec = rlds2reverb.open_source(list(source)).spec()
+
+    def column(path: str, _: Any) -> Any:
+        values = [item[path] for item in made]
+        return np.stack(values) if len({value.shape for value in values}) == 1 else values
+
+    count = len(made)
+    numbers = {"probability": np.ones(count), "table_size": np.ones(count, np.int64), "priority": np.ones(count)}
+    plain = {"key": np.arange(count, dtype=np.uint64), **numbers, "times_sampled": np.ones(count, np.int32)}
+    return Batch(map_with_path(column, view.signature(spec)), BatchInfo(**{**plain, **info}))
+
+
+def slow_rows(source: Sequence[Episode], truncation: bool = True) -> list[list[Any]]:
+    """The transitions of the data, one by one."""
+    rows = []
+    for episode in source:
+        steps = episode.columns
+        for row in range(len(episode) - 1):
+            ends, is_terminal = bool(steps["is_last"][row + 1]), bool(steps["is_terminal"][row + 1])
+            values = [
+                steps["observation"][row],
+                steps["observation"][row + 1],
+                steps["action"][row],
+                steps["reward"][row],
+            ]
+            rows.append([*(value.tolist() for value in values), is_terminal, ends and not is_terminal and truncation])
+    return rows
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("name", VIEWS)
+def test_rows_are_the_transitions_of_the_data(name: str, terminal: bool) -> None:
+    source = random_episodes(terminal)
+    rows = sample_batch(batch_of(VIEWS[name], source))
+    found = [[rows[column][number].tolist() for column in COLUMNS] for number in range(rows.count)]
+    expected = slow_rows(source, truncation=name != "n_step")
+    if name == "tiles":  # overlapping windows have some twice
+        found = [row for number, row in enumerate(found) if row not in found[:number]]
+    assert found == expected
+    assert rows["terminateds"].dtype == rows["truncateds"].dtype == bool
+    assert rows["weights"].tolist() == [1.0] * rows.count
+    assert rows["n_step"].tolist() == [1] * rows.count
+
+
+def filled_up(batch: Batch, view: Any, rows: int | None = None) -> Batch:
+    """As `ragged="pad"` gives it."""
+    paths = map_with_path(lambda path, _: path, view.signature(rlds2reverb.open_source([random_episode(2)]).spec()))
+    names = list(flatten(paths))
+    made = padded(columns_of(batch.data, paths), names, [True] * len(names), rows)
+    data = map_with_path(lambda path, _: made.columns[names.index(path)], paths)
+    return Batch(data, batch.info._replace(mask=made.mask, masks=made.masks))
+
+
+LENGTHS = {"sequence:length=4": [2, 4, 3, 2, 4], "fragments:length=3": [1, 3], "episode": [3, 8]}
+
+
+@pytest.mark.parametrize("rows", [None, 9])
+@pytest.mark.parametrize("view", LENGTHS)
+def test_rows_that_were_filled_up_are_no_data(view: str, rows: int | None) -> None:
+    """The items end within their episodes, so that only the mask tells where."""
+    source = [random_episode(8)] if view != "episode" else [random_episode(5), random_episode(9)]
+    ragged = batch_of(view_from(view), source, LENGTHS[view])
+    full = filled_up(ragged, view_from(view), rows)
+    wanted, found = sample_batch(ragged), sample_batch(full)
+    assert wanted.count == sum(LENGTHS[view]) - (0 if "fragments" in view else len(LENGTHS[view]))
+    assert sorted(wanted) == sorted(found)
+    for name, column in wanted.items():
+        np.testing.assert_array_equal(found[name], column)
+    if "fragments" not in view:
+        assert [told(one) for one in episodes(full)] == [told(one) for one in episodes(ragged)]
+    noted: Any = Table()
+    update_priorities(noted, "replay", full, np.arange(wanted.count), epsilon=0)
+    rows_of_items = [length - ("fragments" not in view) for length in LENGTHS[view]]
+    assert noted.given == dict(enumerate(np.cumsum(rows_of_items) - 1.0))
+
+
+def told(one: Any) -> list[Any]:
+    """What there is in an episode."""
+    values = [np.stack(one.get_observations()).tolist(), np.stack(one.get_actions()).tolist(), list(one.get_rewards())]
+    return [*values, one.is_terminated, one.is_truncated]
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_fragments_keep_their_further_columns(length: int) -> None:
+    source = random_episodes()
+    batch = batch_of(view_from(f"fragments:length={length}"), source)
+    rows = sample_batch(batch)
+    assert rows.count == batch.size * length
+    assert rows["eps_id"].shape == rows["t"].shape == (rows.count,)
+
+
+def test_steps_of_an_item_and_weights_come_from_the_items() -> None:
+    source = [random_episode(6)]
+    view = view_from("n_step:n=3")
+    weights = np.linspace(0, 1, 5, dtype=np.float64)
+    rows = sample_batch(batch_of(view, source, weight=weights), n_step=9)
+    assert rows["n_step"].tolist() == [3, 3, 3, 2, 1]
+    assert rows["weights"].dtype == np.float32
+    assert rows["weights"].tolist() == weights.astype(np.float32).tolist()
+    of_windows = batch_of(view_from("episode"), [random_episode(4), random_episode(3)], weight=np.array([2.0, 3.0]))
+    assert sample_batch(of_windows, n_step=2)["weights"].tolist() == [2.0, 2.0, 2.0, 3.0, 3.0]
+    assert sample_batch(of_windows, n_step=2)["n_step"].tolist() == [2] * 5
+
+
+def test_a_batch_of_several_modules_has_the_rows_under_its_name() -> None:
+    batch = batch_of(VIEWS["transition"], random_episodes())
+    made = multi_agent_batch(batch, module="pilot")
+    assert list(made.policy_batches) == ["pilot"]
+    assert made.env_steps() == made.policy_batches["pilot"].count == batch.size
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("is_one_item", [False, True])
+def test_episodes_are_those_of_the_data(is_one_item: bool, terminal: bool) -> None:
+    source = [random_episode(4, terminal=terminal), random_episode(3, terminal=terminal)]
+    batch = batch_of(view_from("episode"), source)
+    if is_one_item:  # as windows across episodes have it
+        batch = batch._replace(
+            data=type(batch.data)(*(one if one == () else np.concatenate(one)[None] for one in batch.data))
+        )
+        batch = batch._replace(info=batch_of(view_from("episode"), source[:1]).info)
+    made = episodes(batch)
+    assert [len(one) for one in made] == [3, 2]
+    for one, episode in zip(made, source):
+        steps = episode.columns
+        assert np.array_equal(np.stack(one.get_observations()), steps["observation"])
+        assert np.array_equal(np.stack(one.get_actions()), steps["action"][:-1])
+        assert one.get_rewards() == steps["reward"][:-1].tolist()
+        assert (one.is_terminated, one.is_truncated) == (terminal, not terminal)
+
+
+def test_a_window_that_ends_within_its_episode_is_truncated() -> None:
+    (first, *_) = episodes(batch_of(view_from("sequence:length=3"), [random_episode(8)]))
+    assert (len(first), first.is_terminated, first.is_truncated) == (2, False, True)
+
+
+@pytest.mark.parametrize("data", [{"x": np.zeros(1)}, [np.zeros(1)]])
+def test_items_that_are_none_of_these_are_refused(data: Any) -> None:
+    info = batch_of(VIEWS["transition"], [random_episode(2)]).info
+    with pytest.raises(ConfigError, match=r"RLlib needs items of the views .* got"):
+        sample_batch(Batch(data, info))
+    with pytest.raises(ConfigError, match=r"RLlib's episodes need items of trajectories .* got"):
+        episodes(Batch(data, info))
+
+
+class Table:
+    """Notes what priorities it is given."""
+
+    def __init__(self) -> None:
+        self.given: dict[int, float] = {}
+
+    def update_priorities(self, table: str, keys: Any, priorities: Any) -> None:
+        assert table == "replay"
+        self.given |= dict(zip(keys.tolist(), priorities.tolist()))
+
+
+def test_an_item_gets_the_largest_error_of_its_rows() -> None:
+    table: Any = Table()
+    batch = batch_of(view_from("episode"), [random_episode(4), random_episode(3)])
+    update_priorities(table, "replay", batch, [0.5, -3, 1, 0, 2], epsilon=0.25)
+    assert table.given == {0: 3.25, 1: 2.25}
+    with pytest.raises(ConfigError, match="td_errors: 4 for 5 rows; expected one each"):
+        update_priorities(table, "replay", batch, [0.0] * 4)
+
+
+def test_an_item_without_rows_keeps_its_priority() -> None:
+    table: Any = Table()
+    batch = batch_of(view_from("two_step"), [random_episode(4)])  # the last pair leads out of the episode
+    rows = sample_batch(batch)
+    assert rows.count == 3
+    update_priorities(table, "replay", batch, np.ones((3, 1)), epsilon=0)
+    assert table.given == {0: 1.0, 1: 1.0, 2: 1.0}
+
+
+def one_row(*keys: int) -> rlds2reverb.Client:
+    """Of a server whose table "replay" has rows."""
+    signature = {name: ArraySpec((), np.dtype(np.float32)) for name in COLUMNS}
+    server = MemoryServer(table_info("replay", signature))
+    for key in keys:
+        server.put("replay", key, [np.array(key, np.float32)] * len(COLUMNS))
+    return rlds2reverb.Client(MemoryTransport(server))
+
+
+def test_an_input_of_a_table_that_stays_empty_is_told_of() -> None:
+    reader = TableInput(one_row, "replay", 2, end_after_seconds=0.1)
+    with pytest.raises(Stalled, match='table "replay": it gave no sample'):
+        reader.next()
+    reader.close()
+
+
+def test_an_input_of_a_client_leaves_it_open_and_is_for_no_worker() -> None:
+    client = one_row(7)
+    reader = TableInput(client, "replay", 2, samples=3)
+    assert [reader.next()["obs"].tolist() for _ in range(3)] == [[7, 7], [7], [7, 7]]
+    reader.close()
+    assert client.tables()
+    with pytest.raises(ConfigError, match="an open client cannot be pickled for workers"):
+        pickle.dumps(reader)
+
+
+def test_an_input_closes_what_it_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+    monkeypatch.setattr(rlds2reverb.Client, "close", lambda self: closed.append(self))
+    with pytest.raises(ConfigError, match='no table "reply"'):
+        TableInput(one_row, "reply", 2).next()
+    assert len(closed) == 1
+    reader = TableInput(functools.partial(one_row, 1), "replay", 2)
+    reader.next()
+    assert len(closed) == 1
+    pickle.dumps(reader)  # without the open connection
+    reader.close()
+    reader.close()
+    assert len(closed) == 2
+
+
+class Spaces(gymnasium.Env):
+    """An environment of which only the spaces count."""
+
+    def __init__(self, observation: int, action: Any) -> None:
+        self.observation_space = Box(-np.inf, np.inf, (observation,), np.float32)
+        self.action_space = action
+
+
+CARTPOLE = Spaces(4, Discrete(2))
+CHEETAH = Spaces(17, Box(-1, 1, (6,), np.float32))
+
+
+def learner_of(config: Any, env: Any) -> Any:
+    learner = config.build_learner(env=env)
+    learner.build()
+    return learner
+
+
+def sampled(client: Client, table: str, size: int = 16) -> Batch:
+    with client.sample(table, size) as sampler:
+        return next(iter(sampler))
+
+
+def test_dqn_learns_and_its_errors_become_priorities(replay: str) -> None:
+    with rlds2reverb.connect(replay) as client:
+        batch = sampled(client, "prioritized")
+        learner = learner_of(DQNConfig(), CARTPOLE)
+        results = learner.update(batch=multi_agent_batch(batch))
+        found = results["default_policy"]
+        assert np.isfinite(_plain(found["total_loss"]))
+        errors = _plain(found["td_error"])
+        update_priorities(client, "prioritized", batch, errors, epsilon=1e9)
+        assert client.sample_one("prioritized").info.priority > 1e8
+
+
+def test_sac_learns(replay: str) -> None:
+    with rlds2reverb.connect(replay) as client:
+        rows = multi_agent_batch(sampled(client, "two_step"))
+    learner = learner_of(SACConfig(), CHEETAH)
+    results = learner.update(batch=rows)["default_policy"]
+    assert np.isfinite(_plain(results["total_loss"]))
+    assert _plain(results["td_error"]).size == rows.count
+
+
+@pytest.mark.parametrize("table", ["transitions", "sequences"])
+def test_behaviour_cloning_learns_from_rows(replay: str, table: str) -> None:
+    with rlds2reverb.connect(replay) as client:
+        rows = multi_agent_batch(sampled(client, table))
+    results = learner_of(BCConfig(), CARTPOLE).update(batch=rows)
+    assert np.isfinite(_plain(results["default_policy"]["total_loss"]))
+
+
+def test_behaviour_cloning_learns_from_episodes(replay: str) -> None:
+    with rlds2reverb.connect(replay) as client:
+        made = episodes(sampled(client, "sequences"))
+    results = learner_of(BCConfig(), CARTPOLE).update(episodes=made)
+    assert np.isfinite(_plain(results["default_policy"]["total_loss"]))
+
+
+def _plain(value: Any) -> np.ndarray:
+    """A learner's result, which may be a statistic around it."""
+    return np.asarray(value.peek() if hasattr(value, "peek") else value)
+
+
+def test_the_code_of_the_page_runs_and_prints_what_it_says(replay: str, capsys: Any) -> None:
+    page = ROOT / "docs/adapters/rllib.md"
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
+    exec(compile(code.replace("localhost:8000", replay), page, "exec"), {})
+    said = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
+    assert said
+    assert set(said) <= set(capsys.readouterr().out.splitlines())

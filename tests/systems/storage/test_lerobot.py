@@ -1,0 +1,157 @@
+"""LeRobot itself: what it records is read here as it reads it, and what is written here it loads.
+
+Runs where lerobot is installed; what it makes is made in the version that is there. Datasets of other versions are in tests/data/lerobot.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lerobot")
+
+from lerobot.datasets import lerobot_dataset
+
+from rlds2reverb.episode import Episode
+from rlds2reverb.formats import open_source
+from tests import strategies
+from tests.data import make_lerobot
+from tests.unit.formats.lerobot.writing import written
+
+DATA = Path(__file__).parents[2] / "data" / "lerobot"
+VERSION = lerobot_dataset.CODEBASE_VERSION
+NAME = "v21" if VERSION == "v2.1" else "v30"
+
+HAS_DEPTH = find_spec("lerobot.datasets.depth_utils") is not None
+OTHERS = [] if VERSION == "v2.1" else ["v30_old", *(["v30_depth"] if HAS_DEPTH else [])]
+
+needs_depth = pytest.mark.skipif(not HAS_DEPTH, reason="a lerobot with depth maps")
+needs_v3 = pytest.mark.skipif(VERSION != "v3.0", reason="a lerobot that reads version 3.0")
+
+
+def loaded(folder: Path) -> list[Any]:
+    """Every row as LeRobot gives it."""
+    read = lerobot_dataset.LeRobotDataset("test/it", root=folder, video_backend="pyav")
+    return [read[row] for row in range(len(read))]
+
+
+def rows_of(episodes: list[Episode], path: str) -> Any:
+    return np.concatenate([episode.columns[path][:-1] for episode in episodes])
+
+
+def as_pixels(image: Any) -> Any:
+    """[channels, height, width] of floats -> [height, width, channels] of uint8."""
+    return np.rint(image.numpy().transpose(1, 2, 0) * 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "dataset"
+    make_lerobot.make(NAME, folder)
+    return folder
+
+
+@pytest.mark.parametrize("folder", [None, *OTHERS])
+def test_rows_are_those_that_lerobot_gives(folder: str | None, recorded: Path, tmp_path: Path) -> None:
+    where = recorded if folder is None else shutil.copytree(DATA / folder, tmp_path / "copy")
+    episodes = list(open_source(f"lerobot:{where}?task=column"))
+    rows = loaded(Path(where))
+    assert [episode.faults for episode in episodes] == [()] * len(episodes)
+    assert sum(len(episode) - 1 for episode in episodes) == len(rows)
+    tasks = rows_of(episodes, "language_instruction")
+    assert [row["task"].encode() for row in rows] == list(tasks)
+    features = json.loads((Path(where) / "meta/info.json").read_text())["features"]
+    for name, path in make_lerobot.COLUMNS.items():
+        if name in features and features[name]["dtype"] != "video":
+            compare(rows, name, rows_of(episodes, path))
+        elif name in features and name != "observation.images.far":
+            found = rows_of(episodes, path)
+            assert all((as_pixels(row[name]) == one).all() for row, one in zip(rows, found))
+
+
+def compare(rows: list[Any], name: str, found: Any) -> None:
+    for row, one in zip(rows, found):
+        told = row[name]
+        if isinstance(told, str):
+            assert told.encode() == one
+        elif name == "observation.images.top":
+            assert (as_pixels(told) == one).all()
+        elif name == "observation.depth":
+            assert np.allclose(told.numpy()[0] / 1000, one[..., 0])
+        else:
+            assert (
+                told.numpy().reshape(one.shape) == one.astype(told.numpy().dtype)
+            ).all()  # lists of float64 come as float32
+
+
+@needs_depth
+def test_codes_of_depth_become_the_metres_that_lerobot_gives() -> None:
+    from lerobot.datasets import depth_utils
+
+    codes = rows_of(list(open_source(f"lerobot:{DATA / 'v30_depth'}")), "observation/images/far")
+    told = np.stack([row["observation.images.far"].numpy()[0] for row in loaded(DATA / "v30_depth")])
+    ours = depth_utils.dequantize_depth(codes, output_tensor=False)
+    assert np.abs(ours.reshape(told.shape).astype(np.float64) - told).max() <= 1
+
+
+@needs_v3
+@pytest.mark.parametrize("options", ["", "?last_step=keep", "?images=arrays,fps=5,robot=arm,file_mb=1"])
+def test_what_is_written_lerobot_loads(options: str, tmp_path: Path) -> None:
+    episodes = list(open_source(f"lerobot:{DATA / 'v21'}"))
+    written(tmp_path / "out", episodes, options, synced=2)
+    rows = loaded(tmp_path / "out")
+    keeps = "keep" in options
+    for name in make_lerobot.COLUMNS.keys() & rows[0].keys():
+        path = make_lerobot.COLUMNS[name]
+        wanted = np.concatenate([one.columns[path] for one in episodes]) if keeps else rows_of(episodes, path)
+        if "arrays" not in options:
+            compare_written(rows, name, wanted)
+    meta = lerobot_dataset.LeRobotDatasetMetadata("test/it", root=tmp_path / "out")
+    assert meta.total_episodes == len(episodes)
+    assert meta.stats is not None
+    assert set(meta.stats) == {name for name, one in meta.features.items() if one["dtype"] != "string"}
+    assert meta.stats["action"]["mean"].shape == (3,)
+
+
+def compare_written(rows: list[Any], name: str, wanted: Any) -> None:
+    assert len(rows) == len(wanted)
+    if "images" in name:
+        assert all((as_pixels(row[name]) == one).all() for row, one in zip(rows, wanted))
+    else:
+        compare(rows, name, wanted)
+
+
+@needs_v3
+def test_the_statistics_are_those_of_lerobot(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    written(tmp_path / "out", [strategies.episode(rng, 200, episode_id=str(number)) for number in range(3)])
+    columns = lerobot_dataset.LeRobotDatasetMetadata("test/it", root=tmp_path / "out")
+    from lerobot.datasets import compute_stats as stats_of
+
+    read = list(open_source(f"lerobot:{tmp_path / 'out'}"))
+    of_each = [stats_of.get_feature_stats(one.columns["action"][:-1], axis=0, keepdims=False) for one in read]
+    wanted = stats_of.aggregate_stats([{"action": one} for one in of_each])["action"]
+    for key, value in wanted.items():
+        assert np.allclose(columns.stats["action"][key], value, rtol=1e-2, atol=2e-2), key
+
+
+@needs_v3
+def test_lerobot_goes_on_with_what_was_written(tmp_path: Path) -> None:
+    resume = getattr(lerobot_dataset.LeRobotDataset, "resume", None)
+    if resume is None:
+        pytest.skip("a lerobot that goes on with a dataset")
+    written(tmp_path / "out", list(open_source(f"lerobot:{DATA / 'v30'}?videos=skip,done_means=nothing")))
+    more = resume("test/it", root=tmp_path / "out")
+    for row in range(3):
+        frame = {key: value for key, value in make_lerobot.frame(5, row, 3).items() if key in more.features}
+        more.add_frame({**frame, "task": "another"})
+    more.save_episode()
+    more.finalize()
+    assert len(loaded(tmp_path / "out")) == 16 + 3
+    assert [len(one) for one in open_source(f"lerobot:{tmp_path / 'out'}")] == [6, 8, 5, 4]

@@ -1,0 +1,142 @@
+"""Data of RLlib: what RLlib's own readers make of a file equals what ours makes of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlds2reverb.episode import Episode
+from rlds2reverb.formats import open_source
+
+ray = pytest.importorskip("ray")
+pytest.importorskip("ray.rllib")
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # JsonReader closes none of its files
+
+DATA = Path(__file__).parents[2] / "data" / "rllib"
+Key = tuple[str, str, str]
+
+
+def ours(path: Path) -> dict[Key, Episode]:
+    """Our episodes by id, policy and agent."""
+    episodes = list(open_source(f"rllib:{path}"))
+    assert all(not one.faults for one in episodes)
+    return {
+        (
+            one.metadata["episode_id"].decode(),
+            one.metadata["policy_id"].decode(),
+            one.metadata["agent_id"].decode(),
+        ): one
+        for one in episodes
+    }
+
+
+def by_json_reader(folder: Path) -> dict[Key, list[dict[str, Any]]]:
+    """RLlib's rows by id, policy and agent, in the order of `t`."""
+    from ray.rllib.offline.json_reader import JsonReader
+
+    reader = JsonReader(sorted(map(str, folder.glob("*.json"))))
+    rows: dict[Key, list[dict[str, Any]]] = defaultdict(list)
+    for batch in reader.read_all_files():
+        for policy, columns in getattr(batch, "policy_batches", {"": batch}).items():
+            for at in range(len(columns["rewards"])):
+                row = {name: column[at] for name, column in columns.items()}
+                rows[str(row["eps_id"]), policy, str(row["agent_index"])].append(row)
+    return {key: sorted(some, key=lambda row: row["t"]) for key, some in rows.items()}
+
+
+@pytest.mark.parametrize("folder", ["packed", "lists", "complete", "multi", "sample_batches"])
+def test_lines_are_what_rllibs_json_reader_reads(folder: str) -> None:
+    theirs = by_json_reader(DATA / folder)
+    found = ours(DATA / folder)
+    assert found.keys() == theirs.keys()
+    for key, rows in theirs.items():
+        episode = found[key].columns
+        assert len(found[key]) == len(rows) + 1
+        observations = [np.asarray(row["obs"]) for row in rows] + [np.asarray(rows[-1]["new_obs"])]
+        np.testing.assert_array_equal(episode["observation"], np.stack(observations))
+        assert episode["observation"].dtype == observations[0].dtype
+        for ours_named, name in (
+            ("action", "actions"),
+            ("reward", "rewards"),
+            *((one, one) for one in ("action_logp", "vf_preds", "t")),
+        ):
+            np.testing.assert_array_equal(episode[ours_named][:-1], [row[name] for row in rows], name)
+        assert episode["is_terminal"][-1] == rows[-1]["terminateds"]
+        ended = rows[-1]["terminateds"] or rows[-1]["truncateds"]
+        assert (found[key].metadata["ending"] == b"unfinished") == (not ended)
+        assert found[key].metadata["t"] == rows[0]["t"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def offline_data(folder: Path, **options: Any) -> Any:
+    """RLlib's reader of Parquet files, and its config."""
+    from ray.rllib.algorithms.bc import BCConfig
+    from ray.rllib.offline.offline_data import OfflineData
+
+    config = BCConfig().offline_data(input_=[str(folder)], **options)
+    return OfflineData(config), config
+
+
+@pytest.mark.parametrize(("folder", "packed"), [("steps", ["obs"]), ("tensors", [])])
+def test_steps_are_what_offline_data_and_its_prelearner_read(cluster: None, folder: str, packed: list[str]) -> None:
+    from ray.rllib.offline.offline_prelearner import OfflinePreLearner
+
+    [last_run] = (DATA / folder).glob("*/run-*-00002")
+    data, config = offline_data(last_run, input_compress_columns=packed)
+    batch = next(iter(data.data.iter_batches(batch_size=1000)))
+    prelearner = SimpleNamespace(config=config)
+    steps = OfflinePreLearner._map_to_episodes(prelearner, batch, to_numpy=False)["episodes"]
+    found = {key[0]: one.columns for key, one in ours(DATA / folder).items()}
+    theirs: dict[str, list[Any]] = defaultdict(list)
+    for one in steps:
+        theirs[one.id_].append(one)
+    assert found.keys() == theirs.keys()
+    for name, some in theirs.items():
+        columns = found[name]
+        by_reward = sorted(some, key=lambda one: one.get_rewards(0))  # rewards are 1, 2, 3, ...
+        observations = [one.get_observations(0) for one in by_reward] + [by_reward[-1].get_observations(1)]
+        np.testing.assert_array_equal(columns["observation"], np.stack(observations))
+        assert columns["observation"].dtype == observations[0].dtype
+        np.testing.assert_array_equal(columns["action"][:-1], [one.get_actions(0) for one in by_reward])
+        np.testing.assert_array_equal(columns["reward"][:-1], [one.get_rewards(0) for one in by_reward])
+        assert columns["is_terminal"][-1] == by_reward[-1].is_terminated
+
+
+def test_episodes_are_the_states_that_rllib_restores(cluster: None) -> None:
+    msgpack_numpy = pytest.importorskip("msgpack_numpy")
+    import msgpack
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    [last_run] = (DATA / "episodes").glob("*/run-*-00002")
+    data, _ = offline_data(last_run, input_read_episodes=True)
+    states = [msgpack.unpackb(row["item"], object_hook=msgpack_numpy.decode) for row in data.data.take_all()]
+    parts = sorted(map(SingleAgentEpisode.from_state, states), key=lambda one: one.t_started)
+    found = {key[0]: one for key, one in ours(DATA / "episodes").items()}
+    assert found.keys() == {one.id_ for one in parts}
+    for name, episode in found.items():
+        own = [one for one in parts if one.id_ == name]
+        observations = [one.get_observations(slice(0, len(one))) for one in own] + [
+            [own[-1].get_observations(len(own[-1]))]
+        ]
+        np.testing.assert_array_equal(episode.columns["observation"], np.concatenate(observations))
+        np.testing.assert_array_equal(
+            episode.columns["action"][:-1], np.concatenate([one.get_actions() for one in own])
+        )
+        np.testing.assert_array_equal(
+            episode.columns["reward"][:-1], np.concatenate([one.get_rewards() for one in own])
+        )
+        assert episode.columns["is_terminal"][-1] == own[-1].is_terminated
+        assert episode.metadata["t"] == own[0].t_started
