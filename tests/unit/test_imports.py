@@ -15,7 +15,9 @@ import rlds2reverb
 
 LEARNERS = ("jax", "ray", "reverb", "rlds", "tensordict", "tensorflow", "tensorflow_datasets", "tf_agents", "torch")
 FORMATS = ("PIL", "array_record", "av", "h5py", "imagecodecs", "msgpack", "pyarrow", "simplejpeg")
-OPTIONAL = frozenset({*LEARNERS, *FORMATS, "flask", "huggingface_hub", "obstore", "replay_server", "structlog", "textual"})
+OPTIONAL = frozenset(
+    {*LEARNERS, *FORMATS, "flask", "huggingface_hub", "obstore", "replay_server", "structlog", "textual"}
+)
 """Packages that the core does without."""
 
 NEED_A_LEARNERS_LIBRARY = (
