@@ -139,7 +139,7 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
 
     def open(self, mode: str = "r", buffering: int = -1, *texts: Any, **text: Any) -> IO[Any]:
         if set(mode) - set("rbt"):
-            raise StorageError(f"{self}: cannot be written: only files on this machine are; write there, and copy it")
+            raise StorageError(f"{self}: an object is written whole; write a file on this machine, and upload it")
         bucket, key = self._place()
         found = bucket.entry(key)
         if found is None:
@@ -166,11 +166,40 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
         with self.open("r", -1, *texts, **text) as file:
             return str(file.read())
 
-    def _refused(self, *_: Any, **__: Any) -> NoReturn:
-        raise StorageError(f"{self}: buckets are only read; write on this machine, and copy it")
+    def walk(self) -> list[BucketPath]:
+        """The objects below, sorted; asked for anew."""
+        bucket, key = self._place()
+        skipped = len(key) + 1 if key else 0
+        return [self / found[skipped:] for found in bucket.walk(key)]
 
-    mkdir = unlink = rename = replace = touch = _refused
-    write_bytes = _refused
+    def upload(self, file: Path) -> None:
+        """Puts a file of this machine there, whole or not at all.
+
+        Raises:
+          OSError: the file cannot be read.
+          StorageError: it cannot be written, or the file changed meanwhile.
+        """
+        bucket, key = self._place()
+        bucket.upload(key, file)
+
+    def upload_bytes(self, data: bytes, is_new: bool = False) -> bool:
+        """Puts bytes there, whole or not at all. With `is_new` only where there is no object; False if there is one.
+
+        Raises:
+          StorageError: it cannot be written.
+        """
+        bucket, key = self._place()
+        return bucket.upload_bytes(key, data, is_new)
+
+    def remove(self) -> None:
+        """Removes the object; nothing happens if there is none."""
+        bucket, key = self._place()
+        bucket.remove(key)
+
+    def _refused(self, *_: Any, **__: Any) -> NoReturn:
+        raise StorageError(f"{self}: is in a bucket, where only whole objects are written")
+
+    mkdir = unlink = rename = replace = touch = write_bytes = write_text = _refused
 
     def _place(self) -> tuple[Bucket, str]:
         """The bucket, and the key in it; "" for the bucket itself."""

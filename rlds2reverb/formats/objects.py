@@ -1,4 +1,4 @@
-"""Objects in buckets and on the Hugging Face hub: looked up, listed, and read by ranges.
+"""Objects in buckets and on the Hugging Face hub: looked up, listed, and read by ranges; those in buckets are written and removed, too.
 
 Ranges have 1 to 4 MiB, several at once where a file is read from front to end. An object is read as it was when it was opened: each range
 is asked for with the ETag of then, and a revision on the hub is resolved to its commit once.
@@ -23,6 +23,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
@@ -73,7 +74,7 @@ class Bucket:
         self._name, self._url = name, f"{scheme}://{name}"
         self._ways = list(_WAYS[scheme](name))
         self._stores: dict[str, Any] = {}
-        self._found: _Way | None = None  # the first that was not refused
+        self._found: dict[str, _Way] = {}  # "read", "write" -> the first way that was not refused
         self._looked: dict[str, tuple[float, Entry | None]] = {}
         self._listings: dict[str, _Listing] = {}
 
@@ -136,6 +137,77 @@ class Bucket:
         """
         return _copies.made(self.opened(key, entry), entry)
 
+    def walk(self, key: str) -> dict[str, Entry]:
+        """All objects below a folder, by their keys, sorted; asked for anew."""
+
+        def listed(store: Any) -> list[Mapping[str, Any]]:
+            return list(_obstore().list(store, key or None).collect())
+
+        try:
+            found = self._asked(f"{self._url}/{key}", listed)
+        except FileNotFoundError:
+            return {}
+        return {one["path"]: _entry_of(one) for one in sorted(found, key=lambda one: str(one["path"]))}
+
+    def upload(self, key: str, file: Path) -> Entry:
+        """Puts a file there, whole or not at all: a large one by parts, which are dropped if one of them fails.
+
+        Raises:
+          OSError: the file cannot be read.
+          StorageError: it cannot be written, or the file changed meanwhile.
+        """
+        size = file.stat().st_size
+        part_bytes = max(_PART_BYTES, -(-size // _MOST_PARTS))
+
+        with file.open("rb") as data:
+
+            def put(store: Any) -> None:
+                data.seek(0)
+                _obstore().put(store, key, data, chunk_size=part_bytes, max_concurrency=_PARTS_AT_ONCE)
+
+            try:
+                self._asked(f"{self._url}/{key}", put, WRITE)
+            finally:
+                self._forget()
+        found = self._head(key)
+        if found is None or found.size != size:
+            is_there = "nothing" if found is None else f"{found.size:,} bytes"
+            raise StorageError(
+                f"{self._url}/{key}: expected {size:,} bytes after writing them, found {is_there}; {file} or the object was changed "
+                "meanwhile: try again"
+            )
+        return found
+
+    def upload_bytes(self, key: str, data: bytes, is_new: bool = False) -> bool:
+        """Puts bytes there, whole or not at all. With `is_new` only where there is no object of that name; False if there is one.
+
+        Raises:
+          StorageError: it cannot be written.
+        """
+        mode = "create" if is_new else "overwrite"
+
+        def put(store: Any) -> bool:
+            try:
+                _obstore().put(store, key, data, mode=mode, use_multipart=False)
+            except _obstore().exceptions.AlreadyExistsError:
+                return False
+            return True
+
+        try:
+            return self._asked(f"{self._url}/{key}", put, WRITE)
+        finally:
+            self._forget()
+
+    def remove(self, key: str) -> None:
+        """Removes an object; nothing happens if there is none."""
+        with suppress(FileNotFoundError):
+            self._asked(f"{self._url}/{key}", lambda store: _obstore().delete(store, key), WRITE)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._looked.clear()
+        self._listings.clear()
+
     def _key(self, key: str) -> str:
         return key
 
@@ -164,8 +236,8 @@ class Bucket:
         objects = {posixpath.basename(one["path"]): _entry_of(one) for one in found["objects"] if one["path"] != key}
         return objects, [posixpath.basename(prefix.rstrip("/")) for prefix in found["common_prefixes"]]
 
-    def _asked(self, where: str, ask: Callable[[Any], _Answer]) -> _Answer:
-        """An answer of the first way that is not refused; then that way is kept.
+    def _asked(self, where: str, ask: Callable[[Any], _Answer], to: str = "read") -> _Answer:
+        """An answer of the first way that is not refused; then that way is kept, one to read and one to write.
 
         Raises:
           FileNotFoundError: there is no such object.
@@ -173,11 +245,13 @@ class Bucket:
         """
         failures = _obstore().exceptions
         refused: list[tuple[_Way, Exception]] = []
-        for way in [self._found] if self._found is not None else self._ways:
+        for way in [self._found[to]] if to in self._found else self._ways:
             try:
                 answer = _retried(partial(ask, self._store(way)))
-            except failures.NotFoundError as error:
-                self._found = way
+            except (failures.NotFoundError, FileNotFoundError) as error:
+                if "NoSuchBucket" in str(error):
+                    raise StorageError(f"{where}: {_NO_BUCKET}") from error
+                self._found[to] = way
                 raise FileNotFoundError(errno.ENOENT, "No such object", where) from error
             except failures.PreconditionError:
                 raise
@@ -186,7 +260,7 @@ class Bucket:
                     raise StorageError(f"{where}: {_NO_BUCKET}") from error
                 refused.append((way, error))
             else:
-                self._found = way
+                self._found[to] = way
                 return answer
         raise StorageError(f"{where}: {_sentence(refused)}") from refused[0][1]
 
@@ -195,6 +269,12 @@ class Bucket:
             self._stores[way.what] = way.make()
         return self._stores[way.what]
 
+
+WRITE = "write"
+
+_PART_BYTES = 8 << 20
+_MOST_PARTS = 9_000  # of an object; S3 takes 10,000
+_PARTS_AT_ONCE = 8
 
 _NO_BUCKET = "there is no such bucket; check its name, and the address of the service"
 
@@ -212,6 +292,23 @@ class _Hub(Bucket):
         self._commit = _hub(
             self._url, lambda api: api.repo_info(self._repo, repo_type="dataset", revision=revision or None)
         ).sha
+
+    def walk(self, key: str) -> dict[str, Entry]:
+        raise self._only_read()
+
+    def upload(self, key: str, file: Path) -> Entry:
+        raise self._only_read()
+
+    def upload_bytes(self, key: str, data: bytes, is_new: bool = False) -> bool:
+        raise self._only_read()
+
+    def remove(self, key: str) -> None:
+        raise self._only_read()
+
+    def _only_read(self) -> StorageError:
+        return StorageError(
+            f"{self._url}: the hub is only read; write into a folder here, and upload that: hf upload {self._repo} FOLDER --repo-type dataset"
+        )
 
     def _key(self, key: str) -> str:
         return f"datasets/{self._repo}/resolve/{self._commit}/{key}"
