@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.errors import SourceError, WriteError
+from rlds2reverb.errors import ConfigError, SourceError, WriteError
 from rlds2reverb.text import shortened
 
 
@@ -173,6 +173,19 @@ def remove_whole(folder: Path) -> None:
     if folder.exists():
         folder.rename(leaving)
         shutil.rmtree(leaving)
+
+
+def cache_folder(name: str) -> Path:
+    """A folder for what can be made again, or is on its way: `RLDS2REVERB_CACHE`, or `rlds2reverb` in `XDG_CACHE_HOME` (~/.cache). It need not exist.
+
+    Raises:
+      ConfigError: none is set, and there is no home folder.
+    """
+    try:
+        usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rlds2reverb"
+        return Path(os.environ.get("RLDS2REVERB_CACHE") or usual).expanduser() / name
+    except RuntimeError as error:
+        raise ConfigError(f"no folder for a cache: {error}; set RLDS2REVERB_CACHE") from error
 
 
 def sync(path: Path) -> None:

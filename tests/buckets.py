@@ -32,6 +32,7 @@ def environment(url: str, home: Path) -> dict[str, str | None]:
         **dict.fromkeys(_OTHERS),
         **KEYS,
         "AWS_ENDPOINT_URL": url,
+        "RLDS2REVERB_CACHE": str(home / "cache"),
         "AWS_CONFIG_FILE": str(home / "config"),
         "AWS_SHARED_CREDENTIALS_FILE": str(home / "credentials"),
         "CLOUDSDK_CONFIG": str(home),
@@ -120,6 +121,7 @@ class Faults:
 
     Attributes:
       before: called with each GET of an object; an HTTP status to answer instead, or None. It may sleep, or change objects.
+      before_write: the same for each PUT, POST and DELETE.
       cut: whether an answer's body ends in the middle.
       is_public: whether requests need no signature.
       requests: all that were made.
@@ -128,6 +130,7 @@ class Faults:
 
     url: str
     before: Callable[[Request], int | None] = lambda _: None
+    before_write: Callable[[Request], int | None] = lambda _: None
     cut: Callable[[Request], bool] = lambda _: False
     is_public: bool = True
     requests: list[Request] = field(default_factory=list)
@@ -153,7 +156,10 @@ def proxy(upstream: str) -> Iterator[Faults]:
                 number = sum(one.method == "GET" and bool(one.range) for one in faults.requests)
                 request = Request(self.command, unquote(self.path), self.headers.get("range") or "", number)
                 faults.requests.append(request)
-            status = faults.before(request) if request.method == "GET" and request.range else None
+            if request.method in ("PUT", "POST", "DELETE"):
+                status = faults.before_write(request)
+            else:
+                status = faults.before(request) if request.method == "GET" and request.range else None
             if status is not None:
                 self._answer(
                     status, {}, b"<Error><Code>SlowDown</Code><Message>Please reduce your rate</Message></Error>"

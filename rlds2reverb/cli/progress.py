@@ -164,7 +164,7 @@ def shown_of(progress: Progress) -> Shown:
         count = None
     parts = [
         progress.doing,
-        _so_many(progress.episodes, count, "episode"),
+        _so_many(progress.episodes, count, "file" if progress.doing == "uploading" else "episode"),
         f"{rate(progress.steps / seconds)} steps/s" if progress.steps else f"{rate(progress.episodes / seconds)}/s",
         f"{rate(progress.bytes / seconds / 1e6)} MB/s" if progress.bytes else "",
         _left(progress.episodes, count, seconds),

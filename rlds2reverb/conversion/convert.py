@@ -19,12 +19,21 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.conversion.job import Account, Job, Read, job_of
-from rlds2reverb.conversion.place import Place, check_apart, check_free, checked_path, label_of, opened, places_of
+from rlds2reverb.conversion.place import (
+    Place,
+    check_apart,
+    check_free,
+    checked_path,
+    label_of,
+    opened,
+    place_of,
+    places_of,
+)
 from rlds2reverb.conversion.report import ConvertReport
 from rlds2reverb.conversion.verify import verify
 from rlds2reverb.conversion.workers import ByWorkers
 from rlds2reverb.episode import Episode, Occurrences
-from rlds2reverb.errors import ConfigError, SourceError, WriteError, keep_report, reason_of
+from rlds2reverb.errors import ConfigError, SourceError, StorageError, WriteError, keep_report, reason_of
 from rlds2reverb.files import write_error
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
@@ -126,7 +135,7 @@ class Conversion:
         self._last = ""  # the id of the episode that was read last
         self._kept = 0  # episodes that are on disk for the next run
         self._verified: int | None = None
-        self._began = self._progress_at = self._verify_began = 0.0
+        self._began = self._progress_at = self._verify_began = self._upload_began = 0.0
 
     def run(self) -> ConvertReport:
         """Converts, from the beginning or from where an earlier run was stopped. An error that stops it has the report so far as its attribute `report`.
@@ -138,15 +147,16 @@ class Conversion:
         try:
             path = checked_path(self.job.destination.path)
             check_apart(path, self.job.places)
-            is_file = not self.job.destination.marks
-            if not Place(path, is_file).folder.exists():
-                self._check_free(path)
-            with opened(path, is_file) as place, self._write_errors(path):
+            place = place_of(self.job.destination, path, self._options.verify)
+            if place.is_new:
+                self._check_free(place)
+            with opened(place), self._write_errors(path):
                 try:
                     self._convert(place)
                 except BaseException:
                     if not place.is_begun:
-                        place.discard()
+                        with suppress(StorageError):  # which is raised already
+                            place.discard()
                     raise
                 place.discard()
         except BaseException as error:
@@ -159,7 +169,7 @@ class Conversion:
         self._identity = self.job.identity()
         saved = None if self._options.restart else place.saved()
         is_whole = saved is not None and saved["stage"] == WRITTEN
-        if saved is not None and is_whole and not place.result.exists() and os.path.lexists(place.path):  # is published
+        if saved is not None and is_whole and place.is_published:
             if not self._difference(saved):
                 self._restore(saved)
                 self._verify(place.path)
@@ -169,7 +179,7 @@ class Conversion:
             saved = None
         if saved is None:
             place.put_back()
-        self._check_free(place.path)
+        self._check_free(place)
         if saved is None:
             place.begin()
         else:
@@ -190,8 +200,8 @@ class Conversion:
 
         self._verify(place.result)
         self._save(place, WRITTEN, None)
-        self._check_free(place.path)
-        place.publish()
+        self._check_free(place)
+        place.publish(self._tell_sent)
 
     def _write_all(self, place: Place, sink: Sink) -> None:
         synced_at = time.monotonic()
@@ -256,8 +266,9 @@ class Conversion:
             self._verified, self._verify_began = 0, time.monotonic()
             self._verified = verify(self.job, path, self._account.losses, self._tell_verified)
 
-    def _check_free(self, path: Path) -> None:
-        check_free(self.job.destination, path, self._options.overwrite)
+    def _check_free(self, place: Place) -> None:
+        if not place.is_partly_published:
+            check_free(self.job.destination, place.path, self._options.overwrite)
 
     def _save(self, place: Place, stage: str, state: Any) -> None:
         place.save(
@@ -327,6 +338,12 @@ class Conversion:
     def _tell_verified(self, number: int) -> None:
         self._verified = number
         self._tell_progress()
+
+    def _tell_sent(self, sent: int, files: int) -> None:
+        if not self._upload_began:
+            self._upload_began = time.monotonic()
+        seconds = time.monotonic() - self._upload_began
+        self._options.on_progress(Progress(sent, 0, files, 0, 0, seconds, doing="uploading"))
 
     def _tell_progress(self) -> None:
         now = time.monotonic()

@@ -4,6 +4,9 @@ A conversion writes to a folder beside the final place, which holds the unfinish
 `progress.json` no conversion has begun there. The dataset appears at its final place by one rename. What it replaces is moved into the
 folder first and deleted with it, or moved back if the rename did not happen.
 
+Of a dataset in a bucket that folder is in this machine's cache. When the dataset is whole its files are uploaded, last the one without which
+no reader takes the rest for a dataset.
+
 One writer per place: a file lock, which the system releases however the process ends. The lock belongs to the process, so forked
 children do not hold it. It cannot separate two conversions in one process; a set in this module does.
 """
@@ -15,10 +18,14 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
+import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from glob import has_magic
@@ -26,15 +33,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, WriteError
-from rlds2reverb.files import sync, write_error, write_json, writing
+import xxhash
+
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, StorageError, WriteError
+from rlds2reverb.files import append_whole, cache_folder, remove_whole, sync, write_error, write_json, writing
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.buckets import path_of
+from rlds2reverb.formats.buckets import BucketPath, path_of
 from rlds2reverb.formats.destination import Destination
 from rlds2reverb.formats.mix import SEPARATOR, MixedSource
 from rlds2reverb.formats.options import parted, unescaped
 from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.formats.source import Source
+from rlds2reverb.text import shortened, visible
 
 _FOLDERS = re.compile(r"[^:;|,?=]*[/\\]")
 _MOST_FILES = 100_000
@@ -192,18 +202,33 @@ class Place:
       result: the result before it is published: a file of its final name in `work`, or `work`.
     """
 
-    def __init__(self, path: Path, is_file: bool = False) -> None:
+    def __init__(self, path: Path, is_file: bool = False, folder: Path | None = None) -> None:
         self.path = path
-        self.folder = path.parent / f"{PREFIX}{path.name}"
+        self.folder = folder or path.parent / f"{PREFIX}{path.name}"
         self.work = self.folder / "data"
         self.result = self.work / path.name if is_file else self.work
         self._progress = self.folder / "progress.json"
         self._replaced = self.folder / "replaced"
 
     @property
+    def is_new(self) -> bool:
+        """Whether no conversion into this place was begun and not ended."""
+        return not self.folder.exists()
+
+    @property
     def is_begun(self) -> bool:
         """Whether there is a conversion to continue."""
         return self._progress.exists()
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the result has left this folder for its final place."""
+        return not self.result.exists() and is_there(self.path)
+
+    @property
+    def is_partly_published(self) -> bool:
+        """Whether what is at the final place is a part of the result."""
+        return False
 
     def saved(self) -> Saved | None:
         """The progress saved last; None at the beginning.
@@ -251,7 +276,7 @@ class Place:
                 sync(Path(folder, name))
             sync(Path(folder))
 
-    def publish(self) -> None:
+    def publish(self, on_sent: Callable[[int, int], object] = lambda *_: None) -> None:
         """Renames the result to its final name; moves what it replaces into the folder. Repeatable after a kill."""
         if self.result.exists():
             if os.path.lexists(self.path):
@@ -276,15 +301,184 @@ class Place:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+_UPLOADS = 8  # files at once
+_OWN_LOCK, _SENT = "bucket-lock", "sent"
+
+
+class PlaceInBucket(Place):
+    """The place of a dataset in a bucket, whose files are uploaded when all of them are written.
+
+    An object beside the final place keeps out conversions of other machines. Sizes and ETags of uploaded files are kept, so that a
+    conversion that was stopped sends only the rest.
+
+    Args:
+      path: the final place.
+      manifest: a pattern of the file without which no reader takes the rest for a dataset; "" for a dataset of one file.
+      verifies: whether uploaded objects are read back.
+    """
+
+    def __init__(self, path: BucketPath, manifest: str, verifies: bool = False) -> None:
+        folder = cache_folder("converting") / f"{path.name}-{xxhash.xxh3_64_hexdigest(str(path).encode())}"
+        super().__init__(path, not manifest, folder)
+        self._target, self._manifest, self._verifies = path, manifest, verifies
+        self._lock, self._own_lock = path.parent / f"{PREFIX}{path.name}", folder / _OWN_LOCK
+        self._sent = folder / _SENT
+
+    @property
+    def is_new(self) -> bool:
+        return super().is_new and not self._lock.exists()
+
+    @property
+    def is_partly_published(self) -> bool:
+        return self._sent.exists()
+
+    def lock(self) -> None:
+        """Keeps other machines out.
+
+        Raises:
+          ConfigError: another conversion writes there.
+          StorageError: the bucket takes no objects.
+        """
+        if not self._own_lock.exists():
+            about = {
+                "host": socket.gethostname(),
+                "began": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+                "id": secrets.token_hex(8),
+            }
+            write_json(self._own_lock, about)
+        data = self._own_lock.read_bytes()
+        if self._lock.upload_bytes(data, is_new=True):
+            return
+        found = self._lock.read_bytes()
+        if found != data:
+            raise ConfigError(
+                f"{self.path}: another conversion is writing it: {visible(shortened(found.decode(errors='replace')))} ({self._lock}); wait for that, or "
+                "remove that object if it does not run any more"
+            )
+
+    def put_back(self) -> None:
+        """Nothing: what is replaced is not moved away."""
+
+    def begin(self) -> None:
+        """Creates an empty folder to write to; removes an earlier one, and what it has uploaded."""
+        for name, version in self._sent_before().items():
+            with suppress(FileNotFoundError):
+                if version is None or self._version(name) == version:
+                    (self._target / name if name else self._target).remove()
+        self._sent.unlink(missing_ok=True)
+        super().begin()
+
+    def publish(self, on_sent: Callable[[int, int], object] = lambda *_: None) -> None:
+        """Uploads the result, and removes other objects of a dataset that it replaces. Repeatable after a kill.
+
+        Args:
+          on_sent: called after each file, with the number of files sent and of all.
+
+        Raises:
+          StorageError: the bucket does not take it. There is no dataset until the same conversion runs again.
+        """
+        self._sent.touch()
+        if self.result.is_file():
+            self._send("")
+            on_sent(1, 1)
+        elif self.result.exists():
+            self._publish_folder(on_sent)
+        remove_whole(self.work)  # half of it would be taken for the whole result
+
+    def discard_work(self) -> None:
+        self._sent.unlink(missing_ok=True)
+        super().discard_work()
+
+    def discard(self) -> None:
+        self._lock.remove()
+        super().discard()
+
+    def _publish_folder(self, on_sent: Callable[[int, int], object]) -> None:
+        names = ["/".join(parts) for parts in _files(self.result)]
+        last = [name for name in names if _matches(name.split("/"), self._manifest)]
+        first = [name for name in names if name not in last]
+        sent = self._sent_before()
+        there = {path.relative_to(self._target).as_posix() for path in self._target.walk()}
+        whole = {name for name in there & set(sent) if sent[name] == self._version(name)}
+        for name in there - whole:
+            if _matches(name.split("/"), self._manifest):
+                (self._target / name).remove()  # of what is replaced: nobody may read a mixture
+        waiting = [name for name in first if name not in whole]
+        with ThreadPoolExecutor(_UPLOADS) as executor:
+            futures = [executor.submit(self._send, name) for name in waiting]
+            try:
+                for number, future in enumerate(as_completed(futures), 1):
+                    future.result()
+                    on_sent(len(first) - len(waiting) + number, len(names))
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                raise
+        for name in there - set(names):
+            (self._target / name).remove()
+        for name in last:
+            self._send(name)
+            on_sent(len(names), len(names))
+
+    def _send(self, name: str) -> None:
+        file, target = (self.result / name, self._target / name) if name else (self.result, self._target)
+        self._note(name, None)
+        target.upload(file)
+        if self._verifies:
+            _check_same(file, target)
+        self._note(name, self._version(name))
+
+    def _note(self, name: str, version: list[int] | None) -> None:
+        line = f"{json.dumps([name, version])}\n"
+        append_whole(self._sent, line, self._sent, "make room there, and convert again")
+
+    def _version(self, name: str) -> list[int]:
+        """Of an uploaded object: its size, and a time that differs when the object was replaced."""
+        found = (self._target / name if name else self._target).stat()
+        return [found.st_size, found.st_mtime_ns]
+
+    def _sent_before(self) -> dict[str, list[int] | None]:
+        """Name -> version of the objects that this conversion has uploaded; None of those that it has only begun to."""
+        sent: dict[str, list[int] | None] = {}
+        with suppress(FileNotFoundError):
+            for line in self._sent.read_text().splitlines():
+                with suppress(ValueError, TypeError):  # a line that a kill cut off: the file is sent again
+                    name, version = json.loads(line)
+                    sent[name] = version
+        return sent
+
+
+def _check_same(file: Path, target: BucketPath) -> None:
+    with file.open("rb") as here, target.open("rb") as there:
+        while True:
+            wanted, found = here.read(_COMPARED_BYTES), there.read(_COMPARED_BYTES)
+            if wanted != found:
+                raise StorageError(f"{target}: is not what was uploaded from {file}; convert again, to upload it again")
+            if not wanted:
+                return
+
+
+_COMPARED_BYTES = 4 << 20
+
+
+def place_of(destination: Destination, path: Path, verifies: bool = False) -> Place:
+    """The place of a destination; `verifies` as for `PlaceInBucket`."""
+    marks = destination.marks
+    if isinstance(path, BucketPath):
+        return PlaceInBucket(path, marks[0] if marks else "", verifies)
+    return Place(path, not marks)
+
+
 @contextmanager
-def opened(path: Path, is_file: bool = False) -> Iterator[Place]:
-    """Creates and locks the place, of a folder or of a single file, for this process.
+def opened(place: Place) -> Iterator[Place]:
+    """Creates and locks a place for this process.
 
     Raises:
       ConfigError: another process writes there, or the folder cannot be created.
+      StorageError: it is in a bucket that takes no objects.
       WriteError: the disk is full, say, or its file system has no locks.
     """
-    place = Place(path, is_file)
+    path = place.path
     if place.folder.is_symlink():
         raise ConfigError(f"{place.folder}: is a link; expected a folder of a conversion, or nothing: remove the link")
     try:
@@ -296,6 +490,8 @@ def opened(path: Path, is_file: bool = False) -> Iterator[Place]:
     with locked(place.folder / "lock") as is_ours:
         if not is_ours:
             raise ConfigError(f"{path}: another process is writing it ({place.folder}); wait for that, or end it")
+        if isinstance(place, PlaceInBucket):
+            place.lock()
         yield place
 
 
@@ -349,7 +545,7 @@ def check_free(destination: Destination, path: Path, overwrite: bool) -> None:
     Raises:
       ConfigError: the place exists, and `overwrite` is not set or it is no dataset of that format.
     """
-    if not os.path.lexists(path):
+    if not is_there(path):
         return
     if not overwrite:
         raise ConfigError(
@@ -363,6 +559,11 @@ def check_free(destination: Destination, path: Path, overwrite: bool) -> None:
             f"{path}: {odd}, and only a dataset as {scheme}: writes it is replaced (--overwrite); remove it first, or "
             "write somewhere else"
         )
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is anything of that name, be it a broken link, or in a bucket."""
+    return path.exists() if isinstance(path, BucketPath) else os.path.lexists(path)
 
 
 def _not_ours(destination: Destination, path: Path) -> str:
@@ -382,6 +583,10 @@ def _not_ours(destination: Destination, path: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, ...]]:
+    if isinstance(folder, BucketPath):
+        for path in folder.walk():
+            yield path.relative_to(folder).parts
+        return
     for place, folders, files in os.walk(folder):
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         for name in sorted([*files, *links]):

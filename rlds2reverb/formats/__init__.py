@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import Lazily, needing
-from rlds2reverb.formats.options import is_url
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
 
 if TYPE_CHECKING:
@@ -62,6 +61,4 @@ def open_destination(name: str) -> Destination:
     Raises:
       ConfigError: an unknown scheme, a name or an option that makes no sense, or an extra that is not installed.
     """
-    if is_url(name.partition(":")[2]):
-        raise ConfigError(f'"{name}": buckets are read, and not written; convert into a folder here, and copy that')
     return DESTINATIONS.open_with(*DESTINATIONS.of_name(name))

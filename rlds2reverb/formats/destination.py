@@ -15,11 +15,29 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlds2reverb.episode import IS_TERMINAL, Array, Episode, is_under
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.buckets import path_of
+from rlds2reverb.formats.options import unescaped
 from rlds2reverb.formats.rows import flags
 from rlds2reverb.specs import ArraySpec, ImageSpec
 
 State = dict[str, Any]
 """Plain values, for JSON."""
+
+
+def place_named(text: str) -> Path:
+    """The path that a destination's name has, with its escapes, on this machine or in a bucket.
+
+    Raises:
+      ConfigError: there is no such user, the scheme is unknown, or it is `hf://`, where nothing is written.
+    """
+    try:
+        path = path_of(unescaped(text))
+    except SourceError as error:
+        raise ConfigError(str(error)) from error
+    if path.parts[:1] == ("hf:",):
+        raise ConfigError(f"{path}: the hub is only read; convert into a folder here, and upload that: hf upload")
+    return path
 
 
 ALL_ROWS, LAST_ROW, NO_ROWS = "all", "last", "none"

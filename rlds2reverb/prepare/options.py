@@ -288,7 +288,8 @@ class Progress:
       seconds: since it began.
       waiting: why nothing moves, "" when something does.
       held_by: names of the tables whose rate limiters are the reason.
-      doing: "verifying" while written files are read again, and the counts are those of that; "" otherwise.
+      doing: "verifying" while written files are read again, and the counts are those of that; "uploading" while they are sent to a
+        bucket, when `episodes` counts files; "" otherwise.
     """
 
     episodes: int

@@ -30,6 +30,7 @@ from rlds2reverb.formats.destination import (
     Loss,
     State,
     are_equal,
+    place_named,
     rows_that_differ,
 )
 from rlds2reverb.formats.ilr import LOSSES, keys
@@ -37,7 +38,7 @@ from rlds2reverb.formats.ilr.archives import METADATA as METADATA_MEMBER
 from rlds2reverb.formats.ilr.archives import ArchiveWriter, member
 from rlds2reverb.formats.ilr.description import FEATURES, Description, features_of
 from rlds2reverb.formats.ilr.pickles import around, joined, part_of, pickled, row_pickles, whole
-from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, unescaped, whole_number
+from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, whole_number
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.specs import ArraySpec
 
@@ -84,7 +85,7 @@ def open_ilr(text: str) -> IlrDestination:
     if not path:
         raise ConfigError(f'"{name}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
     texts = {name: wanted.pop(option) for option, name in _TEXTS.items() if option in wanted}
-    return IlrDestination(name, Path(unescaped(path)).expanduser(), Choices(texts, **wanted))
+    return IlrDestination(name, place_named(path), Choices(texts, **wanted))
 
 
 class IlrDestination(Destination):

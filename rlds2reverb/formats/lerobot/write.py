@@ -52,7 +52,7 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.files import put, whole, write_json
-from rlds2reverb.formats.destination import LAST_ROW, Content, Encode, Loss, State, are_equal, made_flags
+from rlds2reverb.formats.destination import LAST_ROW, Content, Encode, Loss, State, are_equal, made_flags, place_named
 from rlds2reverb.formats.lerobot import LOSSES
 from rlds2reverb.formats.lerobot.features import (
     DONE,
@@ -72,7 +72,7 @@ from rlds2reverb.formats.lerobot.features import (
 )
 from rlds2reverb.formats.lerobot.meta import METADATA
 from rlds2reverb.formats.lerobot.read import row_behind
-from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, some_text, unescaped
+from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, some_text
 from rlds2reverb.images import check_png_library, decode_images, png_files
 from rlds2reverb.specs import ArraySpec, ImageSpec
 
@@ -104,7 +104,7 @@ def open_lerobot(text: str) -> LeRobotDestination:
     if not path or "\0" in path:
         raise ConfigError(f'"{name}": expected lerobot:PATH, the folder of the dataset to be')
     file_bytes = wanted.pop("file_mb", 100) << 20
-    return LeRobotDestination(name, Path(unescaped(path)).expanduser(), Choices(**wanted, file_bytes=file_bytes))
+    return LeRobotDestination(name, place_named(path), Choices(**wanted, file_bytes=file_bytes))
 
 
 class LeRobotDestination:

@@ -51,6 +51,7 @@ from rlds2reverb.formats.destination import (
     Sink,
     State,
     are_equal,
+    place_named,
     rows_that_differ,
     unchanged,
 )
@@ -58,7 +59,7 @@ from rlds2reverb.formats.hdf5 import Output
 from rlds2reverb.formats.minari import LOSSES
 from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, data_folder, datasets_root, is_id, read_json
 from rlds2reverb.formats.minari.spaces import Texts, is_held, parse_space, space_of
-from rlds2reverb.formats.options import Parse, escaped, path_and_options, some_text, unescaped, words
+from rlds2reverb.formats.options import Parse, escaped, path_and_options, some_text, words
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.images import JPEG_START
 from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec
@@ -98,7 +99,7 @@ def open_minari(text: str) -> _Destination:
     place, wanted = path_and_options(name, text, _OPTIONS, ConfigError)
     if not place.strip("/ "):
         raise ConfigError(f'"{name}": expected minari:ID or minari:/path/to/dataset')
-    path = datasets_root() / place if is_id(place) else Path(unescaped(place)).expanduser()
+    path = datasets_root() / place if is_id(place) else place_named(place)
     dataset_id = wanted.get("id") or place
     if "id" not in wanted and not is_id(place):
         plain = _NO_NAME.sub("-", path.name).strip("-") or "dataset"

@@ -52,9 +52,10 @@ from rlds2reverb.formats.destination import (
     State,
     are_equal,
     made_flags,
+    place_named,
 )
 from rlds2reverb.formats.hdf5 import Output
-from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, unescaped
+from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options
 from rlds2reverb.formats.rows import zero_row
 from rlds2reverb.formats.ted import LOSSES
 from rlds2reverb.formats.ted.keys import NAMES, NEXT, TRAJECTORY_IDS
@@ -79,7 +80,7 @@ def open_ted(text: str) -> TedDestination:
     path, wanted = path_and_options(name, text, _OPTIONS, ConfigError)
     if not path.strip("/ "):
         raise ConfigError(f'"{name}": expected ted:FOLDER or ted:FILE.h5')
-    target = Path(unescaped(path)).expanduser()
+    target = place_named(path)
     is_h5 = wanted.pop("layout", _H5) == _H5
     wanted["keeps_discount"] = wanted.pop("discount", True)
     choices = Choices(is_h5, **wanted)

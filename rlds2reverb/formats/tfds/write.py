@@ -20,8 +20,8 @@ from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import at_end, lost, put, whole, write_whole
-from rlds2reverb.formats.destination import Content, Encode, Loss, State
-from rlds2reverb.formats.options import Parse, at_least_one, escaped, path_and_options, unescaped, words
+from rlds2reverb.formats.destination import Content, Encode, Loss, State, place_named
+from rlds2reverb.formats.options import Parse, at_least_one, escaped, path_and_options, words
 from rlds2reverb.formats.tfds import LOSSES
 from rlds2reverb.formats.tfds.encode import Layout
 from rlds2reverb.formats.tfds.example import ENCODINGS, HOME, NONE, STEPS, Shape, Stored, TensorFeature, column_of
@@ -206,7 +206,7 @@ class Target:
         found = _NAMED.fullmatch(rest)
         if found is None:
             raise ConfigError(f'"{people}": expected {_SYNTAX}')
-        folder = Path(unescaped(found["dataset"])).expanduser()
+        folder = place_named(found["dataset"])
         alone = folder.parent == Path() and not found["dataset"].startswith(".")
         data_dir = data_folders()[0] if alone else folder.parent
         name, version, split = folder.name, found["version"] or "1.0.0", found["split"] or "train"

@@ -232,8 +232,8 @@ def test_a_lock_whose_file_was_removed_is_none(tmp_path: Path, monkeypatch: pyte
 def test_a_lock_of_another_process_holds_until_that_ends(name: str, episodes: list[Episode]) -> None:
     path = open_destination(name).path
     program = (
-        "import sys; from pathlib import Path; from rlds2reverb.conversion.place import opened\n"
-        f"with opened(Path({str(path)!r})): print('locked', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from rlds2reverb.conversion.place import Place, opened\n"
+        f"with opened(Place(Path({str(path)!r}))): print('locked', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -371,8 +371,11 @@ def test_a_link_in_place_of_the_folder_is_refused(name: str, episodes: list[Epis
 
 
 def test_two_conversions_into_one_place_are_refused(name: str, episodes: list[Episode]) -> None:
-    path = open_destination(name).path
-    with place.opened(path), pytest.raises(ConfigError, match="another process is writing it"):
+    destination = open_destination(name)
+    with (
+        place.opened(place.place_of(destination, destination.path)),
+        pytest.raises(ConfigError, match="another process is writing it"),
+    ):
         convert(episodes, name)
     assert convert(episodes, name).episodes_written == 4
 
