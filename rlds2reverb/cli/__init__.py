@@ -5,7 +5,7 @@
 | 0 | done |
 | 1 | the data has problems, or a conversion would lose some of it |
 | 2 | the command line or an option makes no sense |
-| 3 | the source cannot be opened or read, or its name makes no sense, options behind the "?" included |
+| 3 | the source cannot be opened or read, or its name makes no sense, options behind the "?" included; or a bucket does not answer or refuses |
 | 4 | the table does not take the items: signature or size |
 | 5 | the server cannot be reached, was restarted, or confirms nothing; or workers were lost again and again |
 | 6 | the ledger or another file of this run cannot be used; or the disk is full |
@@ -22,6 +22,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from textwrap import indent
 
 import click
@@ -39,12 +40,14 @@ from rlds2reverb.errors import (
     SourceError,
     SpecError,
     SpecMismatch,
+    StorageError,
     TransportError,
     ViewError,
     WireError,
     WorkersLost,
 )
 from rlds2reverb.extras import Lazily
+from rlds2reverb.formats.block_cache import BYTES_VARIABLE, CACHE_BYTES, bytes_of
 from rlds2reverb.formats.registry import SOURCES
 
 COMMANDS = {
@@ -71,6 +74,7 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (ConfigError, 2),
     (ViewError, 2),
     (SourceError, 3),
+    (StorageError, 3),
     (DecodeError, 3),
     (SpecError, 4),
     (SpecMismatch, 4),
@@ -134,8 +138,29 @@ SOURCE is one of
 
 @click.group(cls=_Commands, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show a traceback with an error, and what libraries have to say.")
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help=f"Keep on this machine's disk what is read from buckets, in this folder; as RLDS2REVERB_CACHE. At most {CACHE_BYTES} of it unless "
+    "--cache-bytes says otherwise.",
+)
+@click.option(
+    "--cache-bytes",
+    metavar="SIZE",
+    help="How much of it, such as 200GB; what was used least recently goes. As RLDS2REVERB_CACHE_BYTES; 0 keeps nothing.",
+)
 @click.version_option(package_name="rlds2reverb")
-def cli(debug: bool) -> None:
+def cli(debug: bool, cache: str | None, cache_bytes: str | None) -> None:
+    if cache is not None:
+        os.environ["RLDS2REVERB_CACHE"] = str(Path(cache).absolute())  # for workers, too
+    if cache_bytes is not None or cache is not None:
+        size = cache_bytes or os.environ.get(BYTES_VARIABLE) or CACHE_BYTES
+        try:
+            bytes_of(size)
+        except ConfigError as error:
+            raise click.BadParameter(str(error), param_hint="--cache-bytes") from error
+        os.environ[BYTES_VARIABLE] = size
     if not debug:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")

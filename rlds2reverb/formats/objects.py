@@ -35,6 +35,7 @@ import xxhash
 
 from rlds2reverb.errors import SourceError, StorageError
 from rlds2reverb.extras import needing
+from rlds2reverb.formats.block_cache import block_cache, version_of
 
 _Answer = TypeVar("_Answer")
 
@@ -72,6 +73,7 @@ class Bucket:
 
     def __init__(self, scheme: str, name: str) -> None:
         self._name, self._url = name, f"{scheme}://{name}"
+        self._service = " ".join(filter(None, map(os.environ.get, _SERVICES)))  # "" for the vendor's own
         self._ways = list(_WAYS[scheme](name))
         self._stores: dict[str, Any] = {}
         self._found: dict[str, _Way] = {}  # "read", "write" -> the first way that was not refused
@@ -104,7 +106,39 @@ class Bucket:
         return bool(self.names(key)) or not key
 
     def range(self, key: str, start: int, stop: int, entry: Entry) -> memoryview:
-        """Bytes of an object as it was when it was found; raises `StorageError` if it has changed, or the range cannot be read."""
+        """Bytes of an object as it was when it was found, from the cache where they are there.
+
+        Args:
+          start, stop: whole blocks of `_BLOCK` bytes, but for the last one of the object.
+
+        Raises:
+          StorageError: the object has changed, or the range cannot be read.
+        """
+        kept = block_cache()
+        version = self._version(key, entry) if kept.is_on else ""
+        if not version:
+            return self._fetched(key, start, stop, entry)
+        blocks: dict[int, memoryview] = {}
+        for at in range(start, stop, _BLOCK):
+            block = kept.get(version, at // _BLOCK, min(_BLOCK, stop - at))
+            if block is not None:
+                blocks[at] = block
+        missing = [at for at in range(start, stop, _BLOCK) if at not in blocks]
+        if missing:
+            first, last = missing[0], min(missing[-1] + _BLOCK, stop)
+            data = self._fetched(key, first, last, entry)
+            for at in missing:
+                blocks[at] = data[at - first : at - first + _BLOCK]
+                kept.put(version, at // _BLOCK, blocks[at])
+            if (first, last) == (start, stop):
+                return data
+        return memoryview(b"".join(blocks[at] for at in sorted(blocks)))
+
+    def _version(self, key: str, entry: Entry) -> str:
+        """Names this version of an object among all services; "" if the service gives no ETag."""
+        return version_of(f"{self._service}{self._url}/{key}", entry.etag, entry.size) if entry.etag else ""
+
+    def _fetched(self, key: str, start: int, stop: int, entry: Entry) -> memoryview:
         options = {"range": (start, stop), **({"if_match": entry.etag} if entry.etag else {})}
         where = f"{self._url}/{key}"
 
@@ -276,6 +310,8 @@ _PART_BYTES = 8 << 20
 _MOST_PARTS = 9_000  # of an object; S3 takes 10,000
 _PARTS_AT_ONCE = 8
 
+_SERVICES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "HF_ENDPOINT")
+
 _NO_BUCKET = "there is no such bucket; check its name, and the address of the service"
 
 
@@ -292,6 +328,9 @@ class _Hub(Bucket):
         self._commit = _hub(
             self._url, lambda api: api.repo_info(self._repo, repo_type="dataset", revision=revision or None)
         ).sha
+
+    def _version(self, key: str, entry: Entry) -> str:
+        return version_of(f"{self._service}{self._url}/{key}", self._commit, entry.size)
 
     def walk(self, key: str) -> dict[str, Entry]:
         raise self._only_read()
