@@ -20,6 +20,7 @@ EXAMPLES = [
     errors.Rlds2ReverbError("text"),
     errors.ConfigError("text"),
     errors.SourceError("text"),
+    errors.StorageError("text"),
     errors.InvalidEpisode("train#3", PROBLEMS),
     errors.InvalidEpisode("train#3", PROBLEMS, "train#3 (episode_id 7)"),
     errors.ViewError("text"),
