@@ -1,7 +1,7 @@
 """The interface of a format that can be written: a `Destination`, and the `Sink` that receives its episodes.
 
-A dataset is written into a folder beside the final one, and renamed when it is complete, so an incomplete dataset is
-never visible.
+A dataset is written into a folder beside the final one, and renamed when it is complete; one in a bucket is uploaded then. So an incomplete
+dataset is never visible.
 From time to time `Sink.sync` puts everything on disk and returns a state; an interrupted conversion continues from it.
 """
 
