@@ -105,7 +105,8 @@ class LimiterStatus(msgspec.Struct, frozen=True):
     """A rate limiter: what inserts and samples wait for in words, without the table's name; and whether it lets none through.
 
     Attributes:
-      inserts_reason, samples_reason: what blocks in a few words, such as "4.55 samples per insert, limit 4"; "" when nothing does.
+      inserts_reason: what blocks inserts in a few words, such as "64 items not sampled yet, limit 64"; "" when nothing does.
+      samples_reason: what blocks samples, such as "4.55 samples per insert, limit 4"; "" when nothing does.
       samples_per_insert: that it holds the table to; None for any.
       min_size: items before the first sample.
       prefilling: it waits for a prefill.

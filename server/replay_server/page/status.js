@@ -132,7 +132,7 @@ function show(status) {
   say(byId("state"), words, kind);
   alertsSeen = status.alerts;
   showTab(server.state === "ready" && kind === "good" ? "ready" : words, kind, status.alerts);
-  say(byId("facts"), `${host} · up ${age(server.now - server.started_at)} · ${bytes(server.memory_bytes)} of memory · Reverb ${server.reverb} on port ${server.grpc_port}`);
+  say(byId("facts"), `${host} · up ${age(server.now - server.started_at)} · Reverb ${server.reverb} on port ${server.grpc_port}`);
   showAlerts(status.alerts);
   together(status.together);
   showTiles(status);

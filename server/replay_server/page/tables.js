@@ -25,7 +25,7 @@ const ratio = one => one.inserts ? one.samples / one.inserts : null;
 const ratioText = one => ratio(one) === null ? "–" : short.format(ratio(one));
 export function lastInsert(at, now, inserts) {
   if (at !== null) return `${age(now - at)} ago`;
-  return inserts ? "none since the start" : "none yet";
+  return inserts ? "before start" : "none yet";
 }
 
 // A word, its colour, and a line. A table without items, or with fewer than sampling needs, is no trouble.
