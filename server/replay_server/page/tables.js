@@ -243,9 +243,9 @@ function read() {
 }
 function choose(changes) {
   Object.assign(chosen, changes);
+  show();
   const given = new URLSearchParams(Object.entries(chosen).filter(([name, value]) => value && !(name === "sort" && value === "name")));
   history.replaceState(null, "", `${location.pathname}${String(given) && `?${given}`}${location.hash}`);
-  show();
 }
 export function showTables(tables, time) {
   [newest, now] = [tables, time];

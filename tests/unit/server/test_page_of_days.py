@@ -232,6 +232,7 @@ def forty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         name: replace(table_info(name), max_size=10_000, current_size=100 + n, rate_limiter=FREE)
         for n, name in enumerate([*(f"t{n}" for n in range(39)), HOSTILE])
     }
+    tables["t2"] = replace(tables["t2"], name="t2" + "x" * 300)
     tables["t3"] = replace(tables["t3"], current_size=0, rate_limiter=replace(FREE, inserts=0))
     tables["t4"] = replace(tables["t4"], current_size=2931, rate_limiter=RATIO)
     tables["t5"] = replace(tables["t5"], current_size=10_000)
@@ -248,10 +249,44 @@ def names(view: Any) -> list[str]:
     return list(view.locator("#all-tables tbody th").all_inner_texts())
 
 
+CONTRAST = """() => {
+  const parts = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+  const found = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !element.getClientRects().length) continue;
+    const style = getComputedStyle(element);
+    let under = element;
+    while (under.parentElement && (parts(getComputedStyle(under).backgroundColor)[3] ?? 1) === 0) under = under.parentElement;
+    const [a, b] = [element.closest("svg") ? style.fill : style.color, getComputedStyle(under).backgroundColor].map(one => light(parts(one)));
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) found.push(`${texts.currentNode.data.trim()}: ${ratio.toFixed(2)}`);
+  }
+  return found;
+}"""
+"""Visible texts whose contrast is less than WCAG's AA."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_all_text_has_contrast_and_all_controls_have_names(browser: Any, forty: str, width: int, scheme: str) -> None:
+    opened = Page(browser, forty, width, scheme, path="/?table=t4")
+    view = opened.view
+    sync_api.expect(view.get_by_role("article")).to_be_visible()
+    assert view.evaluate(CONTRAST) == []
+    for control in view.locator("button:visible, input:visible, select:visible, svg:visible").all():
+        named = control.evaluate("node => node.ariaLabel || node.labels?.[0]?.innerText || node.textContent")
+        assert named.strip(), control.evaluate("node => node.outerHTML")
+    assert not is_too_wide(opened)
+    view.close()
+
+
 def test_forty_tables_are_one_table_in_natural_order_below_memory(browser: Any, forty: str) -> None:
     opened = Page(browser, forty)
     view = opened.view
-    assert names(view) == [HOSTILE, *(f"t{n}" for n in range(39))]
+    assert [name[:3].rstrip("x") for name in names(view)] == ["<im", *(f"t{n}" for n in range(39))]
     assert view.locator("article").count() == 0
     tops = [view.locator(one).bounding_box()["y"] for one in ("#tiles", "#memory", "#saved", "#all-tables")]
     assert tops == sorted(tops)
