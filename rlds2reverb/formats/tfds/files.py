@@ -395,22 +395,46 @@ def runs(lengths: Sequence[int], cycle: int = CYCLE, block: int = BLOCK) -> Iter
       cycle: number of files open at a time; 1 reads file by file.
       block: most records of a turn.
     """
+    return (run for _, run in _numbered_runs(lengths, cycle, block, 0))
+
+
+def runs_between(lengths: Sequence[int], cycle: int, start: int, stop: int) -> Iterator[Run]:
+    """The runs, cut to the records number `start` to `stop`."""
+    for at, run in _numbered_runs(lengths, cycle, BLOCK, start):
+        if at >= stop:
+            return
+        first, last = max(start, at), min(stop, at + run.records)
+        if first < last:
+            yield Run(run.file, run.first + first - at, last - first)
+
+
+def _numbered_runs(lengths: Sequence[int], cycle: int, block: int, start: int) -> Iterator[tuple[int, Run]]:
+    """The runs, each with the number of its first record; from `start` on all, and not all before."""
     unopened = iter(range(len(lengths)))
     slots: list[tuple[int, int] | None] = [None] * cycle  # file, first record of its next turn
-    is_any_open = True
+    at, is_any_open, may_open = 0, True, True
     while is_any_open:
         is_any_open = False
+        held = [slot for slot in slots if slot is not None]
+        if held and at < start and (len(held) == cycle or not may_open):  # jumps over rounds of full turns
+            rounds = min(
+                (start - at) // (block * len(held)), *((lengths[file] - first) // block for file, first in held)
+            )
+            slots = [None if slot is None else (slot[0], slot[1] + rounds * block) for slot in slots]
+            at += rounds * block * len(held)
         for place, slot in enumerate(slots):
             if slot is None:
                 opened = next(unopened, None)
                 if opened is None:
+                    may_open = False
                     continue
                 slot = opened, 0
             is_any_open, (file, first) = True, slot
             records = min(block, lengths[file] - first)
             slots[place] = (file, first + records) if records == block else None
             if records:
-                yield Run(file, first, records)
+                yield at, Run(file, first, records)
+                at += records
 
 
 # The records that parts of files stand for, in order, each with its name.
@@ -509,7 +533,7 @@ class Selection:
         Raises:
           SourceError: a file cannot be read, a record is damaged, or there are more or fewer than the dataset says.
         """
-        wanted = list(_between(runs([part.take for part in self.parts], self.cycle), start, stop))
+        wanted = list(runs_between([part.take for part in self.parts], self.cycle, start, stop))
         bounds: dict[int, tuple[int, int]] = {}  # file -> its first record, and the one after its last
         for run in wanted:
             bounds[run.file] = bounds.get(run.file, (run.first, 0))[0], run.first + run.records
@@ -552,18 +576,6 @@ class Selection:
             size += len(data) + FRAME_BYTES
         if part.take == part.length and self.file_format == TFRECORD and path.stat().st_size > size:
             raise _too_many(path, part.length)
-
-
-def _between(order: Iterator[Run], start: int, stop: int) -> Iterator[Run]:
-    """The runs, cut to the records number `start` to `stop`."""
-    at = 0
-    for run in order:
-        first, last = max(start, at), min(stop, at + run.records)
-        if first < last:
-            yield Run(run.file, run.first + first - at, last - first)
-        at += run.records
-        if at >= stop:
-            return
 
 
 # The records of one file: `bytes` of one `tf.train.Example` each.

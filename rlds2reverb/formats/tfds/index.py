@@ -159,7 +159,7 @@ def _read(path: Path, stamp: Stamp) -> Array | None:
     if magic != _MAGIC or tuple(of) != stamp or digest != xxhash.xxh3_64_intdigest(places):
         return None
     starts = np.frombuffer(places, "<u8")
-    if starts[0] != 0 or starts.max() > size or np.any(np.diff(starts.astype(np.int64)) < _LEAST_RECORD):
+    if starts[0] != 0 or starts.max() > size or np.any(np.diff(starts.view("<i8")) < _LEAST_RECORD):
         return None
     return starts
 
