@@ -731,7 +731,7 @@ def index_file(path: Path, records: int, beside: bool, on_walked: Callable[[int]
       WriteError: the folder of the index cannot be written.
     """
     if beside:
-        index.beside_path(path)  # refuses before anything is read
+        index.check_beside(path)  # before anything is read
     try:
         check_regular(path)
         stamp = stamp_of(path)

@@ -30,8 +30,8 @@ import numpy as np
 import xxhash
 
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import SourceError
-from rlds2reverb.files import unfinished_file, write_error
+from rlds2reverb.errors import SourceError, WriteError
+from rlds2reverb.files import can_be_replaced, unfinished_file, write_error
 from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.paths import Stamp
 
@@ -72,6 +72,13 @@ def beside_path(shard: Path) -> Path:
     if isinstance(shard, BucketPath):
         raise SourceError(f"{shard}: no index is put beside it: it is in a bucket; leave --beside out")
     return shard.with_name(f"{shard.name}{SUFFIX}")
+
+
+def check_beside(shard: Path) -> None:
+    """Raises `SourceError` or `WriteError` where no index can be put beside a shard."""
+    path = beside_path(shard)
+    if not can_be_replaced(path):
+        raise WriteError(f"{path}: cannot be written; {_WAY_OUT_OF_FOLDER}")
 
 
 def load(shard: Path, stamp: Stamp) -> Array:

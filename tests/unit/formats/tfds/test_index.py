@@ -332,6 +332,15 @@ def test_of_an_object_only_the_asked_records_are_asked_for(large: tuple[str, lis
             assert asked_bytes(cloud) == sum(len(record) + 16 for record in records[skip : skip + take])
 
 
+def test_of_large_records_a_walk_asks_for_little_more_than_the_heads(storage: Storage, cloud: Faults) -> None:
+    path, records = path_of("s3://heads/shard"), [bytes(5 << 20)] * 6
+    storage.create("heads")
+    storage.put("heads", "shard", framed(records))
+    assert Path(indexed(path, 6)).is_file()
+    assert known(path) == places_of(records)
+    assert asked_bytes(cloud) <= 6 << 20  # a block of 1 MiB each
+
+
 def test_an_object_that_was_written_anew_is_walked_over_anew(storage: Storage, cloud: Faults, eager: None) -> None:
     from rlds2reverb.formats.objects import forget
 
