@@ -300,6 +300,18 @@ def test_a_dataset_has_the_same_episodes_with_indexes(tmp_path: Path, beside: bo
     assert [episode.id for episode in source.episodes(12, 14)] == names[12:14]
 
 
+@pytest.mark.full
+def test_tfds_reads_a_dataset_with_indexes_beside_its_shards(tmp_path: Path) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    folder = copied(tmp_path / "data")
+    before = [dict(one) for one in tfds.builder_from_directory(folder).as_dataset("train[10:12]")]
+    list(open_source(f"tfds:{folder}").selection.index(True, lambda _: None))  # type: ignore[attr-defined]
+    assert list(folder.glob(f"*{index.SUFFIX}"))
+    builder = tfds.builder_from_directory(folder)
+    assert len(list(builder.as_dataset("train[10:12]"))) == len(before) == 2
+    assert len(list(builder.as_dataset("train"))) == builder.info.splits["train"].num_examples == 25
+
+
 # Buckets.
 
 
