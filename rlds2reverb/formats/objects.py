@@ -123,6 +123,9 @@ class Bucket:
         version = self._version(key, entry) if kept.is_on else ""
         if not version:
             return self._fetched(key, start, stop, entry)
+        first, last = start // _BLOCK * _BLOCK, min(-(-stop // _BLOCK) * _BLOCK, entry.size)
+        if (first, last) != (start, stop):  # whole blocks are kept
+            return self.range(key, first, last, entry)[start - first : stop - first]
         blocks: dict[int, memoryview] = {}
         for at in range(start, stop, _BLOCK):
             block = kept.get(version, at // _BLOCK, min(_BLOCK, stop - at))

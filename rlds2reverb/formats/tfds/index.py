@@ -22,7 +22,7 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,12 +30,11 @@ import numpy as np
 import xxhash
 
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import SourceError, WriteError
-from rlds2reverb.files import can_be_replaced, unfinished_file, write_error
+from rlds2reverb.errors import ConfigError, SourceError, WriteError
+from rlds2reverb.files import cache_folder, can_be_replaced, unfinished_file, write_error
 from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.paths import Stamp
 
-CACHE = "RLDS2REVERB_CACHE"
 SUFFIX = ".rlds2reverb-index"
 
 _MAGIC = b"r2r-idx1"
@@ -50,17 +49,10 @@ NOTHING = np.zeros(1, "<u8")
 """The index of which nothing is known: record 0 begins at 0."""
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """`RLDS2REVERB_CACHE`, else `$XDG_CACHE_HOME/rlds2reverb`, else `~/.cache/rlds2reverb`. Raises `RuntimeError` where there is no home."""
-    if named := environment.get(CACHE):
-        return Path(named).expanduser()
-    return Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rlds2reverb"
-
-
 def cached_path(shard: Path) -> Path:
-    """The index of a shard in the cache. Raises as `cache_folder`."""
+    """The index of a shard in the cache. Raises `ConfigError` where there is no folder for one."""
     name = xxhash.xxh3_128_hexdigest(os.fsencode(str(shard.resolve())))
-    return cache_folder() / "indexes" / f"{name}.index"
+    return cache_folder("indexes") / f"{name}.index"
 
 
 def beside_path(shard: Path) -> Path:
@@ -86,7 +78,7 @@ def load(shard: Path, stamp: Stamp) -> Array:
 
     What is beside the shard is preferred to what is in the cache. Each place is a possible one; whether a record begins there, its head says.
     """
-    with suppress(OSError, RuntimeError, ValueError):  # ValueError: a NUL in the path
+    with suppress(*_NO_CACHE):
         if not isinstance(shard, BucketPath) and (found := _read(beside_path(shard), stamp)) is not None:
             return found
         if (found := _read(cached_path(shard), stamp)) is not None:
@@ -98,13 +90,11 @@ def save(shard: Path, stamp: Stamp, places: Array, beside: bool = False) -> Path
     """Saves an index whole: two processes may do so at once, and the last one's stays.
 
     Raises:
+      ConfigError: there is no folder for a cache.
       SourceError: it should be beside a shard in a bucket.
       WriteError: the folder cannot be written.
     """
-    try:
-        path = beside_path(shard) if beside else cached_path(shard)
-    except RuntimeError as error:
-        raise write_error("cache", OSError(str(error)), _WAY_OUT_OF_CACHE) from error
+    path = beside_path(shard) if beside else cached_path(shard)
     try:
         if not beside:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +117,7 @@ def save_walked(shard: Path, stamp: Stamp, known: Array, places: Array, ends: Se
         return
     if sys.is_finalizing():
         return
-    with suppress(OSError, RuntimeError, ValueError):
+    with suppress(*_NO_CACHE):
         if len(load(shard, stamp)) < count:  # else it was there, or another reader was faster
             save(shard, stamp, joined(places, ends))
 
@@ -139,11 +129,17 @@ def joined(places: Array, ends: Sequence[int]) -> Array:
 
 def forget(shard: Path) -> None:
     """Removes the index of a shard from the cache."""
-    with suppress(OSError, RuntimeError, ValueError):
+    with suppress(*_NO_CACHE):
         cached_path(shard).unlink()
 
 
-_WAY_OUT_OF_CACHE = f"nothing is lost but time; name a folder that can be written: {CACHE}=FOLDER"
+_NO_CACHE = (
+    OSError,
+    ConfigError,
+    RuntimeError,
+    ValueError,
+)  # RuntimeError: a circle of links; ValueError: a NUL in the path
+_WAY_OUT_OF_CACHE = "nothing is lost but time; name a folder that can be written: RLDS2REVERB_CACHE=FOLDER"
 _WAY_OUT_OF_FOLDER = "leave --beside out, and the index is put into the cache"
 
 

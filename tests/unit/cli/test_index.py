@@ -21,7 +21,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_indexes_go_into_the_cache(run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(index.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv("RLDS2REVERB_CACHE", str(tmp_path / "cache"))
     (shard,) = data.glob("*.tfrecord-*")
     for name in (f"tfds:{data}@train[3:5]", f"tfds:{data}"):
         code, shown, _ = run("index", name)

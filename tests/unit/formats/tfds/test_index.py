@@ -34,7 +34,7 @@ RECORD_LISTS = st.lists(st.binary(max_size=40), min_size=1, max_size=12)
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(index.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv("RLDS2REVERB_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -224,17 +224,10 @@ def test_a_cache_that_cannot_be_written_costs_time_only(
     shard: Path, eager: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv(index.CACHE, str(tmp_path / "file"))
+    monkeypatch.setenv("RLDS2REVERB_CACHE", str(tmp_path / "file"))
     assert list(tfrecords(shard, 100, 10)) == RECORDS[100:110]
-    with pytest.raises(WriteError, match=rf"cannot be written: .*{index.CACHE}=FOLDER"):
+    with pytest.raises(WriteError, match=r"cannot be written: .*RLDS2REVERB_CACHE=FOLDER"):
         indexed(shard, 150)
-
-
-def test_the_folder_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    home = Path("~").expanduser()
-    assert index.cache_folder({}) == home / ".cache" / "rlds2reverb"
-    assert index.cache_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/rlds2reverb")
-    assert index.cache_folder({"XDG_CACHE_HOME": "/x", index.CACHE: "~/mine"}) == home / "mine"
 
 
 def test_one_shard_has_one_index_whatever_leads_to_it(shard: Path, tmp_path: Path) -> None:
@@ -342,6 +335,20 @@ def test_of_an_object_only_the_asked_records_are_asked_for(large: tuple[str, lis
         assert list(tfrecords(path, skip, take)) == records[skip : skip + take]
         if skip:
             assert asked_bytes(cloud) == sum(len(record) + 16 for record in records[skip : skip + take])
+
+
+def test_a_part_of_an_object_is_kept_in_whole_blocks(
+    large: tuple[str, list[bytes]], cloud: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLDS2REVERB_CACHE_BYTES", "100MB")
+    path, records = path_of(large[0]), large[1]
+    indexed(path, len(records))
+    for skip, take in ((600, 10), (300, 700), (600, 10), (len(records) - 1, 1)):
+        assert list(tfrecords(path, skip, take)) == records[skip : skip + take]
+    assert path.read_bytes() == framed(records)
+    cloud.requests.clear()
+    assert list(tfrecords(path, 5, 20)) == records[5:25]
+    assert asked_bytes(cloud) == 0
 
 
 def test_of_large_records_a_walk_asks_for_little_more_than_the_heads(storage: Storage, cloud: Faults) -> None:
