@@ -208,7 +208,7 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
     def _refused(self, *_: Any, **__: Any) -> NoReturn:
         raise StorageError(f"{self}: is in a bucket, where only whole objects are written")
 
-    mkdir = unlink = rename = replace = touch = write_bytes = write_text = _refused
+    mkdir = unlink = rename = replace = touch = write_bytes = _refused
 
     def _place(self) -> tuple[Bucket, str]:
         """The bucket, and the key in it; "" for the bucket itself."""
