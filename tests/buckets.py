@@ -167,7 +167,7 @@ def proxy(upstream: str) -> Iterator[Faults]:
                 return
             connection = http.client.HTTPConnection(str(address.hostname), address.port)
             headers = {key: value for key, value in self.headers.items() if key.lower() != "connection"}
-            if faults.is_public and "Authorization" not in self.headers:
+            if faults.is_public and self.headers.get("Authorization", "").strip() in ("", "Bearer"):
                 headers["Authorization"] = (
                     "Bearer anybody"  # moto refuses unsigned requests, which a GCS emulator takes
                 )

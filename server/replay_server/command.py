@@ -44,8 +44,9 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
         configs.check(tables)
         wanted_token(config.http.token, config.http.token_file)
         for name in ("upload", "start_from"):
-            if is_url(getattr(config.checkpoints, name) or ""):
-                require(("obstore",), f"checkpoints.{name} in a bucket", "cloud", ConfigError)
+            if is_url(place := getattr(config.checkpoints, name) or ""):
+                needed = ("obstore", "huggingface_hub") if place.startswith("hf:") else ("obstore",)
+                require(needed, f"checkpoints.{name}: {place}", "cloud", ConfigError)
     except Rlds2ReverbError as error:
         for line in str(error).splitlines():
             _talk(f"error: {line if line.startswith(str(path)) else f'{path}: {line}'}")

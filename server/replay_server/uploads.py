@@ -377,6 +377,7 @@ class Uploads:
     def __post_init__(self) -> None:
         self._log = logger("uploads")
         self._token, self._has_claimed = secrets.token_hex(16), False
+        self._verified = ""  # xxh3 of the manifest whose files were
         self._lock = threading.Lock()
         self._wanted, self._hurry, self._over = threading.Event(), threading.Event(), threading.Event()
         self._is_stopping = False
@@ -401,6 +402,8 @@ class Uploads:
     def finish(self, seconds: float) -> None:
         """Waits until the newest checkpoint is there, but no longer than this."""
         if not self.state.waiting:
+            self._is_stopping = True
+            self._wanted.set()
             return
         number = self.state.waiting[-1][0]
         self._log.info("sending the last checkpoint", generation=number, most_seconds=seconds)
@@ -427,11 +430,11 @@ class Uploads:
         }
 
     def _run(self) -> None:
-        while True:
+        while not (self._is_stopping and self._over.is_set()):
             self._wanted.wait()
             self._wanted.clear()
             pause = FIRST_PAUSE_SECONDS
-            while True:
+            while not (self._is_stopping and self._over.is_set()):
                 try:
                     self._send_newest()
                     break
@@ -496,8 +499,10 @@ class Uploads:
             self.state = replace(self.state, sending=number_of(path))
         target = self.place / CHECKPOINTS / f"{max(number_of(path), least_number):06d}"
         try:
-            checkpoint = read_checkpoint(path)
-            manifest = read_small(path / MANIFEST, MOST_BYTES)
+            data = read_small(path / MANIFEST, MOST_BYTES)
+            checkpoint = Checkpoint(number_of(path), path, decode_manifest(data, path))
+            if checkpoint.manifest.xxh3 != self._verified:
+                self._verified = read_checkpoint(path).manifest.xxh3
             for name in checkpoint.manifest.files:
                 if self._is_stopping and self.state.waiting and self.state.waiting[-1][0] > checkpoint.number:
                     raise _GivenUp(f"{path}: given up while it was sent: the server stops, and sends its last one")
@@ -506,7 +511,7 @@ class Uploads:
             self._remove(target)
             raise self._given_up(path, error) from error
         self._claim()  # sending may have taken long
-        (target / MANIFEST).upload_bytes(manifest)
+        (target / MANIFEST).upload_bytes(data)
         self._log.info(
             "checkpoint sent",
             generation=checkpoint.number,
