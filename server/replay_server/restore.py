@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -70,23 +70,26 @@ def prepare(
     set_aside_left(store, log)
     for path in store.clean():
         log.warning("unfinished checkpoint removed", path=str(path), meaning="the server was killed while writing it")
-    begins: AbstractContextManager[Found | None] = nullcontext()
-    if checkpoint is not None:
-        begins = nullcontext(Found(checkpoint.folder))
-    elif section.start_from is not None:
-        begins = uploads.start_from(section, store.folder / uploads.FETCHED, stopped)
-    staged = store.reverb / _STAGED
-    with begins as found:
+    staged, copy = store.reverb / _STAGED, store.folder / uploads.FETCHED
+    found = None if checkpoint is None else Found(checkpoint.folder)
+    with ExitStack() as copies:
+        if found is None and section.start_from is not None:
+            fetched = lambda: {"bytes": bytes_in(copy)}  # noqa: E731
+            with log_progress(
+                log, "taking the checkpoint that start_from names", fetched, start_from=section.start_from
+            ):
+                found = copies.enter_context(uploads.start_from(section, copy, stopped))
+            if uploads.continues_place(section):
+                uploads.take_over(section, store, found)
         if found is None:
             log.info("no checkpoint to restore", folder=str(store.folder))
             return Start(None, Fit(tuple(tables), tuple(TableFit(one.name, 0) for one in tables)), None, unloaded)
         for one in found.unloaded:
             log.warning("broken checkpoint of start_from passed over", path=str(one.path), reason=one.reason)
+        source = found.place or found.folder
         store.guard()  # verifying may have taken long
         with log_progress(log, "fitting the checkpoint to the config", bytes=bytes_in(found.folder)):
             fit = fit_checkpoint(found.folder, staged, tables, section.unfit_tables)
-        if uploads.continues_place(section) and checkpoint is None:
-            uploads.take_over(section, store, found)
     for table in fit.tables:
         tell = log.warning if table.lost else log.info
         for change in table.changes:
@@ -96,7 +99,7 @@ def prepare(
         kept = store.note_left_out(checkpoint, left_out)
         if kept is not None:
             log.warning("the checkpoint is kept for good, because not all of it was restored", path=str(kept))
-    log.info("restoring", checkpoint=str(found.place or found.folder), items=sum(table.items for table in fit.tables))
+    log.info("restoring", checkpoint=str(source), items=sum(table.items for table in fit.tables))
     return Start(checkpoint, fit, staged, unloaded)
 
 

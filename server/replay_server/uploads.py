@@ -73,6 +73,7 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
 _ALL = (*RECORD_FILES, DONE)
 _BLOCK_BYTES = 4 << 20
 _MOST_OWNER_BYTES = 1 << 16
+_MOST_WAITING = 1000  # that are noted while the bucket does not take any, and the newest
 
 
 # What is there.
@@ -85,11 +86,13 @@ class Owner(msgspec.Struct, frozen=True):
       folder: id of its checkpoint folder.
       token: of this start alone.
       words: who it is, for people.
+      newest: number of the newest checkpoint that was sent; 0 before the first.
     """
 
     folder: str
     token: str
     words: str
+    newest: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ def look(place: BucketPath) -> There:
     broken: list[tuple[BucketPath, str]] = []
     unfinished: list[BucketPath] = []
     for path in map(_in_bucket, numbered(place / CHECKPOINTS)):
-        if not stands_at(path / MANIFEST):
+        if not _has_manifest(path):
             unfinished.append(path)
             continue
         try:
@@ -147,6 +150,11 @@ def owner(place: BucketPath) -> Owner | None:
         raise
     except (CheckpointError, msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def _has_manifest(path: Path) -> bool:
+    """By a listing, which tells the sizes of its files, too."""
+    return any(one.name == MANIFEST for one in listed(path))
 
 
 def _described(path: BucketPath) -> Checkpoint:
@@ -204,7 +212,7 @@ class Fetching:
 
     def numbered(self, folder: Path) -> list[Path]:
         """One without its manifest does not exist."""
-        return [path for path in numbered(folder) if stands_at(path / MANIFEST)]
+        return [path for path in numbered(folder) if _has_manifest(path)]
 
     def checkpoint(self, folder: Path) -> Checkpoint:
         there = _described(_in_bucket(folder))
@@ -275,7 +283,7 @@ def start_from(
       only: files that are needed; all by default.
 
     Yields:
-      None where it names the place that this server sends to, and nothing was ever sent there: its first start.
+      None where it names the place that this server sends to, and none was ever sent there to its end: its first start.
 
     Raises:
       CheckpointError: as `choosing.find_start`.
@@ -285,12 +293,13 @@ def start_from(
     if not is_url(named):
         yield find_start(named)
         return
-    if continues_place(section) and not any(map(stands_at, (path_of(named) / CHECKPOINTS, path_of(named) / OWNER))):
+    fetching = Fetching(folder, only, stopped)
+    if continues_place(section) and _is_new(_in_bucket(path_of(named)), fetching):
         yield None
         return
     shutil.rmtree(folder, ignore_errors=True)  # by a server that was killed
     try:
-        found = find_start(named, Fetching(folder, only, stopped))
+        found = find_start(named, fetching)
         try:
             yield found
         except CheckpointError as error:
@@ -307,9 +316,26 @@ def continues_place(section: CheckpointSection) -> bool:
     return path_of(section.upload) == path_of(section.start_from)
 
 
-def take_over(section: CheckpointSection, store: CheckpointStore, found: Found) -> None:
-    """Continues for the server whose checkpoint was found in the place that this one sends to: with its id, and its numbers."""
-    store.highest = max(store.highest, found.number)
+def _is_new(place: BucketPath, fetching: Fetching) -> bool:
+    """Whether no checkpoint was ever sent to a place.
+
+    Raises:
+      CheckpointError: one was, and none is there any more; or that cannot be found out.
+    """
+    if fetching.numbered(place / CHECKPOINTS):
+        return False
+    before = owner(place)
+    if before is not None and before.newest:
+        raise CheckpointError(
+            f"checkpoints.start_from: {place}: checkpoint {before.newest} was sent there, and none is there any more; put one back, or "
+            f"remove {place / OWNER} to start with empty tables"
+        )
+    return True
+
+
+def take_over(section: CheckpointSection, store: CheckpointStore, found: Found | None) -> None:
+    """Continues for the server that sent to the place that this one sends to: with its id, and the number of what was found there."""
+    store.highest = max(store.highest, 0 if found is None else found.number)
     before = owner(_in_bucket(path_of(str(section.upload))))
     if before is not None:
         store.guard()
@@ -377,6 +403,7 @@ class Uploads:
     def __post_init__(self) -> None:
         self._log = logger("uploads")
         self._token, self._has_claimed = secrets.token_hex(16), False
+        self._words = f"process {os.getpid()} on host {socket.gethostname()}, started {utc(time.time())}"
         self._verified = ""  # xxh3 of the manifest whose files were
         self._lock = threading.Lock()
         self._wanted, self._hurry, self._over = threading.Event(), threading.Event(), threading.Event()
@@ -394,7 +421,7 @@ class Uploads:
         if checkpoint is None:
             return
         with self._lock:
-            waiting = (*self.state.waiting, (checkpoint.number, checkpoint.manifest.created))
+            waiting = (*self.state.waiting[:_MOST_WAITING], (checkpoint.number, checkpoint.manifest.created))
             self.state = replace(self.state, waiting=waiting)
             self._over.clear()
         self._wanted.set()
@@ -476,6 +503,10 @@ class Uploads:
             if sent is None:
                 self._send(newest, 1 + max(map(number_of, there.complete), default=0))
                 there = look(self.place)
+                if all(one.manifest.xxh3 != manifest.xxh3 for one in there.whole):
+                    raise CheckpointError(
+                        f"{newest}: was sent, and is not whole in {self.place}; who else writes there?"
+                    )
         with self._lock:
             waiting = tuple(one for one in self.state.waiting if one not in noted)
             last = next(iter(there.whole), None)
@@ -506,12 +537,15 @@ class Uploads:
             for name in checkpoint.manifest.files:
                 if self._is_stopping and self.state.waiting and self.state.waiting[-1][0] > checkpoint.number:
                     raise _GivenUp(f"{path}: given up while it was sent: the server stops, and sends its last one")
+                self._claim()  # sending a file may take long
                 (target / name).upload(path / name)
         except (CheckpointError, FileNotFoundError) as error:
+            self._claim()
             self._remove(target)
             raise self._given_up(path, error) from error
-        self._claim()  # sending may have taken long
+        self._claim()
         (target / MANIFEST).upload_bytes(data)
+        self._claim(number_of(target))
         self._log.info(
             "checkpoint sent",
             generation=checkpoint.number,
@@ -549,32 +583,31 @@ class Uploads:
         for one in found:
             _in_bucket(one).remove()
 
-    def _claim(self) -> None:
+    def _claim(self, newest: int = 0) -> None:
         """Makes sure that the place is this server's.
+
+        Args:
+          newest: number of a checkpoint that was just sent.
 
         Raises:
           CheckpointError: it is another one's.
           StorageError: the bucket does not answer, or refuses.
         """
-        mine = Owner(
-            folder_id(self.store),
-            self._token,
-            f"process {os.getpid()} on host {socket.gethostname()}, started {_STARTED}",
-        )
-        data = msgspec.json.format(msgspec.json.encode(mine))
-        before = owner(self.place)
-        if before is None and not (self.place / OWNER).upload_bytes(data, is_new=True):
-            before = owner(self.place)
-            if before is None:  # damaged
-                (self.place / OWNER).upload_bytes(data)
-        if before is not None and before.token != mine.token:
-            if before.folder != mine.folder or self._has_claimed:
-                raise CheckpointError(_taken(self.place, before))
-            (self.place / OWNER).upload_bytes(data)
+        mine = Owner(folder_id(self.store), self._token, self._words, newest)
+        path, before = self.place / OWNER, owner(self.place)
+        if before is None:
+            before = mine if path.upload_bytes(_encoded(mine), is_new=True) else owner(self.place)
+        is_mine = before is not None and before.token == mine.token
+        if before is not None and not is_mine and (before.folder != mine.folder or self._has_claimed):
+            raise CheckpointError(_taken(self.place, before))
+        known = 0 if before is None else before.newest
+        if not is_mine or newest > known:
+            path.upload_bytes(_encoded(msgspec.structs.replace(mine, newest=max(newest, known))))
         self._has_claimed = True
 
 
-_STARTED = utc(time.time())
+def _encoded(record: Owner) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(record))
 
 
 def _taken(place: BucketPath, other: Owner) -> str:

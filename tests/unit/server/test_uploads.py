@@ -20,6 +20,7 @@ from replay_server.store import CheckpointStore, decode_manifest
 from replay_server.tables import TableConfig
 from replay_server.uploads import (
     FETCHED,
+    OWNER,
     UPLOAD_ID,
     Fetching,
     Uploads,
@@ -299,10 +300,37 @@ def test_a_start_from_the_place_that_it_sends_to_continues_for_the_one_before(
     with start_from(section, new.folder / FETCHED) as found:
         assert found is not None
         take_over(section, new, found)
+    assert new.highest == 2
     assert (new.folder / UPLOAD_ID).read_text() == (store.folder / UPLOAD_ID).read_text()
     assert check_place(section)[1] == ()
     sent(new, place, 9)
     assert whole(place) == [3, 2, 1]
+    for path in place.walk():
+        if path.name != OWNER:
+            path.remove()
+    objects.forget()
+    with pytest.raises(CheckpointError, match="checkpoint 3 was sent there"), start_from(section, tmp_path / FETCHED):
+        pass
+
+
+def test_a_first_start_that_sent_none_to_its_end_is_one_again(
+    store: CheckpointStore, place: BucketPath, cloud: Faults, tmp_path: Path
+) -> None:
+    cloud.before_write = lambda request: 403 if "/chunks" in request.path else None
+    uploads = Uploads(store, place, 3)
+    uploads.start(add(store, 1))
+    wait_until(lambda: uploads.state.failures > 0)
+    shutil.rmtree(store.kept)
+    uploads.finish(0)
+    cloud.before_write = lambda _: None
+    new = opened(tmp_path / "new")
+    section = CheckpointSection(folder=str(new.folder), upload=str(place), start_from=str(place))
+    objects.forget()
+    with start_from(section, new.folder / FETCHED) as found:
+        assert found is None
+        take_over(section, new, found)
+    sent(new, place, 1)
+    assert whole(place) == [1]
 
 
 def test_a_check_says_what_is_there_and_what_is_wrong(store: CheckpointStore, place: BucketPath, cloud: Faults) -> None:
