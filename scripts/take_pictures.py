@@ -244,6 +244,7 @@ def tables() -> list[TableInfo]:
 
 
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+_ADDRESS = "http://replay-a:8080"
 _FOLDER = "/var/lib/replay/checkpoints"
 _NEWEST = 196
 """Number of the newest generation."""
@@ -314,9 +315,13 @@ class _Scene:
         self._http.stop()
         self._monitor.stop()
 
+    def page(self, route: Route) -> None:
+        """The server's own answer to any other request, which it gets by another name."""
+        route.fulfill(response=route.fetch(url=self.url + route.request.url.removeprefix(_ADDRESS)))
+
     def status(self, route: Route) -> None:
         """The server's own answer, as if it ran for days on a machine of its own."""
-        document = route.fetch().json()
+        document = route.fetch(url=f"{self.url}/status.json").json()
         now = document["server"]["now"]
         at = np.linspace(now - 600, now, 120)
         rng = np.random.default_rng(0)
@@ -334,6 +339,7 @@ class _Scene:
         rates = {"bridge_offline": (pushed, 2750 + 140 * wave), "robot_online": (24 + 2 * wave, 96 + 8 * wave)}
         for table in document["tables"]:
             inserts, samples = rates[table["name"]]
+            table["last_insert_at"] = float(at[np.flatnonzero(inserts)[-1]])
             table["rates"] = {
                 "time": at.tolist(),
                 "inserts": inserts.round(2).tolist(),
@@ -369,8 +375,9 @@ def take_status(browser: Browser, docs: Path) -> Iterator[str]:
         for width in (400, 1280):
             for scheme in _SCHEMES:
                 view = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+                view.route(f"{_ADDRESS}/**", scene.page)
                 view.route("**/status.json", scene.status)
-                view.goto(scene.url)
+                view.goto(_ADDRESS)
                 for drawn in (
                     "#timeline rect.failed",
                     "#days polyline.memory",

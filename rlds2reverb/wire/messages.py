@@ -83,6 +83,9 @@ class SampleRequest:
         return replace(self, samples=self.samples - taken)
 
 
+_UNBOUNDED = 1e300  # wider bounds are none: Reverb's own unbounded ones are the largest floats
+
+
 @dataclass(frozen=True)
 class RateLimiter:
     """A table's rate limiter. Inserts minus samples (in inserts' terms) stay in [min_diff, max_diff].
@@ -99,6 +102,12 @@ class RateLimiter:
     min_size_to_sample: int
     inserts: int
     samples: int
+
+    @property
+    def wanted_ratio(self) -> float | None:
+        """Samples per insert that it enforces; None for any."""
+        is_free = self.min_diff <= -_UNBOUNDED and self.max_diff >= _UNBOUNDED
+        return None if is_free or not self.samples_per_insert > 0 else self.samples_per_insert
 
 
 @dataclass(frozen=True)
@@ -289,6 +298,29 @@ def sentence(wait: Wait) -> str:
     return f'table "{wait.table.name}": {clause(wait)}'
 
 
+def reason(wait: Wait) -> str:
+    """What blocks, in a few words with numbers, such as "4.55 samples per insert, limit 4"; "" for what proceeds.
+
+    Of a limiter's two conditions it is the one that needs more: the number of items, or the samples per insert.
+    """
+    table, limiter = wait.table, wait.table.rate_limiter
+    if not wait.blocks:
+        return ""
+    missing = limiter.min_size_to_sample - table.current_size
+    if wait.of == "sample" and (missing >= wait.needed or not limiter.inserts):
+        return f"{table.current_size:,} of at least {counted(limiter.min_size_to_sample, 'item')}"
+    if wait.of == "insert" and table.max_times_sampled == 1 and limiter.samples_per_insert == 1:
+        return f"{counted(table.current_size, 'item')} not sampled yet, limit {limiter.max_diff:,g}"
+    if not limiter.inserts:
+        return f"no inserts yet, {counted(limiter.samples, 'sample')}"
+    after, bound = (0, limiter.min_diff) if wait.of == "sample" else (1, limiter.max_diff)
+    limit = ((limiter.inserts + after) * limiter.samples_per_insert - bound) / limiter.inserts
+    words = "limit" if wait.of == "sample" else "at least"
+    target = f"{limiter.samples_per_insert:.3g}"
+    told = f"{limiter.samples / limiter.inserts:.3g} samples per insert, {words} {limit:.3g}"
+    return told if f"{limit:.3g}" == target else f"{told} after {counted(limiter.inserts, 'insert')}, target {target}"
+
+
 def clause(wait: Wait) -> str:
     """The same without the table's name."""
     table, limiter = wait.table, wait.table.rate_limiter
@@ -296,10 +328,7 @@ def clause(wait: Wait) -> str:
         if not wait.blocks:
             return f"samples may be taken ({counted(table.current_size, 'item')})"
         wanted = "no number of inserts is enough" if wait.needed == NEVER else counted(wait.needed, "more insert")
-        return (
-            f"blocked: {wanted} before sampling may go on "
-            f"({table.current_size:,} of at least {counted(limiter.min_size_to_sample, 'item')})"
-        )
+        return f"blocked: {wanted} before sampling may go on ({reason(wait)})"
     counts = f"{counted(limiter.inserts, 'insert')} and {counted(limiter.samples, 'sample')} so far"
     if not wait.blocks:
         return f"inserts may go on ({counts})"

@@ -72,6 +72,7 @@ class Monitor(Repeating):
 
     Attributes:
       snapshot: the answer to the newest question that has ended.
+      inserted_at: by table, the Unix time at which its inserts were last seen to grow; none before.
     """
 
     def __init__(self, ask: Callable[[], ServerInfo]) -> None:
@@ -81,6 +82,7 @@ class Monitor(Repeating):
         self._questions, self._newest = itertools.count(1), 0
         self._changing = threading.Lock()
         self.snapshot = Snapshot()
+        self.inserted_at: dict[str, float] = {}
 
     def start(self) -> None:
         """Asks at once, so that tables are known when this returns and Reverb answers; then every second, in the thread."""
@@ -119,6 +121,9 @@ class Monitor(Repeating):
                 )
                 for table in seen.tables()
             }
+            before = self._history[-1][1] if self._history else {}
+            grown = [name for name, now in counts.items() if name in before and now.inserts > before[name].inserts]
+            self.inserted_at = {**self.inserted_at, **dict.fromkeys(grown, seen.answered_at)}
             self._history.append((seen.answered_at, counts))
 
 

@@ -21,7 +21,7 @@ from replay_server.memory import memory_limit, resident_bytes
 from replay_server.monitor import Moment
 from replay_server.state import ServerState
 from rlds2reverb.specs import spec_texts, view_in
-from rlds2reverb.wire.messages import clause, insert_wait, sample_wait
+from rlds2reverb.wire.messages import clause, insert_wait, reason, sample_wait
 
 
 def status(state: ServerState) -> dict[str, Any]:
@@ -106,6 +106,10 @@ class LimiterStatus(msgspec.Struct, frozen=True):
     """A rate limiter: what inserts and samples wait for in words, without the table's name; and whether it lets none through.
 
     Attributes:
+      inserts_reason: what blocks inserts in a few words, such as "64 items not sampled yet, limit 64"; "" when nothing does.
+      samples_reason: what blocks samples, such as "4.55 samples per insert, limit 4"; "" when nothing does.
+      samples_per_insert: that it holds the table to; None for any.
+      min_size: items before the first sample.
       prefilling: it waits for a prefill.
     """
 
@@ -113,6 +117,10 @@ class LimiterStatus(msgspec.Struct, frozen=True):
     samples: str
     inserts_blocked: bool
     samples_blocked: bool
+    inserts_reason: str
+    samples_reason: str
+    samples_per_insert: float | None
+    min_size: int
     prefilling: bool
 
 
@@ -131,6 +139,7 @@ class TableStatus(msgspec.Struct, frozen=True):
       signature: text of each leaf by its path; None without a signature.
       view: that its items are made by, where the signature tells.
       restored: items that the start has restored.
+      last_insert_at: Unix time, seen to a second; None without an insert since the start.
       age_seconds: since Reverb's answer.
       rates: over the last minutes; none when they were not asked for.
     """
@@ -159,6 +168,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     signature: dict[str, str] | None
     view: str | None
     restored: int
+    last_insert_at: float | None
     age_seconds: float
     rates: Rates
 
@@ -194,7 +204,15 @@ def table_statuses(state: ServerState, with_rates: bool) -> list[TableStatus]:
             inserts=table.rate_limiter.inserts,
             samples=table.rate_limiter.samples,
             limiter=LimiterStatus(
-                clause(inserts), clause(samples), inserts.blocks, samples.blocks, table.name in prefilling
+                inserts=clause(inserts),
+                samples=clause(samples),
+                inserts_blocked=inserts.blocks,
+                samples_blocked=samples.blocks,
+                inserts_reason=reason(inserts),
+                samples_reason=reason(samples),
+                samples_per_insert=table.rate_limiter.wanted_ratio,
+                min_size=table.rate_limiter.min_size_to_sample,
+                prefilling=table.name in prefilling,
             ),
             blocked={inserts.of: inserts.blocks, samples.of: samples.blocks},
             wait_seconds={"insert": table.worker.waiting_for_samples, "sample": table.worker.waiting_for_inserts},
@@ -204,6 +222,7 @@ def table_statuses(state: ServerState, with_rates: bool) -> list[TableStatus]:
             signature=None if table.signature is None else spec_texts(table.signature),
             view=view_in(table.signature) or None,
             restored=restored.get(table.name, 0),
+            last_insert_at=state.monitor.inserted_at.get(table.name),
             age_seconds=age_seconds,
             rates=rates_of(table.name, history, points),
         )

@@ -13,8 +13,6 @@ from rlds2reverb.text import counted
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import TableInfo, Wait, clause, insert_wait, sample_wait
 
-_UNBOUNDED = 1e300  # wider bounds are none: Reverb's own unbounded ones are the largest floats
-
 
 @dataclass(frozen=True)
 class Row:
@@ -37,9 +35,7 @@ class Row:
     @property
     def wanted_ratio(self) -> float | None:
         """Samples per insert that the rate limiter enforces; None for any."""
-        limiter = self.table.rate_limiter
-        is_free = limiter.min_diff <= -_UNBOUNDED and limiter.max_diff >= _UNBOUNDED
-        return None if is_free or not limiter.samples_per_insert > 0 else limiter.samples_per_insert
+        return self.table.rate_limiter.wanted_ratio
 
     @property
     def waiting(self) -> str:

@@ -1,32 +1,53 @@
 // Curves and the time line, as SVG. One unit is one pixel, so that text has its size at any width; the width is known once the
-// picture stands on the page.
-import {age, bytes, day, make, short} from "./text.js";
+// picture stands on the page. Each is an image with a sentence; hover, or focus and arrow keys, tell the values of one moment below it.
+import {age, bytes, clock, day, make, say, short, took, whole} from "./text.js";
 
 const drawn = new Map();
 const LEFT = 64, BOTTOM = 24, TOP = 10;
+let stopped = null;  // when the server last answered, once it does not
 
 // Draws now, and again whenever the width changes; what left the page is forgotten.
 export function draw(svg, paint) {
   drawn.set(svg, paint);
   if (svg.isConnected) paint(svg);
 }
-function again() {
+export function again() {
   for (const [svg, paint] of drawn) svg.isConnected ? paint(svg) : drawn.delete(svg);
 }
 window.addEventListener("resize", again);
+document.addEventListener("toggle", again, true);  // what was folded had no width
 
-function frame(svg, most, unit, first, last) {
+// The time of the last answer when no other comes, else null: then the right end of an axis is not now.
+export function stopClock(time) {
+  if (stopped === time) return;
+  stopped = time;
+  again();
+}
+function nice(most) {  // the least round number that is no smaller
+  const power = 10 ** Math.floor(Math.log10(most));
+  return [1, 2, 4, 6, 8, 10].find(factor => most <= factor * power * 1.000001) * power;
+}
+function frame(svg, most, unit, first, last, shares = [0, .5, 1]) {
   const width = Math.max(200, svg.clientWidth), height = svg.clientHeight || 150;
   const y = value => TOP + (height - BOTTOM - TOP) * (1 - value / most);
   const x = time => LEFT + (width - LEFT) * Math.min(1, Math.max(0, (time - first) / Math.max(1, last - first)));
   svg.replaceChildren();
-  for (const share of [0, .5, 1]) {
+  for (const share of shares) {
     svg.append(make("svg:line", {class: "grid", x1: LEFT, x2: width, y1: y(most * share), y2: y(most * share)}));
     svg.append(make("svg:text", {x: LEFT - 6, y: y(most * share) + 4, "text-anchor": "end"}, unit(most * share)));
   }
-  svg.append(make("svg:text", {x: LEFT, y: height - 5}, last > first ? `${age(last - first)} ago` : "no history yet"));
-  svg.append(make("svg:text", {x: width, y: height - 5, "text-anchor": "end"}, "now"));
+  const when = last - first > 43200 ? day : clock;
+  svg.append(make("svg:text", {x: LEFT, y: height - 5}, stopped === null ? `${age(last - first)} ago` : when(first)));
+  svg.append(make("svg:text", {x: width, y: height - 5, "text-anchor": "end"}, stopped === null ? "now" : when(last)));
   return {x, y, width, height};
+}
+function collects(svg, times, what) {  // two moments make a curve; until then no axis pretends to be one
+  if (times.length > 1) return false;
+  const width = Math.max(200, svg.clientWidth), height = svg.clientHeight || 150;
+  svg.replaceChildren(make("svg:text", {class: "collecting", x: width / 2, y: height / 2, "text-anchor": "middle"}, "collecting history"));
+  svg.setAttribute("aria-label", `${what}: collecting history`);
+  probe(svg, null, [], null);
+  return true;
 }
 function line(svg, name, times, values, {x, y}) {
   const points = values.map((value, i) => `${x(times[i]).toFixed(1)},${y(value).toFixed(1)}`);
@@ -34,16 +55,67 @@ function line(svg, name, times, values, {x, y}) {
   svg.append(make("svg:polyline", {class: name, points: points.join(" ")}));
 }
 const greatest = (...lists) => lists.reduce((most, list) => list.reduce((a, b) => Math.max(a, b), most), 0);
+const newest = values => values[values.length - 1];
+
+// What a pointer or the keys have chosen of a chart, which stays chosen when it is drawn anew.
+const probes = new WeakMap();
+function probe(svg, at, times, tell) {
+  if (!probes.has(svg)) {
+    const reading = make("p", {class: "reading", "aria-live": "polite"});
+    svg.after(reading);
+    probes.set(svg, {reading, chosen: null});
+    const choose = index => {
+      const one = probes.get(svg);
+      one.chosen = one.times.length && index !== null ? one.times[Math.min(one.times.length - 1, Math.max(0, index))] : null;
+      point(svg);
+    };
+    svg.addEventListener("pointermove", event => choose(nearest(svg, event.clientX - svg.getBoundingClientRect().left)));
+    svg.addEventListener("pointerleave", () => choose(document.activeElement === svg ? nearest(svg, Infinity) : null));
+    svg.addEventListener("focus", () => choose(nearest(svg, Infinity)));
+    svg.addEventListener("blur", () => choose(null));
+    svg.addEventListener("keydown", event => {
+      const one = probes.get(svg), here = one.times.indexOf(one.chosen);
+      const index = {ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: one.times.length - 1}[event.key];
+      if (index === undefined || here < 0) return;
+      event.preventDefault();
+      choose(index);
+    });
+  }
+  const one = probes.get(svg);
+  if (one.chosen !== null && times.length && !times.includes(one.chosen))
+    one.chosen = times.reduce((a, b) => Math.abs(b - one.chosen) < Math.abs(a - one.chosen) ? b : a);
+  Object.assign(one, {at, times, tell});
+  point(svg);
+}
+function nearest(svg, x) {
+  const {at, times} = probes.get(svg);
+  if (x === Infinity) return times.length - 1;
+  return times.reduce((best, time, i) => Math.abs(at.x(time) - x) < Math.abs(at.x(times[best]) - x) ? i : best, 0);
+}
+function point(svg) {
+  const {reading, chosen, at, times, tell} = probes.get(svg), index = times.indexOf(chosen);
+  svg.querySelector(".cursor")?.remove();
+  if (index < 0) return say(reading, "");
+  const x = at.x(chosen).toFixed(1);
+  svg.append(make("svg:line", {class: "cursor", x1: x, x2: x, y1: TOP, y2: at.height - BOTTOM}));
+  say(reading, tell(index));
+}
 
 export function drawRates(svg, {time, inserts, samples}) {
-  const most = Math.max(1, greatest(inserts, samples));
-  const at = frame(svg, most, value => short.format(value), time[0] ?? 0, time[time.length - 1] ?? 0);
+  if (collects(svg, time, "inserts and samples per second")) return;
+  const at = frame(svg, nice(Math.max(1, greatest(inserts, samples))), value => short.format(value), time[0], newest(time));
   line(svg, "insert", time, inserts, at);
   line(svg, "sample", time, samples, at);
+  const words = (name, values) => `${name} ${short.format(newest(values))} at the end, at most ${short.format(greatest(values))}`;
+  svg.setAttribute("aria-label", `per second over ${age(newest(time) - time[0])}: ${words("inserts", inserts)}; ${words("samples", samples)}`);
+  probe(svg, at, time, i => `${clock(time[i])}: ${short.format(inserts[i])} inserts/s, ${short.format(samples[i])} samples/s`);
 }
 export function drawItems(svg, times, values, breaks) {
-  const at = frame(svg, Math.max(1, greatest(values)), value => short.format(value), times[0] ?? 0, times[times.length - 1] ?? 0);
+  if (collects(svg, times, "items over the last days")) return;
+  const at = frame(svg, nice(Math.max(2, greatest(values))), value => short.format(value), times[0], newest(times));
   broken(svg, "items", times, values, breaks, at);
+  svg.setAttribute("aria-label", `items over ${age(newest(times) - times[0])}: ${whole.format(newest(values))} at the end, at most ${whole.format(greatest(values))}`);
+  probe(svg, at, times, i => `${day(times[i])}: ${whole.format(values[i])} items`);
 }
 function broken(svg, name, times, values, breaks, at) {  // no line where no server ran
   let from = 0;
@@ -55,19 +127,24 @@ function broken(svg, name, times, values, breaks, at) {  // no line where no ser
   }
 }
 export function drawMemory(svg, times, values, limit, breaks = []) {
+  if (collects(svg, times, "memory")) return;
   const peak = greatest(values), isNear = limit && peak > limit / 4;  // far below it, the limit would make the curve a flat line
   const most = Math.max(1, isNear ? Math.max(limit, peak) : peak * 1.25);
-  const at = frame(svg, most, bytes, times[0] ?? 0, times[times.length - 1] ?? 0);
+  const at = frame(svg, most, bytes, times[0], newest(times));
   if (isNear) svg.append(make("svg:line", {class: "limit", x1: LEFT, x2: at.width, y1: at.y(limit), y2: at.y(limit)}));
   broken(svg, "memory", times, values, breaks, at);
+  const span = newest(times) - times[0], when = span > 43200 ? day : clock;
+  svg.setAttribute("aria-label", `memory over ${age(span)}: ${bytes(newest(values))} at the end, at most ${bytes(peak)}${limit ? `, limit ${bytes(limit)}` : ""}`);
+  probe(svg, at, times, i => `${when(times[i])}: ${bytes(values[i])}`);
 }
 // Runs as a band below, checkpoints as bars above it; a row of several checkpoints is as wide as their time.
 export function drawTimeline(svg, past) {
   const {now, runs, checkpoints, gaps} = past;
   const first = Math.min(now - 600, ...runs.map(run => run.first), ...checkpoints.map(one => one.first));
-  const most = Math.max(1, greatest(checkpoints.map(one => one.bytes)));
-  const at = frame(svg, most, bytes, Math.max(first, now - past.days * 86400), now);
+  const most = greatest(checkpoints.map(one => one.bytes));
+  const at = frame(svg, most || 1, bytes, Math.max(first, now - past.days * 86400), now, most ? [0, .5, 1] : []);
   const floor = at.y(0);
+  if (!checkpoints.length) svg.append(make("svg:text", {class: "collecting", x: at.width / 2, y: at.height / 2, "text-anchor": "middle"}, "no checkpoint yet"));
   const box = (name, from, to, top, bottom, words) => {
     const x = Math.min(at.x(from), at.width - 3), made = make("svg:rect", {class: name, x: x.toFixed(1), y: top.toFixed(1),
       width: Math.max(name === "ran" ? 1 : 3, at.x(to) - x).toFixed(1), height: Math.max(1, bottom - top).toFixed(1)});
@@ -78,4 +155,9 @@ export function drawTimeline(svg, past) {
   for (const run of runs) box("ran", run.first, run.last, floor + 2, floor + 7, `a server ran from ${day(run.first)} to ${day(run.last)}`);
   for (const one of checkpoints) if (!one.error) box("written", one.first, one.last, at.y(one.bytes), floor, `${day(one.last)}: ${bytes(one.bytes)}`);
   for (const one of checkpoints) if (one.error) box("failed", one.first, one.last, TOP, floor, `${day(one.last)}: ${one.error}`);
+  const ordered = [...checkpoints].sort((a, b) => a.last - b.last);
+  probe(svg, at, ordered.map(one => one.last), i => {
+    const {last, count, error, bytes: size, seconds} = ordered[i];
+    return `${day(last)}: ${count > 1 ? `${whole.format(count)} checkpoints, ` : ""}${error ? `failed: ${error}` : `${bytes(size)}, took ${took(seconds)}`}`;
+  });
 }

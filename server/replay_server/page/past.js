@@ -1,6 +1,6 @@
 // The last days: checkpoints, gaps, memory. Asked for seldom, and after each checkpoint.
 import {draw, drawItems, drawMemory, drawTimeline} from "./charts.js";
-import {age, byId, bytes, day, make, say, took, whole} from "./text.js";
+import {age, byId, bytes, day, make, percent, say, setBar, share, took, whole} from "./text.js";
 
 const ASK_MS = 30000, WAIT_MS = 10000;
 let answered = null, timer = null, newest = null, limit = 0;
@@ -33,9 +33,7 @@ function show(past) {
 function drawDays() {
   if (!newest) return;
   const {samples, gaps} = newest;
-  byId("days").setAttribute("aria-label", `memory over the last days: at most ${bytes(Math.max(0, ...samples.memory_bytes))}`);
   const breaks = gaps.filter(one => one.what === "server").map(one => one.last);
-  byId("held").setAttribute("aria-label", `items over the last days, now ${whole.format(samples.items[samples.items.length - 1] ?? 0)}`);
   draw(byId("held"), svg => drawItems(svg, samples.time, samples.items, breaks));
   draw(byId("days"), svg => drawMemory(svg, samples.time, samples.memory_bytes, limit, breaks));
 }
@@ -59,15 +57,18 @@ export async function askPast() {
   }
   if (!document.hidden) timer = setTimeout(askPast, ASK_MS);
 }
+export function memoryKind(server) {
+  const used = share(server.memory_bytes, server.memory_limit_bytes);
+  return used > .9 ? "bad" : used > .75 ? "warn" : "";
+}
 export function showMemory(server) {
   limit = server.memory_limit_bytes;
-  const share = limit ? server.memory_bytes / limit : 0, fill = make("div");
-  fill.style.width = `${(100 * Math.min(1, share)).toFixed(2)}%`;
+  const used = share(server.memory_bytes, limit), fill = make("div", {class: memoryKind(server)});
+  setBar(fill, used);
   const words = limit ? `${bytes(server.memory_bytes)} of ${bytes(limit)} (${server.memory_limit_of === "machine" ? "what the machine has" : "limit of the container"})` : bytes(server.memory_bytes);
   byId("used").replaceChildren(
     ...(limit ? [make("div", {class: "bar", role: "meter", "aria-label": "memory", "aria-valuemin": 0, "aria-valuemax": limit, "aria-valuenow": server.memory_bytes}, fill)] : []),
-    make("div", {class: "row"}, make("span", {}, words), make("span", {class: "soft"}, limit ? `${(100 * share).toFixed(1)} %` : "")));
-  byId("minutes").setAttribute("aria-label", `memory over the last minutes, now ${bytes(server.memory_bytes)}`);
+    make("div", {class: "row"}, make("span", {}, words), make("span", {class: "soft"}, limit ? percent(used) : "")));
   draw(byId("minutes"), svg => drawMemory(svg, server.memory.time, server.memory.bytes, limit));
   if (newest && byId("days").childElementCount === 0) drawDays();
 }

@@ -1,7 +1,8 @@
 // Asks the server how it is, every two seconds while somebody looks.
-import {askPast, showMemory} from "./past.js";
-import {showTables} from "./tables.js";
-import {age, byId, bytes, clock, facts, make, say, took, whole} from "./text.js";
+import {stopClock} from "./charts.js";
+import {askPast, memoryKind, showMemory} from "./past.js";
+import {lastInsert, showTables, stateOf as stateOfTable} from "./tables.js";
+import {age, byId, bytes, clock, count, facts, inOrder, make, many, percent, say, share, short, tiles, took, whole} from "./text.js";
 
 const ASK_MS = 2000, WAIT_MS = 5000;
 
@@ -18,8 +19,10 @@ const toRunbook = name => make("a", {href: `runbook#${name.toLowerCase()}`}, nam
 function alert(one) {
   const told = one.found.map(({table, words}) => table ? `${table}: ${words}` : words);
   if (one.count > one.found.length) told.push(`and ${whole.format(one.count - one.found.length)} more`);
-  const when = one.firing ? `fires, since ${age(one.seconds)}` : `since ${age(one.seconds)}, fires after ${age(one.for_seconds)}`;
-  return make("li", {}, toRunbook(one.alert), make("span", {class: one.firing && one.severity === "critical" ? "bad" : "warn"}, ` ${one.severity}, ${when}`), `: ${told.join("; ")}`);
+  const grade = one.severity === "critical" ? "Critical" : "Warning";
+  const when = one.firing ? `${grade}, firing for ${age(one.seconds)}` : `${grade} in ${age(Math.max(0, one.for_seconds - one.seconds))} if it lasts`;
+  const kind = !one.firing ? "soft" : one.severity === "critical" ? "bad" : "warn";
+  return make("li", {}, make("span", {class: `state ${kind}`}, when), " ", toRunbook(one.alert), `: ${told.join("; ")}`);
 }
 function rebuild(node, key, build) {  // only what changed: a link that has the focus keeps it
   if (node.dataset.key === key) return;
@@ -29,10 +32,11 @@ function rebuild(node, key, build) {  // only what changed: a link that has the 
   if (focused) [...node.querySelectorAll("a")].find(link => link.getAttribute("href") === focused)?.focus();
 }
 function showAlerts(alerts) {
-  const section = byId("alerts"), firing = alerts.filter(one => one.firing).length;
+  const section = byId("alerts"), firing = alerts.filter(one => one.firing), critical = firing.filter(one => one.severity === "critical").length;
   section.hidden = !alerts.length;
-  section.classList.toggle("soon", !firing);
-  say(byId("wrong"), firing ? `${firing} ${firing === 1 ? "alert fires" : "alerts fire"}` : "An alert will fire soon");
+  section.className = `card ${critical ? "critical" : firing.length ? "warning" : "soon"}`;
+  const counts = [critical && `${critical} critical`, firing.length > critical && many(firing.length - critical, "warning")].filter(Boolean);
+  say(byId("wrong"), counts.length ? `Alerts: ${counts.join(", ")}` : "No alert fires; one may soon");
   rebuild(byId("firing"), JSON.stringify(alerts.map(one => ({...one, seconds: age(one.seconds)}))), () => alerts.map(alert));
 }
 function together(all) {
@@ -42,9 +46,9 @@ function together(all) {
   const up = all.servers.filter(server => server.state === "ready").length;
   say(byId("all"), `${up} of ${all.servers.length} servers ready`, up === all.servers.length ? "" : "bad");
   const row = (tag, ...cells) => make("tr", {}, ...cells.map(cell => make(tag, {}, cell)));
-  const names = all.tables.map(table => table.name).slice(0, 20), more = all.tables.length > names.length;
+  const names = all.tables.map(table => table.name).sort(inOrder).slice(0, 20), more = all.tables.length > names.length;
   const items = one => one ? `${whole.format(one.size)} of ${whole.format(one.max_size)}` : "";
-  const blocked = one => [one.limiter.samples_blocked && "sampling", one.limiter.inserts_blocked && "inserting"].filter(Boolean).map(what => `${what} waits at ${one.name}`);
+  const blocked = one => [one.limiter.samples_blocked && one.size && "sampling", one.limiter.inserts_blocked && "inserting"].filter(Boolean).map(what => `${what} waits at ${one.name}`);
   const state = server => {
     const waits = server.tables.flatMap(blocked), told = waits.length > 5 ? [...waits.slice(0, 5), `and ${waits.length - 5} more`] : waits;
     const cell = make("span", {class: server.state !== "ready" || server.problem ? "bad" : ""}, [[server.state, server.problem].filter(Boolean).join(": "), ...told].join("; "));
@@ -54,7 +58,7 @@ function together(all) {
   const rest = more ? ["…"] : [];
   rebuild(byId("servers"), JSON.stringify(all), () => [
     row("th", "server", ...names, ...rest, "memory", "state"),
-    row("td", "together", ...all.tables.slice(0, 20).map(items), ...rest, bytes(all.servers.reduce((sum, server) => sum + server.memory_bytes, 0)), ""),
+    row("td", "together", ...names.map(name => items(all.tables.find(table => table.name === name))), ...rest, bytes(all.servers.reduce((sum, server) => sum + server.memory_bytes, 0)), ""),
     ...all.servers.map(server => row("td", server.address, ...names.map(name => items(server.tables.find(table => table.name === name))), ...rest, bytes(server.memory_bytes), state(server)))]);
 }
 const passedOver = some => some ? `${some.count} at the start, the newest: ${some.reason}; now at ${some.path}` : "";
@@ -69,17 +73,20 @@ function showCheckpoints(server, checkpoints) {
   const isTight = checkpoints.free_bytes === null || checkpoints.free_bytes < checkpoints.needed_bytes;
   facts(byId("checkpoints"), [
     ["newest", last ? `checkpoint ${last.generation}, ${age(server.now - last.created)} ago` + (last.reason === "client" ? ", asked for by a client" : "") : "none yet"],
-    ["holds", last ? held(last.items) : ""],
     ["size", last ? `${bytes(last.bytes)}, written in ${took(last.seconds)}` : ""],
-    ["schedule", checkpoints.every_seconds === null ? "only on request and at the end" : `every ${age(checkpoints.every_seconds)}`],
     ["folder", checkpoints.problem, "bad"],
     ["set aside", passedOver(checkpoints.set_aside), "warn"],
     ["not readable", passedOver(checkpoints.unreadable), "bad"],
-    ["kept", `${checkpoints.generations ?? "an unknown number"} of ${checkpoints.keep} checkpoints in ${checkpoints.folder}`],
     ["bucket", checkpoints.upload ? bucket(server, checkpoints.upload) : "", checkpoints.upload?.last_error ? "bad" : ""],
     ["disk", checkpoints.free_bytes === null ? "does not answer" : `${bytes(checkpoints.free_bytes)} free` + (checkpoints.needed_bytes ? `, the next one needs about ${bytes(checkpoints.needed_bytes)}` : ""), isTight ? "bad" : ""],
     ["failures", checkpoints.failures ? `${checkpoints.failures} since the start` : "", "bad"],
     ["last error", checkpoints.last_error, "bad"],
+  ]);
+  facts(byId("schedule"), [
+    ["schedule", checkpoints.every_seconds === null ? "only on request and at the end" : `every ${age(checkpoints.every_seconds)}`],
+    ["kept", `${checkpoints.generations ?? "an unknown number"} of ${checkpoints.keep} checkpoints`],
+    ["folder", checkpoints.folder],
+    ["holds", last ? held(last.items) : ""],
   ]);
 }
 function bucket(server, upload) {
@@ -88,16 +95,54 @@ function bucket(server, upload) {
     upload.sending ? `checkpoint ${upload.sending} is being sent` : "", upload.last_error && `${upload.failures} failures, the newest: ${upload.last_error}`].filter(Boolean).join("; ");
 }
 function held(items) {
-  const all = Object.entries(items), some = all.slice(0, 12).map(([name, count]) => `${name} ${whole.format(count)}`).join(", ");
+  const all = Object.entries(items).sort((a, b) => inOrder(a[0], b[0])), some = all.slice(0, 12).map(([name, count]) => `${name} ${whole.format(count)}`).join(", ");
   return all.length > 12 ? `${some}, and ${all.length - 12} more tables` : some;
 }
+// At a glance. Of one table its own card has the counts.
+function showTiles({server, tables, checkpoints}) {
+  const sum = value => tables.reduce((all, one) => all + value(one), 0), end = values => values[values.length - 1] ?? 0;
+  const words = tables.map(one => stateOfTable(one)[0]), having = word => words.filter(one => one === word).length;
+  const states = ["blocked", "filling", "empty", "OK"].filter(having).map(word => `${whole.format(having(word))} ${word}`);
+  const at = tables.map(one => one.last_insert_at).filter(one => one !== null), last = checkpoints.last;
+  const used = share(server.memory_bytes, server.memory_limit_bytes), limit = server.memory_limit_bytes;
+  const counts = [
+    ["tables", whole.format(tables.length), states.join(", "), having("blocked") ? "warn" : ""],
+    ["items", count(sum(one => one.size)), `of ${count(sum(one => one.max_size))}`],
+    ["inserts/s", short.format(sum(one => end(one.rates.inserts)))],
+    ["samples/s", short.format(sum(one => end(one.rates.samples)))],
+    ["last insert", lastInsert(at.length ? Math.max(...at) : null, server.now, sum(one => one.inserts))],
+  ];
+  tiles(byId("tiles"), [
+    ...(tables.length === 1 ? [] : counts),
+    ["memory", bytes(server.memory_bytes), limit ? `of ${bytes(limit)}, ${percent(used)}` : "", memoryKind(server)],
+    ["newest checkpoint", last ? `${age(server.now - last.created)} ago` : "none yet", checkpoints.failures ? `${many(checkpoints.failures, "failure")} since the start` : last ? bytes(last.bytes) : "", checkpoints.problem || checkpoints.last_error ? "bad" : ""],
+  ]);
+}
+const COLOURS = {good: "#2d7a46", warn: "#8a5d00", bad: "#b42318", gone: "#5a6470"};
+const host = location.host;
+// Title and icon of the tab: the alerts that fire, how the server is, and which one it is.
+function showTab(state, kind, alerts) {
+  const firing = alerts.filter(one => one.firing), isCritical = firing.some(one => one.severity === "critical");
+  const title = [firing.length && many(firing.length, "alert"), state, host].filter(Boolean).join(" · ");
+  if (document.title !== title) document.title = title;
+  const colour = COLOURS[kind === "gone" ? kind : isCritical ? "bad" : firing.length && kind === "good" ? "warn" : kind];
+  const sign = kind === "gone" ? "×" : firing.length ? (firing.length > 9 ? "9+" : String(firing.length)) : kind === "good" ? "✓" : "!";
+  const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><circle cx="16" cy="16" r="16" fill="${colour}"/>`
+    + `<text x="16" y="23" font-family="sans-serif" font-weight="bold" font-size="20" text-anchor="middle" fill="#fff">${sign}</text></svg>`;
+  const href = `data:image/svg+xml,${encodeURIComponent(icon)}`;
+  if (byId("icon").getAttribute("href") !== href) byId("icon").setAttribute("href", href);
+}
+let alertsSeen = [];
 function show(status) {
   const {server} = status, [kind, words] = stateOf(status);
   say(byId("state"), words, kind);
-  say(byId("facts"), `up ${age(server.now - server.started_at)} · ${bytes(server.memory_bytes)} of memory · Reverb ${server.reverb} on port ${server.grpc_port}`);
+  alertsSeen = status.alerts;
+  showTab(server.state === "ready" && kind === "good" ? "ready" : words, kind, status.alerts);
+  say(byId("facts"), `${host} · up ${age(server.now - server.started_at)} · Reverb ${server.reverb} on port ${server.grpc_port}`);
   showAlerts(status.alerts);
   together(status.together);
-  showTables(status.tables);
+  showTiles(status);
+  showTables(status.tables, server.now);
   showMemory(server);
   showCheckpoints(server, status.checkpoints);
 }
@@ -105,7 +150,10 @@ let answered = null, timer = null;
 function complain(reason) {
   document.body.classList.add("stale");
   byId("gone").hidden = false;
-  say(byId("state"), answered ? `no answer since ${clock(answered)}` : "no answer", "bad");
+  const words = answered ? `no answer since ${clock(answered)}` : "no answer";
+  say(byId("state"), words, "bad");
+  showTab(words, "gone", alertsSeen);
+  stopClock(answered);
   say(byId("shown"), `${answered ? `What is shown is ${age(Date.now() / 1000 - answered)} old.` : "Nothing is known yet."} The last question: ${reason}.`);
 }
 async function ask() {
@@ -113,6 +161,7 @@ async function ask() {
   try {
     const answer = await fetch("status.json", {cache: "no-store", signal: AbortSignal.timeout(WAIT_MS)});
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+    stopClock(null);
     show(await answer.json());
     answered = Date.now() / 1000;
     document.body.classList.remove("stale");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class Page:
         self.view.on("dialog", lambda dialog: self.complaints.append("a dialog opened"))
         self.view.on("request", lambda request: self.requests.add("/".join(request.url.split("/")[:3])))
         self.view.goto(url + path)
-        self.view.wait_for_selector("article" if path == "/" else "main")
+        self.view.wait_for_selector("main" if path == "/runbook" else "article, #all-tables tbody tr")
 
     def table(self, name: str) -> Any:
         return self.view.locator("article").filter(has=self.view.get_by_role("heading", name=name, exact=True))
@@ -77,14 +78,45 @@ def page(browser: Any, server: Server) -> Iterator[Page]:
 def test_a_push_shows_without_reloading(page: Page, server: Server) -> None:
     replay = page.table("replay")
     sync_api.expect(replay).to_contain_text("0 of 8,000 items")
-    sync_api.expect(replay).to_contain_text("blocked: 5,000 more inserts before sampling may go on")
+    state = replay.locator(".state")
+    sync_api.expect(state).to_have_text("Empty, sampling from 5,000 items on")
+    sync_api.expect(state).to_have_class("state soft")
+    sync_api.expect(replay.locator(".tiles")).to_contain_text("none yet")
     with rlds2reverb.connect(server.address) as client:
         client.push("bundled:half_cheetah", table="replay")
     sync_api.expect(replay).to_contain_text("4,000 of 8,000 items", timeout=15_000)
-    sync_api.expect(replay).to_contain_text("blocked: 1,000 more inserts")
+    sync_api.expect(state).to_have_text("Filling, sampling from 5,000 items on")
+    sync_api.expect(state).to_have_class("state soft")
+    sync_api.expect(replay.locator(".tiles")).to_contain_text("s ago")
+    replay.get_by_text("Configuration and totals").click()
+    sync_api.expect(replay.get_by_text("blocked: 1,000 more inserts")).to_be_visible()
     assert replay.get_by_role("meter").get_attribute("aria-valuenow") == "4000"
     line = replay.locator("polyline.insert")
     assert len({point.split(",")[1] for point in line.get_attribute("points").split()}) > 1  # not flat
+
+
+def test_a_chart_tells_its_values_to_pointer_and_keys(page: Page) -> None:
+    plot = page.table("signed").get_by_role("img")
+    sync_api.expect(plot).to_have_attribute("aria-label", re.compile("^per second over .*: inserts 0 at the end"))
+    reading = page.table("signed").locator(".reading")
+    sync_api.expect(reading).to_have_text("")
+    plot.hover()
+    sync_api.expect(reading).to_contain_text("0 inserts/s, 0 samples/s")
+    page.view.mouse.move(1, 1)
+    sync_api.expect(reading).to_have_text("")
+    plot.focus()
+    newest = reading.inner_text()
+    page.view.keyboard.press("Home")
+    first = reading.inner_text()
+    assert first != newest
+    sync_api.expect(plot.locator(".cursor")).to_be_attached()
+    page.view.keyboard.press("ArrowRight")
+    assert first != reading.inner_text()
+    page.view.keyboard.press("ArrowLeft")
+    sync_api.expect(reading).to_have_text(first)
+    with page.view.expect_response("**/status.json"):
+        pass
+    sync_api.expect(reading).to_have_text(re.compile(r".+ inserts/s, .+ samples/s"))  # still, after it was drawn anew
 
 
 def test_a_table_of_any_name_is_text(page: Page) -> None:
@@ -146,7 +178,7 @@ def test_text_has_the_same_few_sizes_at_any_width(
     opened.view.wait_for_selector("article svg text")
     for details in opened.view.locator("summary:visible").all():
         details.click()
-    assert set(opened.view.evaluate(SIZES)) <= {"13.0", "15.0", "17.0"}
+    assert set(opened.view.evaluate(SIZES)) <= {"13.0", "15.0", "17.0", "22.0"}
     opened.view.close()
 
 
@@ -171,8 +203,17 @@ def test_a_server_that_is_gone_is_said(browser: Any, forks: Forks, tmp_path: Pat
     with Server(forks, tmp_path, {"tables": [{"name": "t"}]}).until_ready() as running:
         opened = Page(browser, running.url)
         sync_api.expect(opened.view.locator("#state")).to_have_text("ready")
+        host = running.url.removeprefix("http://")
+        sync_api.expect(opened.view).to_have_title(f"ready · {host}")
+        sync_api.expect(opened.view.locator("#icon")).to_have_attribute(
+            "href", re.compile("^data:image/svg.*%E2%9C%93")
+        )
+        sync_api.expect(opened.view.locator("article svg")).to_contain_text("now", timeout=15_000)
     sync_api.expect(opened.view.locator("#state")).to_contain_text("no answer since", timeout=15_000)
     sync_api.expect(opened.view.locator("#shown")).to_contain_text("What is shown is")
+    sync_api.expect(opened.view).to_have_title(re.compile(rf"^no answer since .* · {re.escape(host)}$"))
+    sync_api.expect(opened.view.locator("#icon")).to_have_attribute("href", re.compile("%C3%97"))
+    assert "now" not in opened.view.locator("svg text").all_inner_texts()
     sync_api.expect(opened.view.locator("#gone")).to_contain_text("ReplayDown")
     sync_api.expect(opened.view.locator("article")).to_contain_text("0 of 1,000,000 items")  # as it was
     assert not is_too_wide(opened)
@@ -183,6 +224,9 @@ def test_other_servers_are_summed_up_and_one_that_is_gone_is_said(
     browser: Any, forks: Forks, server: Server, tmp_path: Path
 ) -> None:
     peers = [f"localhost:{server.http}", "localhost:1"]
+    with rlds2reverb.connect(server.address) as client:
+        if not client.tables()["replay"].current_size:
+            client.push("bundled:half_cheetah", table="replay")
     with Server(forks, tmp_path, {"tables": TABLES, "http": {"peers": peers}}).until_ready() as second:
         opened = Page(browser, second.url, 360)
         rows = opened.view.locator("#servers tr")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from replay_server.config import HttpSection, decode, table_configs
@@ -18,7 +20,7 @@ from replay_server.service import ReplayService
 from replay_server.store import CheckpointStore
 
 import rlds2reverb
-from rlds2reverb.wire.messages import ServerInfo
+from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
 from tests.processes import wait_until
 from tests.unit.push.in_memory import table_info
 from tests.unit.server.forks import Forks
@@ -118,7 +120,7 @@ def told_again(view: Any) -> None:
 def test_who_uses_the_keyboard_reaches_all_and_stays_there(browser: Any, server: Server) -> None:
     opened = Page(browser, server.url)
     reached = []
-    for _ in range(12):
+    for _ in range(24):
         opened.view.keyboard.press("Tab")
         reached.append(opened.view.evaluate("document.activeElement.id || document.activeElement.textContent"))
     assert {"ReplayCheckpointFailed", "rows-title", "write", "Runbook"} <= set(reached)
@@ -166,19 +168,13 @@ def test_a_restart_after_a_kill_keeps_the_history(browser: Any, forks: Forks, tm
         assert [one["reason"] for one in third.get("/history.json")[1]["checkpoints"]] == ["request", "shutdown"]
 
 
-MANY = 1000
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a page of a thousand tables, of a Reverb that is made up."""
-    config = decode(
-        {"tables": [{"name": "t"}], "checkpoints": {"folder": str(tmp_path_factory.mktemp("many"))}}, "config"
-    )
+@contextmanager
+def made_up(folder: Path, tables: Iterable[TableInfo]) -> Iterator[str]:
+    """The address of a page of these tables, of a Reverb that is made up."""
+    config = decode({"tables": [{"name": "t"}], "checkpoints": {"folder": str(folder)}}, "config")
     state = ReplayService(config, table_configs(config)).state
-    names = [*(f"table-{n:03d}" for n in range(MANY - 1)), HOSTILE]
-    tables = {name: replace(table_info(name), max_size=MANY, current_size=n) for n, name in enumerate(names)}
-    state.monitor = Monitor(lambda: ServerInfo(7, tables))
+    held = {one.name: one for one in tables}
+    state.monitor = Monitor(lambda: ServerInfo(7, held))
     state.phase = "ready"
     state.monitor.start()
     http = HttpServer(make_app(state, lambda: None), HttpSection(port=0))  # type: ignore[arg-type,return-value]
@@ -188,25 +184,161 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     state.monitor.stop()
 
 
+MANY = 1000
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A thousand tables."""
+    names = [*(f"table-{n:03d}" for n in range(MANY - 1)), HOSTILE]
+    tables = (replace(table_info(name), max_size=MANY, current_size=n) for n, name in enumerate(names))
+    with made_up(tmp_path_factory.mktemp("many"), tables) as url:
+        yield url
+
+
 @pytest.mark.parametrize("width", [400, 1280])
 def test_of_a_thousand_tables_some_are_shown_and_any_is_found(browser: Any, many: str, width: int) -> None:
     opened = Page(browser, many, width)
-    view, cards = opened.view, opened.view.locator("article")
-    sync_api.expect(cards).to_have_count(24)
+    view, rows = opened.view, opened.view.locator("#all-tables tbody tr")
+    sync_api.expect(rows).to_have_count(100)
     sync_api.expect(view.locator("#counted")).to_have_text("1,000 tables")
-    view.get_by_role("button", name="Show more: 976 are not shown").click()
-    sync_api.expect(cards).to_have_count(48)
+    view.get_by_role("button", name="Show more: 900 are not shown").click()
+    sync_api.expect(rows).to_have_count(200)
     view.get_by_label("find").fill("ONERROR")
-    sync_api.expect(cards).to_have_count(1)
-    sync_api.expect(cards.first).to_contain_text(HOSTILE)
+    sync_api.expect(rows).to_have_count(1)
+    sync_api.expect(rows.first).to_contain_text(HOSTILE)
     sync_api.expect(view.locator("#counted")).to_have_text("1 of 1,000 tables")
     view.get_by_label("find").fill("table-")
-    view.get_by_label("first").select_option("fill")
-    sync_api.expect(cards.first).to_contain_text("table-998")
+    view.get_by_role("button", name="items").click()
+    sync_api.expect(rows.first).to_contain_text("table-998")
     told_again(view)
     assert view.get_by_label("find").input_value() == "table-"
     assert view.locator("img").count() == 0
     assert not is_too_wide(opened)
     assert opened.complaints == []
     assert opened.requests == {many}
+    view.close()
+
+
+RATIO = RateLimiter(4.0, 0.0, 1e9, 100, 2931, 13_336)
+"""Of a table that has given more samples than its limiter allows."""
+FREE = RateLimiter(1.0, -1e308, 1e308, 1, 5, 0)
+
+
+@pytest.fixture(scope="module")
+def forty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Forty tables: one empty, one blocked, one with a name that is markup, one full, one that lacks a single item."""
+    tables = {
+        name: replace(table_info(name), max_size=10_000, current_size=100 + n, rate_limiter=FREE)
+        for n, name in enumerate([*(f"t{n}" for n in range(39)), HOSTILE])
+    }
+    tables["t3"] = replace(tables["t3"], current_size=0, rate_limiter=replace(FREE, inserts=0))
+    tables["t4"] = replace(tables["t4"], current_size=2931, rate_limiter=RATIO)
+    tables["t5"] = replace(tables["t5"], current_size=10_000)
+    tables["t6"] = replace(tables["t6"], current_size=9_999)
+    with made_up(tmp_path_factory.mktemp("forty"), tables.values()) as url:
+        yield url
+
+
+def row(view: Any, name: str) -> Any:
+    return view.locator("#all-tables tbody tr").filter(has=view.get_by_role("button", name=name, exact=True))
+
+
+def names(view: Any) -> list[str]:
+    return list(view.locator("#all-tables tbody th").all_inner_texts())
+
+
+def test_forty_tables_are_one_table_in_natural_order_below_memory(browser: Any, forty: str) -> None:
+    opened = Page(browser, forty)
+    view = opened.view
+    assert names(view) == [HOSTILE, *(f"t{n}" for n in range(39))]
+    assert view.locator("article").count() == 0
+    tops = [view.locator(one).bounding_box()["y"] for one in ("#tiles", "#memory", "#saved", "#all-tables")]
+    assert tops == sorted(tops)
+    sync_api.expect(row(view, "t3").locator(".state")).to_have_text("empty")
+    sync_api.expect(row(view, "t3").locator(".state")).to_have_class("of-state state soft")
+    sync_api.expect(row(view, "t4").locator(".state")).to_have_class("of-state state warn")
+    sync_api.expect(view.locator("#tiles")).to_contain_text("1 blocked, 1 empty, 38 OK")
+    full, nearly = (row(view, name).locator(".bar > div").bounding_box()["width"] for name in ("t5", "t6"))
+    assert full == row(view, "t5").locator(".bar").bounding_box()["width"] > nearly
+    view.close()
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_what_is_chosen_of_forty_tables_is_kept_by_the_address(browser: Any, forty: str, width: int) -> None:
+    opened = Page(browser, forty, width)
+    view = opened.view
+    view.get_by_role("button", name="items").click()
+    assert names(view)[:3] == ["t5", "t6", "t4"]
+    sync_api.expect(view.get_by_role("columnheader", name="items")).to_have_attribute("aria-sort", "descending")
+    view.get_by_role("button", name="items").click()
+    sync_api.expect(view.get_by_role("columnheader", name="items")).to_have_attribute("aria-sort", "ascending")
+    assert names(view)[0] == "t3"
+    view.get_by_label("find").fill("T1")
+    assert names(view) == ["t1", *(f"t{n}" for n in range(10, 20))]
+    view.get_by_role("button", name="t12", exact=True).focus()
+    view.keyboard.press("Enter")
+    sync_api.expect(view.get_by_role("button", name="t12", exact=True)).to_have_attribute("aria-expanded", "true")
+    sync_api.expect(view.get_by_role("article")).to_contain_text("112 of 10,000 items")
+    assert view.url == f"{forty}/?find=T1&sort=-items&table=t12"
+    told_again(view)
+    assert view.evaluate("document.activeElement.textContent") == "t12"
+    view.reload()
+    sync_api.expect(view.get_by_role("article")).to_contain_text("112 of 10,000 items")
+    assert names(view) == ["t1", *(f"t{n}" for n in range(10, 20))]
+    assert view.get_by_label("find").input_value() == "T1"
+    assert not is_too_wide(opened)
+    view.get_by_role("button", name="t12", exact=True).click()
+    sync_api.expect(view.get_by_role("article")).to_have_count(0)
+    view.get_by_label("find").fill("")
+    view.get_by_label("state").select_option("blocked")
+    assert names(view) == ["t4"]
+    assert view.url == f"{forty}/?state=blocked&sort=-items"
+    assert opened.complaints == []
+    assert opened.requests == {forty}
+    view.close()
+
+
+def test_an_address_may_have_anything(browser: Any, forty: str) -> None:
+    opened = Page(browser, forty, path=f"/?table={quote(HOSTILE)}&sort={quote(HOSTILE)}&state=x&find={quote(HOSTILE)}")
+    view = opened.view
+    sync_api.expect(view.get_by_role("article")).to_contain_text("139 of 10,000 items")
+    assert names(view) == [HOSTILE]
+    assert view.locator("img").count() == 0
+    assert opened.complaints == []
+    view.close()
+
+
+def test_the_reason_of_a_block_is_the_one_that_blocks(browser: Any, forty: str) -> None:
+    opened = Page(browser, forty, path="/?table=t4")
+    card = opened.view.get_by_role("article")
+    sync_api.expect(card.locator(".state")).to_have_text("Sampling blocked, inserting OK")
+    sync_api.expect(card.locator(".why")).to_have_text("sampling: 4.55 samples per insert, limit 4")
+    sync_api.expect(card.locator(".wanted")).to_have_text("target 4")
+    line, done, gauge = (card.locator(f".gauge{one}").bounding_box() for one in (" > i", " > div", ""))
+    assert line["x"] == pytest.approx(gauge["x"] + gauge["width"] / 2, abs=2)
+    assert done["width"] / gauge["width"] == pytest.approx(4.55 / 8, abs=0.01)
+    opened.view.close()
+
+
+@pytest.mark.parametrize(
+    ("severity", "words", "kind"), [("warning", "1 warning", "warn"), ("critical", "1 critical", "bad")]
+)
+def test_a_warning_is_no_critical_alert(browser: Any, forty: str, severity: str, words: str, kind: str) -> None:
+    def with_alert(route: Any) -> None:
+        found = [{"table": "t5", "words": "10,000 of 10,000 items"}]
+        alert = {"alert": "ReplayTableNearlyFull", "severity": severity, "firing": True, "for_seconds": 300}
+        document = route.fetch().json()
+        document["alerts"] = [{**alert, "seconds": 32 * 60.0, "count": 1, "found": found}]
+        route.fulfill(json=document)
+
+    opened = Page(browser, forty)
+    view = opened.view
+    view.route("**/status.json", with_alert)
+    sync_api.expect(view.locator("#wrong")).to_have_text(f"Alerts: {words}")
+    sync_api.expect(view.locator("#alerts")).to_have_class(f"card {severity}")
+    sync_api.expect(view.locator("#firing .state")).to_have_text(f"{severity.capitalize()}, firing for 32 min")
+    sync_api.expect(view.locator("#firing .state")).to_have_class(f"state {kind}")
+    sync_api.expect(view).to_have_title(f"1 alert · ready · {forty.removeprefix('http://')}")
+    view.unroute_all(behavior="wait")
     view.close()

@@ -18,6 +18,7 @@ from rlds2reverb.wire.messages import (
     insert_wait,
     inserts_allowed,
     inserts_needed,
+    reason,
     sample_wait,
     samples_allowed,
     samples_needed,
@@ -207,6 +208,45 @@ def test_a_blocked_sample_is_explained_with_the_numbers() -> None:
     assert sentence(sample_wait(table(MIN_SIZE, 2))) == (
         'table "replay": blocked: 3 more inserts before sampling may go on (2 of at least 5 items)'
     )
+
+
+@pytest.mark.parametrize(
+    ("limiter", "size", "told"),
+    [
+        (RateLimiter(4.0, 0.0, 1e9, 100, 2931, 13_336), 2931, "4.55 samples per insert, limit 4"),
+        (
+            RateLimiter(4.0, -400.0, 1e9, 100, 200, 1200),
+            200,
+            "6 samples per insert, limit 6 after 200 inserts, target 4",
+        ),
+        (RateLimiter(4.0, 0.0, 1e9, 100, 3, 20), 3, "3 of at least 100 items"),  # 97 more inserts, and 3 for the ratio
+    ],
+)
+def test_the_reason_of_a_blocked_sample_is_the_condition_that_blocks(
+    limiter: RateLimiter, size: int, told: str
+) -> None:
+    wait = sample_wait(table(limiter, size))
+    assert reason(wait) == told
+    assert clause(wait).endswith(f"before sampling may go on ({told})")
+    assert reason(insert_wait(table(limiter, size))) == ""
+
+
+@pytest.mark.parametrize(
+    ("limiter", "most", "told"),
+    [
+        (
+            RateLimiter(4.0, 0.0, 800.0, 100, 200, 0),
+            0,
+            "0 samples per insert, at least 0.02 after 200 inserts, target 4",
+        ),
+        (RateLimiter(4.0, 0.0, 8.0, 1, 2000, 6000), 0, "3 samples per insert, at least 4"),
+        (RateLimiter(1.0, 0.0, 64.0, 1, 64, 0), 1, "64 items not sampled yet, limit 64"),
+    ],
+)
+def test_the_reason_of_a_blocked_insert_has_the_ratio_or_what_a_queue_holds(
+    limiter: RateLimiter, most: int, told: str
+) -> None:
+    assert reason(insert_wait(replace(table(limiter, 64 if most else 1000), max_times_sampled=most))) == told
 
 
 def test_a_free_sample_is_explained() -> None:
