@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,6 +33,9 @@ IMAGE_EPISODES = {True: 12, False: 4}
 """Episodes of 43 steps with images at full size, and in a short run."""
 
 DELAY_SECONDS = 0.05
+
+EPISODES = {True: 1_000_000, False: 40_000}
+"""Episodes of two steps of which ten in the middle are read, at full size, and in a short run."""
 
 
 @dataclass
@@ -63,7 +68,7 @@ def bucket(folder: Path, delay: float = 0.0) -> Iterator[Bucket]:
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Half-cheetah 2-step items, then RT-1's images of 256x320, both from TFDS files."""
+    """Half-cheetah 2-step items, then RT-1's images of 256x320, then ten episodes among many, all from TFDS files."""
     columns = data.half_cheetah()
     vectors = datasets.long_episodes(size.items + data.STEPS)
     pictures = datasets.open_x("rt1", IMAGE_EPISODES[size.repeats > 1])
@@ -108,6 +113,7 @@ def run(size: Size) -> Iterator[Result]:
             Side("disk", lambda n: images(n, f"tfds:{pictures}@train"), count),
         ]
         yield comparison("buckets/images", alternate(sides, size.repeats), "bucket", "disk", "steps/s", Goal(0.9))
+    yield from _ten_episodes(EPISODES[size.repeats > 1], size.repeats)
 
 
 def _first_item(server: BenchServer, place: Bucket) -> Result:
@@ -116,3 +122,39 @@ def _first_item(server: BenchServer, place: Bucket) -> Result:
     begun = perf_counter()
     writers.push(server, "tfds:s3://bench@train[:1]")
     return figure("buckets/first_item", perf_counter() - begun, "s", Goal(2.0, at_most=True))
+
+
+def _ten_episodes(episodes: int, repeats: int) -> Iterator[Result]:
+    """Seconds from the start of a process to ten episodes out of a set, from deep in a file; with an index of its records and without one."""
+    data_set = datasets.short_episodes(2 * episodes, 2)
+    first = episodes * 7 // 10  # the files are four
+    middle = f"@train[{first}:{first + 10}]"
+    with ExitStack() as stack:
+        server = stack.enter_context(bucket(data_set))
+        server.chosen()
+        for place, name in (("disk", f"tfds:{data_set}"), ("bucket", "tfds:s3://bench")):
+            caches = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(repeats)]
+            without = statistics.median(_seconds_of_ten(name + middle, cache) for cache in caches)
+            _run("-m", "rlds2reverb", "index", "--quiet", name, cache=caches[0])
+            before = server.counts()
+            found = statistics.median(_seconds_of_ten(name + middle, caches[0]) for _ in range(repeats))
+            requests, received = ((now - then) / repeats for now, then in zip(server.counts(), before))
+            asked = {} if place == "disk" else {"requests": requests, "kilobytes": received / 1e3}
+            goal = Goal(1.0, at_most=True)
+            yield figure(
+                f"buckets/ten_of_{place}", found, "s", goal, episodes=episodes, without_index_s=without, **asked
+            )
+
+
+_TEN = "import sys; from rlds2reverb.formats import open_source; assert sum(1 for _ in open_source(sys.argv[1])) == 10"
+
+
+def _seconds_of_ten(name: str, cache: Path) -> float:
+    begun = perf_counter()
+    _run("-c", _TEN, name, cache=cache)
+    return perf_counter() - begun
+
+
+def _run(*arguments: str, cache: Path) -> None:
+    environment = {**os.environ, "RLDS2REVERB_CACHE": str(cache)}
+    subprocess.run([sys.executable, *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)

@@ -167,10 +167,10 @@ def proxy(upstream: str) -> Iterator[Faults]:
                 return
             connection = http.client.HTTPConnection(str(address.hostname), address.port)
             headers = {key: value for key, value in self.headers.items() if key.lower() != "connection"}
-            if faults.is_public and "Authorization" not in self.headers:
-                headers["Authorization"] = (
-                    "Bearer anybody"  # moto refuses unsigned requests, which a GCS emulator takes
-                )
+            if faults.is_public and self.headers.get("Authorization", "").strip() in ("", "Bearer"):
+                # moto refuses unsigned requests, and such without a token, which a GCS emulator takes.
+                headers = {key: value for key, value in headers.items() if key.lower() != "authorization"}
+                headers["Authorization"] = "Bearer anybody"
             connection.request(self.command, self.path, body, headers)
             answer = connection.getresponse()
             data = answer.read()

@@ -140,6 +140,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(f"RLDS2REVERB_DEEP={SIZE:g} RLDS2REVERB_SEED={SEED} pytest '{nodeid}'")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that stands for the user's cache, which no test writes to."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["RLDS2REVERB_CACHE"] = str(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """Starts services, servers and programs in a tenth of a second each."""

@@ -57,6 +57,7 @@ COMMANDS = {
     "inspect": "Show what is in a dataset and which table it needs.",
     "show": "Show one episode: its images as a strip, its numbers as curves; or save it as a picture, film or page.",
     "validate": "Check every episode of a dataset; exit 1 when something is wrong.",
+    "index": "Find where the records of TFRecord shards begin, so that any of them is read at once.",
     "status": "Show the tables of a running server.",
     "top": "Watch the tables of running servers: rates, waits, memory, checkpoints.",
     "sample": "Take samples of a table of a running server, and show them.",

@@ -77,6 +77,32 @@ class Findings(Struct):
     notices: tuple[Notice, ...]
 
 
+class Shard(Struct):
+    """A shard of a dataset.
+
+    Attributes:
+      file: its path or URL.
+      records: number of its records.
+      index: the file that has their places.
+    """
+
+    file: str
+    records: Count
+    index: str
+
+
+class Indexed(Struct):
+    """What was indexed.
+
+    Attributes:
+      records: of all shards.
+      shards: one after the other; those of several sources in their order.
+    """
+
+    records: Count
+    shards: list[Shard]
+
+
 class RateLimiter(Struct):
     """The rate limiter of a table.
 
@@ -380,6 +406,7 @@ DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "checkpoint": ("What the server has written.", ("rlds2reverb.transport.http:WrittenCheckpoint", Failed)),
     "convert": ("The account of the conversion.", (ConvertReport, Failed)),
     "demo": ("The accounts of the two pushes, and a sample.", (Demo, Failed)),
+    "index": ("The indexes of the shards.", (Indexed, Failed)),
     "inspect": ("What is in a dataset, and which table it needs.", (OneTable, Inspection, Failed)),
     "mix": (
         "The account of the push of the mix; with --dry-run what it would do.",

@@ -44,15 +44,20 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Entry:
-    """An object: its size in bytes, the second of its last change, and its ETag, "" where the service gives none."""
+    """An object: its size in bytes, the second of its last change, and its ETag, "" where the service gives none.
+
+    `blob` tells the contents of a file on the hub from others, where there is no time of a change.
+    """
 
     size: int
     seconds: int
     etag: str
+    blob: str = ""
 
     def stat(self) -> os.stat_result:
-        """As of a file. The digits below a second are a digest of the ETag, since buckets say seconds only."""
-        times = {"st_mtime_ns": self.seconds * 10**9 + xxhash.xxh3_64_intdigest(self.etag.encode()) % 10**9}
+        """As of a file. The digits below a second are a digest of the ETag or blob, since buckets say seconds only."""
+        digest = xxhash.xxh3_64_intdigest((self.etag or self.blob).encode())
+        times = {"st_mtime_ns": self.seconds * 10**9 + digest % 10**9}
         return os.stat_result((stat.S_IFREG | 0o444, 0, 0, 1, 0, 0, self.size, 0, self.seconds, 0), times)
 
 
@@ -118,6 +123,9 @@ class Bucket:
         version = self._version(key, entry) if kept.is_on else ""
         if not version:
             return self._fetched(key, start, stop, entry)
+        first, last = start // _BLOCK * _BLOCK, min(-(-stop // _BLOCK) * _BLOCK, entry.size)
+        if (first, last) != (start, stop):  # whole blocks are kept
+            return self.range(key, first, last, entry)[start - first : stop - first]
         blocks: dict[int, memoryview] = {}
         for at in range(start, stop, _BLOCK):
             block = kept.get(version, at // _BLOCK, min(_BLOCK, stop - at))
@@ -159,8 +167,9 @@ class Bucket:
             )
         return data
 
-    def opened(self, key: str, entry: Entry) -> ObjectFile:
-        return ObjectFile(f"{self._url}/{key}", self, key, entry)
+    def opened(self, key: str, entry: Entry, start: int = 0, stop: int | None = None) -> ObjectFile:
+        """An object, or the bytes of it from `start` to `stop`."""
+        return ObjectFile(f"{self._url}/{key}", self, key, entry, start, stop)
 
     def copy(self, key: str, entry: Entry) -> Path:
         """A copy on this machine, made once in a process.
@@ -374,7 +383,7 @@ class _Hub(Bucket):
 
 
 def _entry_of_hub(about: Any) -> Entry:
-    return Entry(int(about.size), 0, "")  # of a commit, so that it cannot change
+    return Entry(int(about.size), 0, "", about.blob_id or "")  # of a commit, so that it cannot change
 
 
 def _hub(where: str, ask: Callable[[Any], _Answer]) -> _Answer:
@@ -618,14 +627,18 @@ _open_files: set[int] = set()
 
 
 class ObjectFile(io.RawIOBase):
-    """An object, open for reading by one thread at a time. With `has_threads`, others fetch.
+    """An object, or the bytes of it from `start` to `stop`, open for reading by one thread at a time. With `has_threads`, others fetch.
 
     Blocks of 1 MiB are kept, the latest used. Where they are asked for one after the other, the next ones are requested ahead, up to four
-    in a request.
+    in a request. Nothing outside of `start` and `stop` is requested.
     """
 
-    def __init__(self, name: str, bucket: Bucket, key: str, entry: Entry) -> None:
+    def __init__(
+        self, name: str, bucket: Bucket, key: str, entry: Entry, start: int = 0, stop: int | None = None
+    ) -> None:
         self.name, self._bucket, self._key, self._entry = name, bucket, key, entry
+        self._start = min(start, entry.size)  # byte of the object that is byte 0 here
+        self._size = max(0, (entry.size if stop is None else min(stop, entry.size)) - self._start)
         self._at = 0
         self._held: OrderedDict[int, memoryview] = OrderedDict()
         self._asked: dict[int, tuple[Future[memoryview], int]] = {}  # block -> request, and its first block
@@ -643,14 +656,14 @@ class ObjectFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, self._entry.size)[whence])
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
         return self._at
 
     def readinto(self, buffer: Any) -> int:
         if self.closed:
             raise ValueError("I/O operation on closed file")
         view = memoryview(buffer).cast("B")
-        size = min(len(view), max(0, self._entry.size - self._at))
+        size = min(len(view), max(0, self._size - self._at))
         done = 0
         while done < size:
             number, within = divmod(self._at, _BLOCK)
@@ -662,7 +675,7 @@ class ObjectFile(io.RawIOBase):
         return done
 
     def readall(self) -> bytes:
-        room = bytearray(max(0, self._entry.size - self._at))
+        room = bytearray(max(0, self._size - self._at))
         self.readinto(room)
         return bytes(room)
 
@@ -681,7 +694,7 @@ class ObjectFile(io.RawIOBase):
     def _block(self, number: int) -> memoryview:
         is_next = number == self._latest + 1
         if number not in self._held and number not in self._asked:
-            if self._entry.size <= _MOST_RUN * _BLOCK:
+            if self._size <= _MOST_RUN * _BLOCK:
                 self._request(0, _MOST_RUN)
             else:
                 self._run = min(2 * self._run, _MOST_RUN) if is_next else 1
@@ -697,14 +710,14 @@ class ObjectFile(io.RawIOBase):
     def _read_ahead(self, number: int) -> None:
         """Requests the blocks after one that follows the last, where the file is read from front to end."""
         ahead = max(_MOST_RUN, min(4 * _MOST_RUN, _BLOCKS // max(1, len(_open_files))))
-        while number < self._next <= number + ahead and self._next * _BLOCK < self._entry.size:
+        while number < self._next <= number + ahead and self._next * _BLOCK < self._size:
             self._run = min(2 * self._run, _MOST_RUN)
             self._request(self._next, self._run)
 
     def _request(self, first: int, blocks: int) -> None:
-        last = min(first + blocks, -(-self._entry.size // _BLOCK))
-        start, stop = first * _BLOCK, min(last * _BLOCK, self._entry.size)
-        fetch = partial(self._bucket.range, self._key, start, stop, self._entry)
+        last = min(first + blocks, -(-self._size // _BLOCK))
+        start, stop = first * _BLOCK, min(last * _BLOCK, self._size)
+        fetch = partial(self._bucket.range, self._key, self._start + start, self._start + stop, self._entry)
         request = _pool().submit(fetch) if self.has_threads else _done(fetch())
         for number in range(first, last):
             self._asked[number] = request, first

@@ -23,6 +23,7 @@ from rlds2reverb.text import counted
 LOOK_SECONDS = 5.0
 OLD_SECONDS = 3600
 FAILED_SECONDS = 3600
+BEHIND_SECONDS = 3600
 FULL_SHARE = 0.95
 WAIT_SHARE = 0.9
 WAIT_SECONDS = 300
@@ -88,6 +89,13 @@ def _disk_full(facts: Facts) -> Found:
         yield "", f"{space.free_bytes:,} bytes are free, the next checkpoint needs about {space.needed_bytes:,}"
 
 
+def _behind(facts: Facts) -> Found:
+    uploads = facts.state.uploads
+    if uploads is not None and (seconds := uploads.state.behind_seconds) > BEHIND_SECONDS:
+        reason = uploads.state.last_error
+        yield "", f"{uploads.place}: nothing new for {counted(int(seconds // 60), 'minute')}{reason and f': {reason}'}"
+
+
 def _nearly_full(facts: Facts) -> Found:
     for table in facts.state.monitor.snapshot.tables():
         if table.max_size and table.current_size / table.max_size > FULL_SHARE:
@@ -138,6 +146,7 @@ ALERTS = (
     Alert("ReplayCheckpointTooOld", "warning", 300, _old),
     Alert("ReplayCheckpointFailed", "critical", 0, _failed),
     Alert("ReplayCheckpointDiskFull", "critical", 60, _disk_full),
+    Alert("ReplayUploadBehind", "warning", 300, _behind),
     Alert("ReplayItemsSetAside", "warning", 0, _set_aside),
     Alert("ReplayTableNearlyFull", "warning", 300, _nearly_full),
     Alert("ReplayLimiterBlocked", "warning", 600, _blocked),

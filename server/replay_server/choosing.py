@@ -18,12 +18,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from replay_server.errors import CheckpointError, CheckpointUnreadable
+from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable
 from replay_server.files import DONE, MANIFEST, as_of, listed, stands_at, verify_record_files
 from replay_server.folder_lock import utc
 from replay_server.history import Written
 from replay_server.store import CHECKPOINTS, LEFT_OUT_NAME, SET_ASIDE, Checkpoint, number_of, numbered, read_checkpoint
+from rlds2reverb.formats.buckets import path_of
+from rlds2reverb.formats.options import is_url
 
 
 @dataclass(frozen=True)
@@ -70,17 +73,47 @@ class Survey:
         return f"{self.folder}: there are checkpoints, and {count}: {first.reason}"
 
 
-def survey(folder: Path) -> Survey:
+class Reader(Protocol):
+    """Where checkpoints are read: on disk, or in a bucket (`uploads`), which hands out copies on disk."""
+
+    def numbered(self, folder: Path) -> list[Path]:
+        """The checkpoints in a folder, newest first; not verified."""
+
+    def checkpoint(self, folder: Path) -> Checkpoint:
+        """A checkpoint, verified; errors as of `read_checkpoint`, and `CannotKeepError` where there is no room for it."""
+
+    def of_reverb(self, folder: Path) -> Path:
+        """The folder of a checkpoint of Reverb's own, verified; the same errors."""
+
+
+class _OnDisk:
+    def numbered(self, folder: Path) -> list[Path]:
+        return numbered(folder)
+
+    def checkpoint(self, folder: Path) -> Checkpoint:
+        return read_checkpoint(folder)
+
+    def of_reverb(self, folder: Path) -> Path:
+        verify_record_files(folder)
+        return folder
+
+
+ON_DISK = _OnDisk()
+
+
+def survey(folder: Path, reader: Reader = ON_DISK) -> Survey:
     """Reads and verifies checkpoints, from the newest to the first that is valid. A missing folder has none.
 
     Raises:
-      CheckpointError: it is no folder.
+      CheckpointError: it is no folder; or there is no room for one from a bucket.
     """
     unloaded: list[Unloaded] = []
     try:
-        for path in numbered(folder):
+        for path in reader.numbered(folder):
             try:
-                return Survey(folder, read_checkpoint(path), tuple(unloaded))
+                return Survey(folder, reader.checkpoint(path), tuple(unloaded))
+            except CannotKeepError:
+                raise
             except CheckpointError as error:
                 unloaded.append(Unloaded(path, str(error), not isinstance(error, CheckpointUnreadable)))
     except CheckpointUnreadable as error:
@@ -122,13 +155,20 @@ def why_left_unread(folder: Path, error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """A checkpoint of another experiment: the folder with its record files, and newer ones, which are broken."""
+    """A checkpoint of another experiment: the folder with its record files, and newer ones, which are broken.
+
+    Attributes:
+      place: where it is, if that is not the folder: in a bucket.
+      number: its number there.
+    """
 
     folder: Path
     unloaded: tuple[Unloaded, ...] = ()
+    place: Path | None = None
+    number: int = 0
 
 
-def find_checkpoint(path: Path) -> Found:
+def find_checkpoint(path: Path, reader: Reader = ON_DISK) -> Found:
     """A checkpoint of another experiment.
 
     Args:
@@ -139,11 +179,11 @@ def find_checkpoint(path: Path) -> Found:
       CheckpointError: none of these, or not valid.
     """
     if stands_at(path / MANIFEST):
-        return Found(read_checkpoint(path).folder)
+        return _found(reader.checkpoint(path), path)
     if stands_at(path / DONE):
-        verify_record_files(path)
-        return Found(path)
-    found = survey(path / CHECKPOINTS)
+        folder = reader.of_reverb(path)
+        return Found(folder, place=None if folder == path else path)
+    found = survey(path / CHECKPOINTS, reader)
     if refusal := found.refusal():
         unreadable = any(not one.is_readable for one in found.unloaded)
         raise (CheckpointUnreadable if unreadable else CheckpointError)(refusal)
@@ -151,13 +191,26 @@ def find_checkpoint(path: Path) -> Found:
         raise CheckpointError(
             f"{path}: expected a checkpoint folder, one of its checkpoints, or a checkpoint of Reverb's with its {DONE}"
         )
-    return Found(found.checkpoint.folder, found.unloaded)
+    return _found(found.checkpoint, path / CHECKPOINTS / found.checkpoint.folder.name, found.unloaded)
 
 
-def find_start(start_from: str) -> Found:
+def _found(checkpoint: Checkpoint, place: Path, unloaded: tuple[Unloaded, ...] = ()) -> Found:
+    if checkpoint.folder == place:
+        return Found(place, unloaded)
+    return Found(checkpoint.folder, unloaded, place, checkpoint.number)
+
+
+def find_start(start_from: str, reader: Reader = ON_DISK) -> Found:
     """The checkpoint that `checkpoints.start_from` names; errors as `find_checkpoint`."""
+    path = path_of(start_from) if is_url(start_from) else Path(start_from)
     try:
-        return find_checkpoint(Path(start_from))
+        return find_checkpoint(path, reader)
+    except CannotKeepError:
+        raise
+    except CheckpointUnreadable as error:
+        raise CheckpointUnreadable(
+            f"checkpoints.start_from: {error}; name another checkpoint there, or leave it out"
+        ) from error
     except CheckpointError as error:
         raise CheckpointError(
             f"checkpoints.start_from: {error}; name another checkpoint there, or leave it out"

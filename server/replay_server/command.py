@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -19,8 +19,10 @@ from replay_server.errors import CheckpointError
 from replay_server.restore import Outlook, outlook
 from replay_server.store import CHECKPOINTS, numbered
 from replay_server.tables import TableConfig
+from replay_server.uploads import check_place
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
 from rlds2reverb.extras import needing, require
+from rlds2reverb.formats.options import is_url
 from rlds2reverb.specs import spec_texts, view_in
 
 EXIT_CONFIG = 2
@@ -41,6 +43,10 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
         tables = configs.table_configs(config)
         configs.check(tables)
         wanted_token(config.http.token, config.http.token_file)
+        for name in ("upload", "start_from"):
+            if is_url(place := getattr(config.checkpoints, name) or ""):
+                needed = ("obstore", "huggingface_hub") if place.startswith("hf:") else ("obstore",)
+                require(needed, f"checkpoints.{name}: {place}", "cloud", ConfigError)
     except Rlds2ReverbError as error:
         for line in str(error).splitlines():
             _talk(f"error: {line if line.startswith(str(path)) else f'{path}: {line}'}")
@@ -48,8 +54,9 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
     elsewhere = other_folder(path, config)
     if check:
         found = outlook(config.checkpoints, tables)
-        click.echo(describe(config, tables, found))
-        for note in filter(None, (elsewhere, *found.notes)):
+        uploaded, notes = check_place(config.checkpoints) if config.checkpoints.upload else ({}, ())
+        click.echo(describe(config, tables, found, uploaded))
+        for note in filter(None, (elsewhere, *found.notes, *notes)):
             _talk(note)
         if found.refusal:
             for line in found.refusal.splitlines():
@@ -103,8 +110,10 @@ def _talk(text: str) -> None:
     click.echo(f"{name}: {text}", err=True)
 
 
-def describe(config: ServerConfig, tables: Sequence[TableConfig], found: Outlook) -> str:
-    """What would run, as YAML: every table with its bounds and leaves, the ports, and the checkpoint it would start from."""
+def describe(
+    config: ServerConfig, tables: Sequence[TableConfig], found: Outlook, uploaded: Mapping[str, object]
+) -> str:
+    """What would run, as YAML: every table with its bounds and leaves, the ports, the checkpoint it would start from, those in the bucket."""
     names = {table.name for table in tables}
     others = {name: words for name, words in found.tables.items() if name not in names}
     document = {
@@ -121,6 +130,7 @@ def describe(config: ServerConfig, tables: Sequence[TableConfig], found: Outlook
             "starts_from": found.starts_from,
             **({"used_by": found.used_by} if found.used_by else {}),
             **({"other_tables": others} if others else {}),
+            **uploaded,
         },
         "tables": {table.name: _describe_table(table, found.tables.get(table.name)) for table in tables},
     }

@@ -26,6 +26,8 @@ from replay_server import admission
 from replay_server.tables import MOST, RateLimiter, Selector, Shape, TableConfig
 from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ConfigError, SourceError, SpecError, ViewError
+from rlds2reverb.formats.buckets import path_of
+from rlds2reverb.formats.options import is_url
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, named_tuple_type
 from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import name_of
@@ -119,13 +121,17 @@ class CheckpointSection(_Section, frozen=True):
       every_seconds: between checkpoints; null for none on a schedule.
       keep: checkpoints kept.
       on_shutdown: whether SIGTERM and SIGINT write one.
-      start_from: a checkpoint of another experiment (its folder, one that is kept there, or one of Reverb's own), taken when
-        this folder has no checkpoint yet.
+      start_from: a checkpoint of another experiment (its folder, one that is kept there, or one of Reverb's own), here or in a
+        bucket (`gs://`, `s3://`), taken when this folder has no checkpoint yet.
       start_empty: whether a start continues when checkpoints exist that it cannot load: with the newest one that loads,
         else as with a new folder. Otherwise it is refused.
       unfit_tables: what becomes of a checkpoint's table whose signature is not the config's: "set_aside" starts it
         empty and keeps the checkpoint for good, "refuse" does not start.
       deadline_seconds: longest time that Reverb may take to write one.
+      upload: a place in a bucket, `gs://BUCKET/FOLDER` or `s3://BUCKET/FOLDER`, of this server alone, to which the newest
+        checkpoint is sent whenever it is not there yet; null for none.
+      upload_keep: checkpoints kept there; null for as many as `keep`.
+      upload_on_shutdown_seconds: longest time that a stop waits for the last checkpoint to be sent; 0 for not at all.
     """
 
     folder: Annotated[str, Meta(min_length=1)] = "checkpoints"
@@ -136,6 +142,9 @@ class CheckpointSection(_Section, frozen=True):
     start_empty: bool = False
     unfit_tables: Literal["set_aside", "refuse"] = "set_aside"
     deadline_seconds: Seconds = 3600.0
+    upload: str | None = None
+    upload_keep: Positive | None = None
+    upload_on_shutdown_seconds: Annotated[float, Meta(ge=0, le=1e9)] = 60.0
 
 
 class LogSection(_Section, frozen=True):
@@ -203,7 +212,7 @@ def _anchor(plain: Any, place: Path) -> None:
     """Makes relative paths absolute from a folder, in place; values that are no paths are refused later."""
     for name, key in _PATHS:
         section = plain.get(name) if isinstance(plain, dict) else None
-        if isinstance(section, dict) and isinstance(value := section.get(key), str) and value:
+        if isinstance(section, dict) and isinstance(value := section.get(key), str) and value and not is_url(value):
             section[key] = str(place / value)
 
 
@@ -217,7 +226,26 @@ def decode(plain: Any, where: str) -> ServerConfig:
     for index, name in enumerate(names):
         if name in names[:index]:
             raise ConfigError(f'{where}: a table named "{name}" stands there already - at `$.tables[{index}].name`')
+    for key in ("start_from", "upload"):
+        if reason := _no_place(getattr(config.checkpoints, key), key):
+            raise ConfigError(f"{where}: {reason} - at `$.checkpoints.{key}`")
+    if is_url(config.checkpoints.folder):
+        raise ConfigError(
+            f"{where}: {config.checkpoints.folder}: Reverb writes to a folder of this machine only; checkpoints are sent to a bucket "
+            "with checkpoints.upload - at `$.checkpoints.folder`"
+        )
     return config
+
+
+def _no_place(value: str | None, key: str) -> str:
+    """Why a value names no place that `key` may have; "" where it does."""
+    if value is None or (key == "start_from" and not is_url(value)):
+        return ""
+    try:
+        is_writable = str(path_of(value)).startswith(("gs://", "s3://"))
+    except SourceError as error:
+        return str(error)
+    return "" if is_writable or key == "start_from" else f"{value}: expected gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
 
 
 def _known_fields(refusal: str) -> str:

@@ -5,6 +5,7 @@ CheckpointError            cannot be written, verified or restored; what was wri
 ├── CheckpointUnreadable   there, and the system does not hand it out: nothing is known of its content
 └── CannotKeepError        nothing is wrong with it, but it cannot be kept: the disk is full, say
     └── FolderLost         the checkpoint folder is not this server's any more
+StartStopped               the server is to end before it has started; nothing is wrong
 ```
 """
 
@@ -33,6 +34,10 @@ class CannotKeepError(CheckpointError):
     """A checkpoint could not be kept though nothing is wrong with it: the disk is full, say."""
 
     is_broken = False
+
+
+class StartStopped(Rlds2ReverbError):
+    """The server is to end before it has started; nothing is wrong."""
 
 
 class FolderLost(CannotKeepError):

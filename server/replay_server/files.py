@@ -21,6 +21,7 @@ import msgspec
 import xxhash
 
 from replay_server.errors import CheckpointError, CheckpointUnreadable
+from rlds2reverb.errors import StorageError
 from rlds2reverb.stored.records import RecordError, inflate, records_of
 
 RECORD_FILES = ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord")
@@ -225,19 +226,23 @@ def read_small(path: Path, most_bytes: int) -> bytes:
 
 
 def listed(folder: Path) -> list[Path]:
-    """The entries of a folder; none when it is missing."""
+    """The entries of a folder, which may be in a bucket; none when it is missing."""
     try:
         return list(folder.iterdir())
     except FileNotFoundError:
         return []
+    except StorageError as error:
+        raise CheckpointUnreadable(str(error)) from error
     except OSError as error:
         raise cannot_read(folder, error) from error
 
 
 def stands_at(path: Path) -> bool:
-    """Whether a directory entry of this name exists, a dangling link included."""
+    """Whether a directory entry of this name exists, a dangling link included; or an object in a bucket."""
     try:
         path.lstat()
+    except StorageError as error:
+        raise CheckpointUnreadable(str(error)) from error
     except OSError as error:
         if error.errno in _NOT_WHAT_WAS_WRITTEN:
             return False

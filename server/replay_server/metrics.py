@@ -32,6 +32,7 @@ def _of(part: Callable[[ServerState], Any], value: Callable[[Any], float]) -> Ca
 
 
 _of_newest = partial(_of, lambda state: state.checkpoints.newest())
+_of_uploads = partial(_of, lambda state: state.uploads and state.uploads.state)
 _of_disk = partial(_of, lambda state: state.checkpoints.space())
 
 _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
@@ -85,6 +86,22 @@ _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
     (
         Metric("replay_checkpoint_bytes", "gauge", "size of the newest"),
         _of_newest(lambda newest: newest.bytes),
+    ),
+    (
+        Metric(
+            "replay_upload_behind_seconds",
+            "gauge",
+            "age of the oldest checkpoint that is newer than all in the bucket; 0 when the newest is there",
+        ),
+        _of_uploads(lambda uploads: uploads.behind_seconds),
+    ),
+    (
+        Metric("replay_upload_failures", "counter", "attempts to send a checkpoint to the bucket that failed"),
+        _of_uploads(lambda uploads: uploads.failures),
+    ),
+    (
+        Metric("replay_upload_generations", "gauge", "checkpoints in the bucket"),
+        _of(lambda state: None if state.uploads is None else state.uploads.state.count, float),
     ),
 )
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from replay_server.choosing import Survey, Unloaded, find_start, how_to_go_on, missing, survey, why_left_unread
+from replay_server import uploads
+from replay_server.choosing import Found, Survey, Unloaded, how_to_go_on, missing, survey, why_left_unread
 from replay_server.clients import keep_left, set_aside_left
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError, CheckpointUnreadable
-from replay_server.files import verify_record_files
+from replay_server.files import RECORD_FILES, verify_record_files
 from replay_server.fitting import Fit, TableFit, fit_checkpoint, plan_fit
 from replay_server.folder_lock import Holder, holder
 from replay_server.history import newest_checkpoint
@@ -42,10 +45,19 @@ class Start:
     unloaded: tuple[Unloaded, ...] = ()
 
 
-def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence[TableConfig]) -> Start:
+def prepare(
+    store: CheckpointStore,
+    section: CheckpointSection,
+    tables: Sequence[TableConfig],
+    stopped: Callable[[], bool] = lambda: False,
+) -> Start:
     """Finds the newest valid checkpoint, else `start_from`, and fits it to the config.
 
+    Args:
+      stopped: whether the server is to end; asked while a checkpoint comes from a bucket.
+
     Raises:
+      StartStopped: the server is to end.
       CannotKeepError: a checkpoint that Reverb had finished before a kill cannot be kept.
       OSError: something else stands where a folder is to be, or cannot be moved or removed.
       CheckpointError: checkpoints exist and cannot be loaded (see `choosing`), `start_from` is no checkpoint, or a
@@ -58,20 +70,26 @@ def prepare(store: CheckpointStore, section: CheckpointSection, tables: Sequence
     set_aside_left(store, log)
     for path in store.clean():
         log.warning("unfinished checkpoint removed", path=str(path), meaning="the server was killed while writing it")
-    if checkpoint is not None:
-        source = checkpoint.folder
-    elif section.start_from is not None:
-        found = find_start(section.start_from)
+    staged, copy = store.reverb / _STAGED, store.folder / uploads.FETCHED
+    found = None if checkpoint is None else Found(checkpoint.folder)
+    with ExitStack() as copies:
+        if found is None and section.start_from is not None:
+            fetched = lambda: {"bytes": bytes_in(copy)}  # noqa: E731
+            with log_progress(
+                log, "taking the checkpoint that start_from names", fetched, start_from=section.start_from
+            ):
+                found = copies.enter_context(uploads.start_from(section, copy, stopped))
+            if uploads.continues_place(section):
+                uploads.take_over(section, store, found)
+        if found is None:
+            log.info("no checkpoint to restore", folder=str(store.folder))
+            return Start(None, Fit(tuple(tables), tuple(TableFit(one.name, 0) for one in tables)), None, unloaded)
         for one in found.unloaded:
             log.warning("broken checkpoint of start_from passed over", path=str(one.path), reason=one.reason)
-        source = found.folder
-    else:
-        log.info("no checkpoint to restore", folder=str(store.folder))
-        return Start(None, Fit(tuple(tables), tuple(TableFit(one.name, 0) for one in tables)), None, unloaded)
-    store.guard()  # verifying may have taken long
-    staged = store.reverb / _STAGED
-    with log_progress(log, "fitting the checkpoint to the config", bytes=bytes_in(source)):
-        fit = fit_checkpoint(source, staged, tables, section.unfit_tables)
+        source = found.place or found.folder
+        store.guard()  # verifying may have taken long
+        with log_progress(log, "fitting the checkpoint to the config", bytes=bytes_in(found.folder)):
+            fit = fit_checkpoint(found.folder, staged, tables, section.unfit_tables)
     for table in fit.tables:
         tell = log.warning if table.lost else log.info
         for change in table.changes:
@@ -185,15 +203,30 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
         words = f"checkpoint {made.number}, {made.item_count} items, {made.bytes} bytes"
         chosen = _fitted(words, made.folder, section, tables, _SET_ASIDE)
     elif section.start_from is None:
-        chosen = Outlook("nothing: empty tables", {table.name: "empty" for table in tables})
+        chosen = _empty(tables)
     else:
-        other = find_start(section.start_from)
-        chosen = _fitted(f"{other.folder}, named by start_from", other.folder, section, tables, "left out")
-        passed_over = (f"{one.reason}; it would be passed over" for one in other.unloaded)
-        chosen = replace(chosen, notes=(*passed_over, *chosen.notes))
+        chosen = _of_start_from(section, tables)
     ends = {True: "would be set aside", False: "would be passed over"}
     own = (f"{one.reason}; it {ends[one.is_readable]}" for one in found.unloaded)
     return replace(chosen, notes=(*notes, *filter(None, [gone]), *own, *chosen.notes))
+
+
+def _empty(tables: Sequence[TableConfig]) -> Outlook:
+    return Outlook("nothing: empty tables", {table.name: "empty" for table in tables})
+
+
+def _of_start_from(section: CheckpointSection, tables: Sequence[TableConfig]) -> Outlook:
+    """A start from what `start_from` names; of one in a bucket only the descriptions of the tables are fetched."""
+    with (
+        tempfile.TemporaryDirectory(prefix="rlds2reverb-check-") as copies,
+        uploads.start_from(section, Path(copies) / uploads.FETCHED, only=RECORD_FILES[:1]) as other,
+    ):
+        if other is None:
+            return _empty(tables)
+        words = f"{other.place or other.folder}, named by start_from"
+        chosen = _fitted(words, other.folder, section, tables, "left out")
+        passed_over = (f"{one.reason}; it would be passed over" for one in other.unloaded)
+        return replace(chosen, notes=(*passed_over, *chosen.notes))
 
 
 def _fitted(words: str, source: Path, section: CheckpointSection, tables: Sequence[TableConfig], lost: str) -> Outlook:

@@ -15,12 +15,12 @@ import msgspec
 
 from replay_server import restore
 from replay_server.alerts import AlertWatch
-from replay_server.checkpoints import SHUTDOWN, CheckpointWriter, Schedule, Shared
+from replay_server.checkpoints import SHUTDOWN, CheckpointWriter, Outcome, Schedule, Shared
 from replay_server.choosing import missing
 from replay_server.clients import ClientCheckpoints
 from replay_server.config import ServerConfig
 from replay_server.embedded import held_port
-from replay_server.errors import CheckpointError
+from replay_server.errors import CheckpointError, StartStopped
 from replay_server.folder_lock import FolderLock
 from replay_server.history import HistoryFile
 from replay_server.http import HttpServer, make_app
@@ -31,6 +31,7 @@ from replay_server.repeating import Repeating
 from replay_server.state import ServerState
 from replay_server.store import CheckpointStore
 from replay_server.tables import TableConfig, reverb_table
+from replay_server.uploads import uploads_of
 from rlds2reverb.errors import ServerUnreachable
 from rlds2reverb.transport.grpc import GrpcTransport
 from rlds2reverb.wire.messages import ServerInfo
@@ -78,9 +79,19 @@ class ReplayService:
         self._store = CheckpointStore(folder, section.keep, self.lock.check)
         spacing = section.every_seconds or _SPACING_SECONDS
         self.checkpoints = CheckpointWriter(self._store, self._request_checkpoint, spacing, self._items)
-        recorder = Recorder(HistoryFile(self._store), self._known_items, started_at)
-        self.checkpoints.tell = recorder.note
-        self.state = ServerState(config, self.lock, self._store, self.checkpoints, self.monitor, recorder, started_at)
+        self._recorder = Recorder(HistoryFile(self._store), self._known_items, started_at)
+        self._uploads = uploads_of(section, self._store)
+        self.checkpoints.tell = self._note
+        self.state = ServerState(
+            config,
+            self.lock,
+            self._store,
+            self.checkpoints,
+            self.monitor,
+            self._recorder,
+            started_at,
+            uploads=self._uploads,
+        )
         self.requested_checkpoint = Shared(lambda: self.checkpoints.write("request"), self.checkpoints.turn)
         self._stop = threading.Event()
         self._log = logger("service")
@@ -108,7 +119,11 @@ class ReplayService:
             state.recorder.start()
             alerts.start()
 
-            self._start_reverb()  # restores what the folder holds
+            try:
+                self._start_reverb()  # restores what the folder holds
+            except StartStopped as stopped:
+                self._log.info("stopped before the start", reason=str(stopped))
+                return 0
             self.monitor.start()
             helpers: list[Repeating] = [
                 ClientCheckpoints(self.checkpoints),
@@ -118,6 +133,8 @@ class ReplayService:
                 helpers.append(Schedule(self.checkpoints, self.config.checkpoints.every_seconds))
             for helper in helpers:
                 helper.start()
+            if self._uploads is not None:
+                self._uploads.start(self.checkpoints.state.last)
             state.phase = "ready"
             self._log.info(
                 "ready",
@@ -137,6 +154,8 @@ class ReplayService:
             for helper in helpers:
                 helper.stop()
             code = self._save_last()
+            if self._uploads is not None:
+                self._uploads.finish(self.config.checkpoints.upload_on_shutdown_seconds)
             alerts.stop()
             self.monitor.stop()
             http.stop()
@@ -171,7 +190,7 @@ class ReplayService:
         import reverb
 
         try:
-            start = restore.prepare(self._store, self.config.checkpoints, self._tables)
+            start = restore.prepare(self._store, self.config.checkpoints, self._tables, self._stop.is_set)
         except OSError as error:
             raise CheckpointError(
                 f"checkpoint folder {self._store.folder}: {error}; clear what is in the way there, or set checkpoints.folder to another one"
@@ -198,6 +217,11 @@ class ReplayService:
         if start.staged is not None:
             items = sum(table.items for table in start.fit.tables)
             self._log.info("restored", items=items, seconds=round(time.time() - began, 3))
+
+    def _note(self, outcome: Outcome) -> None:
+        self._recorder.note(outcome)
+        if self._uploads is not None:
+            self._uploads.note(outcome.checkpoint)
 
     def _items(self) -> int | None:
         """Number of items in all tables now; None without an answer."""

@@ -21,6 +21,7 @@ from replay_server.recorder import Recorder
 from replay_server.restore import Start
 from replay_server.store import CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
+from replay_server.uploads import Uploads
 
 Phase = Literal["starting", "restoring", "ready", "stopping"]
 
@@ -32,6 +33,7 @@ class ServerState:
     Attributes:
       started_at: Unix time.
       start: what the server has started from; None before.
+      uploads: what sends checkpoints to a bucket; None where nothing does.
     """
 
     config: ServerConfig
@@ -43,6 +45,7 @@ class ServerState:
     started_at: float = field(default_factory=time.time)
     phase: Phase = "starting"
     start: Start | None = None
+    uploads: Uploads | None = None
 
     @property
     def tables(self) -> tuple[TableFit, ...]:

@@ -28,8 +28,8 @@ def status(state: ServerState) -> dict[str, Any]:
     """Everything that the page shows.
 
     `server`: phase (as `state`), problem (why Reverb does not answer, or ""), times and memory. `tables`: a `TableStatus`
-    each. `checkpoints`: the newest, the failures, `problem` (why nothing may be written to the folder, or ""), and those
-    that the start passed over.
+    each. `checkpoints`: the newest, the failures, `problem` (why nothing may be written to the folder, or ""), `upload` (what
+    is in the bucket, null where nothing is sent to one), and those that the start passed over.
     """
     snapshot, limit = state.monitor.snapshot, memory_limit()
     section, progress, space = state.config.checkpoints, state.checkpoints.state, state.checkpoints.space()
@@ -65,6 +65,7 @@ def status(state: ServerState) -> dict[str, Any]:
             "keep": section.keep,
             "folder": str(Path(section.folder).absolute()),
             "problem": state.lock.problem,
+            "upload": None if state.uploads is None else state.uploads.status(),
             **not_loaded(state.unloaded),
         },
     }

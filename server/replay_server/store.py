@@ -47,7 +47,7 @@ CHECKPOINTS, SET_ASIDE = "generations", "set_aside"
 LEFT_OUT = "LEFT_OUT.json"
 LEFT_OUT_NAME = "-left-out-"  # names in SET_ASIDE are NUMBER-left-out-DATE: when a start left items out
 
-_MOST_BYTES = 1 << 24  # of a manifest and of a LEFT_OUT, which have a line per table
+MOST_BYTES = 1 << 24  # of a manifest and of a LEFT_OUT, which have a line per table
 _PARTIAL = ".partial"
 _PINNED = ".keep"
 
@@ -110,7 +110,22 @@ def read_checkpoint(folder: Path) -> Checkpoint:
       CheckpointUnreadable: a file is there and cannot be read.
       CheckpointError: no manifest, or a file is missing or changed.
     """
-    data = read_small(folder / MANIFEST, _MOST_BYTES)
+    manifest = decode_manifest(read_small(folder / MANIFEST, MOST_BYTES), folder)
+    for name, wanted in manifest.files.items():
+        found = entry_of(folder / name)
+        if found != wanted:
+            raise CheckpointError(
+                f"{folder / name}: {found.bytes} bytes ({found.xxh3}), expected {wanted.bytes} ({wanted.xxh3})"
+            )
+    return Checkpoint(number_of(folder), folder, manifest)
+
+
+def decode_manifest(data: bytes, folder: Path) -> Manifest:
+    """The manifest of a checkpoint, whose files are not looked at.
+
+    Raises:
+      CheckpointError: it is none, has changed, or lacks a file.
+    """
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -120,13 +135,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     missing = {*RECORD_FILES, DONE} - manifest.files.keys()
     if missing:
         raise CheckpointError(f"{folder}: its manifest lacks {', '.join(sorted(missing))}")
-    for name, wanted in manifest.files.items():
-        found = entry_of(folder / name)
-        if found != wanted:
-            raise CheckpointError(
-                f"{folder / name}: {found.bytes} bytes ({found.xxh3}), expected {wanted.bytes} ({wanted.xxh3})"
-            )
-    return Checkpoint(number_of(folder), folder, manifest)
+    return manifest
 
 
 def number_of(path: Path) -> int:
@@ -266,7 +275,7 @@ class CheckpointStore:
             return []
         for path in paths:
             try:
-                rows = msgspec.json.decode(read_small(path / LEFT_OUT, _MOST_BYTES), type=list[LeftOut])
+                rows = msgspec.json.decode(read_small(path / LEFT_OUT, MOST_BYTES), type=list[LeftOut])
             except (CheckpointError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 rows = [LeftOut("", 0, f"{LEFT_OUT} there cannot be read ({error})")]
             found += [msgspec.structs.replace(row, folder=str(path)) for row in rows]

@@ -13,20 +13,24 @@ import os
 import posixpath
 import re
 import struct
+from array import array
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import google_crc32c
 
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import check_regular, read_object
-from rlds2reverb.formats.buckets import for_library, local_copy
+from rlds2reverb.formats.buckets import BucketPath, for_library, local_copy
+from rlds2reverb.formats.paths import Stamp, stamp_of
+from rlds2reverb.formats.tfds import index
 from rlds2reverb.text import counted, shortened
 
 INFO_FILE = "dataset_info.json"
@@ -391,22 +395,46 @@ def runs(lengths: Sequence[int], cycle: int = CYCLE, block: int = BLOCK) -> Iter
       cycle: number of files open at a time; 1 reads file by file.
       block: most records of a turn.
     """
+    return (run for _, run in _numbered_runs(lengths, cycle, block, 0))
+
+
+def runs_between(lengths: Sequence[int], cycle: int, start: int, stop: int) -> Iterator[Run]:
+    """The runs, cut to the records number `start` to `stop`."""
+    for at, run in _numbered_runs(lengths, cycle, BLOCK, start):
+        if at >= stop:
+            return
+        first, last = max(start, at), min(stop, at + run.records)
+        if first < last:
+            yield Run(run.file, run.first + first - at, last - first)
+
+
+def _numbered_runs(lengths: Sequence[int], cycle: int, block: int, start: int) -> Iterator[tuple[int, Run]]:
+    """The runs, each with the number of its first record; from `start` on all, and not all before."""
     unopened = iter(range(len(lengths)))
     slots: list[tuple[int, int] | None] = [None] * cycle  # file, first record of its next turn
-    is_any_open = True
+    at, is_any_open, may_open = 0, True, True
     while is_any_open:
         is_any_open = False
+        held = [slot for slot in slots if slot is not None]
+        if held and at < start and (len(held) == cycle or not may_open):  # jumps over rounds of full turns
+            rounds = min(
+                (start - at) // (block * len(held)), *((lengths[file] - first) // block for file, first in held)
+            )
+            slots = [None if slot is None else (slot[0], slot[1] + rounds * block) for slot in slots]
+            at += rounds * block * len(held)
         for place, slot in enumerate(slots):
             if slot is None:
                 opened = next(unopened, None)
                 if opened is None:
+                    may_open = False
                     continue
                 slot = opened, 0
             is_any_open, (file, first) = True, slot
             records = min(block, lengths[file] - first)
             slots[place] = (file, first + records) if records == block else None
             if records:
-                yield Run(file, first, records)
+                yield at, Run(file, first, records)
+                at += records
 
 
 # The records that parts of files stand for, in order, each with its name.
@@ -419,6 +447,15 @@ class Record:
     name: str
     where: str
     data: bytes
+
+
+@dataclass(frozen=True)
+class IndexedShard:
+    """A shard, its number of records, and the file of its index."""
+
+    file: str
+    records: int
+    index: str
 
 
 def id_prefixes(paths: Collection[str]) -> dict[str, str]:
@@ -446,6 +483,11 @@ class Selection:
     @property
     def count(self) -> int:
         return sum(part.take for part in self.parts)
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """File -> number of all its records."""
+        return {part.file: part.length for part in self.parts}
 
     @property
     def file_bytes(self) -> int:
@@ -491,7 +533,7 @@ class Selection:
         Raises:
           SourceError: a file cannot be read, a record is damaged, or there are more or fewer than the dataset says.
         """
-        wanted = list(_between(runs([part.take for part in self.parts], self.cycle), start, stop))
+        wanted = list(runs_between([part.take for part in self.parts], self.cycle, start, stop))
         bounds: dict[int, tuple[int, int]] = {}  # file -> its first record, and the one after its last
         for run in wanted:
             bounds[run.file] = bounds.get(run.file, (run.first, 0))[0], run.first + run.records
@@ -509,6 +551,22 @@ class Selection:
             for unread in files.values():
                 unread.close()
 
+    def index(self, beside: bool, on_walked: Callable[[int], None]) -> Iterator[IndexedShard]:
+        """Saves the index of each of its files, one after the other; see `index_file`.
+
+        Raises:
+          SourceError: they are no TFRecord files; or as `index_file`.
+          WriteError: as `index_file`.
+        """
+        if self.file_format != TFRECORD:
+            raise SourceError(
+                f"{self.directory}: {self.file_format} files say themselves where their records begin; only {TFRECORD} files need an index"
+            )
+        for file, records in self.lengths.items():
+            path = self.directory / file
+            place = index_file(path, records, beside, on_walked)
+            yield IndexedShard(str(path), records, str(place))
+
     def _read(self, part: Part, prefixes: dict[str, str]) -> Generator[Record, None, None]:
         path, size = self.directory / part.file, 0
         prefix = prefixes[path.as_posix()]
@@ -517,21 +575,7 @@ class Selection:
             yield Record(f"{prefix}__{number}", f"{path}, record {number}", data)
             size += len(data) + FRAME_BYTES
         if part.take == part.length and self.file_format == TFRECORD and path.stat().st_size > size:
-            raise SourceError(
-                f"{path}: there are more than the {part.length:,} records that the dataset says; prepare or copy it again"
-            )
-
-
-def _between(order: Iterator[Run], start: int, stop: int) -> Iterator[Run]:
-    """The runs, cut to the records number `start` to `stop`."""
-    at = 0
-    for run in order:
-        first, last = max(start, at), min(stop, at + run.records)
-        if first < last:
-            yield Run(run.file, run.first + first - at, last - first)
-        at += run.records
-        if at >= stop:
-            return
+            raise _too_many(path, part.length)
 
 
 # The records of one file: `bytes` of one `tf.train.Example` each.
@@ -575,6 +619,8 @@ _LENGTH_BYTES = 8
 _SUM_BYTES = 4
 FRAME_BYTES = 16
 _BUFFER_BYTES = 1 << 20
+_HEADS_BUFFER_BYTES = 1 << 13  # where only heads are read: of large records, what lies between them stays unread
+_WALKED_AT_ONCE = 1 << 16  # records, between two calls of `on_walked`
 MOST_BYTES = 1 << 31
 """No record is longer: it holds a `tf.train.Example`, and protobuf reads no message of 2 GiB."""
 
@@ -608,29 +654,118 @@ def check_records(path: Path, most: int | None = None) -> None:
 
 
 def tfrecords(path: Path, skip: int, take: int) -> Iterator[bytes]:
-    """Records number `skip` to `skip + take` of a file, checksums verified; those before are jumped over. Raises as `open_records`."""
+    """Records number `skip` to `skip + take` of a file, checksums verified; raises as `open_records`.
+
+    Those before are jumped over: by the file's index where there is one, else by the lengths in their heads. What was walked over becomes
+    an index, where it was much.
+    """
     try:
         check_regular(path)
-        with path.open("rb", buffering=_BUFFER_BYTES) as file:
-            size = path.stat().st_size
-            for number in range(skip):
-                length = _length(path, file, number, size)
-                if file.seek(length + _SUM_BYTES, os.SEEK_CUR) > size:
-                    raise _cut(path, number, size)
-            for number in range(skip, skip + take):
-                length = _length(path, file, number, size)
-                data, checksum = file.read(length), file.read(_SUM_BYTES)
-                if len(checksum) < _SUM_BYTES:
-                    raise _cut(path, number, size)
-                if int.from_bytes(checksum, "little") != masked_checksum(data):
-                    raise _damaged(path, number, "the checksum of its data is wrong")
-                yield data
+        stamp = stamp_of(path)
+        size, ends = stamp[0], array("Q")
+        with ExitStack() as files:
+            known = index.load(path, stamp) if skip else index.NOTHING
+            places, file = known, None
+            if skip + 1 < len(known):
+                end = int(known[skip + take]) if skip + take < len(known) else size
+                file = files.enter_context(_opened(path, int(known[skip]), end, _BUFFER_BYTES))
+                if not _agrees(file, known, skip):
+                    index.forget(path)
+                    file, known = None, index.NOTHING
+            if file is None:
+                places = walked(path, stamp, known, skip)
+                if places[len(known) - 1] != known[-1]:
+                    known = index.NOTHING  # it was wrong
+                file = files.enter_context(_opened(path, int(places[skip]), size, _BUFFER_BYTES))
+            at = int(places[skip])
+            try:
+                for number in range(skip, skip + take):
+                    length = _length(path, file, number, at, size)
+                    data, checksum = file.read(length), file.read(_SUM_BYTES)
+                    if len(checksum) < _SUM_BYTES:
+                        raise _cut(path, number, size)
+                    if int.from_bytes(checksum, "little") != masked_checksum(data):
+                        raise _damaged(path, number, "the checksum of its data is wrong")
+                    at += length + FRAME_BYTES
+                    ends.append(at)
+                    yield data
+            finally:
+                index.save_walked(path, stamp, known, places[: skip + 1], ends)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _length(path: Path, file: BinaryIO, number: int, size: int) -> int:
-    """Reads the length in a record's head; the file position is at its data afterwards."""
+def walked(path: Path, stamp: Stamp, known: Array, until: int) -> Array:
+    """The places of a file's records up to number `until`, by their heads: from the last one that is `known` on, or from the first where that is wrong.
+
+    Raises:
+      SourceError: a head is damaged, or the file ends before.
+      OSError: it cannot be read.
+    """
+    number, size, ends = max(0, len(known) - 2), stamp[0], array("Q")
+    at = int(known[number])
+    with _opened(path, at, size, _HEADS_BUFFER_BYTES) as file:
+        if len(known) > 1 and not _agrees(file, known, number):
+            index.forget(path)
+            return walked(path, stamp, index.NOTHING, until)
+        for one in range(number, until):
+            length = _length(path, file, one, at, size)
+            at += length + FRAME_BYTES
+            if at > size:
+                raise _cut(path, one, size)
+            file.seek(length + _SUM_BYTES, os.SEEK_CUR)
+            ends.append(at)
+    return index.joined(known[: number + 1], ends)
+
+
+def index_file(path: Path, records: int, beside: bool, on_walked: Callable[[int], None]) -> Path:
+    """Saves the index of a file, and returns where.
+
+    Args:
+      records: number that the dataset says.
+      beside: into the file's folder, in place of the cache.
+      on_walked: is called with the number of records that came to those so far.
+
+    Raises:
+      SourceError: the file cannot be read, is damaged, or has another number of records; or nothing is put beside it.
+      WriteError: the folder of the index cannot be written.
+    """
+    if beside:
+        index.check_beside(path)  # before anything is read
+    try:
+        check_regular(path)
+        stamp = stamp_of(path)
+        places = index.load(path, stamp)
+        on_walked(len(places) - 1)
+        while (count := len(places)) <= records:
+            places = walked(path, stamp, places, min(records, count + _WALKED_AT_ONCE))
+            on_walked(len(places) - count)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(places) != records + 1 or places[records] < stamp[0]:
+        raise _too_many(path, records)
+    return index.save(path, stamp, places, beside)
+
+
+def _opened(path: Path, start: int, stop: int, buffer_bytes: int) -> IO[bytes]:
+    """A file, open at byte `start`; nothing from `stop` on is asked of a bucket."""
+    if isinstance(path, BucketPath):
+        return path.open_part(start, stop, buffer_bytes)
+    file = path.open("rb", buffering=buffer_bytes)
+    file.seek(start)
+    return file
+
+
+def _agrees(file: IO[bytes], places: Array, number: int) -> bool:
+    """Whether the file has, where it stands, the head of a record as long as its index says."""
+    head = file.read(_HEAD.size)
+    file.seek(-len(head), os.SEEK_CUR)
+    length = int(places[number + 1]) - int(places[number]) - FRAME_BYTES
+    return len(head) == _HEAD.size and _HEAD.unpack(head) == (length, masked_checksum(head[:_LENGTH_BYTES]))
+
+
+def _length(path: Path, file: IO[bytes], number: int, start: int, size: int) -> int:
+    """Reads the length in the head of the record that begins at byte `start`; the file position is at its data afterwards."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         raise _cut(path, number, size)
@@ -638,10 +773,16 @@ def _length(path: Path, file: BinaryIO, number: int, size: int) -> int:
     if checksum != masked_checksum(head[:_LENGTH_BYTES]):
         raise _damaged(path, number, "the checksum of its length is wrong")
     if length > MOST_BYTES:
-        raise _absurd(path, number, file.tell() - _HEAD.size, length, size)
+        raise _absurd(path, number, start, length, size)
     if length > size:
         raise _cut(path, number, size)
     return int(length)
+
+
+def _too_many(path: Path, records: int) -> SourceError:
+    return SourceError(
+        f"{path}: there are more than the {records:,} records that the dataset says; prepare or copy it again"
+    )
 
 
 def _absurd(path: Path, number: int, start: int, length: int, size: int) -> SourceError:

@@ -378,6 +378,13 @@ def _directory(request: Request) -> Path:
     return find(request.dataset, data_folders())
 
 
+def selection_of(source: Source) -> Selection:
+    """The records that a source reads from TFDS' files. Raises `SourceError` for one that reads others."""
+    if not isinstance(source, TfdsSource):
+        raise SourceError(f"{source.name}: only TFRecord shards need an index; expected tfds:NAME or tfds:/path")
+    return source.selection
+
+
 def _open_files(directory: Path, request: Request, name: str) -> TfdsSource:
     if request.through_tfds:
         raise NotReadHere(f"{name}: reader=tfds is given")

@@ -77,6 +77,7 @@ function showCheckpoints(server, checkpoints) {
     ["folder", checkpoints.problem, "bad"],
     ["set aside", passedOver(checkpoints.set_aside), "warn"],
     ["not readable", passedOver(checkpoints.unreadable), "bad"],
+    ["bucket", checkpoints.upload ? bucket(server, checkpoints.upload) : "", checkpoints.upload?.last_error ? "bad" : ""],
     ["disk", checkpoints.free_bytes === null ? "does not answer" : `${bytes(checkpoints.free_bytes)} free` + (checkpoints.needed_bytes ? `, the next one needs about ${bytes(checkpoints.needed_bytes)}` : ""), isTight ? "bad" : ""],
     ["failures", checkpoints.failures ? `${checkpoints.failures} since the start` : "", "bad"],
     ["last error", checkpoints.last_error, "bad"],
@@ -87,6 +88,11 @@ function showCheckpoints(server, checkpoints) {
     ["folder", checkpoints.folder],
     ["holds", last ? held(last.items) : ""],
   ]);
+}
+function bucket(server, upload) {
+  const last = upload.last ? `checkpoint ${upload.last.generation}, ${age(server.now - upload.last.created)} old` : "none yet";
+  return [`${last}, ${upload.generations ?? "an unknown number"} of ${upload.keep} in ${upload.place}`,
+    upload.sending ? `checkpoint ${upload.sending} is being sent` : "", upload.last_error && `${upload.failures} failures, the newest: ${upload.last_error}`].filter(Boolean).join("; ");
 }
 function held(items) {
   const all = Object.entries(items).sort((a, b) => inOrder(a[0], b[0])), some = all.slice(0, 12).map(([name, count]) => `${name} ${whole.format(count)}`).join(", ");

@@ -43,7 +43,7 @@ def offered(*words: str) -> list[str]:
 
 
 def test_commands_come_with_their_help_and_load_nothing() -> None:
-    assert offered("in") == ["inspect"]
+    assert offered("in") == ["inspect", "index"]
     assert offered("") == list(cli.COMMANDS)
     code = (
         "import sys; from rlds2reverb.cli import main; main();"

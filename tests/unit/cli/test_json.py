@@ -226,6 +226,13 @@ def test_of_a_conversion(run: Run, tmp_path: Path) -> None:
     assert told(run, "convert", SOURCE, f"ted:{tmp_path / 'other'}")["losses"]
 
 
+def test_of_an_index(run: Run) -> None:
+    found = told(run, "index", SOURCE, "--quiet")
+    (shard,) = found["shards"]
+    assert found["records"] == shard["records"] > 0
+    assert Path(shard["index"]).is_file()
+
+
 def test_of_a_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     written: dict[str, Any] = {"generation": 3, "folder": "/c/000003", "items": {"t": 5}, "bytes": 7, "seconds": 0.5}
     monkeypatch.setattr(ServerHttp, "checkpoint", lambda *_: WrittenCheckpoint(**written))

@@ -50,6 +50,7 @@ def heavy_modules_of(*arguments: str) -> set[str]:
         ("inspect", set()),
         ("validate", set()),
         ("show", set()),
+        ("index", set()),
         ("push", OF_GRPC),
         ("status", OF_GRPC),
         ("top", OF_GRPC),

@@ -112,14 +112,51 @@ def test_a_key_may_hold_any_sign(bucket: str, cloud: Faults) -> None:
     assert found in list(found.parent.iterdir())
 
 
-def test_nothing_is_written(bucket: str, cloud: Faults, tmp_path: Path) -> None:
+def test_only_whole_objects_are_written(bucket: str, cloud: Faults, tmp_path: Path) -> None:
     path = path_of(bucket) / "new"
     writes: list[Any] = [path.mkdir, path.unlink, path.touch, lambda: path.write_bytes(b""), lambda: path.open("wb")]
     for write in writes:
-        with pytest.raises(StorageError, match=r"only read|cannot be written"):
+        with pytest.raises(StorageError, match=r"only whole objects are written|is written whole"):
             write()
-    with pytest.raises(ConfigError, match="buckets are read, and not written"):
-        open_destination("tfds:s3://files/new")
+
+
+@pytest.mark.parametrize("size", [0, 5, 20 << 20])
+def test_an_object_is_written_replaced_and_removed(size: int, storage: Storage, cloud: Faults, tmp_path: Path) -> None:
+    storage.create("objects")
+    path, file = BucketPath(f"s3://objects/{tmp_path.name}/one"), tmp_path / "file"
+    assert path.parent.walk() == []
+    file.write_bytes(random.Random(1).randbytes(size))
+    path.upload(file)
+    assert path.read_bytes() == file.read_bytes()
+    assert path.parent.walk() == [path]
+    assert not path.upload_bytes(b"another", is_new=True)
+    assert path.read_bytes() == file.read_bytes()
+    assert path.upload_bytes(b"another")
+    assert path.read_bytes() == b"another"
+    path.remove()
+    path.remove()
+    assert not path.exists()
+    assert path.upload_bytes(b"anew", is_new=True)
+
+
+def test_a_part_that_fails_leaves_the_object_as_it_was(storage: Storage, cloud: Faults, tmp_path: Path) -> None:
+    storage.create("objects")
+    path, file = BucketPath(f"s3://objects/{tmp_path.name}/one"), tmp_path / "file"
+    path.upload_bytes(b"before")
+    file.write_bytes(bytes(20 << 20))
+    cloud.before_write = lambda request: 403 if "partNumber=2" in request.path else None
+    with pytest.raises(StorageError, match="access was refused"):
+        path.upload(file)
+    assert path.read_bytes() == b"before"
+    assert any(one.method == "DELETE" and "uploadId" in one.path for one in cloud.requests)  # its parts are dropped
+    cloud.before_write = lambda _: None
+    path.upload(file)
+    assert path.stat().st_size == 20 << 20
+
+
+def test_the_hub_is_only_read() -> None:
+    with pytest.raises(ConfigError, match="hub is only read"):
+        open_destination("tfds:hf://datasets/org/name/set")
 
 
 # Files.

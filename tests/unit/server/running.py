@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tests.processes import Process, eventually, free_port, started, wait_until
+from tests.processes import REPOSITORY, Process, eventually, free_port, started, wait_until
 from tests.unit.server.forks import Forks
 
 START_SECONDS = 180.0
@@ -52,9 +52,12 @@ class Server:
       folder: for its config, checkpoints and output.
       config: plain mappings; ports and the checkpoint folder are added.
       flags: of the command.
+      environment: variables of its process.
     """
 
-    def __init__(self, forks: Forks | None, folder: Path, config: dict[str, Any], *flags: str) -> None:
+    def __init__(
+        self, forks: Forks | None, folder: Path, config: dict[str, Any], *flags: str, **environment: str
+    ) -> None:
         self.folder, self.grpc, self.http = folder, free_port(), free_port()
         checkpoints = {"folder": str(folder / "checkpoints"), "every_seconds": None, **config.get("checkpoints", {})}
         http = {**config.get("http", {}), "port": self.http}
@@ -63,7 +66,7 @@ class Server:
         path.write_text(yaml.safe_dump(document))
         self.address, self.url = f"localhost:{self.grpc}", f"http://127.0.0.1:{self.http}"
         arguments = ("--config", str(path), *flags)
-        self.process = _started(forks, folder, arguments)
+        self.process = _started(forks, folder, arguments, environment)
 
     def __enter__(self) -> Server:
         return self
@@ -96,7 +99,7 @@ class Server:
         return self.process.result()
 
 
-def _started(forks: Forks | None, folder: Path, arguments: tuple[str, ...]) -> Process:
+def _started(forks: Forks | None, folder: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> Process:
     if forks is None:
-        return started(folder, "-m", "replay_server", *arguments)
-    return forks.module(folder, "replay_server", *arguments)
+        return started(folder, "-m", "replay_server", *arguments, **environment)
+    return forks.module(folder, "replay_server", *arguments, cwd=REPOSITORY, **environment)

@@ -25,7 +25,9 @@ from replay_server.restore import Start
 from replay_server.service import ReplayService
 from replay_server.state import ServerState
 from replay_server.store import Checkpoint, Manifest
+from replay_server.uploads import Uploads, UploadState
 
+from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
 from tests.unit.push.in_memory import table_info
 
@@ -94,6 +96,7 @@ def test_markup_in_a_runbook_is_text_and_far_links_are_named() -> None:
     ("name", "bounds"),
     [
         ("ReplayCheckpointTooOld", [alerts.OLD_SECONDS]),
+        ("ReplayUploadBehind", [alerts.BEHIND_SECONDS]),
         ("ReplayTableNearlyFull", [alerts.FULL_SHARE]),
         ("ReplayLimiterBlocked", [alerts.WAIT_SHARE]),
         ("ReplayMemoryNearLimit", [alerts.MEMORY_SHARE, alerts.BYTES_PER_ITEM]),
@@ -188,6 +191,16 @@ def test_a_disk_without_room(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     assert words == "1,000 bytes are free, the next checkpoint needs about 2,000"
     monkeypatch.setattr(world.state.checkpoints, "space", lambda: None)
     assert world.told() == {}
+
+
+def test_a_bucket_that_lacks_the_checkpoints_of_an_hour(world: World) -> None:
+    uploads = Uploads(world.state.store, BucketPath("s3://bucket/replay"), 3)
+    world.state.uploads = uploads
+    uploads.state = UploadState(waiting=((3, time.time() - 3500),))
+    assert world.told(after=300) == {}
+    uploads.state = UploadState(waiting=((3, time.time() - 3700), (4, time.time())), last_error="no answer")
+    words = world.told(after=300)["ReplayUploadBehind"]["found"][0]["words"]
+    assert words == "s3://bucket/replay: nothing new for 61 minutes: no answer"
 
 
 def test_of_many_full_tables_some_are_named(world: World) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.formats.tfds.files import runs
+from rlds2reverb.formats.tfds.files import BLOCK, runs, runs_between
 
 
 def record_by_record(lengths: list[int], cycle: int, block: int) -> Iterator[tuple[int, int]]:
@@ -45,3 +45,12 @@ def test_every_record_comes_in_the_order_of_the_interleaving(lengths: list[int],
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 20))
 def test_a_cycle_of_one_reads_file_by_file(lengths: list[int], block: int) -> None:
     assert records(lengths, 1, block) == [record for file in files(lengths) for record in file]
+
+
+@given(st.lists(st.integers(0, 200), max_size=12), st.integers(1, 5), st.data())
+def test_a_part_of_the_order_is_that_part_of_the_whole(lengths: list[int], cycle: int, data: st.DataObject) -> None:
+    whole = records(lengths, cycle, BLOCK)
+    start = data.draw(st.integers(0, len(whole)))
+    stop = data.draw(st.integers(start, len(whole)))
+    part = runs_between(lengths, cycle, start, stop)
+    assert [(run.file, run.first + number) for run in part for number in range(run.records)] == whole[start:stop]

@@ -1,0 +1,177 @@
+"""Where the records of a TFRecord shard begin: kept in a file of its own, so that a reader seeks a record by its number.
+
+An index file has a head and then the places, 8 bytes each, all little-endian:
+
+| bytes | head |
+| --- | --- |
+| 8 | `r2r-idx1` |
+| 8 | size of the shard in bytes |
+| 8 | time of its last change in nanoseconds; of an object in a bucket, with a digest of its ETag or version |
+| 8 | digest of the places (XXH3, 64 bits) |
+
+Record `n` begins at place `n` and ends at place `n + 1`. An index may end before its shard: it has what was walked over so far, and a later
+reader goes on from there.
+
+It lies beside its shard, as SHARD.rlds2reverb-index, or in a folder of the user's cache under a digest of the shard's path. It only saves
+time. A file that is missing, stale, cut off or makes no sense is as good as none, and a cache that cannot be written is not written.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import ConfigError, SourceError, WriteError
+from rlds2reverb.files import cache_folder, can_be_replaced, unfinished_file, write_error
+from rlds2reverb.formats.buckets import BucketPath
+from rlds2reverb.formats.paths import Stamp
+
+SUFFIX = ".rlds2reverb-index"
+
+_MAGIC = b"r2r-idx1"
+_HEAD = struct.Struct("<8sQqQ")
+_PLACE_BYTES = 8
+_LEAST_RECORD = 16  # bytes of a record's frame in a TFRecord file
+
+_WORTH_RECORDS, _WORTH_BYTES = 1024, 4 << 20
+"""Least that is walked over before an index is saved unasked: some milliseconds of a disk, or one request to a bucket."""
+
+NOTHING = np.zeros(1, "<u8")
+"""The index of which nothing is known: record 0 begins at 0."""
+
+
+def cached_path(shard: Path) -> Path:
+    """The index of a shard in the cache. Raises `ConfigError` where there is no folder for one."""
+    name = xxhash.xxh3_128_hexdigest(os.fsencode(str(shard.resolve())))
+    return cache_folder("indexes") / f"{name}.index"
+
+
+def beside_path(shard: Path) -> Path:
+    """The index beside a shard.
+
+    Raises:
+      SourceError: the shard is in a bucket.
+    """
+    if isinstance(shard, BucketPath):
+        raise SourceError(f"{shard}: no index is put beside it: it is in a bucket; leave --beside out")
+    return shard.with_name(f"{shard.name}{SUFFIX}")
+
+
+def check_beside(shard: Path) -> None:
+    """Raises `SourceError` or `WriteError` where no index can be put beside a shard."""
+    path = beside_path(shard)
+    if not can_be_replaced(path):
+        raise WriteError(f"{path}: cannot be written; {_WAY_OUT_OF_FOLDER}")
+
+
+def load(shard: Path, stamp: Stamp) -> Array:
+    """The places of a shard's records as far as they are known: [n + 1] uint64, the first is 0. `NOTHING` where none are.
+
+    What is beside the shard is preferred to what is in the cache. Each place is a possible one; whether a record begins there, its head says.
+    """
+    with suppress(*_NO_CACHE):
+        if not isinstance(shard, BucketPath) and (found := _read(beside_path(shard), stamp)) is not None:
+            return found
+        if (found := _read(cached_path(shard), stamp)) is not None:
+            return found
+    return NOTHING
+
+
+def save(shard: Path, stamp: Stamp, places: Array, beside: bool = False) -> Path:
+    """Saves an index whole: two processes may do so at once, and the last one's stays.
+
+    Raises:
+      ConfigError: there is no folder for a cache.
+      SourceError: it should be beside a shard in a bucket.
+      WriteError: the folder cannot be written.
+    """
+    path = beside_path(shard) if beside else cached_path(shard)
+    try:
+        if not beside:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, stamp, places)
+    except OSError as error:
+        raise write_error(path, error, _WAY_OUT_OF_FOLDER if beside else _WAY_OUT_OF_CACHE) from error
+    return path
+
+
+def save_walked(shard: Path, stamp: Stamp, known: Array, places: Array, ends: Sequence[int]) -> None:
+    """Saves what a reader walked over beyond what was `known`, where that was much; does nothing if the cache cannot be written.
+
+    Args:
+      places: up to the record from which on all were read.
+      ends: of those.
+    """
+    last = ends[-1] if ends else int(places[-1])
+    count = len(places) + len(ends)
+    if count - len(known) < _WORTH_RECORDS and last - int(known[-1]) < _WORTH_BYTES:
+        return
+    if sys.is_finalizing():
+        return
+    with suppress(*_NO_CACHE):
+        if len(load(shard, stamp)) < count:  # else it was there, or another reader was faster
+            save(shard, stamp, joined(places, ends))
+
+
+def joined(places: Array, ends: Sequence[int]) -> Array:
+    """The places of records, and where the records from the last of them on end."""
+    return np.concatenate([places, np.asarray(ends, "<u8")])
+
+
+def forget(shard: Path) -> None:
+    """Removes the index of a shard from the cache."""
+    with suppress(*_NO_CACHE):
+        cached_path(shard).unlink()
+
+
+_NO_CACHE = (
+    OSError,
+    ConfigError,
+    RuntimeError,
+    ValueError,
+)  # RuntimeError: a circle of links; ValueError: a NUL in the path
+_WAY_OUT_OF_CACHE = "nothing is lost but time; name a folder that can be written: RLDS2REVERB_CACHE=FOLDER"
+_WAY_OUT_OF_FOLDER = "leave --beside out, and the index is put into the cache"
+
+
+def _read(path: Path, stamp: Stamp) -> Array | None:
+    """The places in a file; None where it is not an index of the shard as it is now. Raises `OSError`."""
+    size = stamp[0]
+    most = _HEAD.size + _PLACE_BYTES * (size // _LEAST_RECORD + 1)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode) or not _HEAD.size + _PLACE_BYTES <= found.st_size <= most:
+        return None
+    with path.open("rb", buffering=0) as file:
+        data = file.read(most + 1)
+    if len(data) != found.st_size or (len(data) - _HEAD.size) % _PLACE_BYTES:
+        return None
+    magic, *of, digest = _HEAD.unpack_from(data)
+    places = memoryview(data)[_HEAD.size :]
+    if magic != _MAGIC or tuple(of) != stamp or digest != xxhash.xxh3_64_intdigest(places):
+        return None
+    starts = np.frombuffer(places, "<u8")
+    if starts[0] != 0 or starts.max() > size or np.any(np.diff(starts.view("<i8")) < _LEAST_RECORD):
+        return None
+    return starts
+
+
+def _write(path: Path, stamp: Stamp, places: Array) -> None:
+    data = np.ascontiguousarray(places, "<u8").tobytes()
+    unfinished = unfinished_file(path)
+    try:
+        unfinished.write_bytes(_HEAD.pack(_MAGIC, *stamp, xxhash.xxh3_64_intdigest(data)) + data)
+        unfinished.replace(os.path.realpath(path))  # not synced: what a crash leaves is found by its digest
+    finally:
+        unfinished.unlink(missing_ok=True)
