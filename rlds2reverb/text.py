@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -28,6 +30,17 @@ def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
     ('obser...', 'action')
     """
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """What a name that is nearly right was meant to be, at the end of a sentence; "" where nothing is near.
+
+    >>> did_you_mean("replya", ["replay", "queue"]), did_you_mean("x", ["replay"])
+    ('; did you mean "replay"?', '')
+    """
+    by_lower = {name.lower(): name for name in known}
+    near = get_close_matches(given.lower(), by_lower, n=1)
+    return f'; did you mean "{by_lower[near[0]]}"?' if near else ""
 
 
 def line_of(error: BaseException) -> str:

@@ -28,7 +28,7 @@ from textwrap import indent
 import click
 from click.shell_completion import CompletionItem
 
-from rlds2reverb.cli.output import Answer, outliving_readers, wants_json
+from rlds2reverb.cli.output import Answer, Part, outliving_readers, talk, wants_json
 from rlds2reverb.errors import (
     CapacityError,
     ConfigError,
@@ -49,6 +49,7 @@ from rlds2reverb.errors import (
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.block_cache import BYTES_VARIABLE, CACHE_BYTES, bytes_of
 from rlds2reverb.formats.registry import SOURCES
+from rlds2reverb.text import did_you_mean
 
 COMMANDS = {
     "push": "Store a dataset's items in a table of a running server.",
@@ -118,6 +119,13 @@ class _Commands(click.Group):
         with without_collecting():
             command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            ctx.fail(f"No such command '{args[0]}'{did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands, and options of the program itself, without importing a command."""
@@ -191,8 +199,9 @@ def _run(debug: bool) -> int | None:
         return code
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
-        way_out = "" if context is None else f"; see {context.command_path} --help"
-        message = " ".join(error.format_message().split()).removesuffix(".") + way_out
+        message = " ".join(error.format_message().split()).removesuffix(".")
+        if context is not None:
+            message += f"{' See' if message.endswith('?') else '; see'} {context.command_path} --help"
         return _tell(answer, error, message, error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
         return _tell(answer, error, "interrupted", EXIT_INTERRUPTED)
@@ -210,8 +219,8 @@ def _tell(answer: Answer, error: BaseException, message: str, exit_code: int) ->
     if isinstance(error, _NO_ARGUMENTS) and isinstance(error, click.ClickException):
         error.show()  # the help of a command typed without anything
     else:
-        is_interrupted = exit_code == EXIT_INTERRUPTED
-        click.echo(f"rlds2reverb: {'' if is_interrupted else 'error: '}{message}", err=True)
+        kind: list[Part] = [] if exit_code == EXIT_INTERRUPTED else [("error:", "problem"), " "]
+        talk("rlds2reverb: ", *kind, message)
     return exit_code
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from rlds2reverb.cli import output
 from rlds2reverb.cli.progress import Shown
 
 
@@ -19,7 +21,9 @@ class _Bar:
         self._drawn.update(self._task, description=shown.text, completed=shown.done, total=shown.total)
 
     def say(self, text: str) -> None:
-        self._drawn.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._drawn.console.print(
+            output.lines_for(sys.stderr, [text], 2), markup=False, highlight=False, soft_wrap=True
+        )
 
 
 @contextmanager

@@ -35,7 +35,18 @@ from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.inspection.inspection import Inspection, Watcher, inspect_source
 from rlds2reverb.inspection.workers import Wanted
 from rlds2reverb.inspection.workers import inspected as inspected_by_workers
-from rlds2reverb.look.accounts import image_text, inspection_fields, problem_heads, range_text, transform_fields
+from rlds2reverb.look.accounts import (
+    example_text,
+    image_text,
+    inspection_fields,
+    on_command_line,
+    problem_heads,
+    range_text,
+    remedy,
+    transform_fields,
+    verdict,
+    way_on,
+)
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.problems import Findings
 from rlds2reverb.text import counted
@@ -153,6 +164,11 @@ def command(
         output.print_json(inspection)
     else:
         _print(inspection)
+        if any(one.items_per_table for one in inspection.outputs.values()):
+            server = ["--server", "localhost:8000"]
+            skip = ["--on-invalid", "skip"] if inspection.findings.codes() else []
+            part = [] if limit is None else ["--limit", str(limit)]
+            output.propose(["rlds2reverb", "push", source, *server, *chosen, *part, *skip])
 
 
 def _print_datasets(folder: str, as_json: bool) -> None:
@@ -204,39 +220,61 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
 
 
 def _print(inspection: Inspection) -> None:
-    output.print_fields(inspection_fields(inspection))
+    fields = inspection_fields(inspection)
+    output.print_fields({name: on_command_line(text) for name, text in fields.items()})
     if transform := transform_fields(inspection):
-        click.echo("\ntransform, in this order")
+        _title("transform, in this order")
         output.print_fields(transform, "  ")
-    click.echo("\nstep spec" + (" after it" if transform else ""))
-    ranges = {path: range_text(inspection.ranges[path]) for path in inspection.step_spec}
-    output.print_fields({path: f"{spec!s:<16}  {ranges[path]}" for path, spec in inspection.step_spec.items()}, "  ")
+    _title("step spec" + (" after it" if transform else ""))
+    specs = inspection.step_spec.items()
+    output.print_columns(
+        [[(path, "name"), str(spec), range_text(inspection.ranges[path])] for path, spec in specs], "  "
+    )
     if inspection.images:
-        click.echo("\nimages")
+        _title("images")
         output.print_fields({path: image_text(one) for path, one in inspection.images_by_path.items()}, "  ")
     for table, one in inspection.outputs.items():
         items = counted(one.items_per_table, "item")
         click.echo("")
-        output.print_line(f"table {table}: {items} of view {one.view}, trajectory data spec (its signature)")
+        output.print_line(
+            "table ", (table, "name"), f": {items} of view {one.view}, trajectory data spec (its signature)"
+        )
         output.print_fields(one.trajectory_data_spec, "  ")
         if one.not_in_items:
             output.print_line(f"  not in the items: {', '.join(one.not_in_items)}")
         if one.without_items:
-            click.echo(f"  valid episodes that give it no item: {one.without_items:,}")
+            output.print_line(f"  valid episodes that give it no item: {one.without_items:,}")
         if one.left_over:
-            click.echo(f"  left over at the end: {counted(one.left_over, 'step')}")
+            output.print_line(f"  left over at the end: {counted(one.left_over, 'step')}")
     click.echo("")
-    print_findings(inspection.findings)
+    print_findings(inspection.findings, inspection.episodes)
 
 
-def print_findings(findings: Findings) -> None:
-    if not findings.episodes:
-        click.echo("no problems")
-    for code, head, meaning in problem_heads(findings):
-        click.echo(f"{head}: {meaning}")
-        for example in findings.examples[code]:
-            where = f'column "{example.problem.path}": ' if example.problem.path else ""
-            output.print_line(f"  {example.title}: {where}{example.problem.detail}")
-        if more := findings.more(code):
-            click.echo(f"  and {more:,} more")
-    output.print_lines([notice.line for notice in findings.notices])
+def _title(text: str) -> None:
+    click.echo("")
+    output.print_line((text, "name"))
+
+
+def print_findings(
+    findings: Findings, episodes: int, strict: bool = False, allow: Sequence[str] = (), verbose: bool = False
+) -> None:
+    """The verdict first; then each code with an example and its remedy, and what is to be said of the dataset."""
+    rejecting = findings.codes(strict, allow)
+    told = verdict(findings, episodes, rejecting, allow)
+    head, colon, rest = told.partition(": ") if rejecting else told.partition("; ")
+    output.print_line((head, "problem" if rejecting else "good"), colon, rest)
+    for code, title, meaning in problem_heads(findings):
+        kind, _, counts = title.partition(f" {code}: ")
+        output.print_line((f"{kind} {code}", kind), f": {counts}: {on_command_line(meaning)}")
+        examples = findings.examples[code][: None if verbose else 1]
+        for example in examples:
+            output.print_line("  ", (example.title, "name"), f": {example_text(example.problem)}")
+        if more := findings.problems[code] - len(examples):
+            output.print_line(f"  and {more:,} more")
+        if way := remedy(code):
+            output.print_line("  ", ("remedy", "good"), f": {way}")
+    for notice in findings.notices:
+        kind, _, text = notice.line.partition(" ")
+        output.print_line((kind, "advice" if kind == "advice" else "name"), f" {on_command_line(text)}")
+    if way := way_on(findings, rejecting, allow):
+        output.print_line(("to go on all the same", "good"), f": {way}")

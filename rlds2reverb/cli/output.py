@@ -10,9 +10,13 @@ import io
 import json
 import math
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import PurePath
 from typing import Any, TextIO
 
@@ -202,19 +206,133 @@ def print_json_line(value: Any) -> None:
     click.echo(document(value, indent=None))
 
 
+# What a part of a line is -> how it looks on a terminal with colours.
+_LOOKS: dict[str, dict[str, Any]] = {
+    "problem": {"fg": "red", "bold": True},
+    "advice": {"fg": "yellow", "bold": True},
+    "good": {"fg": "green", "bold": True},
+    "name": {"bold": True},
+    "aside": {"dim": True},
+}
+
+Part = str | tuple[str, str]
+"""Text of a line; or text, and what it is: a key of `_LOOKS`, "" for nothing special."""
+
+_LEAST_WIDTH = 40
+_DEFAULT_WIDTH = 80
+
+
+def width_of(stream: Any) -> int | None:
+    """The width of the terminal behind a stream, in cells; None where there is none, and lines are as long as they are.
+
+    COLUMNS goes first, as in other programs.
+    """
+    if stream is None or not stream.isatty():
+        return None
+    given = os.environ.get("COLUMNS", "")
+    width = int(given) if given.isascii() and given.isdigit() else 0
+    if not width:
+        with suppress(OSError, ValueError):  # a stream without a file behind it
+            width = os.get_terminal_size(stream.fileno()).columns
+    return max(_LEAST_WIDTH, width or _DEFAULT_WIDTH)
+
+
+def has_colour(stream: Any) -> bool:
+    """Whether a stream is a terminal whose user wants colours. Source: https://no-color.org."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return bool(stream is not None and stream.isatty() and not is_plain)
+
+
+def cells(text: str) -> int:
+    """How wide a terminal draws a text. rich is loaded for what is not ASCII only."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def wrapped(parts: Iterable[Part], width: int, hang: int = 0) -> list[list[Part]]:
+    """The parts of a line in lines of at most `width` cells, broken at blanks only; a longer word has a line of its own.
+
+    The first line keeps its indent, and blanks within a line stay as they are. Later lines begin with `hang` blanks.
+    """
+    lines: list[list[Part]] = [[]]
+    used, gap, word, is_begun = 0, "", list[tuple[str, str]](), False
+
+    def put() -> None:
+        nonlocal used, is_begun
+        length = sum(cells(text) for text, _ in word)
+        if is_begun and used + len(gap) + length > width:
+            lines.append([" " * hang] if hang else [])
+            used = hang
+        elif gap:
+            lines[-1].append((gap, word[0][1]) if is_begun else gap)
+            used += len(gap)
+        lines[-1] += word
+        used, is_begun = used + length, True
+
+    for text, kind in map(_as_pair, parts):
+        for piece in re.findall(" +|[^ ]+", text):
+            if not piece.startswith(" "):
+                word.append((piece, kind))
+                continue
+            if word:
+                put()
+                word, gap = [], ""
+            gap += piece
+    if word:
+        put()
+    return lines
+
+
+def _as_pair(part: Part) -> tuple[str, str]:
+    return (part, "") if isinstance(part, str) else part
+
+
+def lines_for(stream: Any, parts: Iterable[Part], hang: int = 0) -> str:
+    """A line as a stream shows it: wrapped and in colour on a terminal, else as it is. All that is invisible is escaped."""
+    shown: list[Part] = [(visible(text), kind) for text, kind in map(_as_pair, parts)]
+    width = width_of(stream)
+    lines = [shown] if width is None else wrapped(shown, width, hang)
+    is_coloured = has_colour(stream)
+    return "\n".join(
+        "".join(_styled(line) if is_coloured else (text for text, _ in map(_as_pair, line))) for line in lines
+    )
+
+
+def _styled(line: Iterable[Part]) -> Iterator[str]:
+    for kind, parts in groupby(map(_as_pair, line), key=itemgetter(1)):
+        text = "".join(text for text, _ in parts)
+        yield click.style(text, **_LOOKS[kind]) if kind else text
+
+
 def print_fields(fields: Mapping[str, Any], indent: str = "") -> None:
-    """Aligned "name  value" lines on stdout."""
-    width = max((len(name) for name in fields), default=0)
+    """Aligned "name  value" lines on stdout; a value that is too long for a terminal continues below itself."""
+    width = max((cells(visible(name)) for name in fields), default=0)
+    hang = _hang(len(indent) + width + 2, len(indent))
     for name, value in fields.items():
-        print_line(f"{indent}{name:<{width}}  {value}")
+        print_line(indent, (name, "name"), " " * (width - cells(visible(name)) + 2), str(value), hang=hang)
 
 
-def print_columns(rows: Sequence[Sequence[str]], indent: str = "") -> None:
+def print_columns(rows: Sequence[Sequence[Part]], indent: str = "") -> None:
     """Aligned rows of text on stdout; the last column is as long as it is."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        aligned = (f"{text:<{width}}" for text, width in zip(row, widths))
-        print_line(f"{indent}{'  '.join(aligned).rstrip()}")
+    shown = [[(visible(text), kind) for text, kind in map(_as_pair, row)] for row in rows]
+    widths = [max(cells(text) for text, _ in column) for column in zip(*shown)]
+    hang = _hang(len(indent) + sum(widths[:-1]) + 2 * len(widths[:-1]), len(indent))
+    for row in shown:
+        parts: list[Part] = [indent]
+        for (text, kind), width in zip(row, widths):
+            parts += [(text, kind), " " * (width - cells(text) + 2)]
+        while len(parts) > 1 and not _as_pair(parts[-1])[0].strip():
+            parts.pop()
+        print_line(*parts, hang=hang)
+
+
+def _hang(wanted: int, indent: int) -> int:
+    """Where a line goes on that is too long: below what it continues, unless that leaves less than half of a terminal."""
+    width = width_of(sys.stdout)
+    return wanted if width is None or wanted <= width // 2 else indent + 4
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -222,10 +340,22 @@ def print_lines(lines: Iterable[str]) -> None:
         print_line(line)
 
 
-def print_line(text: str) -> None:
-    """A line on stdout. Names of datasets and servers are made visible: they move no cursor."""
-    click.echo(visible(text))
+def print_line(*parts: Part, hang: int | None = None) -> None:
+    """A line on stdout, wrapped below its own start. Names of datasets and servers are made visible: they move no cursor."""
+    click.echo(lines_for(sys.stdout, parts, _below(parts) if hang is None else hang), color=True)
 
 
-def talk(text: str) -> None:
-    click.echo(text, err=True)
+def _below(parts: Sequence[Part]) -> int:
+    text = "".join(text for text, _ in map(_as_pair, parts))
+    return len(text) - len(text.lstrip(" ")) + 2
+
+
+def talk(*parts: Part) -> None:
+    """A line on stderr, as `print_line` prints them."""
+    click.echo(lines_for(sys.stderr, parts, _below(parts)), err=True, color=True)
+
+
+def propose(words: Sequence[str], why: str = "next") -> None:
+    """A command to go on with, on stderr; never wrapped, for it is copied."""
+    talk((f"{why}:", "name"))
+    click.echo(visible(f"  {shlex.join(words)}"), err=True)

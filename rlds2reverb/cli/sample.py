@@ -79,7 +79,8 @@ def command(
                     output.print_json_line(_document(item, columns))
                 else:
                     _print(item, f"{number} of {samples}", before.max_times_sampled)
-                    output.print_columns([(name, one.kind, one.text()) for name, one in columns.items()], "    ")
+                    rows = [((name, "name"), one.kind, one.text()) for name, one in columns.items()]
+                    output.print_columns(rows, "    ")
         output.talk(_after(table_of(client.server_info(), table), before, samples))
 
 
@@ -164,7 +165,7 @@ def _print(item: Batch, which: str, most_times: int) -> None:
     info = item.info
     times = counted(int(info.times_sampled), "time")
     leaves = ", and has left the table" if 0 < most_times <= int(info.times_sampled) else ""
-    click.echo(f"sample {which}: key {int(info.key)}")
-    click.echo(
+    output.print_line((f"sample {which}", "name"), f": key {int(info.key)}")
+    output.print_line(
         f"  priority {float(info.priority):g}, probability {float(info.probability):.4g}, sampled {times}{leaves}"
     )

@@ -15,14 +15,17 @@ from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import table_fields
 from rlds2reverb.push.tables import merged
 from rlds2reverb.specs import spec_texts, view_in
-from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, sample_wait, sentence
+from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, reason, sample_wait, sentence
 
 
 @click.command("status", context_settings=ANSWERS_H)
 @server_options
+@click.option(
+    "--verbose", is_flag=True, help="Show signatures, too, and what each rate limiter lets through, in words."
+)
 @json_option
-def command(as_json: bool, **connection: Any) -> None:
-    """Show every table: size, selectors, rate limiter in words, signature.
+def command(as_json: bool, verbose: bool, **connection: Any) -> None:
+    """Show every table on a line: size, selectors, the view of its signature, and why its rate limiter makes clients wait.
 
     With more than one server, sizes and counts are sums; those of every server are beside them.
     """
@@ -34,8 +37,13 @@ def command(as_json: bool, **connection: Any) -> None:
     if as_json:
         output.print_json({name: _document(table, _on_each(infos, name)) for name, table in sorted(tables.items())})
         return
-    for name in sorted(tables):
-        _print(tables[name], _on_each(infos, name))
+    if not tables:
+        output.talk("the server has no tables")
+    elif verbose:
+        for name in sorted(tables):
+            _print(tables[name], _on_each(infos, name))
+    else:
+        _print_lines(tables, infos)
 
 
 def _on_each(infos: Mapping[str, ServerInfo], name: str) -> dict[str, TableInfo]:
@@ -43,9 +51,36 @@ def _on_each(infos: Mapping[str, ServerInfo], name: str) -> dict[str, TableInfo]
     return {address: info.tables[name] for address, info in infos.items() if name in info.tables}
 
 
+_HEAD = ("TABLE", "ITEMS", "EPISODES", "SAMPLER", "REMOVER", "VIEW", "WAITS")
+
+
+def _print_lines(tables: Mapping[str, TableInfo], infos: Mapping[str, ServerInfo]) -> None:
+    """A line a table; below it one of each server, where there are several."""
+    rows: list[list[output.Part]] = [[(name, "aside") for name in _HEAD]]
+    for name in sorted(tables):
+        servers = _on_each(infos, name)
+        rows.append(_row(tables[name], (name, "name"), has_waits=not servers))
+        rows += [_row(one, f"  on {address}") for address, one in servers.items()]
+    output.print_columns(rows)
+
+
+def _row(table: TableInfo, name: output.Part, has_waits: bool = True) -> list[output.Part]:
+    why = {"inserts": reason(insert_wait(table)), "samples": reason(sample_wait(table))} if has_waits else {}
+    waits = "; ".join(f"{who}: {text}" for who, text in why.items() if text)
+    return [
+        name,
+        f"{table.current_size:,} of {table.max_size:,}",
+        f"{table.episodes:,}",
+        table.sampler,
+        table.remover,
+        view_in(table.signature) or "-",
+        (waits, "advice") if waits else "-",
+    ]
+
+
 def _print(table: TableInfo, servers: Mapping[str, TableInfo]) -> None:
     """A table; and its part on each server, where it has a rate limiter of its own."""
-    output.print_line(table.name)
+    output.print_line((table.name, "name"))
     output.print_fields(table_fields(table, has_waits=not servers), "  ")
     for address, one in servers.items():
         output.print_line(f"  on {address}")

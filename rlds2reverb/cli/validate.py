@@ -30,6 +30,7 @@ from rlds2reverb.text import counted
 @judging_options
 @making_options
 @limit_option
+@click.option("--verbose", is_flag=True, help="Show three examples of each problem, not one.")
 @scale_options
 @quiet_option
 @json_option
@@ -40,6 +41,7 @@ def command(
     limit: int | None,
     quiet: bool,
     as_json: bool,
+    verbose: bool,
     workers: int | None,
     ray: str | None,
     **making: Any,
@@ -55,8 +57,8 @@ def command(
     rejecting = findings.codes(strict, allow)
     if as_json:
         output.print_json(documents.Findings(episodes, not rejecting, findings.as_dict(), findings.notices))
+        output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")
     else:
-        print_findings(findings)
-    output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")
+        print_findings(findings, episodes, strict, allow, verbose)
     if rejecting:
         raise click.exceptions.Exit(1)

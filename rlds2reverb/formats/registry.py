@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
 from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.formats.options import escaped, is_url, parted, unescaped
+from rlds2reverb.text import did_you_mean
 
 if TYPE_CHECKING:
     from rlds2reverb.formats.destination import Destination
@@ -30,7 +31,9 @@ BUNDLED: tuple[str, ...] = ("cartpole", "half_cheetah")
 def bundled_path(name: str) -> Path:
     """The version directory of a small dataset shipped with this package. Raises `ValueError` unless it is one of `BUNDLED`."""
     if name not in BUNDLED:
-        raise ValueError(f'unknown bundled dataset: expected one of {", ".join(BUNDLED)}, got "{name}"')
+        raise ValueError(
+            f'unknown bundled dataset: expected one of {", ".join(BUNDLED)}, got "{name}"{did_you_mean(name, BUNDLED)}'
+        )
     return Path(__file__).parent / "datasets" / name / "1.0.0"
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlds2reverb.prepare.problems import CODES
+from rlds2reverb.prepare.problems import CODES, ENDS_ALIKE, INTOLERABLE
 from rlds2reverb.text import counted, number, rate
 from rlds2reverb.wire.messages import insert_wait, sample_wait, sentence
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from rlds2reverb.conversion.report import ConvertReport
     from rlds2reverb.inspection.inspection import Inspection
     from rlds2reverb.inspection.statistics import ImageColumn, Range, Statistics
-    from rlds2reverb.prepare.problems import Findings
+    from rlds2reverb.prepare.problems import Findings, Problem
     from rlds2reverb.push.plan import PushPlan, TablePlan
     from rlds2reverb.push.report import PushReport
     from rlds2reverb.wire.messages import TableInfo
@@ -193,6 +194,66 @@ def problem_heads(findings: Findings) -> Iterator[tuple[str, str, str]]:
         meaning = CODES[code].meaning if code in CODES else ""
         kind = "advice" if code in CODES and CODES[code].is_advice else "problem"
         yield code, f"{kind} {code}: {counted(findings.episodes[code], 'episode')}", meaning
+
+
+def verdict(findings: Findings, episodes: int, rejecting: Sequence[str], allow: Sequence[str] = ()) -> str:
+    """One sentence on a dataset: how many of its episodes are rejected, and why; else what else was found."""
+    names = ", ".join(rejecting)
+    if bad := findings.bad_episodes(rejecting):
+        return f"{bad:,} of {counted(episodes, 'episode')} {'has' if bad == 1 else 'have'} problems: {names}"
+    if rejecting:
+        return f"the dataset has problems: {names}"
+    others = findings.codes(strict=True)
+    allowed = ", ".join(code for code in others if code in allow)
+    advice = ", ".join(code for code in others if code not in allow)
+    besides = f" but those that are allowed: {allowed}" if allowed else ""
+    return f"no problems in {counted(episodes, 'episode')}{besides}{f'; advice: {advice}' if advice else ''}"
+
+
+_REPEAT = "--last-observation repeat puts the observation before it in its place, --last-observation drop leaves the last step out"
+_REMEDIES = {
+    "first_reward_lost": "leave --last-reward shift out",
+    ENDS_ALIKE: _REPEAT,
+    "zero_last_observation": _REPEAT,
+    "last_reward": "--last-reward shift moves rewards one step back",
+    "terminal_discount": "--terminal-discount transition makes it 0",
+    "no_items": "another --view, or its options, may make items of it",
+    "view_refused": "another --view, or its options, may cut it",
+}
+_PYTHON = re.compile(r'\b(last_observation|last_reward|on_invalid|terminal_discount)=("?)([a-z_]+)\2')
+_ADVISES = re.compile(rf"[;.] {_PYTHON.pattern}.*", re.DOTALL)
+
+
+def remedy(code: str) -> str:
+    """What to do about one code, in the spelling of the command line; "" where only the data's producer can."""
+    if code in _REMEDIES:
+        return _REMEDIES[code]
+    return "--on-invalid repair mends it" if code in CODES and CODES[code].is_repairable else ""
+
+
+def way_on(findings: Findings, rejecting: Sequence[str], allow: Sequence[str] = ()) -> str:
+    """How a push or a conversion goes on in spite of these codes; "" where nothing does that."""
+    ways = ["--on-invalid skip, which leaves these episodes out"] if findings.bad_episodes(rejecting) else []
+    if rejecting and not set(rejecting).intersection((*INTOLERABLE, "no_items")):
+        codes = dict.fromkeys((*allow, *rejecting))
+        ways.append(f"{' '.join(f'--allow {code}' for code in codes)}, which takes all as it is")
+    return f"push or convert with {', or with '.join(ways)}" if ways else ""
+
+
+def on_command_line(text: str) -> str:
+    """A text whose options are spelled as the command line has them.
+
+    >>> on_command_line('last_reward="shift" moves rewards one step back')
+    '--last-reward shift moves rewards one step back'
+    """
+    return _PYTHON.sub(lambda found: f"--{found[1].replace('_', '-')} {found[3]}", text)
+
+
+def example_text(problem: Problem) -> str:
+    """Where it is wrong and how, without the remedy, which `remedy` tells once."""
+    where = f'column "{problem.path}": ' if problem.path else ""
+    detail = _ADVISES.sub("", problem.detail) if problem.code in _REMEDIES else problem.detail
+    return on_command_line(f"{where}{detail}")
 
 
 def table_fields(table: TableInfo, has_waits: bool = True) -> dict[str, str]:

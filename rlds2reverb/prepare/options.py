@@ -30,8 +30,9 @@ from rlds2reverb.prepare.conventions import (
     filled_spec,
     with_zero_transition_discount,
 )
-from rlds2reverb.prepare.problems import CODES, Named, Problem, find_problems, find_problems_of_all
+from rlds2reverb.prepare.problems import CODES, INTOLERABLE, Named, Problem, find_problems, find_problems_of_all
 from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.text import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,6 @@ STOPPING = (RAISE, REPAIR)
 
 _REPAIR_ROUNDS = 3
 """A flag's dtype first, then what it says, then the discount that leads into a terminal last step."""
-
-_INTOLERABLE = ("no_steps", "unequal_lengths", "flag_dtype", "unreadable", "untransformed", "view_refused")
-"""Codes of episodes that no view can cut."""
 
 
 class Examined(NamedTuple):
@@ -235,8 +233,9 @@ def check_choices(action: str, quarantine: str | Path | None, allow: Sequence[st
     if isinstance(allow, str):
         raise ConfigError(f'allow "{allow}": expected a list of codes, such as allow=["{allow}"]')
     if unknown := sorted(set(allow) - set(CODES)):
-        raise ConfigError(f"allow (--allow): unknown code {', '.join(unknown)}; known: {', '.join(CODES)}")
-    if refused := sorted(set(allow) & set(_INTOLERABLE)):
+        others = did_you_mean(unknown[0], CODES) or f"; known: {', '.join(CODES)}"
+        raise ConfigError(f"allow (--allow): unknown code {', '.join(unknown)}{others}")
+    if refused := sorted(set(allow) & set(INTOLERABLE)):
         raise ConfigError(f"allow (--allow): {', '.join(refused)} cannot be tolerated: no view can cut such an episode")
 
 

@@ -166,6 +166,9 @@ CODES: dict[str, Code] = {
 }
 """Code -> what it means. Documented in docs/validation.md. A notice that is no fault, `Notice.is_note`, has none."""
 
+INTOLERABLE = ("no_steps", "unequal_lengths", "flag_dtype", "unreadable", "untransformed", "view_refused")
+"""Codes of episodes that no view can cut."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -256,18 +259,23 @@ class Findings:
       problems: code -> problems of that kind; an episode may have several.
       examples: code -> the first of them, at most `EXAMPLES` each.
       notices: what is to be said of the dataset as a whole.
+      together: codes of one episode -> episodes that have just these.
     """
 
     episodes: Counter[str] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Example]] = field(default_factory=dict)
     notices: tuple[Notice, ...] = ()
+    together: Counter[frozenset[str]] = field(default_factory=Counter)
 
     def _repr_html_(self) -> str:
         return as_html(self)
 
     def add(self, episode: Named, problems: Sequence[Problem]) -> None:
-        self.episodes.update({problem.code for problem in problems})
+        codes = frozenset(problem.code for problem in problems)
+        if codes:
+            self.together[codes] += 1
+        self.episodes.update(codes)
         self.problems.update(problem.code for problem in problems)
         for problem in problems:
             kept = self.examples.setdefault(problem.code, [])
@@ -278,6 +286,10 @@ class Findings:
         """Codes found that reject an episode or, with `strict`, the dataset; in the order of `CODES`."""
         found = {*self.episodes, *(notice.code for notice in faults(self.notices))}
         return [code for code in CODES if code in found and code not in allow and (strict or not CODES[code].is_advice)]
+
+    def bad_episodes(self, codes: Sequence[str]) -> int:
+        """Number of episodes that have one of these codes."""
+        return sum(count for found, count in self.together.items() if not found.isdisjoint(codes))
 
     def more(self, code: str) -> int:
         """Problems of this kind beyond the examples."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from rlds2reverb.errors import CapacityError, ConfigError, SpecError, SpecMismatch
 from rlds2reverb.prepare.preparation import Output
 from rlds2reverb.specs import Nest, differences, flatten, with_view
+from rlds2reverb.text import did_you_mean
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, waits_when_full
 
 
@@ -17,7 +18,7 @@ def table_of(info: ServerInfo, name: str) -> TableInfo:
     """Raises ConfigError if the server has no table of that name."""
     if name not in info.tables:
         known = ", ".join(sorted(info.tables)) or "none"
-        raise ConfigError(f'the server has no table "{name}"; it has {known}')
+        raise ConfigError(f'the server has no table "{name}"; it has {known}{did_you_mean(name, info.tables)}')
     return info.tables[name]
 
 

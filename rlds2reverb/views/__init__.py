@@ -10,13 +10,13 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.errors import ViewError
+from rlds2reverb.text import did_you_mean
 from rlds2reverb.views.base import EpisodeStream, Extras, StreamView, View
 from rlds2reverb.views.fragments import Fragments
 from rlds2reverb.views.frame_stack import FrameStack
@@ -133,11 +133,11 @@ def is_view_config(given: Mapping[str, Any]) -> bool:
 
 def _make(name: str, arguments: Mapping[str, Any], where: str) -> View:
     if name not in VIEWS:
-        meant = "".join(f'; did you mean "{near}"?' for near in get_close_matches(name, VIEWS, n=1))
-        raise ViewError(f'{where}: "{name}", expected one of {", ".join(VIEWS)}{meant}')
+        raise ViewError(f'{where}: "{name}", expected one of {", ".join(VIEWS)}{did_you_mean(name, VIEWS)}')
     options = signature(VIEWS[name]).parameters
     if unknown := sorted(set(map(str, arguments)) - set(options)):
-        raise ViewError(f"{where}: {name} has no option {', '.join(unknown)}; it has {', '.join(options)}")
+        meant = did_you_mean(unknown[0], options)
+        raise ViewError(f"{where}: {name} has no option {', '.join(unknown)}; it has {', '.join(options)}{meant}")
     needed = [option for option, parameter in options.items() if parameter.default is Parameter.empty]
     if missing := [option for option in needed if option not in arguments]:
         raise ViewError(f"{where}: {name} needs {', '.join(missing)}; it has {', '.join(options)}")

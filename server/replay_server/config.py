@@ -29,13 +29,14 @@ from rlds2reverb.errors import ConfigError, SourceError, SpecError, ViewError
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.options import is_url
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, named_tuple_type
+from rlds2reverb.text import did_you_mean
 from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import name_of
 from rlds2reverb.wire.codec import NUMPY_DTYPES
 
 ENVIRONMENT_PREFIX = "REPLAY__"
 _PATHS = (("checkpoints", "folder"), ("checkpoints", "start_from"), ("http", "token_file"))  # section, key
-_UNKNOWN_FIELD = re.compile(r"unknown field `[^`]*`(?: - at `\$\.(\w+)(?:\[\d+\])?`)?$")
+_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`(?: - at `\$\.(\w+)(?:\[\d+\])?`)?$")
 
 Port = Annotated[int, Meta(ge=0, le=65535)]  # 0 for a free one
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
@@ -256,8 +257,9 @@ def _known_fields(refusal: str) -> str:
     sections: dict[str | None, Any] = {
         field.name: type(field.default) for field in msgspec.structs.fields(ServerConfig) if not field.required
     }
-    known = {**sections, "tables": TableSection, None: ServerConfig}[found[1]]
-    return f"; there are {', '.join(field.name for field in msgspec.structs.fields(known))}"
+    known = {**sections, "tables": TableSection, None: ServerConfig}[found[2]]
+    names = [field.name for field in msgspec.structs.fields(known)]
+    return f"; there are {', '.join(names)}{did_you_mean(found[1], names)}"
 
 
 def table_configs(config: ServerConfig) -> list[TableConfig]:

@@ -39,7 +39,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.files import read_object
 from rlds2reverb.formats.buckets import path_of
-from rlds2reverb.formats.options import Parse, escaped, one_of, parted, read_options, unescaped
+from rlds2reverb.formats.options import Parse, escaped, is_url, one_of, parted, read_options, unescaped
 from rlds2reverb.formats.recordings import decoded_bytes
 from rlds2reverb.formats.registry import bundled_path
 from rlds2reverb.formats.source import IsKnown, Source, check_shard, read_ahead
@@ -60,7 +60,7 @@ from rlds2reverb.formats.tfds.files import (
 )
 from rlds2reverb.images import NotReadHere
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, map_with_path
-from rlds2reverb.text import counted
+from rlds2reverb.text import counted, did_you_mean
 
 # What a name asks for.
 
@@ -234,7 +234,17 @@ def find(name: DatasetName, folders: list[Path]) -> Path:
     looked = ", ".join(map(str, folders))
     here = Path(name.name, name.config)
     how = f"for the folder here write tfds:./{here}" if not name.version and here.is_dir() else _HOW_TO_CONTINUE
-    raise SourceError(f"tfds:{name}: cannot be opened: {_why_not_found(name, folders)} in {looked}; {how}")
+    raise SourceError(
+        f"tfds:{name}: cannot be opened: {_why_not_found(name, folders)} in {looked}; {how}{_meant(name, folders)}"
+    )
+
+
+def _meant(name: DatasetName, folders: list[Path]) -> str:
+    """A dataset of this machine whose name is nearly the same; "" for none."""
+    here = [folder for folder in folders if not is_url(str(folder)) and folder.is_dir()]
+    if any((folder / name.name).is_dir() for folder in here):
+        return ""
+    return did_you_mean(name.name, sorted({path.name for folder in here for path in folder.iterdir() if path.is_dir()}))
 
 
 def version_directory(directory: Path) -> Path:
@@ -400,7 +410,9 @@ def _open_files(directory: Path, request: Request, name: str) -> TfdsSource:
             raise SourceError("it has no episodes")  # noqa: TRY301 - named below as the rest
     except SourceError as error:
         there = ", ".join(sorted(info.splits)) or "none"
-        raise SourceError(f'{name}: split "{request.split}" cannot be read: {error}; there are: {there}') from error
+        raise SourceError(
+            f'{name}: split "{request.split}" cannot be read: {error}; there are: {there}{did_you_mean(request.split, info.splits)}'
+        ) from error
     # TFDS reads array_record without tf.data, and file by file.
     in_file_order = request.order == FILE_ORDER or info.is_ordered or info.file_format == ARRAY_RECORD
     selection = Selection(directory, info.file_format, parts, 1 if in_file_order else CYCLE)
