@@ -85,6 +85,21 @@ def rate(per_second: float) -> str:
     return f"{per_second:,.{digits}f}"
 
 
+def size(count: int) -> str:
+    """Bytes for people, by powers of 1,000.
+
+    >>> size(999), size(103_460), size(75_744_384), size(2_500_000_000_000)
+    ('999 bytes', '103 kB', '75.7 MB', '2.50 TB')
+    """
+    value, units = float(count), iter(("kB", "MB", "GB", "TB", "PB"))
+    if value < 1000:
+        return counted(count, "byte")
+    unit = ""
+    while value >= 999.5 and (larger := next(units, "")):
+        value, unit = value / 1000, larger
+    return f"{rate(value)} {unit}"
+
+
 def as_html(thing: Any) -> str:
     """The `_repr_html_` of our classes: small, and where something cannot be shown it says why. `look.notebook` is loaded on demand."""
     made: str = importlib.import_module("rlds2reverb.look.notebook").shown(thing)

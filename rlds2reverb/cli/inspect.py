@@ -36,6 +36,7 @@ from rlds2reverb.inspection.inspection import Inspection, Watcher, inspect_sourc
 from rlds2reverb.inspection.workers import Wanted
 from rlds2reverb.inspection.workers import inspected as inspected_by_workers
 from rlds2reverb.look.accounts import (
+    dimensions_text,
     example_text,
     image_text,
     inspection_fields,
@@ -230,6 +231,10 @@ def _print(inspection: Inspection) -> None:
     output.print_columns(
         [[(path, "name"), str(spec), range_text(inspection.ranges[path])] for path, spec in specs], "  "
     )
+    per_dimension = {path: dimensions_text(inspection.ranges[path]) for path, _ in specs}
+    if any(per_dimension.values()):
+        _title("extremes of each dimension")
+        output.print_fields({path: text for path, text in per_dimension.items() if text}, "  ")
     if inspection.images:
         _title("images")
         output.print_fields({path: image_text(one) for path, one in inspection.images_by_path.items()}, "  ")

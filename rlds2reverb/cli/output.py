@@ -258,7 +258,7 @@ def wrapped(parts: Iterable[Part], width: int, hang: int = 0) -> list[list[Part]
     The first line keeps its indent, and blanks within a line stay as they are. Later lines begin with `hang` blanks.
     """
     lines: list[list[Part]] = [[]]
-    used, gap, word, is_begun = 0, "", list[tuple[str, str]](), False
+    used, gap, gap_kind, word, is_begun = 0, "", "", list[tuple[str, str]](), False
 
     def put() -> None:
         nonlocal used, is_begun
@@ -267,7 +267,7 @@ def wrapped(parts: Iterable[Part], width: int, hang: int = 0) -> list[list[Part]
             lines.append([" " * hang] if hang else [])
             used = hang
         elif gap:
-            lines[-1].append((gap, word[0][1]) if is_begun else gap)
+            lines[-1].append((gap, gap_kind))
             used += len(gap)
         lines[-1] += word
         used, is_begun = used + length, True
@@ -280,7 +280,7 @@ def wrapped(parts: Iterable[Part], width: int, hang: int = 0) -> list[list[Part]
             if word:
                 put()
                 word, gap = [], ""
-            gap += piece
+            gap, gap_kind = gap + piece, kind
     if word:
         put()
     return lines

@@ -64,6 +64,9 @@ class Returns(Statistics):
         return Returns(**vars(found), not_finite=len(values) - len(finite)) if values else None
 
 
+_MOST_DIMENSIONS = 32
+
+
 @printed("min=minimum", "max=maximum", "mean", "not_finite")
 @dataclass
 class Range:
@@ -72,6 +75,7 @@ class Range:
     Attributes:
       minimum, maximum: over finite values; None for text and for a column without any.
       not_finite: values that are NaN or infinite, and left out.
+      lows, highs: the same of each dimension of a vector of 2 to 32 values, an infinity where one has no finite value; else ().
     """
 
     minimum: float | None = None
@@ -79,6 +83,8 @@ class Range:
     total: float = 0.0
     finite: int = 0
     not_finite: Count = 0
+    lows: tuple[float, ...] = ()
+    highs: tuple[float, ...] = ()
 
     @property
     def mean(self) -> float | None:
@@ -90,7 +96,12 @@ class Range:
         if column.dtype.kind in "OSUc" or not column.size:
             return
         values = column.astype(np.float64)
-        finite = values[np.isfinite(values)]
+        is_finite = np.isfinite(values)
+        finite = values[is_finite]
+        if values.ndim == 2 and 2 <= values.shape[1] <= _MOST_DIMENSIONS:
+            lows = values.min(0, initial=math.inf, where=is_finite)
+            highs = values.max(0, initial=-math.inf, where=is_finite)
+            self._widen(tuple(lows.tolist()), tuple(highs.tolist()))
         self.not_finite += values.size - finite.size
         if finite.size:
             low, high = float(finite.min()), float(finite.max())
@@ -105,6 +116,12 @@ class Range:
         self.total += other.total
         self.finite += other.finite
         self.not_finite += other.not_finite
+        if other.lows:
+            self._widen(other.lows, other.highs)
+
+    def _widen(self, lows: tuple[float, ...], highs: tuple[float, ...]) -> None:
+        self.lows = tuple(map(min, self.lows, lows)) if self.lows else lows
+        self.highs = tuple(map(max, self.highs, highs)) if self.highs else highs
 
     def as_dict(self) -> dict[str, Any]:
         return members(self)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rlds2reverb.prepare.problems import CODES, ENDS_ALIKE, INTOLERABLE
-from rlds2reverb.text import counted, number, rate
+from rlds2reverb.text import counted, number, rate, size
 from rlds2reverb.wire.messages import insert_wait, sample_wait, sentence
 
 if TYPE_CHECKING:
@@ -148,12 +148,13 @@ def _workers(report: PushReport | ConvertReport) -> str:
 
 def inspection_fields(inspection: Inspection) -> dict[str, str]:
     step_bytes, ends = counted(inspection.step_bytes, "byte"), inspection.ends
+    total = size(inspection.step_bytes * inspection.steps)
     returns = inspection.return_statistics
     left_out = f"  (left out: {returns.not_finite:,} not finite)" if returns and returns.not_finite else ""
     style = f"  ({ends.style})" if ends.style else ""
     return {
         "source": inspection.source,
-        "counts": f"{_episodes_and_steps(inspection.episodes, inspection.steps)}, {step_bytes} per step",
+        "counts": f"{_episodes_and_steps(inspection.episodes, inspection.steps)}, {step_bytes} per step, {total} in all",
         "episode length": statistics(inspection.episode_length),
         "return": f"{statistics(returns)}{left_out}",
         "ends": f"{ends.terminal:,} terminal, {ends.truncated:,} truncated{style}",
@@ -178,6 +179,12 @@ def range_text(span: Range) -> str:
         return ""
     bad = f", {span.not_finite:,} not finite" if span.not_finite else ""
     return f"{number(span.minimum)} to {number(span.maximum)}, mean {number(span.mean)}{bad}"
+
+
+def dimensions_text(span: Range) -> str:
+    """The range of each dimension of a vector; "" for anything else, and for a long one."""
+    pairs = enumerate(zip(span.lows, span.highs))
+    return "  ".join(f"[{at}]={number(low, 3)}..{number(high, 3)}" for at, (low, high) in pairs if low <= high)
 
 
 def image_text(one: ImageColumn) -> str:

@@ -114,16 +114,73 @@ def test_examples_name_the_episode_as_the_dataset_does_and_say_how_many_more_the
 ) -> None:
     shown = tell(command, [robot(number, np.nan) for number in range(24)])
     assert "problem nan: 24 episodes: a value is NaN\n" in shown
-    examples = [f'  train#{n} (episode_id kitchen {n}): column "reward": ' for n in range(3)]
-    assert [line[: len(examples[0])] for line in shown.splitlines() if line.startswith("  train#")] == examples
+    example = '  train#0 (episode_id kitchen 0): column "reward": '
+    assert [line[: len(example)] for line in shown.splitlines() if line.startswith("  train#")] == [example]
+    assert "\n  and 23 more\n" in shown
+    alone = tell(command, [robot(0, np.nan)])
+    assert "problem nan: 1 episode: " in alone
+    assert " more\n" not in alone
+
+
+def test_validate_shows_three_examples_when_it_is_verbose(tell: Tell) -> None:
+    shown = tell("validate", [robot(number, np.nan) for number in range(24)], "--verbose")
+    assert [shown.count(f"  train#{number} ") for number in range(4)] == [1, 1, 1, 0]
     assert "\n  and 21 more\n" in shown
-    assert "more" not in tell(command, [robot(number, np.nan) for number in range(3)])
-    assert "problem nan: 1 episode: " in tell(command, [robot(0, np.nan)])
 
 
-def test_validate_counts_its_episodes(tell: Tell) -> None:
-    assert tell("validate", [robot(0)]).endswith("1 episode: good\n")
-    assert tell("validate", [robot(0), robot(1, np.nan)]).endswith("2 episodes: bad: nan\n")
+@pytest.mark.parametrize(
+    ("rewards", "arguments", "said"),
+    [
+        ((0, 0), (), "no problems in 2 episodes"),
+        ((0, np.nan), (), "1 of 2 episodes has problems: nan"),
+        ((np.nan, np.inf, 0), (), "2 of 3 episodes have problems: nan, infinite"),
+        ((np.nan, 0), ("--allow", "nan"), "no problems in 2 episodes but those that are allowed: nan"),
+    ],
+)
+def test_the_verdict_comes_first(tell: Tell, rewards: tuple[float, ...], arguments: tuple[str, ...], said: str) -> None:
+    episodes = [robot(number, reward) for number, reward in enumerate(rewards)]
+    assert tell("validate", episodes, *arguments).splitlines()[0] == said
+
+
+def test_an_episode_with_two_problems_is_one_bad_episode(tell: Tell) -> None:
+    both = robot(0)
+    both = both.with_columns(reward=np.array([np.nan, np.inf, 0, 0], np.float32))
+    assert tell("validate", [both, robot(1)]).startswith("1 of 2 episodes has problems: nan, infinite\n")
+
+
+def test_a_remedy_is_told_once_in_the_words_of_the_command_line(tell: Tell) -> None:
+    rewarded = [robot(number) for number in range(4)]
+    rewarded = [one.with_columns(reward=np.array([0, 0, 0, 1], np.float32)) for one in rewarded]
+    shown = tell("validate", rewarded, "--verbose")
+    assert shown.startswith("no problems in 4 episodes; advice: last_reward\nadvice last_reward: 4 episodes: ")
+    assert shown.count("--last-reward shift moves rewards one step back") == 1
+    assert 'last_reward="' not in shown
+    assert "to go on" not in shown
+    strict = tell("validate", rewarded, "--strict")
+    assert strict.startswith("4 of 4 episodes have problems: last_reward\n")
+    way = "push or convert with --on-invalid skip, which leaves these episodes out, or with --allow last_reward, which takes all as it is"
+    assert strict.endswith(f"to go on all the same: {way}\n")
+
+
+def test_what_no_view_can_cut_is_not_proposed_to_be_allowed(tell: Tell) -> None:
+    shown = tell("validate", [robot(0).with_columns(is_first=np.array([1, 0, 0, 0])), robot(1)])
+    assert "\n  remedy: --on-invalid repair mends it\n" in shown
+    assert "--on-invalid skip" in shown
+    assert "--allow" not in shown
+
+
+def test_inspect_ends_with_the_command_that_comes_next(tell: Tell) -> None:
+    *_, said, last = tell("inspect", [robot(0), robot(1, np.nan)], "--limit", "2", "--table", "a b").splitlines()
+    push = "rlds2reverb push robots --server localhost:8000 --table 'a b' --view two_step --limit 2 --on-invalid skip"
+    assert (said, last) == ("next:", f"  {push}")
+    assert "next:" not in tell("inspect", [robot(0)], "--view", "sequence:length=9")
+
+
+def test_the_extremes_of_each_dimension_are_told(tell: Tell) -> None:
+    columns = {"observation": (np.dtype(np.float32), (2,)), "action": (np.dtype(np.float32), ())}
+    one = strategies.episode(np.random.default_rng(0), 3, columns)
+    one = one.with_columns(observation=np.array([[1, -5], [2, np.nan], [3, 7]], np.float32))
+    assert "\nextremes of each dimension\n  observation  [0]=1..3  [1]=-5..7\n" in tell("inspect", [one])
 
 
 @pytest.mark.parametrize("command", ["inspect", "validate"])
@@ -148,8 +205,11 @@ def test_what_is_said_of_the_dataset_stands_after_the_problems(tell: Tell, comma
         strategies.episode(np.random.default_rng(number), 9, columns, episode_id=f"{number}") for number in range(2)
     ]
     source = [one.with_columns(observation=one.columns["observation"].astype(np.float64)) for one in source]
-    assert 'no problems\nadvice rounded_float64: column "observation": every value of ' in tell(command, source)
+    said = 'no problems in 2 episodes; advice: rounded_float64\nadvice rounded_float64: column "observation": every value of '
+    assert said in tell(command, source)
     assert (
         json.loads(tell(command, source, "--json").partition("\n2 episodes")[0])["notices"][0]["path"] == "observation"
     )
-    assert "2 episodes: bad: rounded_float64" in tell("validate", source, "--strict", "--allow", "last_reward")
+    strict = tell("validate", source, "--strict", "--allow", "last_reward")
+    assert strict.startswith("the dataset has problems: rounded_float64\n")
+    assert "to go on all the same: push or convert with --allow last_reward --allow rounded_float64, " in strict

@@ -47,7 +47,8 @@ def test_every_command_has_a_module_and_the_help_line_of_the_table_fits() -> Non
 def test_unknown_command_is_a_usage_error() -> None:
     shown = run("pusch")
     assert shown.returncode == 2
-    assert shown.stderr.startswith("rlds2reverb: error: No such command 'pusch'")
+    said = "rlds2reverb: error: No such command 'pusch'; did you mean \"push\"? See -c --help\n"
+    assert shown.stderr == said
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_inspect(ran: Any, name: str) -> None:
 
 
 def test_validate(ran: Any, name: str) -> None:
-    assert ran("validate", name) == "no problems\n"
+    assert ran("validate", name) == "no problems in 4 episodes\n"
 
 
 def test_push(ran: Any, name: str) -> None:

@@ -18,7 +18,7 @@ from tests.unit.look.notebook.test_showing import MOST
 
 def test_counts_columns_tables_and_problems_are_told() -> None:
     page = Page(inspection_html(rlds2reverb.inspect("bundled:cartpole", {"a": "two_step", "b": "episode"})))
-    assert page.row("counts") == "25 episodes, 2,956 steps, 35 bytes per step"
+    assert page.row("counts") == "25 episodes, 2,956 steps, 35 bytes per step, 103 kB in all"
     assert page.row("episode length") == "min 12  median 23  mean 118.2  max 501"
     assert page.row("ends").startswith("20 terminal, 5 truncated")
     assert "table a: 2,931 items of view two_step" in page.text

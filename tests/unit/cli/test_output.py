@@ -1,0 +1,140 @@
+"""Lines of text on a terminal: wrapped, in colour, and never led by the data that they tell of."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds2reverb.cli import output
+from rlds2reverb.cli.output import Part, cells, lines_for, wrapped
+
+KINDS = ["", "problem", "advice", "good", "name", "aside"]
+PARTS = st.lists(st.tuples(st.text(st.sampled_from("ab-/.\u4f60 ,:"), max_size=90), st.sampled_from(KINDS)), max_size=6)
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
+
+
+class Screen(io.StringIO):
+    """A terminal that remembers what it shows."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def text_of(parts: list[Part]) -> str:
+    return "".join(part if isinstance(part, str) else part[0] for part in parts)
+
+
+@given(PARTS, st.integers(40, 200), st.integers(0, 20))
+def test_no_word_is_broken_and_the_lines_together_are_the_text(parts: list[Part], width: int, hang: int) -> None:
+    lines = [text_of(line) for line in wrapped(parts, width, hang)]
+    text = text_of(parts)
+    assert " ".join(lines).split() == text.split()
+    for number, line in enumerate(lines):
+        assert cells(line) <= width or len(line.split()) == 1
+        assert number == 0 or line.startswith(" " * hang)
+    if cells(text.rstrip()) <= width:
+        assert lines == [text.rstrip()]
+
+
+@given(st.text(max_size=200), st.sampled_from(KINDS))
+def test_data_never_lead_a_terminal(text: str, kind: str) -> None:
+    shown = lines_for(Screen(), [(text, kind), "."])
+    assert all(line.isprintable() for line in COLOUR.sub("", shown).split("\n"))
+    assert lines_for(io.StringIO(), [(text, kind), "."]).isprintable()
+
+
+def test_what_is_no_terminal_gets_one_plain_line() -> None:
+    parts: list[Part] = [("problem nan", "problem"), " " + "many words " * 30]
+    assert lines_for(io.StringIO(), parts) == text_of(parts)
+    assert lines_for(None, parts) == text_of(parts)
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert lines_for(Screen(), [("bad", "problem")]) == "\x1b[31m\x1b[1mbad\x1b[0m"
+    monkeypatch.setenv(name, value)
+    assert lines_for(Screen(), [("bad", "problem")]) == "bad"
+
+
+def test_a_value_continues_below_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stdout", screen := Screen())
+    output.print_fields({"a": "one two three four five six seven eight nine", "longer": "x"})
+    assert screen.getvalue() == ("a       one two three four five six\n        seven eight nine\nlonger  x\n")
+
+
+def test_rows_are_aligned_by_what_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", shown := io.StringIO())
+    output.print_columns([["TABLE", "X"], [("\u4f60\u4f60\u4f60", "name"), "1"], ["a\n", "2"]])
+    assert shown.getvalue() == "TABLE   X\n\u4f60\u4f60\u4f60  1\na\\n     2\n"
+
+
+def on_a_terminal(width: int, *arguments: str, **more: str) -> str:
+    """All that the program prints on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    command = [sys.executable, "-m", "rlds2reverb", *arguments]
+    try:
+        ran = subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**environment, "TERM": "xterm", **more})
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # EIO: the other side is closed
+                break
+            if not part:
+                break
+            seen += part
+        ran.wait(120)
+    finally:
+        os.close(ours)
+    return seen.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture
+def bad(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a dataset of two files, one of them with a NaN."""
+    folder = tmp_path_factory.mktemp("bad")
+    flags = {"is_first": np.arange(4) == 0, "is_last": np.arange(4) == 3, "is_terminal": np.zeros(4, bool)}
+    for number in range(2):
+        rewards = np.array([0, np.nan if number else 0, 0, 0], np.float32)
+        columns = {"observation": np.ones((4, 2), np.float32), "action": np.zeros(4), "reward": rewards}
+        np.savez(folder / f"pick_{number}.npz", discount=np.ones(4, np.float32), **columns, **flags)  # type: ignore[arg-type]
+    return f"npz:{folder}"
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_validate_on_a_terminal(bad: str, width: int) -> None:
+    shown = on_a_terminal(width, "validate", bad, "--quiet")
+    assert shown.startswith("\x1b[31m\x1b[1m1 of 2 episodes has problems\x1b[0m: nan\n")
+    plain = COLOUR.sub("", shown)
+    assert all(len(line) <= width or len(line.split()) == 1 for line in plain.splitlines())
+    piped = subprocess.run(
+        [sys.executable, "-m", "rlds2reverb", "validate", bad], capture_output=True, text=True, timeout=120, check=False
+    ).stdout
+    assert plain.split() == piped.split()
+    assert "\n  " + f"{bad}#pick_1: " in piped
+
+
+def test_an_error_on_a_terminal() -> None:
+    shown = on_a_terminal(60, "validate", "bundled:cartpol")
+    assert shown.startswith("rlds2reverb: \x1b[31m\x1b[1merror:\x1b[0m unknown bundled dataset: ")
+    assert COLOUR.sub("", shown).split()[-1] == '"cartpole"?'
+    assert "\x1b" not in on_a_terminal(60, "validate", "bundled:cartpol", NO_COLOR="1")
