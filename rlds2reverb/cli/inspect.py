@@ -137,10 +137,11 @@ def command(
     execute = chosen_executor(workers, ray)
     inspection = inspected(source, asked, execute, quiet)
     of_view = ["--view", view or "two_step"] if view_config is None else ["--view-config", str(view_config)]
-    chosen = _repeated("--into", into) or ["--table", name, *of_view]
-    chosen += [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
+    of_tables = _repeated("--into", into) or ["--table", name]
+    making = [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
     for option, value in given.items():
-        chosen += [] if value == getattr(EpisodeOptions, option) else [f"--{option.replace('_', '-')}", str(value)]
+        making += [] if value == getattr(EpisodeOptions, option) else [f"--{option.replace('_', '-')}", str(value)]
+    chosen = [*of_tables, *([] if into else of_view), *making]
     if page is not None:
         found = [inspection]
         if against is not None:
@@ -166,10 +167,11 @@ def command(
     else:
         _print(inspection)
         if any(one.items_per_table for one in inspection.outputs.values()):
-            server = ["--server", "localhost:8000"]
+            push = ["rlds2reverb", "push", source, "--server", "localhost:8000", *of_tables]
+            push += [] if view is None and view_config is None else of_view
             skip = ["--on-invalid", "skip"] if inspection.findings.codes() else []
             part = [] if limit is None else ["--limit", str(limit)]
-            output.propose(["rlds2reverb", "push", source, *server, *chosen, *part, *skip])
+            output.propose([*push, *making, *part, *skip])
 
 
 def _print_datasets(folder: str, as_json: bool) -> None:

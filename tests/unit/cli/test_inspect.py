@@ -171,7 +171,7 @@ def test_what_no_view_can_cut_is_not_proposed_to_be_allowed(tell: Tell) -> None:
 
 def test_inspect_ends_with_the_command_that_comes_next(tell: Tell) -> None:
     *_, said, last = tell("inspect", [robot(0), robot(1, np.nan)], "--limit", "2", "--table", "a b").splitlines()
-    push = "rlds2reverb push robots --server localhost:8000 --table 'a b' --view two_step --limit 2 --on-invalid skip"
+    push = "rlds2reverb push robots --server localhost:8000 --table 'a b' --limit 2 --on-invalid skip"
     assert (said, last) == ("next:", f"  {push}")
     assert "next:" not in tell("inspect", [robot(0)], "--view", "sequence:length=9")
 
