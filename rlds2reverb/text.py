@@ -62,6 +62,18 @@ def visible(text: str | bytes) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown)
 
 
+_PYTHON = re.compile(r'\b(last_observation|last_reward|on_invalid|terminal_discount)=("?)([a-z_]+)\2')
+
+
+def on_command_line(text: str) -> str:
+    """A text whose options are spelled as the command line has them.
+
+    >>> on_command_line('last_reward="shift" moves rewards one step back')
+    '--last-reward shift moves rewards one step back'
+    """
+    return _PYTHON.sub(lambda found: f"--{found[1].replace('_', '-')} {found[3]}", text)
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """A number for people; "-" for None.
 

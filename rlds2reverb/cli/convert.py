@@ -80,7 +80,7 @@ def command(source: str, destination: str, quiet: bool, as_json: bool, **given: 
         with without_collecting():
             conversion = planned(source, destination, on_progress=on_progress, **given)
         for line in lines(conversion.job.losses):
-            output.talk(f"lost {line}")
+            output.talk(("lost", "advice"), f" {line}")
         report = conversion.run()
     print_report(as_json, report)
 
@@ -105,7 +105,8 @@ def print_report(as_json: bool, report: ConvertReport) -> None:
     if as_json:
         output.print_json(report)
     else:
-        output.print_fields(conversion_fields(report))
+        output.print_fields(conversion_fields(report), kinds=output.OUTCOMES)
         of_some = [loss for loss in report.losses if loss.episodes is not None]
-        output.print_lines([f"lost {line}" for line in lines(of_some)])
-        output.print_lines([notice.line for notice in report.notices])
+        for line in lines(of_some):
+            output.print_line(("lost", "advice"), f" {line}")
+        output.print_notices(report.notices)

@@ -40,7 +40,6 @@ from rlds2reverb.look.accounts import (
     example_text,
     image_text,
     inspection_fields,
-    on_command_line,
     problem_heads,
     range_text,
     remedy,
@@ -50,7 +49,7 @@ from rlds2reverb.look.accounts import (
 )
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.problems import Findings
-from rlds2reverb.text import counted
+from rlds2reverb.text import counted, on_command_line
 
 # Loaded only for a page.
 _collector: Callable[[int, Inspection], Watcher] = Lazily("rlds2reverb.look.collector:Collector")
@@ -280,8 +279,6 @@ def print_findings(
             output.print_line(f"  and {more:,} more")
         if way := remedy(code):
             output.print_line("  ", ("remedy", "good"), f": {way}")
-    for notice in findings.notices:
-        kind, _, text = notice.line.partition(" ")
-        output.print_line((kind, "advice" if kind == "advice" else "name"), f" {on_command_line(text)}")
+    output.print_notices(findings.notices)
     if way := way_on(findings, rejecting, allow):
         output.print_line(("to go on all the same", "good"), f": {way}")

@@ -18,12 +18,15 @@ from contextlib import contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import PurePath
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from rlds2reverb.files import write_error
-from rlds2reverb.text import visible
+from rlds2reverb.text import on_command_line, visible
+
+if TYPE_CHECKING:
+    from rlds2reverb.episode import Notice
 
 KINDS = {
     1: "data",
@@ -307,12 +310,30 @@ def _styled(line: Iterable[Part]) -> Iterator[str]:
         yield click.style(text, **_LOOKS[kind]) if kind else text
 
 
-def print_fields(fields: Mapping[str, Any], indent: str = "") -> None:
-    """Aligned "name  value" lines on stdout; a value that is too long for a terminal continues below itself."""
+OUTCOMES = {
+    **dict.fromkeys(("rejected", "not stored", "stopped"), "problem"),
+    **dict.fromkeys(("advice", "lost", "left out", "ends late"), "advice"),
+    **dict.fromkeys(("confirmed", "written", "verified"), "good"),
+}
+"""Field of the account of a push or a conversion -> what its value is."""
+
+
+def print_fields(fields: Mapping[str, Any], indent: str = "", kinds: Mapping[str, str] = {}) -> None:
+    """Aligned "name  value" lines on stdout; a value that is too long for a terminal continues below itself.
+
+    Args:
+      kinds: name -> what its value is, as of a `Part`.
+    """
     width = max((cells(visible(name)) for name in fields), default=0)
     hang = _hang(len(indent) + width + 2, len(indent))
     for name, value in fields.items():
-        print_line(indent, (name, "name"), " " * (width - cells(visible(name)) + 2), str(value), hang=hang)
+        print_line(
+            indent,
+            (name, "name"),
+            " " * (width - cells(visible(name)) + 2),
+            (str(value), kinds.get(name, "")),
+            hang=hang,
+        )
 
 
 def print_columns(rows: Sequence[Sequence[Part]], indent: str = "") -> None:
@@ -333,6 +354,13 @@ def _hang(wanted: int, indent: int) -> int:
     """Where a line goes on that is too long: below what it continues, unless that leaves less than half of a terminal."""
     width = width_of(sys.stdout)
     return wanted if width is None or wanted <= width // 2 else indent + 4
+
+
+def print_notices(notices: Iterable[Notice]) -> None:
+    """What is to be said of a dataset: advice, and notes."""
+    for notice in notices:
+        kind, _, text = notice.line.partition(" ")
+        print_line((kind, "advice" if kind == "advice" else "name"), f" {on_command_line(text)}")
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -102,9 +102,9 @@ def print_report(as_json: bool, report: PushReport) -> None:
     if as_json:
         output.print_json(report)
     else:
-        output.print_fields(push_fields(report))
+        output.print_fields(push_fields(report), kinds=output.OUTCOMES)
         output.print_fields({address: server_line(one) for address, one in report.servers.items()}, "  ")
-        output.print_lines([notice.line for notice in report.notices])
+        output.print_notices(report.notices)
 
 
 def print_plan(as_json: bool, plan: PushPlan) -> None:
@@ -113,7 +113,7 @@ def print_plan(as_json: bool, plan: PushPlan) -> None:
         return
     for name, text in plan_fields(plan).items():
         output.print_fields({name: text})
-    output.print_lines([notice.line for notice in plan.notices])
+    output.print_notices(plan.notices)
     for table in plan.tables:
         click.echo(f"table {table.name}  ({table_plan(table)})")
         output.print_fields(table.columns, "  ")

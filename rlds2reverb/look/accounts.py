@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rlds2reverb.prepare.problems import CODES, ENDS_ALIKE, INTOLERABLE
-from rlds2reverb.text import counted, number, rate, size
+from rlds2reverb.text import counted, number, on_command_line, rate, size
 from rlds2reverb.wire.messages import insert_wait, sample_wait, sentence
 
 if TYPE_CHECKING:
@@ -227,8 +227,7 @@ _REMEDIES = {
     "no_items": "another --view, or its options, may make items of it",
     "view_refused": "another --view, or its options, may cut it",
 }
-_PYTHON = re.compile(r'\b(last_observation|last_reward|on_invalid|terminal_discount)=("?)([a-z_]+)\2')
-_ADVISES = re.compile(rf"[;.] {_PYTHON.pattern}.*", re.DOTALL)
+_ADVISES = re.compile("[;.] --(last-observation|last-reward|on-invalid|terminal-discount) .*")
 
 
 def remedy(code: str) -> str:
@@ -247,20 +246,11 @@ def way_on(findings: Findings, rejecting: Sequence[str], allow: Sequence[str] = 
     return f"push or convert with {', or with '.join(ways)}" if ways else ""
 
 
-def on_command_line(text: str) -> str:
-    """A text whose options are spelled as the command line has them.
-
-    >>> on_command_line('last_reward="shift" moves rewards one step back')
-    '--last-reward shift moves rewards one step back'
-    """
-    return _PYTHON.sub(lambda found: f"--{found[1].replace('_', '-')} {found[3]}", text)
-
-
 def example_text(problem: Problem) -> str:
     """Where it is wrong and how, without the remedy, which `remedy` tells once."""
     where = f'column "{problem.path}": ' if problem.path else ""
-    detail = _ADVISES.sub("", problem.detail) if problem.code in _REMEDIES else problem.detail
-    return on_command_line(f"{where}{detail}")
+    detail = on_command_line(problem.detail)
+    return where + (_ADVISES.sub("", detail) if problem.code in _REMEDIES else detail)
 
 
 def table_fields(table: TableInfo, has_waits: bool = True) -> dict[str, str]:

@@ -25,7 +25,8 @@ CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
 REFUSED = {
     "tables: [{name: a}]\nport: 1": "unknown field `port`",
     "tables: [{name: a, size: 3}]": r"unknown field `size` - at `\$\.tables\[0\]`",
-    "tables: [{name: a}]\nhttp: {prot: 1}": r"unknown field `prot` - at `\$\.http`",
+    "tables: [{name: a, max_sise: 3}]": r'unknown field `max_sise` .*; did you mean "max_size"\?$',
+    "tables: [{name: a}]\nhttp: {prot: 1}": r'unknown field `prot` - at `\$\.http`; .*; did you mean "port"\?$',
     "tables: [{name: a}]\ngrpc: {host: x}": r"unknown field `host` - at `\$\.grpc`",
     "tables: [{name: a}]\nlog: {colour: x}": r"unknown field `colour` - at `\$\.log`",
     "tables: [{name: a}]\ncheckpoints: {every: 1}": r"unknown field `every` - at `\$\.checkpoints`",
@@ -267,9 +268,9 @@ def test_what_is_refused_after_overrides_names_them_beside_the_file_and_keeps_th
 @pytest.mark.parametrize(
     ("text", "told"),
     {
-        "tables: [{name: a}]\ngrpc: {prot: 1}": "; there are port",
+        "tables: [{name: a}]\ngrpc: {prot: 1}": '; there are port; did you mean "port"?',
         "tables: [{name: a}]\nlog: {colour: x}": "; there are format, level",
-        "tables: [{name: a, size: 3}]": "; there are name, sampler, remover, max_size, max_times_sampled, rate_limiter, signature",
+        "tables: [{name: a, size: 3}]": '; there are name, sampler, remover, max_size, max_times_sampled, rate_limiter, signature; did you mean "max_size"?',
         "tables: [{name: a, sampler: {kind: prioritized, x: 1}}]": " - at `$.tables[0].sampler`",
     }.items(),
 )

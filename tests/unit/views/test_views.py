@@ -255,6 +255,7 @@ class TestNames:
             ("", 'view "": "", expected one of two_step, sequence, episode'),
             ("pairs", 'view "pairs": "pairs", expected one of two_step, sequence, episode'),
             ("nstep:n=5", 'expected one of two_step, .*; did you mean "n_step"\\?$'),
+            ("sequence:lenght=2", 'has no option lenght; it has length, .*; did you mean "length"\\?$'),
             ("sequence:length", 'view "sequence:length": expected option=value, got "length"'),
             ("sequence:length=long", "sequence: length 'long': expected a whole number"),
             ("sequence:length=2,length=3", 'option "length" stands twice'),
