@@ -347,11 +347,11 @@ class InspectionBuilder:
         """Adds an episode; `found` are problems that were not known where it was read."""
         inspection = self._inspection
         self._names.count(read.id)
-        inspection.findings.add(read, [*read.problems, *found])
+        is_cut = all(problem.is_advice for problem in found)
+        inspection.findings.add(read, [*read.problems, *found, *(read.refused if is_cut else ())])
         inspection.lengths.append(read.steps)
         inspection.returns += read.returns
-        if all(problem.is_advice for problem in found):
-            inspection.findings.add(read, read.refused)
+        if is_cut:
             for tally, output, items in zip(self._tallies, self._ready.outputs, read.items):
                 tally.add(items, output.is_of_stream)
 
