@@ -59,6 +59,8 @@ def _print_lines(tables: Mapping[str, TableInfo], infos: Mapping[str, ServerInfo
     rows: list[list[output.Part]] = [[(name, "aside") for name in _HEAD]]
     for name in sorted(tables):
         servers = _on_each(infos, name)
+        if tables[name].signature is not None:
+            _columns(tables[name])  # raises for a signature that is wrong
         rows.append(_row(tables[name], (name, "name"), has_waits=not servers))
         rows += [_row(one, f"  on {address}") for address, one in servers.items()]
     output.print_columns(rows)

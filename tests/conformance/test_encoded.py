@@ -104,7 +104,7 @@ def test_the_buffer_of_tf_agents_decodes_with_a_map(address: str, client: rlds2r
 
 
 def test_the_command_line_tells_encoded_images_from_text(address: str) -> None:
-    shown = CliRunner().invoke(cli, ["status", "--server", address], catch_exceptions=False)
+    shown = CliRunner().invoke(cli, ["status", "--verbose", "--server", address], catch_exceptions=False)
     assert "observation/camera  string[?] (png of uint8[9, 12, 3])" in " ".join(shown.stdout.split()).replace(
         "observation/camera string", "observation/camera  string"
     )
