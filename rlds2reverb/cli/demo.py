@@ -51,9 +51,9 @@ def command(dataset: str, as_json: bool) -> None:
         output.print_json(documents.Demo(first, second, size, sample))
     else:
         _print(first, size, sample)
-        output.talk(
-            f"\nnow data of your own: {_program()} inspect tfds:/path/to/my_dataset/1.0.0\nall commands: {_program()} --help"
-        )
+        output.talk("")
+        output.talk(f"now data of your own: {_program()} inspect tfds:/path/to/my_dataset/1.0.0")
+        output.talk(f"all commands: {_program()} --help")
 
 
 def _print(first: PushReport, size: int, sample: dict[str, str]) -> None:
