@@ -193,7 +193,7 @@ class Bucket:
         return {one["path"]: _entry_of(one) for one in sorted(found, key=lambda one: str(one["path"]))}
 
     def upload(self, key: str, file: Path) -> Entry:
-        """Puts a file there, whole or not at all: a large one by parts, which are dropped if one of them fails.
+        """Puts a file there, whole or not at all: a large one by parts, which obstore 0.12 drops if one of them fails.
 
         Raises:
           OSError: the file cannot be read.

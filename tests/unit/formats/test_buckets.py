@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,8 @@ def test_a_part_that_fails_leaves_the_object_as_it_was(storage: Storage, cloud: 
     with pytest.raises(StorageError, match="access was refused"):
         path.upload(file)
     assert path.read_bytes() == b"before"
-    assert any(one.method == "DELETE" and "uploadId" in one.path for one in cloud.requests)  # its parts are dropped
+    is_older = tuple(map(int, version("obstore").split(".")[:2])) < (0, 12)  # and leaves the parts that were sent
+    assert is_older or any(one.method == "DELETE" and "uploadId" in one.path for one in cloud.requests)
     cloud.before_write = lambda _: None
     path.upload(file)
     assert path.stat().st_size == 20 << 20
