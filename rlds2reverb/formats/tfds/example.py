@@ -671,6 +671,8 @@ class EpisodeFeatures:
             leaves, others = flatten(steps), flatten(rest)
         except SpecError as error:
             raise SourceError(f"{where}: {error}; rename it in the dataset") from error
+        if not leaves:
+            raise SourceError(f'{where}: not RLDS: "{STEPS}" has no features')
         columns = {path: column_of(leaf, path, where, STEPS) for path, leaf in leaves.items()}
         metadata = {path: column_of(leaf, path, where) for path, leaf in others.items()}
         for path, column in columns.items():
