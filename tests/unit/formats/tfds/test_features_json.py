@@ -125,6 +125,11 @@ def test_what_makes_no_sense_is_refused_where_it_stands(name: str) -> None:
     assert len(str(caught.value)) < 500
 
 
+def test_steps_without_features_are_refused() -> None:
+    with pytest.raises(SourceError, match='not RLDS: "steps" has no features'):
+        make.reader({})
+
+
 def test_depth_and_number_of_features_are_bounded() -> None:
     deep: dict[str, Any] = make.text()
     for _ in range(40):
