@@ -171,6 +171,15 @@ class Process:
         return self.wait(seconds), self.output, self.errors
 
 
+def read_to_end(terminal: int) -> bytes:
+    """All that comes on our side of a pseudo-terminal until the other side is closed."""
+    seen = b""
+    with suppress(OSError):  # EIO: it is closed
+        while part := os.read(terminal, 65536):
+            seen += part
+    return seen
+
+
 def output_files(folder: Path) -> tuple[Path, Path]:
     """New files for output and errors."""
     number = next(_numbers)

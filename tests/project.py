@@ -21,6 +21,19 @@ def project() -> dict[str, Any]:
     return found
 
 
+def code_of(page: Path) -> str:
+    """The Python blocks of a page, each on the lines where it stands, so that errors lead there."""
+    text = page.read_text(encoding="utf-8")
+    blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    assert blocks
+    lines = [""] * text.count("\n")
+    for block in blocks:
+        first = text.count("\n", 0, block.start(1))
+        block_lines = block[1].splitlines()
+        lines[first : first + len(block_lines)] = block_lines
+    return "\n".join(lines)
+
+
 def plain(requirement: str) -> str:
     """The name of what a requirement wants, as indexes compare names: "PyYAML>=6" -> "pyyaml"."""
     found = re.match(r"[\w.-]+", requirement)

@@ -19,9 +19,9 @@ from tf_agents.replay_buffers import reverb_utils
 import rlds2reverb
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.views.trajectory import table_signature, two_step
+from tests.project import ROOT, code_of
 from tests.unit.server.forks import Forks
 
-ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "docs/mixing.md",
@@ -71,19 +71,6 @@ def names(address: str) -> Iterator[dict[str, Any]]:
     observer.close()
 
 
-def code(page: str, address: str) -> str:
-    """Its Python blocks, each on the lines where it stands, so that errors lead there."""
-    text = (ROOT / page).read_text()
-    blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    assert blocks
-    lines = [""] * text.count("\n")
-    for block in blocks:
-        first = text.count("\n", 0, block.start(1))
-        block_lines = block[1].splitlines()
-        lines[first : first + len(block_lines)] = block_lines
-    return "\n".join(lines).replace("localhost:8000", address).replace("tfds:my_dataset", "bundled:cartpole")
-
-
 def run(text: str, file: Path, names: dict[str, Any]) -> None:
     """As a script that stands in a file: of a function without one, TensorFlow traces a loop over a dataset for ever."""
     file.write_text(text)
@@ -96,7 +83,8 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
 ) -> None:
     """A comment behind a print is what it prints."""
     monkeypatch.chdir(tmp_path)
-    text = code(page, address).replace("localhost:8001", second)
+    text = code_of(ROOT / page).replace("localhost:8000", address).replace("localhost:8001", second)
+    text = text.replace("tfds:my_dataset", "bundled:cartpole")
     run(text, tmp_path / f"{Path(page).stem}.py", names)
     if "server" in names:
         names["server"].stop()

@@ -18,7 +18,7 @@ from replay_server import EmbeddedServer, TableConfig
 from replay_server.config import decode, table_configs
 
 from rlds2reverb.cli import cli
-from tests.conformance.test_docs_code import ROOT, code
+from tests.project import ROOT, code_of
 
 PAGES = [
     *(f"docs/views/{path.name}" for path in sorted((ROOT / "docs" / "views").glob("*.md"))),
@@ -71,7 +71,7 @@ def test_a_page_works_from_the_top_to_the_bottom(
         arguments = [address if word == "localhost:8000" else word for word in words[1:]]
         done = CliRunner().invoke(cli, arguments)
         assert done.exit_code == 0, f"{' '.join(words)}: {done.output}"
-    text = code(page, address)
+    text = code_of(ROOT / page).replace("localhost:8000", address).replace("tfds:my_dataset", "bundled:cartpole")
     names: dict[str, Any] = {}
     exec(compile(text, page, "exec"), names)
     said = re.findall(r"^ *print\(.*\)  # (.*)$", text, re.MULTILINE)

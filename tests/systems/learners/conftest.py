@@ -72,3 +72,9 @@ def numbered(start_server: StartServer) -> str:
     signature = signature_of(numbers(1), "transition")
     tables: dict[str, dict[str, Any]] = {"one": ONCE, "two": ONCE, "keep": {}}
     return start_server(*({"name": name, "signature": signature, **more} for name, more in tables.items())).address
+
+
+@pytest.fixture
+def client(replay: str) -> Iterator[rlds2reverb.Client]:
+    with rlds2reverb.connect(replay) as connected:
+        yield connected

@@ -15,6 +15,7 @@ import numpy as np
 import rlds2reverb
 from rlds2reverb import open_source
 from rlds2reverb.episode import Episode
+from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest
 from rlds2reverb.views import view_from
@@ -28,6 +29,13 @@ SERVER_PYTHON = "RLDS2REVERB_SERVER_PYTHON"
 START_SECONDS = 120.0
 ONCE: dict[str, Any] = {"sampler": "fifo", "remover": "fifo", "max_times_sampled": 1}
 """Hands out every item once, in the order of insertion."""
+
+
+def batch_of(data: Any, count: int, **info: Any) -> Batch:
+    """A batch of `count` samples, as if it had been sampled; `info` are further fields of its `BatchInfo`."""
+    keys = np.arange(count, dtype=np.uint64) - np.uint64(1)  # the first one has all bits
+    known = BatchInfo(keys, np.ones(count), np.ones(count, np.int64), np.ones(count), np.ones(count, np.int32))
+    return Batch(data, known._replace(**info))
 
 
 def numbers(count: int, start: int = 0) -> list[Episode]:

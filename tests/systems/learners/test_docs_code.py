@@ -10,26 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import ROOT
-
-
-def code(page: str, address: str) -> str:
-    """Its Python blocks, each on the lines where it stands, so that errors lead there."""
-    text = (ROOT / "docs" / "adapters" / f"{page}.md").read_text(encoding="utf-8")
-    blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    assert blocks
-    lines = [""] * text.count("\n")
-    for block in blocks:
-        first = text.count("\n", 0, block.start(1))
-        block_lines = block[1].splitlines()
-        lines[first : first + len(block_lines)] = block_lines
-    return "\n".join(lines).replace("localhost:8000", address)
+from tests.project import ROOT, code_of
 
 
 @pytest.mark.parametrize("page", ["pytorch", "torchrl", "jax"])
 def test_the_code_of_a_page_runs_and_prints_what_it_says(page: str, replay: str, tmp_path: Path) -> None:
     """A comment behind a print is what it prints. Workers are started: so it is a program of its own."""
-    text = code(page, replay)
+    text = code_of(ROOT / "docs" / "adapters" / f"{page}.md").replace("localhost:8000", replay)
     program = tmp_path / f"page_about_{page}.py"  # not the library's own name
     main = "\n".join(f"    {line}" if line else "" for line in text.splitlines())
     program.write_text(f"if __name__ == '__main__':\n{main}\n", encoding="utf-8")

@@ -22,26 +22,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import rlds2reverb
 from rlds2reverb.adapters.jax import Placement, experience_pair, put_ahead, sample
 from rlds2reverb.errors import ConfigError, Stalled
-from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.batch import Batch
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from tests.processes import eventually, free_port
 from tests.project import ROOT
-from tests.systems.learners.servers import numbers, store_numbers
+from tests.systems.learners.servers import batch_of, numbers, store_numbers
 
 PATIENCE_SECONDS = 60
-
-
-@pytest.fixture
-def client(replay: str) -> Iterator[rlds2reverb.Client]:
-    with rlds2reverb.connect(replay) as connected:
-        yield connected
-
-
-def batch_of(data: Any, count: int, **more: Any) -> Batch:
-    keys = np.arange(count, dtype=np.uint64) - np.uint64(1)  # the first one has all bits
-    info = BatchInfo(keys, np.ones(count), np.ones(count, np.int64), np.ones(count), np.ones(count, np.int32))
-    return Batch(data, info._replace(**more))
 
 
 def sharding() -> NamedSharding:

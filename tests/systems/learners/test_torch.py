@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,28 +19,16 @@ from torch.utils.data._utils.pin_memory import pin_memory
 import rlds2reverb
 from rlds2reverb.adapters.torch import TableDataset, TensorBatch, batches, tensors, update_priorities
 from rlds2reverb.errors import ConfigError, Stalled, TransportError
-from rlds2reverb.learner.batch import Batch, BatchInfo
+from rlds2reverb.learner.batch import Batch
 from rlds2reverb.specs import flatten
 from rlds2reverb.wire.codec import NUMPY_DTYPES
 from tests.processes import eventually
 from tests.project import ROOT
 from tests.systems.learners.conftest import StartServer
 from tests.systems.learners.loading import loaded, loader
-from tests.systems.learners.servers import numbers, signature_of, store_numbers
+from tests.systems.learners.servers import batch_of, numbers, signature_of, store_numbers
 
 WAYS = ["fork", "forkserver", "spawn"]
-
-
-@pytest.fixture
-def client(replay: str) -> Iterator[rlds2reverb.Client]:
-    with rlds2reverb.connect(replay) as connected:
-        yield connected
-
-
-def batch_of(data: Any, count: int, **info: Any) -> Batch:
-    keys = np.arange(count, dtype=np.uint64) - np.uint64(1)  # the first one has all bits
-    known = BatchInfo(keys, np.ones(count), np.ones(count, np.int64), np.ones(count), np.ones(count, np.int32))
-    return Batch(data, known._replace(**info))
 
 
 def sampled(client: rlds2reverb.Client, table: str, count: int) -> TensorBatch:

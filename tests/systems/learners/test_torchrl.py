@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,12 +27,6 @@ from tests.systems.learners.conftest import StartServer
 from tests.systems.learners.servers import numbers, signature_of
 
 TRANSITION, SLICES = "transition", "slices:length=4,per_episode=20"
-
-
-@pytest.fixture
-def client(replay: str) -> Iterator[rlds2reverb.Client]:
-    with rlds2reverb.connect(replay) as connected:
-        yield connected
 
 
 @pytest.fixture(scope="module")

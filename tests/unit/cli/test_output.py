@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.output import Part, cells, lines_for, wrapped
+from tests.processes import read_to_end
 
 KINDS = ["", "problem", "advice", "good", "name", "aside"]
 PARTS = st.lists(st.tuples(st.text(st.sampled_from("ab-/.\u4f60 ,:"), max_size=90), st.sampled_from(KINDS)), max_size=6)
@@ -93,15 +94,7 @@ def on_a_terminal(width: int, *arguments: str, **more: str) -> str:
     try:
         ran = subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**environment, "TERM": "xterm", **more})
         os.close(theirs)
-        seen = b""
-        while True:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # EIO: the other side is closed
-                break
-            if not part:
-                break
-            seen += part
+        seen = read_to_end(ours)
         ran.wait(120)
     finally:
         os.close(ours)

@@ -23,7 +23,7 @@ from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.prepare.options import Progress
 from rlds2reverb.transport.http import ServerHttp, WrittenCheckpoint
 from rlds2reverb.views import View, two_step
-from tests.processes import wait_until
+from tests.processes import read_to_end, wait_until
 
 SOURCE = "bundled:cartpole@train[:3]"
 HALF = Progress(5, 5000, 20, 4000, 2_000_000, 2.0)
@@ -242,15 +242,7 @@ def test_on_a_terminal_the_bar_is_drawn_and_data_go_to_stdout() -> None:
             env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
         )
         os.close(theirs)
-        seen = b""
-        while True:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # EIO: the other side is closed
-                break
-            if not part:
-                break
-            seen += part
+        seen = read_to_end(ours)
         shown, _ = ran.communicate(timeout=120)
     finally:
         os.close(ours)
