@@ -76,6 +76,7 @@ def run(size: Size) -> Iterator[Result]:
     yield from _case(Case("half_cheetah", cheetah, two_step(), 100_000, BATCH, 1, 1.8, received=0.65), size)
     yield from _case(Case("images", pictures, two_step(), 4_000, BATCH, 8, 2.2), size)
     yield from _case(Case("images_of_noise", noise, two_step(), 3_000, BATCH, 16, 1.2), size)
+    yield from _case(Case("images_of_a_camera", data.camera_pictures(), two_step(), 8_000, BATCH, 8, 1.2), size)
     yield from _case(Case("steps_100", cheetah, SequenceView(100), 100_000, BATCH, 16, 1.5), size)
     yield from _case(Case("episodes", cheetah, WholeEpisode(), 100_000, SMALL_BATCH, 100, 1.2), size)
     yield from _case(Case("large_table", cheetah, two_step(), 250_000, BATCH, 2, 1.2, arena_share=LARGE), size)
