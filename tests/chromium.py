@@ -23,3 +23,12 @@ def chromium() -> Iterator[Any]:
         started = driver.chromium.launch(executable_path=found.stdout.strip(), args=["--no-sandbox"])
         yield started
         started.close()
+
+
+def accessibility_findings(page: Any, *rules: str) -> list[str]:
+    """What axe finds in an open page by all of its rules or by these, a line for each element: the rule, how bad it is, and where."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    options: dict[str, Any] = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
+    violations = Axe().run(page, options=options).response["violations"]
+    return [f"{one['id']} ({one['impact']}): {node['target']}" for one in violations for node in one["nodes"]]

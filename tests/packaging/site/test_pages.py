@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from playwright import sync_api
 
+from tests.chromium import accessibility_findings
+
 WIDTHS = [1280, 400]
 PICTURES = os.environ.get("RLDS2REVERB_SITE_PICTURES")
 """A folder: a screenshot of each page is put there, to be looked at."""
@@ -64,6 +66,19 @@ def test_every_page_fits_and_asks_nobody_else(reader: Reader, site: Path, addres
     assert wide == {}
     assert reader.complaints == []
     assert {url for url in reader.requests if not url.startswith(f"{address}/")} == set()
+
+
+@pytest.mark.parametrize(("scheme", "rules"), [("light", []), ("dark", ["color-contrast"])])
+def test_axe_finds_nothing(browser: Any, site: Path, scheme: str, rules: list[str]) -> None:
+    view = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+    found = {}
+    for page in site.rglob("*.html"):
+        if page.name != "404.html":  # the theme's own
+            view.goto(page.as_uri())
+            found[str(page.relative_to(site))] = accessibility_findings(view, *rules)
+    assert {page: findings for page, findings in found.items() if findings} == {}
+    assert "index.html" in found
+    view.close()
 
 
 def test_search_finds_a_word_and_leads_to_it(reader: Reader, address: str) -> None:
