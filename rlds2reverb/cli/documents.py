@@ -407,7 +407,10 @@ DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "convert": ("The account of the conversion.", (ConvertReport, Failed)),
     "demo": ("The accounts of the two pushes, and a sample.", (Demo, Failed)),
     "index": ("The indexes of the shards.", (Indexed, Failed)),
-    "inspect": ("What is in a dataset, and which table it needs.", (OneTable, Inspection, Failed)),
+    "inspect": (
+        "What is in a dataset, and which table it needs; with --against how two datasets differ.",
+        (OneTable, Inspection, "rlds2reverb.look.comparison:Comparison", Failed),
+    ),
     "mix": (
         "The account of the push of the mix; with --dry-run what it would do.",
         (PushReport, "rlds2reverb.push.plan:Plan", Failed),
