@@ -256,7 +256,9 @@ class Episode(Struct):
     """What is in an episode.
 
     Attributes:
-      title: which episode it is.
+      title: which episode of the source it is, by its index.
+      name: its id, and the dataset's own name of it.
+      caption: the instruction of a robot's episode; empty without one.
       steps: its rows.
       facts: length, return, how it ends, and what is wrong with it.
       metadata: path -> value as text, shortened.
@@ -269,6 +271,8 @@ class Episode(Struct):
     """
 
     title: str
+    name: str
+    caption: str
     steps: Count
     facts: list[Fact]
     metadata: dict[str, str]

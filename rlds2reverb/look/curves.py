@@ -40,6 +40,12 @@ class Curve:
         finite = self.values[np.isfinite(self.values)]
         return (float(finite.min()), float(finite.max())) if finite.size else None
 
+    @property
+    def is_still(self) -> bool:
+        """Whether there is nothing to draw: all values are the same, or none is finite."""
+        span = self.span
+        return span is None or (span[0] == span[1] and bool(np.isfinite(self.values).all()))
+
     def bins(self, count: int) -> tuple[Floats, Floats]:
         """[count] lowest and [count] highest finite values of as many bins of steps; NaN where a bin has none.
 
@@ -89,6 +95,27 @@ def span_of(curves: Sequence[Curve]) -> tuple[float, float] | None:
     """The lowest and the highest value of all of them; None without any finite one."""
     spans = [span for curve in curves if (span := curve.span) is not None]
     return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
+
+
+def ticks(low: float, high: float, most: int, is_whole: bool = False) -> list[float]:
+    """Round values within a span for an axis: as many as there are for a step of 1, 2 or 5 times a power of 10, at most `most` (2 or more).
+
+    With `is_whole` they are whole numbers. [] where the span is beyond what float64 can divide.
+
+    >>> ticks(0, 29, 6, True), ticks(-0.7, -0.02, 4), ticks(2, 2, 3)
+    ([0.0, 5.0, 10.0, 15.0, 20.0, 25.0], [-0.6, -0.4, -0.2], [2.0])
+    """
+    half = high / 2 - low / 2  # without overflow
+    if not half > 0:
+        return [float(low)]
+    raw = half / most * 2
+    power = 10.0 ** math.floor(math.log10(raw)) if raw > 1e-300 else 0.0
+    steps = [one * power for one in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)]
+    for step in (one for one in steps if 0 < one < math.inf and (not is_whole or one >= 1)):
+        first, last = math.ceil(low / step), math.floor(high / step)
+        if last - first < most:
+            return [round(number * step, 12 - math.floor(math.log10(step))) for number in range(first, last + 1)]
+    return []
 
 
 def range_text(curves: Sequence[Curve]) -> str:
