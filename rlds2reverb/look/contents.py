@@ -193,7 +193,8 @@ class Panel:
         values = [range_text([curve]) for curve in still]
         name = visible(self.path)
         if still and len(still) == len(self.curves):
-            all_of_it = values[0] if len(set(values)) == 1 else f"[{', '.join(values)}]"
+            more = ", ..." if len(values) > _MOST_VALUES else ""
+            all_of_it = values[0] if len(set(values)) == 1 else f"[{', '.join(values[:_MOST_VALUES])}{more}]"
             return (f"{name} = {all_of_it}{self._first_of}",)
         return tuple(f"{name}{curve.label} = {value}" for curve, value in zip(still, values))
 

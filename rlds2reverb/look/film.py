@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ COLOURS: tuple[Colour, ...] = (
 
 _TITLE, _CAPTION, _TEXT, _SMALL = 20, 16, 13, 11
 """Sizes of letters, in pixels."""
+_QUOTES = "\u2018\u2019\u201c\u201d"
+"""Letters beyond ASCII that Pillow's own font has."""
 _INSIDE, _AXIS, _GRAIN = 4, 56, 4
 """Pixels between the edge of a plot and its curves, and left of it for numbers; pixels a side that curves are drawn with for each one."""
 _DOTS = 8
@@ -58,7 +61,7 @@ _MARGIN = 8
 _LEAST_WIDTH, _MOST_WIDTH = 480, 1280
 _LONGEST_SIDE = 8192
 """Of a film; H.264 has few levels beyond, and players fewer."""
-_LEAST_FILM_SIDE = 160
+_LEAST_FILM_SIDE = 224
 """Images whose longer side is shorter are enlarged by a whole number."""
 _PANELS, _FILM_PLOT = 6, 56
 _STEP_WIDTH = 210
@@ -137,10 +140,20 @@ def _line_height(size: int) -> int:
     return round(1.35 * size)
 
 
+def _drawable(text: str) -> str:
+    r"""The text in letters that the font has: ASCII and quotation marks. Accents are left out, and other letters escaped.
+
+    >>> print(_drawable("l\u00e8ve \u7acb"))
+    leve \u7acb
+    """
+    plain = (one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
+    return "".join(one if one in _QUOTES else one.encode("ascii", "backslashreplace").decode() for one in plain)
+
+
 def _lines(text: str, width: int, size: int = _TEXT, colour: Colour = _INK) -> list[Line]:
     """A text in lines of at most `width` pixels, broken at blanks, and within words that are longer."""
     lines = [""]
-    for word in text.split(" "):
+    for word in _drawable(text).split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
         if _length(longer, size) <= width:
             lines[-1] = longer
@@ -303,8 +316,7 @@ def _parts(contents: Contents, frames: int) -> Iterator[_Part]:
         yield gap
         yield text(contents.caption, _CAPTION)
     yield gap
-    fields = [*contents.facts, *((f"metadata {path}", value) for path, value in contents.metadata.items())]
-    for name, value in fields:
+    for name, value in contents.facts:
         yield text(f"{name}: {value}", _TEXT, _FAINT, _INDENT)
     for pictures in contents.images:
         yield gap
@@ -324,6 +336,8 @@ def _parts(contents: Contents, frames: int) -> Iterator[_Part]:
         yield text(f"{visible(path)}: {value}")
     for kind, count in contents.left_out.items():
         yield text(f"and {counted(count, f'more {kind}')}")
+    for path, value in contents.metadata.items():
+        yield text(f"metadata {path}: {value}", _TEXT, _FAINT)
 
 
 def _panel(panel: Panel) -> _Part:

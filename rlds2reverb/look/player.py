@@ -59,9 +59,6 @@ def _body(contents: Contents, steps: Sequence[int]) -> Iterator[Html]:
     if contents.caption:
         yield element("p", text(contents.caption, _LONGEST), class_="caption")
     yield _list(contents.facts)
-    if contents.metadata:
-        yield element("h2", "Metadata")
-        yield _list(contents.metadata.items())
     if steps and (contents.images or contents.drawn):
         last = len(steps) - 1
         slider = element("input", id="at", type="range", min=0, max=last, value=0, aria_label="step")
@@ -79,6 +76,7 @@ def _body(contents: Contents, steps: Sequence[int]) -> Iterator[Html]:
         *((path, [("", line) for line in lines]) for path, lines in contents.other_texts.items()),
         ("Flags", contents.flags.items()),
         ("Not drawn", contents.others.items()),
+        ("Metadata", contents.metadata.items()),
     ]
     for title, fields in sections:
         if fields:

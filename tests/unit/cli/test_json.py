@@ -188,7 +188,7 @@ def test_of_a_status(run: Run, servers: list[FakeReverb]) -> None:
 
 def test_of_an_episode(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = told(run, "show", SOURCE, "-1")
-    assert found["title"].startswith("episode 2 of 3")
+    assert found["title"] == "Episode 2 (index 0 to 2)"
     assert len(found["numbers"]["reward"]["curves"][0]["values"]) == found["steps"]
     assert "columns" in told(run, "show", SOURCE, "0", "--columns", "nothing", code=2)["error"]["message"]
     monkeypatch.setattr(show, "opened", bad)

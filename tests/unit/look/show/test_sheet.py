@@ -60,6 +60,13 @@ def test_text_is_smooth_and_never_cut() -> None:
     assert (picture[:, -19:] == PAPER).all()
 
 
+def test_letters_that_the_font_lacks_are_spelled_out() -> None:
+    missing = bytes(module._font(13).getmask("\u7acb"))
+    written = module._drawable("".join(filter(str.isprintable, map(chr, range(32, 0x2100)))) + "\u7acb\U0001f916")
+    assert not [one for one in written if bytes(module._font(13).getmask(one)) == missing]
+    assert written.endswith("\\u7acb\\U0001f916")
+
+
 def test_constant_columns_have_no_curve() -> None:
     still = {"zeros": np.zeros(3), "ones": np.ones(3)}
     with_them, without = (
