@@ -129,6 +129,23 @@ def range_text(curves: Sequence[Curve]) -> str:
     return f"{text}, {not_finite:,} not finite" if not_finite else text
 
 
+def sparkline_of(curve: Curve, span: tuple[float, float], width: int, height: int) -> str:
+    """The `d` of a curve in a small drawing of so many units: through the lowest and the highest value of each unit of its width. Interrupted where values are not finite."""
+    parts: list[str] = []
+    is_down = False
+    low, high = curve.bins(min(width, max(1, len(curve.values))))
+    for at, ends in enumerate(zip(low.tolist(), high.tolist())):
+        if math.isnan(ends[0]):
+            is_down = False
+            continue
+        x = (at + 0.5) * width / len(low)
+        for value in dict.fromkeys(ends):
+            y = _down(value, span, 1, height - 1)
+            parts.append(f"{'L' if is_down else 'M'}{x:.4g} {y:.3g}")
+            is_down = True
+    return "".join(parts)
+
+
 WIDTH, HEIGHT = 600, 100
 _INSIDE = 4
 
@@ -156,7 +173,12 @@ def path_of(curve: Curve, span: tuple[float, float]) -> str:
 
 
 def _y(value: float, span: tuple[float, float]) -> float:
+    return round(_down(value, span, _INSIDE, HEIGHT - _INSIDE), 2)
+
+
+def _down(value: float, span: tuple[float, float], top: float, bottom: float) -> float:
+    """How far below the upper edge a value is: between `top`, for the highest of the span, and `bottom`; in the middle where all are the same."""
     low, high = span
     half = high / 2 - low / 2  # without overflow
     share = (value / 2 - low / 2) / half if half > 0 else 0.5
-    return round(HEIGHT - _INSIDE - share * (HEIGHT - 2 * _INSIDE), 2)
+    return bottom - share * (bottom - top)
