@@ -120,6 +120,13 @@ def test_of_an_inspection(run: Run) -> None:
     assert told(run, "inspect", SOURCE, *transform)["transform"]
 
 
+def test_of_a_comparison(run: Run) -> None:
+    assert told(run, "inspect", SOURCE, "--against", SOURCE)["same"]
+    found = told(run, "inspect", SOURCE, "--against", "bundled:half_cheetah@train[:1]")
+    assert (found["same"], found["columns"]["action"]["state"]) == (False, "changed")
+    assert "nowhere" in told(run, "inspect", SOURCE, "--against", "tfds:/nowhere", code=3)["error"]["message"]
+
+
 def test_of_every_operation_of_a_transform() -> None:
     schema = {**schema_of("inspect"), "anyOf": [{"$ref": "#/$defs/Transform"}]}
     for transform in (EVERYTHING, Transform()):
