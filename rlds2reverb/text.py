@@ -20,6 +20,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}"
 
 
+def at_index(noun: str, index: int, count: int | None) -> str:
+    """Which step or episode it is, by its index from 0 on, and the indexes that there are; `count` is None where their number is unknown.
+
+    >>> at_index("Episode", 3, 8), at_index("step", 0, 1), at_index("Episode", 3, None)
+    ('Episode 3 (index 0 to 7)', 'step 0 (index 0 to 0)', 'Episode 3')
+    """
+    return f"{noun} {index:,}" if count is None else f"{noun} {index:,} (index 0 to {count - 1:,})"
+
+
 _MOST_CHARACTERS = 300
 
 

@@ -256,7 +256,9 @@ class Episode(Struct):
     """What is in an episode.
 
     Attributes:
-      title: which episode it is.
+      title: which episode of the source it is, by its index.
+      name: its id, and the dataset's own name of it.
+      caption: the instruction of a robot's episode; empty without one.
       steps: its rows.
       facts: length, return, how it ends, and what is wrong with it.
       metadata: path -> value as text, shortened.
@@ -269,6 +271,8 @@ class Episode(Struct):
     """
 
     title: str
+    name: str
+    caption: str
     steps: Count
     facts: list[Fact]
     metadata: dict[str, str]
@@ -407,7 +411,10 @@ DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "convert": ("The account of the conversion.", (ConvertReport, Failed)),
     "demo": ("The accounts of the two pushes, and a sample.", (Demo, Failed)),
     "index": ("The indexes of the shards.", (Indexed, Failed)),
-    "inspect": ("What is in a dataset, and which table it needs.", (OneTable, Inspection, Failed)),
+    "inspect": (
+        "What is in a dataset, and which table it needs; with --against how two datasets differ.",
+        (OneTable, Inspection, "rlds2reverb.look.comparison:Comparison", Failed),
+    ),
     "mix": (
         "The account of the push of the mix; with --dry-run what it would do.",
         (PushReport, "rlds2reverb.push.plan:Plan", Failed),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -51,10 +51,14 @@ from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.problems import Findings
 from rlds2reverb.text import counted, on_command_line
 
-# Loaded only for a page.
+if TYPE_CHECKING:
+    from rlds2reverb.look.comparison import Comparison
+
+# Loaded only for a page, or to compare.
 _collector: Callable[[int, Inspection], Watcher] = Lazily("rlds2reverb.look.collector:Collector")
 _page_of: Callable[[Any, int], bytes] = Lazily("rlds2reverb.look.report:page_of")
 _dataset: Callable[[Inspection, str], Any] = Lazily("rlds2reverb.look.charts:Dataset")
+_compared: Callable[[Inspection, Inspection], Comparison] = Lazily("rlds2reverb.look.comparison:compared")
 _check_place: Callable[[Path], None] = Lazily("rlds2reverb.look.report:check_place")
 _write_page: Callable[[Path, bytes], None] = Lazily("rlds2reverb.look.report:write_page")
 
@@ -68,7 +72,7 @@ html_options = with_options(
     click.option(
         "--against",
         metavar="SOURCE",
-        help="With --html: put another dataset beside it, read with the same options; charts have both, on the same axes.",
+        help="Compare it with another dataset, read with the same options, instead of showing it: what changed, what only one has, and how far means and spreads moved. With --html the page has both, on the same axes.",
     ),
     click.option(
         "--seed",
@@ -114,6 +118,8 @@ def command(
 
     Ranges of actions, rewards and discounts are those of transitions: a last row that was added for the last observation has none.
 
+    With --against the differences of two datasets are shown, the largest first.
+
     A folder of a bucket, such as gs://BUCKET/FOLDER, is listed: the names of the datasets in it.
     """
     if is_url(source):
@@ -128,23 +134,24 @@ def command(
     page, against, seed = given.pop("html"), given.pop("against"), given.pop("seed")
     if page is not None:
         _check_place(page)
-    elif against is not None or seed is not None:
-        raise ConfigError(f"{'--seed' if against is None else '--against'} is of the page; give --html FILE, too")
+    elif seed is not None:
+        raise ConfigError("--seed is of the page; give --html FILE, too")
     options = EpisodeOptions(encoded=encoded, transform=transform, **given)
-    watch = None if page is None else partial(_collector, seed or 0)
+    watch = None if page is None and against is None else partial(_collector, seed or 0)
     asked = Wanted(NamedSource(source), views, limit, options, watch)
     execute = chosen_executor(workers, ray)
     inspection = inspected(source, asked, execute, quiet)
+    found = [inspection]
+    if against is not None:
+        found.append(inspected(against, replace(asked, source=NamedSource(against)), execute, quiet))
     of_view = ["--view", view or "two_step"] if view_config is None else ["--view-config", str(view_config)]
     of_tables = _repeated("--into", into) or ["--table", name]
     making = [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
     for option, value in given.items():
         making += [] if value == getattr(EpisodeOptions, option) else [f"--{option.replace('_', '-')}", str(value)]
+    part = [] if limit is None else ["--limit", str(limit)]
     chosen = [*of_tables, *([] if into else of_view), *making]
     if page is not None:
-        found = [inspection]
-        if against is not None:
-            found.append(inspected(against, replace(asked, source=NamedSource(against)), execute, quiet))
         try:
             _check_server_package()
         except ConfigError:  # the page does without
@@ -161,6 +168,16 @@ def command(
             many = counted(findings.episodes[code], "episode")
             output.talk(f"left out: {code}: {many}, such as {example.title}: {example.problem.detail}")
         click.echo(_config_text(source, chosen, inspection, limit), nl=False)
+    elif against is not None:
+        comparison = _compared(*found)
+        if as_json:
+            output.print_json(comparison)
+            return
+        _print_comparison(comparison)
+        if page is None:
+            cutting = _repeated("--into", into) or ([] if view is None and view_config is None else of_view)
+            given_too = [*cutting, *making, *part, "--html", "page.html"]
+            output.propose(["rlds2reverb", "inspect", source, "--against", against, *given_too])
     elif as_json:
         output.print_json(inspection)
     else:
@@ -169,7 +186,6 @@ def command(
             push = ["rlds2reverb", "push", source, "--server", "localhost:8000", *of_tables]
             push += [] if view is None and view_config is None else of_view
             skip = ["--on-invalid", "skip"] if inspection.findings.codes() else []
-            part = [] if limit is None else ["--limit", str(limit)]
             output.propose([*push, *making, *part, *skip])
 
 
@@ -256,9 +272,42 @@ def _print(inspection: Inspection) -> None:
     print_findings(inspection.findings, inspection.episodes)
 
 
-def _title(text: str) -> None:
+def _print_comparison(comparison: Comparison) -> None:
+    """The verdict first; then the two datasets, what changed, what only one has, and what is the same."""
+    from rlds2reverb.look.comparison import DIFFERENCE, HEADS, ROWS, rows_of, signatures_text, specs_of
+
+    head, colon, rest = comparison.verdict.partition(": ")
+    output.print_line((head, "good" if comparison.same else "advice"), colon, rest)
+    if comparison.caution:
+        output.print_line(comparison.caution)
     click.echo("")
-    output.print_line((text, "name"))
+    output.print_line(("A", "a"), f"  {comparison.a}", hang=3)
+    output.print_line(("B", "b"), f"  {comparison.b}", hang=3)
+    click.echo("")
+    names: list[output.Part] = ["", ("A", "a"), ("B", "b")]
+    facts: list[list[output.Part]] = [[(name, "name"), a, b] for name, a, b in comparison.facts]
+    output.print_columns([names, *facts])
+    output.print_line(signatures_text(comparison), hang=0)
+    _title(ROWS[0].lower() + ROWS[1:])
+    rows: list[list[output.Part]] = [[(text, {"A": "a", "B": "b"}.get(text[-1], "name")) for text in HEADS]]
+    rows += [[(cells[0], "name"), *cells[1:]] for _, _, cells in rows_of(comparison)]
+    output.print_columns(rows, "  ")
+    output.print_line(("  " + DIFFERENCE, "aside"), hang=2)
+    if specs := specs_of(comparison):
+        _title("another dtype or shape")
+        output.print_columns([[("column", "name"), ("A", "a"), ("B", "b")], *specs], "  ")
+    for kind, columns in (("a", comparison.of_state("only_a")), ("b", comparison.of_state("only_b"))):
+        if columns:
+            _title(f"only in {kind.upper()}", kind)
+            output.print_fields({path: one.spec_a or one.spec_b for path, one in columns.items()}, "  ")
+    if same := comparison.of_state("same"):
+        _title("the same")
+        output.print_line("  " + ", ".join(same), hang=2)
+
+
+def _title(text: str, kind: str = "name") -> None:
+    click.echo("")
+    output.print_line((text, kind))
 
 
 def print_findings(

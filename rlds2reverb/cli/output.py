@@ -216,6 +216,8 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "good": {"fg": "green", "bold": True},
     "name": {"bold": True},
     "aside": {"dim": True},
+    "a": {"fg": "cyan", "bold": True},  # the first of two datasets that are compared
+    "b": {"fg": "magenta", "bold": True},
 }
 
 Part = str | tuple[str, str]

@@ -106,6 +106,8 @@ def _document(contents: Contents) -> documents.Episode:
     """With every value of the curves; of images only what they are."""
     return documents.Episode(
         title=contents.title,
+        name=contents.name,
+        caption=contents.caption,
         steps=contents.steps,
         facts=[documents.Fact(name, text) for name, text in contents.facts],
         metadata=dict(contents.metadata),

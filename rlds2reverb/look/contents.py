@@ -31,7 +31,7 @@ from rlds2reverb.prepare.conventions import Conventions, fill_absent, last_row_i
 from rlds2reverb.prepare.options import EpisodeOptions, Standard
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.specs import ArraySpec, column_spec, flatten
-from rlds2reverb.text import counted, shortened, visible
+from rlds2reverb.text import at_index, counted, shortened, visible
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _MOST_NAMES = 20_000
@@ -60,23 +60,23 @@ def find(source: Source, wanted: str) -> Found:
     """
     if not _NUMBER.fullmatch(wanted):
         return _named(source, wanted)
-    place, count = int(wanted), source.episode_count
-    if place < 0 and count is None:
+    given, count = int(wanted), source.episode_count
+    if given < 0 and count is None:
         count = sum(1 for _ in source)
-    number = place if place >= 0 or count is None else count + place
+    number = given if given >= 0 or count is None else count + given
     if number >= 0 and (count is None or number < count):
         for episode in source.episodes(number, number + 1):
             return Found(episode, number, count)
     first = next(iter(source), None)
     if first is not None and _NUMBER.fullmatch(first.recorded_id or ""):  # names are numbers
-        return _named(source, str(place))
+        return _named(source, str(given))
     there = sum(1 for _ in source) if count is None else count
     expected = "there is no episode"
     if there:
         expected = (
             f"expected 0 to {there - 1:,}, or -{there:,} to -1 from the end; there are {counted(there, 'episode')}"
         )
-    raise SourceError(f"{source.name}: episode {place}: {expected}")
+    raise SourceError(f"{source.name}: episode {given}: {expected}")
 
 
 def _named(source: Source, wanted: str) -> Found:
@@ -181,12 +181,32 @@ class Panel:
     curves: tuple[Curve, ...]
     dimensions: int
 
+    @property
+    def moving(self) -> tuple[Curve, ...]:
+        """The curves that are drawn: those whose values differ."""
+        return tuple(curve for curve in self.curves if not curve.is_still)
 
-def range_line(panel: Panel) -> str:
-    """Kind and range of a panel, and the number of dimensions that are not drawn."""
-    more = panel.dimensions - len(panel.curves)
-    first = f"  (first {len(panel.curves)} of {panel.dimensions:,} dimensions)" if more else ""
-    return f"{panel.kind}  {range_text(panel.curves)}{first}"
+    @property
+    def still_texts(self) -> tuple[str, ...]:
+        """The dimensions that are not drawn, and their values: "discount = 1"; one text for a column that is not drawn at all."""
+        still = [curve for curve in self.curves if curve.is_still]
+        values = [range_text([curve]) for curve in still]
+        name = visible(self.path)
+        if still and len(still) == len(self.curves):
+            more = ", ..." if len(values) > _MOST_VALUES else ""
+            all_of_it = values[0] if len(set(values)) == 1 else f"[{', '.join(values[:_MOST_VALUES])}{more}]"
+            return (f"{name} = {all_of_it}{self._first_of}",)
+        return tuple(f"{name}{curve.label} = {value}" for curve, value in zip(still, values))
+
+    @property
+    def range_line(self) -> str:
+        """Kind and range of what is drawn, and the number of dimensions that are not looked at."""
+        return f"{self.kind}  {range_text(self.moving)}{self._first_of}"
+
+    @property
+    def _first_of(self) -> str:
+        more = self.dimensions - len(self.curves)
+        return f"  (first {len(self.curves)} of {self.dimensions:,} dimensions)" if more else ""
 
 
 @dataclass(frozen=True)
@@ -194,6 +214,9 @@ class Contents:
     """An episode, ready to be shown. All text is cleaned: none of it can move a terminal's cursor.
 
     Attributes:
+      title: which episode of the source it is, by its index.
+      name: its id, and the dataset's own name of it.
+      caption: the instruction of a robot's episode, "" without one; where it changes, each with its steps.
       facts: (name, text): length, return, how it ends, what is wrong.
       metadata: path -> value as text.
       panels: in the order of the steps' fields.
@@ -205,6 +228,8 @@ class Contents:
     """
 
     title: str
+    name: str
+    caption: str
     facts: tuple[tuple[str, str], ...]
     metadata: Mapping[str, str]
     images: tuple[Pictures, ...]
@@ -214,6 +239,23 @@ class Contents:
     others: Mapping[str, str]
     left_out: Mapping[str, int]
     steps: int
+
+    @property
+    def drawn(self) -> tuple[Panel, ...]:
+        """The panels that have a curve."""
+        return tuple(panel for panel in self.panels if panel.moving)
+
+    @property
+    def other_texts(self) -> dict[str, tuple[str, ...]]:
+        """The texts but that of the caption."""
+        return {path: lines for path, lines in self.texts.items() if "; ".join(lines) != self.caption}
+
+    @property
+    def constants(self) -> str:
+        """The numbers that stay the same in all steps, on one line; "" without any."""
+        texts = [text for panel in self.panels if self.steps for text in panel.still_texts]
+        more = f"; and {len(texts) - MOST_COLUMNS:,} more" if len(texts) > MOST_COLUMNS else ""
+        return "; ".join(texts[:MOST_COLUMNS]) + more
 
 
 def contents_of(
@@ -250,9 +292,10 @@ def contents_of(
         "flag": flags,
         "other column": others,
     }
-    of = "" if found.count is None else f" of {found.count:,}"
     return Contents(
-        title=f"episode {found.number:,}{of}: {visible(episode.title)}",
+        title=at_index("Episode", found.number, found.count),
+        name=visible(episode.title),
+        caption=_caption(episode),
         facts=tuple(_facts(episode, problems)),
         metadata=_metadata(episode),
         images=tuple(images[:MOST_COLUMNS]),
@@ -263,6 +306,23 @@ def contents_of(
         left_out={name: len(one) - MOST_COLUMNS for name, one in sorts.items() if len(one) > MOST_COLUMNS},
         steps=len(episode),
     )
+
+
+_CAPTIONS = ("language_instruction", "natural_language_instruction", "instruction", "task", "language")
+"""Last names of columns, and of metadata, with what a robot is to do; the first that an episode has is its caption."""
+
+
+def _caption(episode: Episode) -> str:
+    texts = {
+        path: column for path, column in episode.columns.items() if column.dtype.kind in "OSU" and column.ndim == 1
+    }
+    columns, metadata = ({path.rpartition("/")[2]: one for path, one in of.items()} for of in (texts, episode.metadata))
+    for name in _CAPTIONS:
+        if name in columns:
+            return "; ".join(text_lines(columns[name]))
+        if isinstance(metadata.get(name), (bytes, str)):
+            return _value(metadata[name])
+    return ""
 
 
 def _chosen(columns: Mapping[str, Array], chosen: Sequence[str]) -> dict[str, Array]:

@@ -40,6 +40,12 @@ class Curve:
         finite = self.values[np.isfinite(self.values)]
         return (float(finite.min()), float(finite.max())) if finite.size else None
 
+    @property
+    def is_still(self) -> bool:
+        """Whether there is nothing to draw: all values are the same, or none is finite."""
+        span = self.span
+        return span is None or (span[0] == span[1] and bool(np.isfinite(self.values).all()))
+
     def bins(self, count: int) -> tuple[Floats, Floats]:
         """[count] lowest and [count] highest finite values of as many bins of steps; NaN where a bin has none.
 
@@ -91,6 +97,27 @@ def span_of(curves: Sequence[Curve]) -> tuple[float, float] | None:
     return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
 
 
+def ticks(low: float, high: float, most: int, is_whole: bool = False) -> list[float]:
+    """Round values within a span for an axis: as many as there are for a step of 1, 2 or 5 times a power of 10, at most `most` (2 or more).
+
+    With `is_whole` they are whole numbers. [] where the span is beyond what float64 can divide.
+
+    >>> ticks(0, 29, 6, True), ticks(-0.7, -0.02, 4), ticks(2, 2, 3)
+    ([0.0, 5.0, 10.0, 15.0, 20.0, 25.0], [-0.6, -0.4, -0.2], [2.0])
+    """
+    half = high / 2 - low / 2  # without overflow
+    if not half > 0:
+        return [float(low)]
+    raw = half / most * 2
+    power = 10.0 ** math.floor(math.log10(raw)) if raw > 1e-300 else 0.0
+    steps = [one * power for one in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)]
+    for step in (one for one in steps if 0 < one < math.inf and (not is_whole or one >= 1)):
+        first, last = math.ceil(low / step), math.floor(high / step)
+        if last - first < most:
+            return [round(number * step, 12 - math.floor(math.log10(step))) for number in range(first, last + 1)]
+    return []
+
+
 def range_text(curves: Sequence[Curve]) -> str:
     """The range of curves in words, and the number of values that are not drawn."""
     span = span_of(curves)
@@ -100,6 +127,23 @@ def range_text(curves: Sequence[Curve]) -> str:
     text = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
     not_finite = sum(int(curve.values.size - np.isfinite(curve.values).sum()) for curve in curves)
     return f"{text}, {not_finite:,} not finite" if not_finite else text
+
+
+def sparkline_of(curve: Curve, span: tuple[float, float], width: int, height: int) -> str:
+    """The `d` of a curve in a small drawing of so many units: through the lowest and the highest value of each unit of its width. Interrupted where values are not finite."""
+    parts: list[str] = []
+    is_down = False
+    low, high = curve.bins(min(width, max(1, len(curve.values))))
+    for at, ends in enumerate(zip(low.tolist(), high.tolist())):
+        if math.isnan(ends[0]):
+            is_down = False
+            continue
+        x = (at + 0.5) * width / len(low)
+        for value in dict.fromkeys(ends):
+            y = _down(value, span, 1, height - 1)
+            parts.append(f"{'L' if is_down else 'M'}{x:.4g} {y:.3g}")
+            is_down = True
+    return "".join(parts)
 
 
 WIDTH, HEIGHT = 600, 100
@@ -129,7 +173,12 @@ def path_of(curve: Curve, span: tuple[float, float]) -> str:
 
 
 def _y(value: float, span: tuple[float, float]) -> float:
+    return round(_down(value, span, _INSIDE, HEIGHT - _INSIDE), 2)
+
+
+def _down(value: float, span: tuple[float, float], top: float, bottom: float) -> float:
+    """How far below the upper edge a value is: between `top`, for the highest of the span, and `bottom`; in the middle where all are the same."""
     low, high = span
     half = high / 2 - low / 2  # without overflow
     share = (value / 2 - low / 2) / half if half > 0 else 0.5
-    return round(HEIGHT - _INSIDE - share * (HEIGHT - 2 * _INSIDE), 2)
+    return bottom - share * (bottom - top)

@@ -33,10 +33,11 @@ from rlds2reverb.look.accounts import (
     transform_fields,
 )
 from rlds2reverb.look.brief import brief
+from rlds2reverb.look.curves import Curve, span_of, sparkline_of
 from rlds2reverb.look.html import NOTHING, Html, element, together
 from rlds2reverb.look.pictures import chosen_steps, data_uri, fitted, pictures_of, small_file, thumbnail_size
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, view_in
-from rlds2reverb.text import counted, line_of, number
+from rlds2reverb.text import at_index, counted, line_of, number
 
 if TYPE_CHECKING:
     from rlds2reverb.conversion.report import ConvertReport
@@ -64,6 +65,7 @@ _MOST_SIDE = 4_096  # a file of more pixels a side is not decoded
 
 _MOST_NUMBERS, _MOST_TEXTS = 100_000, 1_000  # values of a column that are looked at
 _VALUES = 4
+_SPARKS, _SPARK_WIDTH, _SPARK_HEIGHT = 4, 96, 20  # dimensions of a column with a small curve, and its pixels
 _MOST_LISTED = 20  # tables, codes, notices, faults, names of metadata
 
 _LINE = "1px solid rgba(128,128,128,.35)"  # a grey that shows on white and on black
@@ -203,7 +205,8 @@ def _columns(episode: Episode) -> Iterator[list[Html]]:
         kind = _kind(column)
         if len(column) != len(episode):
             kind = joined([kind, quiet(f"{counted(len(column), 'row')}, not {len(episode):,}")])
-        yield [text(path), kind, guarded(partial(_values_or_size, column))]
+        values, spark = (guarded(partial(make, column)) for make in (_values_or_size, _spark))
+        yield [text(path), kind, joined([values, spark]) if spark else values]
 
 
 def _values_or_size(column: Array) -> Html:
@@ -213,6 +216,29 @@ def _values_or_size(column: Array) -> Html:
     if column.dtype.kind != "O":
         return quiet("pictures")
     return joined([quiet("pictures, the first:"), values_of(column.flat[0])])
+
+
+def _spark(column: Array) -> Html:
+    """The first dimensions of a column of numbers, over the steps; nothing for those that stay the same, and for a column that is too large."""
+    if column.dtype.kind not in "iuf" or not 0 < column.size <= _MOST_NUMBERS or is_images(column):
+        return NOTHING
+    rows = column.reshape(len(column), -1)[:, :_SPARKS].astype(np.float64)
+    moving = [curve for curve in (Curve("", values) for values in rows.T) if not curve.is_still]
+    span = span_of(moving)
+    if span is None:
+        return NOTHING
+    paths = [
+        element("path", d=sparkline_of(curve, span, _SPARK_WIDTH, _SPARK_HEIGHT), opacity=f"{1 / (1 + at):.2g}")
+        for at, curve in enumerate(moving)
+    ]
+    return element(
+        "svg",
+        *paths,
+        viewBox=f"0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}",
+        style=f"width:{_SPARK_WIDTH}px;height:{_SPARK_HEIGHT}px;fill:none;stroke:currentColor;vertical-align:middle",
+        role="img",
+        aria_label="its values over the steps",
+    )
 
 
 def _return(reward: Array | None) -> Html:
@@ -344,7 +370,9 @@ def _strip(path: str, column: Array, noun: str) -> Html:
         return line(text(path), quiet(f"its pictures cannot be shown: {error}"))
     of = [quiet(f"{len(frames)} of {len(column):,} {noun}s")] if len(frames) < len(column) else []
     pictures = [
-        element("img", src=data_uri(file), alt=f"{noun} {row:,}", title=f"{noun} {row:,}", style=_PICTURE)
+        element(
+            "img", src=data_uri(file), alt=f"{noun} {row:,}", title=at_index(noun, row, len(column)), style=_PICTURE
+        )
         for row, file in frames
     ]
     return together([line(text(path), *of), *pictures])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from rlds2reverb.look.contents import Contents, Panel, range_line
+from rlds2reverb.look.contents import Contents, Panel
 from rlds2reverb.look.curves import HEIGHT, WIDTH, path_of, span_of
 from rlds2reverb.look.html import Html, asset, document, element, text, together
 from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, data_uri, fitted, small_file, thumbnail_size
-from rlds2reverb.text import counted
+from rlds2reverb.text import at_index, counted
 
 _STEPS, _PICTURES, _LEAST_PICTURES = 1000, 200, 24
 """By default: steps of the player; pictures of all image columns together, and of each one at least. They make the file large."""
@@ -40,8 +40,8 @@ def page(contents: Contents, frames: int | None = None, fps: int = 10) -> str:
         ],
         "values": [
             [f"{curve.values[step]:.4g}" if step < len(curve.values) else "" for step in steps]
-            for panel in contents.panels
-            for curve in panel.curves
+            for panel in contents.drawn
+            for curve in panel.moving
         ],
     }
     body = together(_body(contents, steps))
@@ -55,25 +55,28 @@ def _uri(pictures: Pictures, picture: Picture, side: int) -> str:
 
 def _body(contents: Contents, steps: Sequence[int]) -> Iterator[Html]:
     yield element("h1", text(contents.title, _LONGEST))
+    yield element("p", element("code", text(contents.name, _LONGEST)), class_="name")
+    if contents.caption:
+        yield element("p", text(contents.caption, _LONGEST), class_="caption")
     yield _list(contents.facts)
-    if contents.metadata:
-        yield element("h2", "Metadata")
-        yield _list(contents.metadata.items())
-    if steps and (contents.images or contents.panels):
+    if steps and (contents.images or contents.drawn):
         last = len(steps) - 1
         slider = element("input", id="at", type="range", min=0, max=last, value=0, aria_label="step")
-        step = element("output", f"step {steps[0]} of {contents.steps}", id="told")
+        step = element("output", at_index("step", steps[0], contents.steps), id="told")
         yield element("div", element("button", "Play", id="play", type="button"), slider, step, class_="player")
     if contents.images:
         figures = [_figure(pictures, steps) for pictures in contents.images]
         yield together([element("h2", "Images"), element("div", *figures, class_="images")])
-    if contents.panels and contents.steps:
+    if contents.drawn and contents.steps:
         yield element("h2", f"Curves, step 0 to {contents.steps - 1:,}")
-        yield from map(_panel, contents.panels)
+        yield from map(_panel, contents.drawn)
+    if contents.constants:
+        yield element("p", "Constant: ", element("span", text(contents.constants, _LONGEST * 4), class_="kind"))
     sections: list[tuple[str, Collection[tuple[str, str]]]] = [
-        *((path, [("", line) for line in lines]) for path, lines in contents.texts.items()),
+        *((path, [("", line) for line in lines]) for path, lines in contents.other_texts.items()),
         ("Flags", contents.flags.items()),
         ("Not drawn", contents.others.items()),
+        ("Metadata", contents.metadata.items()),
     ]
     for title, fields in sections:
         if fields:
@@ -110,14 +113,14 @@ def _figure(pictures: Pictures, steps: Sequence[int]) -> Html:
 
 
 def _panel(panel: Panel) -> Html:
-    span = span_of(panel.curves)
+    span = span_of(panel.moving)
     labels = [
         element("span", curve.label, " ", element("span", class_="value"), class_=f"label t{number}")
-        for number, curve in enumerate(panel.curves)
+        for number, curve in enumerate(panel.moving)
     ]
     paths = [
         element("path", class_=f"s{number}", d=path_of(curve, span))
-        for number, curve in reversed(list(enumerate(panel.curves)))
+        for number, curve in reversed(list(enumerate(panel.moving)))
         if span is not None
     ]
     cursor = element("line", class_="cursor", x1=0, x2=0, y1=0, y2=HEIGHT)
@@ -130,5 +133,5 @@ def _panel(panel: Panel) -> Html:
         role="img",
         aria_label=panel.path,
     )
-    title = element("p", panel.path, " ", element("span", range_line(panel), class_="kind"))
+    title = element("p", panel.path, " ", element("span", panel.range_line, class_="kind"))
     return element("div", title, element("p", *labels), drawing, class_="panel")

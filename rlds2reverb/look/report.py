@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from rlds2reverb.look.charts import (
     time_chart,
 )
 from rlds2reverb.look.collector import Portrait
+from rlds2reverb.look.comparison import comparison_section
 from rlds2reverb.look.html import NOTHING, Html, asset, document, element, lines, table, together
 from rlds2reverb.look.pictures import data_uri, small_file
 from rlds2reverb.look.sketches import Numbers, Texts
@@ -211,7 +212,7 @@ def facts_section(content: Content) -> Html:
     found = [_facts(one.inspection) for one in content.datasets]
     rows = [[name, *(facts[name] for facts in found)] for name in found[0]]
     head = ["", *(content.key(place) for place in range(2))] if content.are_two else []
-    return section("what", "What it is", table(head, rows), _specs_apart(content))
+    return section("what", "What it is", table(head, rows))
 
 
 def tables_section(content: Content) -> Html:
@@ -280,19 +281,6 @@ def _facts(inspection: Inspection) -> dict[str, str]:
         "left out by it": listed(inspection.left_out) or "nothing",
         "images": "; ".join(f"{one.path}: {one.image}" for one in inspection.images[:6]) or "none known as such",
     }
-
-
-def _specs_apart(content: Content) -> Html:
-    """Columns of two datasets that are not the same."""
-    if not content.are_two:
-        return NOTHING
-    one, other = ({path: str(leaf) for path, leaf in data.inspection.step_spec.items()} for data in content.datasets)
-    apart = [path for path in dict.fromkeys(chain(one, other)) if one.get(path) != other.get(path)]
-    if not apart:
-        return element("p", "Both have the same columns, of the same dtypes and shapes.", class_="good")
-    rows = [[path, one.get(path, "absent"), other.get(path, "absent")] for path in apart[: content.room.leaves]]
-    head = ["column", content.key(0), content.key(1)]
-    return together([element("h3", f"{counted(len(apart), 'column')} not the same"), table(head, rows)])
 
 
 def _table(name: str, one: InspectedOutput, leaves: int) -> Html:
@@ -472,6 +460,7 @@ def _last_rows(portrait: Portrait) -> Html:
 MOST_BYTES = 3_000_000  # of a page
 
 _PARTS = {
+    "comparison": "How they differ",
     "what": "What it is",
     "tables": "Table",
     "problems": "Problems",
@@ -512,6 +501,7 @@ def _page(content: Content, seed: int) -> bytes:
 def _body(content: Content, title: str, seed: int) -> Html:
     anchors = anchors_of(content)
     parts = [
+        comparison_section(content) if content.are_two else NOTHING,
         facts_section(content),
         tables_section(content),
         problems_section(content, anchors),
@@ -522,7 +512,8 @@ def _body(content: Content, title: str, seed: int) -> Html:
         items_section(content),
         single_episodes_section(content, anchors),
     ]
-    links = [element("a", text, href=f"#{anchor}") for anchor, text in _PARTS.items()]
+    shown = {anchor: text for anchor, text in _PARTS.items() if content.are_two or anchor != "comparison"}
+    links = [element("a", text, href=f"#{anchor}") for anchor, text in shown.items()]
     counts = [
         f"{counted(len(one.inspection.lengths), 'episode')}, {counted(sum(one.inspection.lengths), 'step')}"
         for one in content.datasets

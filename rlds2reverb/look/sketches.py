@@ -100,6 +100,20 @@ class Texts:
         for mark, (count, text) in other.kept.items():
             self._count(mark, count, text)
 
+    def difference(self, other: Texts) -> float | None:
+        """The share of texts that is not common to both, 0 to 1, by what each seed kept; None where one has no texts.
+
+        Both need the same seed. It is half the sum of differences between shares (the total variation distance).
+        """
+        above = min(self._above, other._above)
+        counts = [{mark: count for mark, (count, _) in one.kept.items() if mark <= above} for one in (self, other)]
+        totals = [sum(one.values()) for one in counts]
+        if not all(totals):
+            return None
+        marks = counts[0].keys() | counts[1].keys()
+        shares = ([one.get(mark, 0) / total for mark in marks] for one, total in zip(counts, totals))
+        return math.fsum(abs(a - b) for a, b in zip(*shares)) / 2
+
     @property
     def distinct(self) -> int:
         """The number of different texts; exact up to `KEPT`, an estimate beyond."""

@@ -267,6 +267,14 @@ def joined(histograms: Sequence[Histogram]) -> list[Histogram]:
     return [replace(one, exponent=exponent, first=first, counts=each[:stop]) for one, each in zip(histograms, counts)]
 
 
+def largest_gap(one: Histogram, other: Histogram) -> float | None:
+    """The largest gap between two cumulative distributions, 0 to 1 (Kolmogorov-Smirnov), at the edges of bins; None where one has no values."""
+    if not (one.total and other.total):
+        return None
+    a, b = (each.counts.cumsum() / each.total for each in joined([one, other]))
+    return float(np.abs(a - b).max())
+
+
 def _counts_over(histogram: Histogram, exponent: int, first: int) -> Array:
     """[BINS] its counts over other bins: wider ones, or narrower ones where it has a bin for each value."""
     places = np.flatnonzero(histogram.counts)

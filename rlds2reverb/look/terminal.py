@@ -112,13 +112,16 @@ def show(contents: Contents, stream: TextIO, frames: int | None = None) -> None:
 
 def _lines(contents: Contents, terminal: Terminal, frames: int | None) -> Iterator[Text]:
     yield from _wrapped(terminal, Text(terminal.fit(contents.title), "bold"))
+    yield from _wrapped(terminal, Text(terminal.fit(contents.name), "dim"))
+    if contents.caption:
+        yield from _wrapped(terminal, Text(terminal.fit(contents.caption), "italic"))
     yield from _fields(terminal, contents.facts)
     yield from _section(terminal, "metadata", tuple(contents.metadata.items()))
     for pictures in contents.images:
         yield Text("")
         yield from _strip(pictures, terminal, frames)
     yield from _curves(contents, terminal)
-    for path, lines in contents.texts.items():
+    for path, lines in contents.other_texts.items():
         yield from _section(terminal, visible(path), tuple(("", line) for line in lines))
     yield from _section(terminal, "flags", tuple(contents.flags.items()))
     yield from _section(terminal, "not drawn", tuple(contents.others.items()))
@@ -164,14 +167,20 @@ def _cut(text: str, width: int) -> str:
 
 
 def _curves(contents: Contents, terminal: Terminal) -> Iterator[Text]:
-    if not contents.panels or not contents.steps:
+    if contents.constants:
+        yield Text("")
+        label = Text("constant", "bold").append("  ", "not bold")
+        for line in _wrapped(terminal, Text(terminal.fit(contents.constants)), used=label.cell_len):
+            yield label + line
+            label = Text(" " * label.cell_len)
+    if not contents.drawn or not contents.steps:
         return
     yield Text("")
     yield Text(f"curves, step 0 to {contents.steps - 1:,}", "bold")
-    for panel in contents.panels:
-        for curve in panel.curves[:_CURVES]:
+    for panel in contents.drawn:
+        for curve in panel.moving[:_CURVES]:
             yield from _curve(panel, curve, terminal)
-        more = panel.dimensions - min(_CURVES, len(panel.curves))
+        more = panel.dimensions - len(panel.curves) + len(panel.moving[_CURVES:])
         if more > 0:
             name = terminal.fit(visible(panel.path))
             yield from _wrapped(terminal, Text(f"  {name}: {more:,} more of {panel.kind}"))

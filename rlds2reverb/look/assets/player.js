@@ -11,7 +11,7 @@ let timer = null;
 function show(at) {
   const step = data.steps[at];
   slider.value = at;
-  told.textContent = `step ${step} of ${data.count}`;
+  told.textContent = `step ${step.toLocaleString("en")} (index 0 to ${(data.count - 1).toLocaleString("en")})`;
   images.forEach((image, column) => {
     const source = data.pictures[column][at];
     if (source) image.src = source;

@@ -112,7 +112,7 @@
     const show = (at) => {
       slider.value = at;
       image.src = frames[at].src;
-      told.textContent = `step ${frames[at].dataset.step} of ${player.dataset.steps}`;
+      told.textContent = `step ${frames[at].dataset.step} (index 0 to ${player.dataset.steps})`;
     };
     const stop = () => { clearInterval(timer); timer = 0; button.textContent = "Play"; };
     slider.addEventListener("input", () => { stop(); show(+slider.value); });

@@ -213,3 +213,29 @@ def test_what_is_said_of_the_dataset_stands_after_the_problems(tell: Tell, comma
     strict = tell("validate", source, "--strict", "--allow", "last_reward")
     assert strict.startswith("the dataset has problems: rounded_float64\n")
     assert "to go on all the same: push or convert with --allow last_reward --allow rounded_float64, " in strict
+
+
+def test_two_datasets_are_compared_in_words_and_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {
+        "ours": [robot(0), robot(1)],
+        "theirs": [replace(robot(2), columns={**robot(2).columns, "new": np.ones(4)})],
+    }
+    monkeypatch.setattr(inspect, "opened", lambda name: EpisodeList(told[name], name))
+
+    def shown(*arguments: str) -> str:
+        found = CliRunner().invoke(cli, ["inspect", "ours", "--against", *arguments])
+        assert found.exit_code == 0
+        return found.stdout
+
+    lines = shown("theirs").splitlines()
+    assert lines[0].startswith("not the same: ")
+    assert ", 1 only in B, " in lines[0]
+    assert lines[1] == "A has 2 episodes, B 1: with so few, values may differ by chance"
+    assert lines[lines.index("only in B") + 1] == "  new  float64[]"
+    heads = next(line for line in lines if line.startswith("  column "))
+    assert heads.split() == ["column", "difference", "mean", "A", "mean", "B", "shift", "sd", "A", "sd", "B"]
+    document = json.loads(shown("theirs", "--json"))
+    assert (document["same"], document["verdict"]) == (False, lines[0])
+    assert document["columns"]["new"]["state"] == "only_b"
+    assert shown("ours").startswith("the same: all ")
+    assert json.loads(shown("ours", "--json"))["same"] is True

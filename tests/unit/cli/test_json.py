@@ -120,6 +120,13 @@ def test_of_an_inspection(run: Run) -> None:
     assert told(run, "inspect", SOURCE, *transform)["transform"]
 
 
+def test_of_a_comparison(run: Run) -> None:
+    assert told(run, "inspect", SOURCE, "--against", SOURCE)["same"]
+    found = told(run, "inspect", SOURCE, "--against", "bundled:half_cheetah@train[:1]")
+    assert (found["same"], found["columns"]["action"]["state"]) == (False, "changed")
+    assert "nowhere" in told(run, "inspect", SOURCE, "--against", "tfds:/nowhere", code=3)["error"]["message"]
+
+
 def test_of_every_operation_of_a_transform() -> None:
     schema = {**schema_of("inspect"), "anyOf": [{"$ref": "#/$defs/Transform"}]}
     for transform in (EVERYTHING, Transform()):
@@ -188,7 +195,7 @@ def test_of_a_status(run: Run, servers: list[FakeReverb]) -> None:
 
 def test_of_an_episode(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = told(run, "show", SOURCE, "-1")
-    assert found["title"].startswith("episode 2 of 3")
+    assert found["title"] == "Episode 2 (index 0 to 2)"
     assert len(found["numbers"]["reward"]["curves"][0]["values"]) == found["steps"]
     assert "columns" in told(run, "show", SOURCE, "0", "--columns", "nothing", code=2)["error"]["message"]
     monkeypatch.setattr(show, "opened", bad)

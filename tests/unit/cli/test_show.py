@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def test_an_episode_by_its_number(run: Run, number: str) -> None:
     code, shown, said = run(CARTPOLE, number)
     assert (code, said) == (0, "")
-    assert shown.startswith(f"episode {int(number) % 25} of 25: cartpole/1.0.0")
+    assert shown.startswith(f"Episode {int(number) % 25} (index 0 to 24)\ncartpole/1.0.0")
     assert "observation[3]" in shown
     assert "\x1b" not in shown
 
@@ -56,13 +56,13 @@ def test_an_episode_by_its_number(run: Run, number: str) -> None:
 def test_negative_numbers_stand_anywhere(run: Run, arguments: tuple[str, ...]) -> None:
     code, shown, _ = run(CARTPOLE, *arguments)
     assert code == 0
-    assert shown.startswith("episode 23 of 25")
+    assert shown.startswith("Episode 23 (index 0 to 24)")
     assert "observation[0]" not in shown
 
 
 def test_an_episode_by_the_name_that_others_print(run: Run) -> None:
-    name = run(CARTPOLE, "7")[1].splitlines()[0].partition(": ")[2]
-    assert run(CARTPOLE, name)[1].startswith(f"episode 7 of 25: {name}")
+    name = run(CARTPOLE, "7")[1].splitlines()[1]
+    assert run(CARTPOLE, name)[1].startswith(f"Episode 7 (index 0 to 24)\n{name}")
 
 
 @pytest.mark.parametrize(

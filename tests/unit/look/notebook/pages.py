@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-ALLOWED = {"bdi", "details", "div", "img", "span", "strong", "summary", "table", "tbody", "td", "th", "thead", "tr"}
+ALLOWED = {
+    *("bdi", "details", "div", "img", "path", "span", "strong", "summary", "svg"),
+    *("table", "tbody", "td", "th", "thead", "tr"),
+}
+ATTRIBUTES = {
+    *("alt", "aria-label", "colspan", "d", "open", "opacity", "role", "scope", "src", "style", "title", "viewbox"),
+}
 PICTURE = re.compile(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/]+=*")
 
 
@@ -29,7 +35,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in ALLOWED, tag
-        assert {name for name, _ in attrs} <= {"alt", "colspan", "open", "scope", "src", "style", "title"}, attrs
+        assert {name for name, _ in attrs} <= ATTRIBUTES, attrs
         given = dict(attrs)
         assert not re.search(r"url|expression|background:(?!none)|[;\"]color:(?!inherit)", given.get("style") or "")
         if tag == "img":

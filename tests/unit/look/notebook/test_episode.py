@@ -56,6 +56,28 @@ def test_a_column_of_another_length_is_told() -> None:
     assert page.row("b").startswith("float64[2] 2 rows, not 3")
 
 
+def test_numbers_have_a_small_curve_and_constants_have_none() -> None:
+    columns: dict[str, Array] = {
+        "moving": np.sin(np.arange(500.0)),
+        "wide": np.arange(60.0).reshape(3, 20),
+        "gap": np.array([0.0, np.nan, 1.0]),
+        "still": np.zeros((3, 2)),
+        "images": images(3),
+        "large": np.arange(1_000_000.0),
+    }
+    html = {path: episode_html(Episode({path: column}, id="a")) for path, column in columns.items()}
+    assert {path: one.count("<path") for path, one in html.items()} == {
+        "moving": 1,
+        "wide": 4,
+        "gap": 1,
+        "still": 0,
+        "images": 0,
+        "large": 0,
+    }
+    assert html["gap"].count("M") == html["moving"].count("M") + 1
+    assert len(html["moving"]) < 5_000
+
+
 def test_ten_thousand_columns_are_counted() -> None:
     columns = {f"observation/{number}<{'x' * 500}>": np.zeros(3) for number in range(10_000)}
     html = episode_html(Episode(columns, id="many"))

@@ -45,7 +45,7 @@ def test_a_strip_is_a_few_small_pictures_over_the_whole_episode(shape: tuple[int
     page = Page(html)
     assert page.text == f"image {FRAMES} of 40 steps"
     assert 'alt="step 0"' in html
-    assert 'alt="step 39"' in html
+    assert 'alt="step 39" title="step 39 (index 0 to 39)"' in html
     assert [decoded(one) for one in page.pictures] == [size] * FRAMES
     assert max(size) <= PIXELS
 

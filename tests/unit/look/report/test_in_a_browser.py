@@ -105,10 +105,10 @@ def test_frames_are_played(browser: Any, files: dict[str, Path]) -> None:
     opened = Opened(browser, files["one"], 400, "light")
     player = opened.view.locator(".player").first
     told, slider = player.locator("output"), player.locator("input")
-    assert told.text_content().startswith("step 0 of ")
+    assert told.text_content().startswith("step 0 (index 0 to ")
     first = player.locator("img").get_attribute("src")
     slider.fill("3")
-    assert told.text_content().startswith("step 3 of ")
+    assert told.text_content().startswith("step 3 (index 0 to ")
     assert player.locator("img").get_attribute("src") != first
     player.locator("button").click()
     opened.until("!document.querySelector('.player output').textContent.startsWith('step 3 ')")

@@ -154,13 +154,16 @@ def test_two_datasets_have_the_same_axes_and_their_differences_are_told() -> Non
     others = [robot(number, 30).with_columns(extra=np.zeros(30)) for number in range(3)]
     text = page(dataset(robots()), dataset(others, "others"))
     found = Elements(text).text
-    assert "1 column not the same" in found
-    assert "absent" in found
+    assert "not the same: " in found
+    assert ", 1 only in B, " in found
     lengths = charts(text)[0]
     assert [sum(counts) for counts in lengths["counts"]] == [6, 3]
     assert [len(counts) for counts in lengths["counts"]] == [23, 23]
     assert len(charts(text)[3]["y"]) == 2 or len(charts(text)[2]["y"]) == 2
-    assert "Both have the same columns" in Elements(page(dataset(robots()), dataset(robots(), "again"))).text
+    assert (
+        "columns have one dtype and shape, and values that are spread alike"
+        in Elements(page(dataset(robots()), dataset(robots(), "again"))).text
+    )
 
 
 def with_columns(name: str, **columns: Any) -> Any:

@@ -28,14 +28,14 @@ def test_every_column_is_shown_once() -> None:
 
 def test_the_header() -> None:
     shown = contents(episode(metadata={"seed": np.int64(7), "words": b"h\xc3\xa9", "many": np.arange(99)}))
-    assert shown.title == "episode 3 of 9: data#3"
+    assert (shown.title, shown.name, shown.caption) == ("Episode 3 (index 0 to 8)", "data#3", '"reach for it"')
     assert dict(shown.facts) == {
         "length": "6 steps",
         "return": "5",
         "ends": "terminal; the last row holds an action or a reward",
     }
     assert shown.metadata == {"seed": "7", "words": '"h\xe9"', "many": "int64[99]: 0, 1, 2, 3, 4, 5, 6, 7, ..."}
-    assert contents(count=None).title == "episode 3: data#3"
+    assert contents(count=None).title == "Episode 3"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,32 @@ def test_dimensions_are_cut_and_counted() -> None:
     wide = contents(episode(columns={"wide": np.zeros((6, 5, 4))})).panels[-1]
     assert (len(wide.curves), wide.dimensions) == (MOST_CURVES, 20)
     assert [curve.label for curve in wide.curves][3:5] == ["[0, 3]", "[1, 0]"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "metadata", "caption"),
+    [
+        ({"observation/natural_language_instruction": np.array(["lift"] * 6)}, {}, '"lift"'),
+        ({"task": np.array(["a", "a", "b", "b", "b", "b"])}, {}, '0 to 1: "a"; 2 to 5: "b"'),
+        ({"language": np.zeros(6)}, {"language_instruction": b"pour"}, '"pour"'),
+        ({"language": np.zeros(6)}, {"language_instruction": 7}, ""),
+    ],
+)
+def test_the_instruction_is_the_caption(columns: Any, metadata: Any, caption: str) -> None:
+    assert contents(episode(columns=columns, metadata=metadata)).caption == caption
+
+
+def test_constant_columns_are_named_and_not_drawn() -> None:
+    half = np.stack([np.arange(6), np.zeros(6), np.full(6, np.nan), [1, 1, 1, 1, 1, np.inf]], 1)
+    shown = contents(episode(columns={"half": half, "wide": np.zeros((6, 20)), "two": np.tile([1, 2], (6, 1))}))
+    assert shown.constants == (
+        "discount = 1; half[1] = 0; half[2] = no finite value; wide = 0  (first 8 of 20 dimensions); two = [1, 2]"
+    )
+    assert [panel.path for panel in shown.drawn] == ["observation/state", "action", "reward", "half"]
+    assert [curve.label for curve in shown.drawn[-1].moving] == ["[0]", "[3]"]
+    many = contents(Episode({f"c{n}": np.tile([0, n % 2], (2, 1)) for n in range(99)}, id="e"))
+    assert many.drawn == ()
+    assert many.constants.startswith("c0 = 0; c1 = [0, 1]; ")
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint64, np.float16, ml_dtypes.bfloat16, ">f8"])
@@ -117,5 +143,13 @@ def test_hostile_text_cannot_move_the_cursor() -> None:
         episode(columns={"words": text}, metadata={HOSTILE: HOSTILE, "list": np.array([HOSTILE] * 20)}),
         [Problem("nan", HOSTILE, HOSTILE)],
     )
-    told = [shown.title, *map("".join, shown.facts), *shown.metadata, *shown.metadata.values(), *shown.texts["words"]]
+    told = [
+        shown.title,
+        shown.name,
+        shown.caption,
+        *map("".join, shown.facts),
+        *shown.metadata,
+        *shown.metadata.values(),
+        *shown.texts["words"],
+    ]
     assert all(one.isprintable() for one in told)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.look.curves import Curve, levels, range_text, span_of
+from rlds2reverb.look.curves import Curve, levels, range_text, span_of, ticks
 
 NAN, INF = float("nan"), float("inf")
 VALUES = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=50)
@@ -116,3 +116,20 @@ def test_the_range_is_told(values: list[float], told: str) -> None:
 def test_several_curves_have_one_span() -> None:
     assert span_of([curve([1, 2]), curve([]), curve([-3, NAN])]) == (-3, 2)
     assert span_of([]) is None
+
+
+@given(st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False)))
+def test_ticks_of_any_span_are_few_and_inside(ends: tuple[float, float]) -> None:
+    low, high = sorted(ends)
+    made = ticks(low, high, 4)
+    room = (high / 2 - low / 2) * 1e-9
+    assert len(made) <= 4
+    assert all(low - room <= one <= high + room for one in made)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 12, 60, 5_000, 1_234_567])
+def test_ticks_of_steps_are_whole(steps: int) -> None:
+    made = ticks(0, steps - 1, 10, is_whole=True)
+    assert made[0] == 0
+    assert 2 <= len(made) + (steps == 1) <= 10
+    assert all(one.is_integer() for one in made)

@@ -75,8 +75,9 @@ def test_photographs_are_jpeg_and_large_ones_are_made_smaller() -> None:
 
 
 def test_the_values_of_each_step_are_told() -> None:
-    one = Episode({"x": np.array([[1, np.nan], [2.5, np.inf]]), "y": np.arange(1)}, id="e")
-    assert Read(page(contents(one))).data["values"] == [["1", "2.5"], ["nan", "inf"], ["0", ""]]
+    one = Episode({"x": np.array([[1, 5, 7], [2.5, np.inf, 7]]), "y": np.arange(1)}, id="e")
+    assert Read(page(contents(one))).data["values"] == [["1", "2.5"], ["5", "inf"]]
+    assert "x[2] = 7; y = 0" in page(contents(one))
 
 
 @pytest.mark.parametrize(("frames", "count"), [(None, 200), (7, 7), (1000, 400)])

@@ -89,7 +89,7 @@ def test_nothing_is_wider_than_the_page(page: Any) -> None:
 def test_the_slider_shows_each_step(page: Any) -> None:
     for step in (0, 7, 29):
         page.fill("#at", str(step))
-        assert page.inner_text("#told") == f"step {step} of 30"
+        assert page.inner_text("#told") == f"step {step} (index 0 to 29)"
         np.testing.assert_array_equal(shown(page, 0), camera(30)[step])
         assert page.locator(".value").last.inner_text() == str(step)
         x = page.locator(".cursor").first.get_attribute("x1")
@@ -98,16 +98,16 @@ def test_the_slider_shows_each_step(page: Any) -> None:
 
 def test_the_player_plays_to_the_end_and_begins_again(page: Any) -> None:
     page.click("#play")
-    page.get_by_text("step 29 of 30").wait_for(timeout=120_000)
+    page.get_by_text("step 29 (index 0 to 29)").wait_for(timeout=120_000)
     page.get_by_role("button", name="Play", exact=True).wait_for(timeout=120_000)
     again = "() => { document.getElementById('play').click(); return document.getElementById('told').textContent; }"
-    assert page.evaluate(again) == "step 0 of 30"
+    assert page.evaluate(again) == "step 0 (index 0 to 29)"
     page.fill("#at", "3")  # which stops it
     assert page.inner_text("#play") == "Play"
-    assert page.inner_text("#told") == "step 3 of 30"
+    assert page.inner_text("#told") == "step 3 (index 0 to 29)"
 
 
 def test_a_picture_of_the_strip_leads_to_its_step(page: Any) -> None:
     thumb = page.locator(".strip button").nth(3)
     thumb.click()
-    assert page.inner_text("#told") == f"step {thumb.inner_text()} of 30"
+    assert page.inner_text("#told") == f"step {thumb.inner_text()} (index 0 to 29)"

@@ -77,7 +77,7 @@ def test_a_shipped_dataset(number: int) -> None:
     wanted = list(source)[number]
     for name in (str(number), str(number - 4), wanted.id, wanted.where):
         shown = contents_at(source, name)
-        assert shown.title == f"episode {number} of 4: {wanted.where}"
+        assert (shown.title, shown.name) == (f"Episode {number} (index 0 to 3)", wanted.where)
         reward = next(panel for panel in shown.panels if panel.path == "reward")
         np.testing.assert_array_equal(reward.curves[0].values, wanted.columns["reward"])
 

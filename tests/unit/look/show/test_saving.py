@@ -132,7 +132,7 @@ def test_a_film_of_numbers_alone_and_of_fewer_frames(tmp_path: Path, suffix: str
 
 
 def test_the_line_moves_with_the_step() -> None:
-    film = Film(contents(Episode({"x": np.zeros(9)}, id="e")))
+    film = Film(contents(Episode({"x": np.arange(9)}, id="e")))
     lefts = [int(np.argwhere((one == (217, 48, 37)).all(-1))[0, 1]) for one in film.pictures()]
     assert lefts == sorted(set(lefts))
 

@@ -34,7 +34,45 @@ def test_a_curve_is_drawn_where_its_values_are() -> None:
     inside = columns > 100  # left of it stands the legend
     low, high = (rows[inside & (columns < 500)], rows[inside & (columns > 780)])
     assert low.min() > high.max() + 40
-    assert not ((columns > 530) & (columns < 760)).any()
+    assert not ((columns > 450) & (columns < 880)).any()
+
+
+def test_every_peak_of_a_long_episode_is_drawn() -> None:
+    values = np.zeros(50_000)
+    values[12_345] = 1.0
+    picture = sheet(contents(Episode({"x": values}, id="e")))
+    rows, columns = np.nonzero(np.abs(picture.astype(int) - COLOURS[0]).sum(-1) < 60)
+    inside = columns > 100
+    assert np.ptp(rows[inside]) > 70
+    peak = columns[inside & (rows < rows[inside].max() - 20)]
+    assert pytest.approx(peak.mean(), abs=4) == 80 + 930 * 12_345 / 50_000
+
+
+def test_text_is_smooth_and_never_cut() -> None:
+    words = "pick up the cup " * 20
+    long = Episode({"language_instruction": np.array([words] * 3), "x" * 300: np.arange(3)}, id="name/" * 90)
+    picture = sheet(contents(long))
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 30  # letters have grey edges
+    for text, size in ((words, 16), ("name/" * 90, 11), ("x" * 300, 13)):
+        lines = module._lines(text, 1000, size)
+        assert "".join(line.text for line in lines).replace(" ", "") == text.replace(" ", "")
+        assert all(module._length(line.text, line.size) <= 1000 for line in lines)
+    assert (picture[:, -19:] == PAPER).all()
+
+
+def test_letters_that_the_font_lacks_are_spelled_out() -> None:
+    missing = bytes(module._font(13).getmask("\u7acb"))
+    written = module._drawable("".join(filter(str.isprintable, map(chr, range(32, 0x2100)))) + "\u7acb\U0001f916")
+    assert not [one for one in written if bytes(module._font(13).getmask(one)) == missing]
+    assert written.endswith("\\u7acb\\U0001f916")
+
+
+def test_constant_columns_have_no_curve() -> None:
+    still = {"zeros": np.zeros(3), "ones": np.ones(3)}
+    with_them, without = (
+        sheet(contents(Episode({"x": np.arange(3), **more}, id="e"))) for more in (still, {"zeros": np.zeros(3)})
+    )
+    assert with_them.shape == without.shape
 
 
 def test_each_dimension_has_its_colour() -> None:
@@ -42,9 +80,9 @@ def test_each_dimension_has_its_colour() -> None:
     assert {tuple(one) for one in picture.reshape(-1, 3).tolist()} >= {*COLOURS, PAPER}
 
 
-@pytest.mark.parametrize("steps", [1, 3, 7, 5_000])
+@pytest.mark.parametrize("steps", [2, 3, 7, 5_000])
 def test_the_line_of_a_film_stays_in_its_panel(steps: int) -> None:
-    film = Film(contents(Episode({"x": np.zeros(steps)}, id="e")))
+    film = Film(contents(Episode({"x": np.arange(steps)}, id="e")))
     for step in {0, steps // 2, steps - 1}:
         lines = np.argwhere((film.picture(step) == CURSOR).all(-1))
         assert len({int(left) for _, left in lines}) == 1

@@ -132,7 +132,7 @@ def test_pictures_beside_one_another(is_ascii: bool) -> None:
 def test_everything_is_told(shown: Shown) -> None:
     told = shown(contents(), width=160, is_terminal=False)
     for part in (
-        "episode 3 of 9: data#3",
+        "Episode 3 (index 0 to 8)\ndata#3\n",
         "length  6 steps",
         "observation/state[1]",
         '"reach for it"',
@@ -144,9 +144,10 @@ def test_everything_is_told(shown: Shown) -> None:
 
 
 def test_more_dimensions_and_columns_are_counted(shown: Shown) -> None:
-    columns: dict[str, Any] = {"wide": np.zeros((6, 20)), **{f"c{n}": np.zeros(6) for n in range(50)}}
+    wide = np.arange(120).reshape(6, 20)
+    columns: dict[str, Any] = {"wide": wide, **{f"c{n}": np.zeros(6) for n in range(50)}}
     told = shown(contents(episode(columns=columns)), is_terminal=False)
-    assert "wide: 16 more of float64[20]" in told
+    assert "wide: 16 more of int64[20]" in told
     assert "and 15 more number columns; --columns chooses which are shown" in told
 
 
