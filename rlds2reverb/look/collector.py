@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -145,9 +146,8 @@ def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | 
 
 def _instruction_of(episode: Episode, whole: Mapping[str, Array]) -> bytes:
     """The first text that is an instruction: of the steps, else of the episode."""
-    named = {**episode.metadata, **whole}
-    found = [path for path in named if is_instruction(path) and path in whole] or list(filter(is_instruction, named))
-    texts = (_first_text(np.atleast_1d(np.asarray(named[path]))) for path in found)
+    values = chain(whole.items(), episode.metadata.items())
+    texts = (_first_text(np.atleast_1d(np.asarray(value))) for path, value in values if is_instruction(path))
     return next((text for text in texts if text), b"")
 
 
