@@ -185,15 +185,15 @@ def take_dataset(browser: Browser, docs: Path) -> Iterator[str]:
         program("inspect", source, "--html", page)
         view = browser.new_page(viewport={"width": 1100, "height": 800})
         view.goto(page.as_uri())
-        for chart in view.locator(".chart").all():
+        for chart in view.locator(".chart:visible").all():
             chart.evaluate("(node) => node.scrollIntoView({behavior: 'instant'})")
             chart.locator("canvas").wait_for()
-        card = view.locator("article.episode").first
-        card.locator("input").fill("17")
-        card.locator("input").blur()
+        card = view.locator("details.episode").first
+        card.locator("input[type=range]").fill("17")
+        card.locator("input[type=range]").blur()
         save(card.screenshot(), docs / "report.png")
         yield card.inner_text()
-        tops = [view.locator(f"#{anchor}").bounding_box() for anchor in ("episodes", "columns")]
+        tops = [view.locator(f"#{anchor}").bounding_box() for anchor in ("episodes", "behaviour")]
         scrolled = float(view.evaluate("scrollY"))
         first, end = (round(box["y"] + scrolled) for box in tops if box is not None)
         clip = {"x": 0.0, "y": first, "width": 1100.0, "height": end - first - 24}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,14 @@ from rlds2reverb.episode import Array
 from rlds2reverb.inspection.inspection import Inspection
 from rlds2reverb.inspection.statistics import Statistics
 from rlds2reverb.look.collector import Collector
-from rlds2reverb.look.html import NOTHING, Html, element, together
+from rlds2reverb.look.html import NOTHING, Html, element, plain, together
+from rlds2reverb.look.pictures import chosen_steps
 from rlds2reverb.look.statistics import ByTime, Histogram, Histograms, joined, reaching, time_steps
 from rlds2reverb.text import number, shortened, visible
 
 _DIGITS = 4
+_DIGIT = "0123456789abcdefghijklmnopqrstuvwxyz"
+_POINTS = 1_000  # most points of a scatter plot
 _WITHOUT_VALUES = Histogram(0, 0, np.zeros(0, np.int64), np.inf, -np.inf)
 
 
@@ -30,18 +34,32 @@ class Charts:
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []
 
-    def figure(self, chart: dict[str, Any] | None, title: str, *captions: str) -> Html:
-        """A chart under a title, with words below; only the words where there is nothing to draw."""
+    def figure(self, chart: dict[str, Any] | None, title: str, *captions: str, name: str = "") -> Html:
+        """A chart under a title, with words below; only the words where there is nothing to draw.
+
+        Name, title and words are also the sentence for those who do not see it.
+        """
         parts = [element("h4", title)] if title else []
         if chart is not None:
-            parts.append(element("div", class_="chart", data_chart=len(self.made)))
-            self.made.append(chart)
+            parts.append(self._drawn(chart, name, title, *captions))
         words = (element("figcaption", caption) for caption in captions)
         return element("figure", *parts, *words, class_=chart is None and "words")
 
+    def _drawn(self, chart: dict[str, Any], *words: str) -> Html:
+        """The place of a chart without a frame, and the words that say what it shows."""
+        self.made.append(chart)
+        said = f"{_KINDS[chart['kind']]}: {'; '.join(plain(one) for one in words if one)}"
+        place: dict[str, str | int] = {"class_": "chart", "data_chart": len(self.made) - 1, "tabindex": 0}
+        drawn = element("div", **place, role="img", aria_label=shortened(said))
+        return together([drawn, element("p", class_="reading")])
 
-def bars(histograms: Sequence[Histogram | None], x: str = "") -> dict[str, Any] | None:
-    """A histogram of one dataset or of two, with no counts for one that has no values.
+
+_KINDS = {"bars": "histogram", "lines": "curve", "heat": "heat map", "points": "scatter plot"}
+"""What `assets/report.js` draws, and its name."""
+
+
+def bars(histograms: Sequence[Histogram | None], x: str = "", of: str = "values") -> dict[str, Any] | None:
+    """A histogram of one dataset or of two, with no counts for one that has no values; `x` names the axis, `of` what is counted.
 
     There is no chart where all values are the same, or there are none.
     """
@@ -51,7 +69,7 @@ def bars(histograms: Sequence[Histogram | None], x: str = "") -> dict[str, Any] 
     found = joined(found)
     exponent, filled = found[0].exponent, [one for one in found if one.total]
     counts = [one.counts.tolist() if one.total else [] for one in found]
-    chart = {"kind": "bars", "exponent": exponent, "first": found[0].first, "counts": counts, "x": x}
+    chart = {"kind": "bars", "exponent": exponent, "first": found[0].first, "counts": counts, "x": x, "of": of}
     return {**chart, "values": True} if all(one.has_a_bin_each for one in filled) else chart
 
 
@@ -69,7 +87,7 @@ def reaching_chart(lengths: Sequence[Sequence[int]]) -> dict[str, Any] | None:
     if len(steps) < 2:
         return None
     shares = [rounded(100 * reaching(one, steps) / max(1, len(one))) for one in lengths]
-    return {"kind": "lines", "at": steps.tolist(), "y": shares, "x": "step", "zero": True}
+    return {"kind": "lines", "at": steps.tolist(), "y": shares, "x": "step", "zero": True, "unit": "%"}
 
 
 def time_chart(times: Sequence[ByTime]) -> dict[str, Any] | None:
@@ -94,6 +112,47 @@ def curves(at: Array, columns: Array) -> dict[str, Any] | None:
     if not len(at):
         return None
     return {"kind": "lines", "at": at.tolist(), "y": [rounded(column) for column in columns.T], "x": "step"}
+
+
+def scatter(x: Sequence[float], y: Sequence[float], names: tuple[str, str]) -> dict[str, Any] | None:
+    """A point for each pair of finite values, ordered by `x`; None with less than two."""
+    pairs = sorted((one, other) for one, other in zip(x, y) if math.isfinite(one) and math.isfinite(other))
+    if len(pairs) < 2:
+        return None
+    kept = [pairs[at] for at in chosen_steps(len(pairs), _POINTS)]
+    return {
+        "kind": "points",
+        "at": rounded(one for one, _ in kept),
+        "y": [rounded(two for _, two in kept)],
+        "x": names[0],
+        "of": names[1],
+    }
+
+
+def heat_map(histograms: Sequence[Histogram], means: Array) -> dict[str, Any] | None:
+    """The distributions of many dimensions over the same bins; None where all values are the same, or there are none.
+
+    Cells are digits of base 36, one for each bin of each dimension in turn: 0 for no value, and 35 times the square root of its share.
+    """
+    span = min(one.low for one in histograms), max(one.high for one in histograms)
+    if not span[0] < span[1]:
+        return None
+    found = joined(histograms)
+    count = max(len(one.counts) for one in found)
+    cells = []
+    for one in found:
+        shares = np.zeros(count)
+        shares[: len(one.counts)] = one.counts / max(1, one.total)
+        cells += [_DIGIT[round(digit)] for digit in np.ceil(35 * np.sqrt(shares)).tolist()]
+    ends = [rounded(end for one in histograms for end in (one.low, one.high))[at::2] for at in (0, 1)]
+    chart = {
+        "kind": "heat",
+        "exponent": found[0].exponent,
+        "first": found[0].first,
+        "bins": count,
+        "cells": "".join(cells),
+    }
+    return {**chart, "low": ends[0], "high": ends[1], "mean": rounded(means), "x": "dimension"}
 
 
 def rounded(values: Iterable[float]) -> list[float | None]:
@@ -145,14 +204,13 @@ class Content:
 
     Attributes:
       datasets: one, or two that are compared.
-      picture_bytes, players: of the page so far.
+      picture_bytes: of the page so far.
     """
 
     datasets: Sequence[Dataset]
     room: Room
     charts: Charts = field(default_factory=Charts)
     picture_bytes: int = 0
-    players: int = 0
 
     def takes_picture(self, uri: str) -> bool:
         """Counts one more image, and returns True, if it fits."""
@@ -160,6 +218,11 @@ class Content:
             return False
         self.picture_bytes += len(uri)
         return True
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The columns of all datasets."""
+        return list(dict.fromkeys(path for one in self.datasets for path in one.inspection.step_spec))
 
     @property
     def are_two(self) -> bool:

@@ -6,14 +6,17 @@ depends on the seed and the episodes' names only, so it is the same in any order
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
-from rlds2reverb.episode import DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.episode import ACTION, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, is_under
 from rlds2reverb.errors import DecodeError
+from rlds2reverb.images import kind
 from rlds2reverb.inspection.inspection import Inspection, return_of
 from rlds2reverb.look.drawing import items_drawing
 from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, fitted, pictures_of, thumbnail_size
@@ -23,25 +26,37 @@ from rlds2reverb.prepare.conventions import fill_absent
 from rlds2reverb.prepare.preparation import OutputCut
 from rlds2reverb.prepare.problems import EXAMPLES, Problem
 from rlds2reverb.specs import ArraySpec
+from rlds2reverb.text import number
 
 _CAMERAS = 4
 _LAST_ROWS = 3
 _TEXTS = 4
+_LONGEST = 300  # bytes of a text
+
+
+_INSTRUCTIONS = ("language_instruction", "natural_language_instruction", "instruction", "task")
+"""Last parts of the paths under which datasets keep what a robot was asked to do."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much of an episode is kept: images of each column and pixels of their longer side; columns with curves, curves (one per dimension) of a column, points of a curve."""
+    """How much of an episode is kept.
+
+    Attributes:
+      frames: images of all cameras together.
+      width: pixels of an image; a tall one has at most twice as many rows.
+      columns, lines, points: columns with curves, curves (one per dimension) of a column, points of a curve.
+    """
 
     frames: int
-    side: int
+    width: int
     columns: int
     lines: int
     points: int
 
 
-LARGE = Size(frames=48, side=112, columns=6, lines=4, points=160)
-SMALL = Size(frames=8, side=64, columns=3, lines=2, points=80)
+LARGE = Size(frames=48, width=224, columns=12, lines=4, points=160)
+SMALL = Size(frames=4, width=224, columns=3, lines=2, points=80)
 
 
 @dataclass
@@ -52,7 +67,11 @@ class Portrait:
       title: its id and the dataset's own name.
       total: its return; None where it has none.
       at: [n] time steps of the curves' points.
-      curves: path -> [n, at most `Size.lines`] float64.
+      instruction: what was asked for; "" where no text says so.
+      curves: path -> [n, at most `Size.lines`] float64, of columns that change: the reward's first, then the action's.
+      widths: path -> dimensions of the column.
+      not_drawn: number of further columns that change.
+      constants: path -> value, of columns that keep one; "" where the value has several numbers.
       frames: path -> time steps, and small pictures of them.
       texts: path -> the first step's.
       last_rows: field -> its last values, as text.
@@ -64,11 +83,29 @@ class Portrait:
     steps: int
     total: float | None
     at: Array
+    instruction: bytes = b""
     curves: dict[str, Array] = field(default_factory=dict)
+    widths: dict[str, int] = field(default_factory=dict)
+    not_drawn: int = 0
+    constants: dict[str, str] = field(default_factory=dict)
     frames: dict[str, tuple[list[int], list[Picture]]] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     last_rows: dict[str, list[str]] = field(default_factory=dict)
     untold: str = ""
+
+
+def is_constant(column: Array) -> bool:
+    """Whether all rows of [T, ...] are the same; NaN is never the same."""
+    if not column.size:
+        return False
+    if column.dtype.kind == "O":
+        values = column.reshape(len(column), -1).tolist()
+        return all(row == values[0] for row in values)
+    return bool((column[-1] == column[0]).all()) and bool((column == column[:1]).all())
+
+
+def is_instruction(path: str) -> bool:
+    return path.rpartition("/")[2] in _INSTRUCTIONS
 
 
 def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | None, size: Size) -> Portrait:
@@ -79,29 +116,51 @@ def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | 
     for path in (REWARD, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL):
         if path in filled and filled[path].ndim == 1:
             made.last_rows[path] = [str(value) for value in filled[path][-_LAST_ROWS:].tolist()]
-    rewards_first = sorted(episode.columns.items(), key=lambda found: found[0] != REWARD)
-    for path, column in rewards_first:
-        if len(column) != len(episode) or not len(column):
+    whole = {path: column for path, column in episode.columns.items() if 0 < len(column) == len(episode)}
+    cameras = [path for path, column in whole.items() if pictures_of(path, column[:1], spec.get(path)) is not None]
+    steps = chosen_steps(len(episode), max(1, size.frames // max(1, len(cameras[:_CAMERAS]))))
+    for path in cameras[:_CAMERAS]:
+        if (pictures := pictures_of(path, whole[path][steps], spec.get(path))) is not None:
+            _add_frames(made, pictures, steps, size.width)
+    for path in sorted(whole, key=lambda path: 0 if path == REWARD else 1 if is_under(path, ACTION) else 2):
+        column = whole[path]
+        if path in cameras:
             continue
-        steps = chosen_steps(len(column), size.frames)
-        pictures = pictures_of(path, column[steps], spec.get(path))  # only these rows are looked at
-        if pictures is not None:
-            _add_frames(made, pictures, steps, size)
-        elif column.dtype.kind in "OSU":
-            first = column.ravel()[0] if column.size else None
-            text = first.encode("utf-8", "surrogateescape") if isinstance(first, str) else first
-            if isinstance(text, bytes) and len(made.texts) < _TEXTS:
-                made.texts[path] = text[:300]
-        elif column.dtype.kind in "fiu" and len(made.curves) < size.columns and column.size:
-            made.curves[path] = column.reshape(len(column), -1)[at, : size.lines].astype(np.float64)
+        if column.dtype.kind in "OSU":
+            text = _first_text(column)
+            if text is not None and len(made.texts) < _TEXTS:
+                made.texts[path] = text
+        elif column.dtype.kind not in "fiub" or not column.size:
+            continue
+        elif len(column) > 1 and is_constant(column):
+            made.constants[path] = number(float(column[0])) if column.ndim == 1 else ""
+        elif column.dtype.kind != "b":
+            if len(made.curves) < size.columns:
+                values = column.reshape(len(column), -1)
+                made.curves[path], made.widths[path] = values[at, : size.lines].astype(np.float64), values.shape[1]
+            else:
+                made.not_drawn += 1
+    made.instruction = _instruction_of(episode, whole)
     return made
 
 
-def _add_frames(made: Portrait, pictures: Pictures, steps: list[int], size: Size) -> None:
-    if len(made.frames) >= _CAMERAS:
-        return
+def _instruction_of(episode: Episode, whole: Mapping[str, Array]) -> bytes:
+    """The first text that is an instruction: of the steps, else of the episode."""
+    values = chain(whole.items(), episode.metadata.items())
+    texts = (_first_text(np.atleast_1d(np.asarray(value))) for path, value in values if is_instruction(path))
+    return next((text for text in texts if text), b"")
+
+
+def _first_text(column: Array) -> bytes | None:
+    first = column.ravel()[0] if column.size else None
+    text = first.encode("utf-8", "surrogateescape") if isinstance(first, str) else first
+    return text[:_LONGEST] if isinstance(text, bytes) else None
+
+
+def _add_frames(made: Portrait, pictures: Pictures, steps: list[int], width: int) -> None:
     try:
-        height, width = thumbnail_size(pictures.size, size.side)
+        size = pictures.size
+        height, width = thumbnail_size(size, round(width * min(2.0, max(1.0, size[0] / size[1]))))
         frames = [fitted(pictures.picture(at), height, width) for at in range(len(steps))]
     except DecodeError as error:
         made.untold = str(error)
@@ -109,8 +168,63 @@ def _add_frames(made: Portrait, pictures: Pictures, steps: list[int], size: Size
     made.frames[pictures.path] = steps, frames
 
 
+_ACTION_EPISODES, _ACTION_ROWS, _ACTION_DIMENSIONS = 64, 256, 32
+
+
+class Actions:
+    """The actions of some episodes that the seed chose, at some of their steps.
+
+    Attributes:
+      names: [dimensions] path of an action and place in a row.
+      chosen: [n, dimensions] float64 of each episode; [0, dimensions] where an action has another shape or is not finite.
+    """
+
+    def __init__(self, spec: Mapping[str, ArraySpec], seed: int) -> None:
+        self._places: list[tuple[str, int]] = []
+        self.names: list[str] = []
+        for path, leaf in spec.items():
+            if not is_under(path, ACTION) or leaf.dtype.kind not in "fiu" or None in leaf.shape or kind(leaf):
+                continue
+            size = math.prod(one or 0 for one in leaf.shape)
+            for at in range(min(size, _ACTION_DIMENSIONS - len(self.names))):
+                self._places.append((path, at))
+                self.names.append(f"{path}[{at}]" if leaf.shape else path)
+        self._sizes = {path: math.prod(one or 0 for one in spec[path].shape) for path, _ in self._places}
+        self.chosen = Chosen[Array](_ACTION_EPISODES, seed)
+
+    def add(self, name: str, columns: Mapping[str, Array]) -> None:
+        """Adds the `meant` columns of an episode."""
+        if self.names and self.chosen.wants(name):
+            self.chosen.add(name, self._rows(columns))
+
+    def ends(self, sketches: Mapping[str, Sketch]) -> tuple[Array, Array]:
+        """[dimensions] smallest and largest action of the whole dataset, from its sketches."""
+        low, high = np.full(len(self.names), np.inf), np.full(len(self.names), -np.inf)
+        for at, (path, place) in enumerate(self._places):
+            sketch = sketches.get(path)
+            if isinstance(sketch, Numbers) and place < sketch.dimensions:
+                low[at], high[at] = sketch.histograms.low[place], sketch.histograms.high[place]
+        return low, high
+
+    def _rows(self, columns: Mapping[str, Array]) -> Array:
+        found = [columns.get(path) for path in self._sizes]
+        there = [column for column in found if column is not None and column.dtype.kind in "fiu"]
+        nothing = np.zeros((0, len(self.names)))
+        if len(there) < len(found) or len({len(column) for column in there}) > 1:
+            return nothing
+        steps = chosen_steps(len(there[0]), _ACTION_ROWS)
+        parts = []
+        for (path, size), column in zip(self._sizes.items(), there):
+            if column[:1].size != size:
+                return nothing
+            most = sum(one == path for one, _ in self._places)
+            parts.append(column[steps].reshape(len(steps), size)[:, :most].astype(np.float64))
+        rows = np.concatenate(parts, axis=1)
+        return rows if np.isfinite(rows).all() else nothing
+
+
 COLUMNS = 200  # most columns whose values are looked at
-_SKETCHES = 1_000  # most dimensions of all columns together, about
+_SKETCHES = 2_000  # most dimensions of all columns together, about
 _EPISODES = 4  # good or bad ones, chosen by the seed
 _BAD_EPISODES = 48  # most that are shown because of their problems
 _WAITING = 1 << 25  # bytes of all columns that wait to be looked at, about
@@ -134,7 +248,9 @@ class Collector:
 
     Attributes:
       columns: path -> sketch of the values, for the first columns.
+      seen, kept_one: path -> episodes that have the column, and those in which it keeps one value; not of images.
       rewards: by time step.
+      actions: of some episodes.
       episodes: the chosen ones.
       bad: the first few of each problem.
     """
@@ -142,11 +258,13 @@ class Collector:
     def __init__(self, seed: int, inspection: Inspection) -> None:
         self._spec = inspection.step_spec
         looked_at = list(self._spec)[:COLUMNS]
-        most = min(DIMENSIONS, max(1, _SKETCHES // max(1, len(looked_at))))
+        most = _most_dimensions([self._spec[path] for path in looked_at])
         waiting = min(WAITING, _WAITING // max(1, len(looked_at)))
         sketches = {path: sketch_of(self._spec[path], most, seed, waiting) for path in looked_at}
         self.columns: dict[str, Sketch] = {path: one for path, one in sketches.items() if one is not None}
+        self.seen, self.kept_one = Counter[str](), Counter[str]()
         self.rewards = ByTime()
+        self.actions = Actions(self._spec, seed)
         self.episodes = Chosen[Portrait](_EPISODES, seed)
         self.bad: list[BadEpisode] = []
         self._shown: Counter[str] = Counter()
@@ -166,6 +284,10 @@ class Collector:
         for path, sketch in self.columns.items():
             if path in columns:
                 sketch.add(columns[path])
+                if isinstance(sketch, Texts) or not sketch.is_image:
+                    self.seen[path] += 1
+                    self.kept_one[path] += is_constant(columns[path])
+        self.actions.add(episode.id, columns)
         reward = columns.get(REWARD)
         if reward is not None and reward.ndim == 1 and reward.dtype.kind in "fiu":
             self._waiting.append(reward)
@@ -194,7 +316,10 @@ class Collector:
                 one.add_numbers(another)
             elif isinstance(one, Texts) and isinstance(another, Texts):
                 one.add_texts(another)
+        self.seen.update(other.seen)
+        self.kept_one.update(other.kept_one)
         self.rewards.add_times(other.rewards)
+        self.actions.chosen.add_chosen(other.actions.chosen)
         self.episodes.add_chosen(other.episodes)
         for bad in other.bad:
             self._add_bad(bad.codes, lambda found=bad.portrait: found)  # type: ignore[misc]
@@ -225,3 +350,12 @@ class Collector:
 
     def _drawings(self, table: str) -> Chosen[tuple[str, str]]:
         return self._items.setdefault(table, Chosen(1, self._seed))
+
+
+def _most_dimensions(specs: Sequence[ArraySpec]) -> int:
+    """The most dimensions of each column: narrow ones leave their room to wide ones."""
+    sizes = [1 if kind(spec) else math.prod(size or 1 for size in spec.shape) for spec in specs]
+    most = DIMENSIONS
+    while most > 1 and sum(min(size, most) for size in sizes) > _SKETCHES:
+        most = most * 3 // 4
+    return most

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from html import escape
+from html import escape, unescape
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from rlds2reverb.text import shortened, visible
 
 LONGEST = 400  # characters of a text that are shown by default
 
-_ASSETS = Path(__file__).with_name("assets")
+ASSETS = Path(__file__).with_name("assets")
 _EMPTY = frozenset(("br", "img", "input", "meta"))
 
 
@@ -52,6 +54,15 @@ def together(children: Iterable[str | None]) -> Html:
     return Html("".join(one if isinstance(one, Html) else text(one) for one in children if one is not None))
 
 
+def plain(html: str) -> str:
+    """What a reader sees of HTML: a text without elements.
+
+    >>> plain(element("p", "a < b", element("br")))
+    'a < b'
+    """
+    return unescape(re.sub("<[^>]*>", "", html)) if isinstance(html, Html) else html
+
+
 def lines(content: str, most: int) -> Html:
     """A text of several lines, at most `most` of them."""
     all_lines = content.splitlines()
@@ -60,19 +71,25 @@ def lines(content: str, most: int) -> Html:
     return Html("\n".join([*kept, *more]))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int] = ()) -> Html:
-    """A table that scrolls by itself where the screen is narrow; `head` may be (), `numeric` are the columns of numbers."""
-    top = [_row("th", head, numeric)] if head else []
-    return element("div", element("table", *top, *(_row("td", row, numeric) for row in rows)), class_="scroll")
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numeric: Sequence[int] = (),
+    attributes: Iterable[Mapping[str, str]] = repeat({}),
+) -> Html:
+    """A table that scrolls by itself where the screen is narrow; `head` may be (), `numeric` are the columns of numbers, `attributes` those of each row."""
+    top = [_row("th", head, numeric, {})] if head else []
+    below = (_row("td", row, numeric, own) for row, own in zip(rows, attributes))
+    return element("div", element("table", *top, *below), class_="scroll")
 
 
-def _row(cell: str, cells: Sequence[str], numeric: Sequence[int]) -> Html:
+def _row(cell: str, cells: Sequence[str], numeric: Sequence[int], attributes: Mapping[str, str]) -> Html:
     kinds = ({"class_": "n"} if at in numeric else {} for at in range(len(cells)))
-    return element("tr", *(element(cell, one, **kind) for one, kind in zip(cells, kinds)))
+    return element("tr", *(element(cell, one, **kind) for one, kind in zip(cells, kinds)), **attributes)
 
 
 def document(title: str, style: str, script: str, data: tuple[str, Any], body: Html) -> str:
-    """A page that needs nothing else, and may do nothing else than run its script and show what it holds. The script reads `data`: id of an element, and its content, plain values."""
+    """A page that needs nothing else, and may do nothing else than run its script and show what it holds. The script is a module; it reads `data`: id of an element, and its content, plain values."""
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -89,7 +106,8 @@ def document(title: str, style: str, script: str, data: tuple[str, Any], body: H
         element("style", Html(style)),
     )
     held = element("script", Html(as_json), type="application/json", id=name)
-    return f"<!doctype html>\n{element('html', head, element('body', body, held, element('script', Html(script))), lang='en')}\n"
+    run = element("script", Html(script), type="module")
+    return f"<!doctype html>\n{element('html', head, element('body', body, held, run), lang='en')}\n"
 
 
 def _digest(content: str) -> str:
@@ -99,4 +117,4 @@ def _digest(content: str) -> str:
 @cache
 def asset(name: str) -> str:
     """A file of the folder `assets`."""
-    return (_ASSETS / name).read_text(encoding="utf-8")
+    return (ASSETS / name).read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from rlds2reverb.look.charts import (
     Dataset,
     Room,
     bars,
-    curves,
+    heat_map,
     histogram_of,
     listed,
     reaching_chart,
@@ -24,13 +24,13 @@ from rlds2reverb.look.charts import (
     statistics,
     time_chart,
 )
-from rlds2reverb.look.collector import Portrait
 from rlds2reverb.look.comparison import comparison_section
-from rlds2reverb.look.html import NOTHING, Html, asset, document, element, lines, table, together
-from rlds2reverb.look.pictures import data_uri, small_file
+from rlds2reverb.look.episodes import Album, anchors_of, bad_section, chosen_section, gallery_section
+from rlds2reverb.look.html import NOTHING, Html, asset, document, element, lines, table, text, together
 from rlds2reverb.look.sketches import Numbers, Texts
 from rlds2reverb.look.statistics import Histogram
-from rlds2reverb.prepare.problems import CODES, Findings
+from rlds2reverb.look.summary import behaviour_section, column_anchor, constants_line, is_constant, summary_section
+from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.text import counted, number, shortened, visible
 
 _TEXTS = 12
@@ -42,8 +42,10 @@ def episodes_section(content: Content) -> Html:
     returns = [histogram_of(one.returns, False) for one in inspections]
     rewards = _Column(content, REWARD)
     figures = [
-        content.charts.figure(bars(lengths, "steps"), "Episode lengths", *_spans(content, lengths, "steps")),
-        content.charts.figure(bars(returns, "return"), "Returns", *_spans(content, returns)),
+        content.charts.figure(
+            bars(lengths, "steps", "episodes"), "Episode lengths", *_spans(content, lengths, "steps")
+        ),
+        content.charts.figure(bars(returns, "return", "episodes"), "Returns", *_spans(content, returns)),
         rewards.figure(0, "Rewards", "reward", rewards.left_out(1)),
     ]
     return section("episodes", "Episodes", _axes(content), element("div", *figures, class_="charts"))
@@ -66,21 +68,29 @@ def coverage_section(content: Content) -> Html:
 
 
 def columns_section(content: Content) -> Html:
-    paths = list(dict.fromkeys(path for one in content.datasets for path in one.inspection.step_spec))
-    shown_here = paths[: content.room.columns]
+    shown_here = content.paths[: content.room.columns]
     left = content.room.dimensions
     made: list[tuple[bool, Html]] = []
+    constant: dict[str, Html] = {}
     for path in shown_here:
         column = _Column(content, path)
-        made.append((column.is_narrow, column.html(left)))
-        left -= column.dimensions
+        html = column.html(left)
+        if column.is_constant:
+            constant[path] = html
+        else:
+            made.append((column.is_narrow, html))
+        left -= column.cost
     parts = [
         element("div", *(html for _, html in run), class_="charts" if is_narrow else "")
         for is_narrow, run in groupby(made, key=itemgetter(0))
     ]
-    if more := len(paths) - len(shown_here):
+    if constant:
+        head = element("summary", text(constants_line(content.datasets, list(constant)), 2_000))
+        parts.append(element("details", head, element("div", *constant.values(), class_="charts")))
+    if more := len(content.paths) - len(shown_here):
         parts.append(element("p", f"and {counted(more, 'more column')}, of which no values are shown"))
-    return section("columns", "Columns", _axes(content), *parts)
+    fold = element("p", element("button", "Fold all", type="button", data_fold=""))
+    return section("columns", "Columns", _axes(content), fold, *parts)
 
 
 def _axes(content: Content) -> Html:
@@ -88,6 +98,10 @@ def _axes(content: Content) -> Html:
         return NOTHING
     words = " Both have the same axes; heights are percent of each dataset's values."
     return element("p", content.key(0), " ", content.key(1), words, class_="quiet")
+
+
+_WIDE = 32
+"""Most dimensions with a histogram each; more are a heat map."""
 
 
 class _Column:
@@ -100,14 +114,32 @@ class _Column:
         self.dimensions = max((one.dimensions for one in self._there), default=0)
         have_numbers = sum(spec is not None for spec in self._specs) == len(self._there)
         self.is_narrow = have_numbers and max((one.of for one in self._there), default=0) == 1
+        self.is_constant = have_numbers and all(map(is_constant, self._there))
+        self._is_wide = self.dimensions > _WIDE
+        # room for histograms that it takes; a heat map is about as large as some
+        self.cost = self.dimensions // 8 if self._is_wide else 0 if self.is_constant else self.dimensions
 
     def html(self, left: int) -> Html:
+        """The column, to be folded by its name; `left` histograms have room."""
         texts = ", and ".join(str(spec) if spec is not None else "absent" for spec in dict.fromkeys(self._specs))
         title = together([element("code", self._path), " ", element("span", texts, class_="quiet")])
+        parts = list(self._parts(left))
+        if not parts:
+            are_files = any(spec is not None and spec.image is not None for spec in self._specs)
+            why = "encoded images: see the episodes above" if are_files else "its values are not shown"
+            parts.append(element("p", why, class_="quiet"))
+        named = {"id": column_anchor(self._content, self._path), "data_path": self._path}
+        return element("details", element("summary", title), *parts, class_="column", open=True, **named)
+
+    def _parts(self, left: int) -> Iterator[Html]:
         if self.is_narrow and left > 0:
-            return self.figure(0, title, notes=self._notes())
-        parts: list[Html] = [element("h3", title)]
-        if self.dimensions:
+            yield self.figure(0, "", notes=self._notes())
+            return
+        if self.is_constant:
+            yield element("p", "; ".join(["it never changes", *self._notes()]), class_="quiet")
+        elif self._is_wide and left > 0:
+            yield from self._heat_maps()
+        elif self.dimensions:
             shown_here = max(0, min(self.dimensions, left))
             figures = []
             for at in range(shown_here):
@@ -115,15 +147,25 @@ class _Column:
                 names = dict.fromkeys(one.dimension_name(at) for one in self._there if at < one.of)
                 figures.append(self.figure(at, " and ".join(filter(None, names))))
             if notes := [*self._notes(), *self.left_out(shown_here)]:
-                parts.append(element("p", "; ".join(notes), class_="quiet"))
-            parts.append(element("div", *figures, class_="charts small"))
-        sketches = enumerate(self._sketches)
-        parts += [_text_counts(self._content, place, one) for place, one in sketches if isinstance(one, Texts)]
-        if len(parts) == 1:
-            are_files = any(spec is not None and spec.image is not None for spec in self._specs)
-            why = "encoded images: see the episodes below" if are_files else "its values are not shown"
-            parts.append(element("p", why, class_="quiet"))
-        return element("div", *parts, class_="column")
+                yield element("p", "; ".join(notes), class_="quiet")
+            yield element("div", *figures, class_="charts small")
+        for place, one in enumerate(self._sketches):
+            if isinstance(one, Texts):
+                yield _text_counts(self._content, place, one)
+
+    def _heat_maps(self) -> Iterator[Html]:
+        """One for each dataset."""
+        if notes := [*self._notes(), *self.left_out(self.dimensions)]:
+            yield element("p", "; ".join(notes), class_="quiet")
+        for place, numbers in enumerate(self._numbers):
+            if numbers is None:
+                yield element("p", _key(self._content, place), self._in_words(place, 0), class_="quiet")
+                continue
+            histograms = [numbers.histograms.histogram(at) for at in range(numbers.dimensions)]
+            low, high = min(one.low for one in histograms), max(one.high for one in histograms)
+            span = f"{counted(numbers.dimensions, 'dimension')} across, values from {number(low)} to {number(high)} upwards"
+            caption = together([_key(self._content, place), span if low <= high else "no finite values"])
+            yield self._content.charts.figure(heat_map(histograms, numbers.moments.means), "", caption, name=self._path)
 
     def figure(self, at: int, title: str, x: str = "", notes: Sequence[str] = ()) -> Html:
         """The chart of one dimension; captions say in words what it does not show."""
@@ -133,7 +175,8 @@ class _Column:
         captions = [
             together([_key(self._content, place), self._in_words(place, at)]) for place in range(len(self._specs))
         ]
-        return self._content.charts.figure(None if are_flags else bars(histograms, x), title, *captions, *notes)
+        chart = None if are_flags else bars(histograms, x)
+        return self._content.charts.figure(chart, title, *captions, *notes, name=self._path)
 
     def left_out(self, shown_here: int) -> list[str]:
         of = max((one.of for one in self._there), default=0)
@@ -353,123 +396,23 @@ def items_section(content: Content) -> Html:
     return section("items", "The items", element("p", words, class_="quiet"), *parts)
 
 
-def single_episodes_section(content: Content, anchors: list[dict[str, str]]) -> Html:
-    """Episodes that the seed chose, and those of the problems; see `anchors_of`."""
-    parts: list[str] = []
-    for place, one in enumerate(content.datasets):
-        found = portraits_of(content, place)
-        parts.append(content.heading(place))
-        parts += [_episode(content, portrait, anchors[place][portrait.id]) for portrait in found.values()]
-        for name, anchor in anchors[place].items():
-            if name not in found:
-                words = element("p", "No more of it was kept than the problem says.", class_="quiet")
-                parts.append(element("article", element("h3", name), words, class_="episode", id=anchor))
-        if not one.inspection.lengths:
-            parts.append(element("p", "There are none."))
-    intro = element("p", "Some that the seed chose, and the first ones of every problem.", class_="quiet")
-    return section("shown", "Single episodes", intro, *parts)
-
-
-def portraits_of(content: Content, place: int) -> dict[str, Portrait]:
-    collector = content.datasets[place].collector
-    named = _example_ids(content.datasets[place].inspection.findings)
-    bad = [one.portrait for one in collector.bad if one.portrait.id in named]
-    both = [*collector.episodes.values(), *bad]
-    return {one.id: one for one in both[: content.room.episodes]}
-
-
-def anchors_of(content: Content) -> list[dict[str, str]]:
-    """For each dataset: an episode's id -> where on the page it is. Every episode that a problem names has its place."""
-    found = []
-    for place, one in enumerate(content.datasets):
-        ids = dict.fromkeys([*portraits_of(content, place), *_example_ids(one.inspection.findings)])
-        found.append({name: f"episode-{place}-{number}" for number, name in enumerate(ids)})
-    return found
-
-
-def _example_ids(findings: Findings) -> list[str]:
-    return [example.episode for examples in findings.examples.values() for example in examples]
-
-
-def _episode(content: Content, portrait: Portrait, anchor: str) -> Html:
-    total = "" if portrait.total is None else f", return {number(portrait.total)}"
-    texts = [[element("code", path), visible(text)] for path, text in portrait.texts.items()]
-    parts = [
-        element("h3", shortened(portrait.title, 200)),
-        element("p", f"{counted(portrait.steps, 'step')}{total}", class_="quiet"),
-        *(_frames(content, portrait, path, anchor) for path in portrait.frames),
-        element("p", f"images are not shown: {portrait.untold}", class_="quiet") if portrait.untold else NOTHING,
-        _curves(content, portrait),
-        table([], texts) if texts else NOTHING,
-        _last_rows(portrait),
-    ]
-    return element("article", *parts, class_="episode", id=anchor)
-
-
-def _frames(content: Content, portrait: Portrait, path: str, anchor: str) -> Html:
-    """A film strip; with a player above it where there are enough images."""
-    steps, images = portrait.frames[path]
-    strip = [
-        element("img", src=uri, alt=f"step {step}", data_step=step)
-        for step, uri in zip(steps, map(data_uri, map(small_file, images)))
-        if content.takes_picture(uri)
-    ]
-    if not strip:
-        return element("p", element("code", path), ": no room for its images on this page", class_="quiet")
-    name = f"{anchor}-strip-{content.players}"
-    content.players += 1
-    film = element("div", *strip, class_="strip", id=name)
-    player = _player(path, name, len(strip), portrait.steps) if len(strip) > 1 else NOTHING
-    return together([element("h4", element("code", path)), player, film])
-
-
-def _player(path: str, strip: str, frames: int, steps: int) -> Html:
-    named = f"image of {shortened(visible(path), 80)}"
-    slider = element("input", type="range", min=0, max=frames - 1, value=0, aria_label=named)
-    controls = element(
-        "div",
-        slider,
-        element("button", "Play", type="button"),
-        " ",
-        element("output", class_="quiet"),
-        class_="controls",
-    )
-    blank = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
-    picture = element("img", src=blank, alt=named)
-    return element("div", picture, controls, class_="player", data_strip=strip, data_steps=steps - 1)
-
-
-def _curves(content: Content, portrait: Portrait) -> Html:
-    figures = []
-    for path, values in portrait.curves.items():
-        count = values.shape[1]
-        name = path if count == 1 else f"{path}, its first {count} dimensions"
-        figures.append(content.charts.figure(curves(portrait.at, values), "", name))
-    return element("div", *figures, class_="charts small") if figures else NOTHING
-
-
-def _last_rows(portrait: Portrait) -> Html:
-    rows = [[element("code", path), *values] for path, values in portrait.last_rows.items()]
-    if not rows:
-        return NOTHING
-    steps = max(len(row) for row in rows) - 1
-    head: Sequence[str] = ["the last rows", *(f"step {portrait.steps - steps + at}" for at in range(steps))]
-    return element("details", element("summary", "How it ends"), table(head, rows, range(1, 1 + steps)))
-
-
 MOST_BYTES = 3_000_000  # of a page
 
 _PARTS = {
     "comparison": "How they differ",
-    "what": "What it is",
-    "tables": "Table",
+    "gallery": "At a glance",
+    "summary": "Summary",
+    "shown": "Single episodes",
     "problems": "Problems",
+    "bad": "With problems",
+    "what": "Facts",
+    "tables": "Table",
     "episodes": "Episodes",
     "coverage": "Coverage",
+    "behaviour": "Actions",
     "columns": "Columns",
     "ends": "Conventions",
     "items": "Items",
-    "shown": "Single episodes",
 }
 """Anchor -> text of the link to it."""
 
@@ -494,26 +437,30 @@ def _page(content: Content, seed: int) -> bytes:
     title = " and ".join(shortened(one.inspection.source, 80) for one in content.datasets)
     body = _body(content, title, seed)  # first, for it makes the charts
     library = f"/*\n{asset('uPlot.LICENSE')}*/\n{asset('uPlot.iife.min.js')}\n"
-    style, script = asset("uPlot.min.css") + asset("report.css"), library + asset("report.js")
+    # one module: what `probe.js` exports, the report's own script has beside it
+    style, script = asset("uPlot.min.css") + asset("report.css"), library + asset("probe.js") + asset("report.js")
     return document(f"{title} - rlds2reverb", style, script, ("charts", content.charts.made), body).encode()
 
 
 def _body(content: Content, title: str, seed: int) -> Html:
-    anchors = anchors_of(content)
-    parts = [
-        comparison_section(content) if content.are_two else NOTHING,
-        facts_section(content),
-        tables_section(content),
-        problems_section(content, anchors),
-        episodes_section(content),
-        coverage_section(content),
-        columns_section(content),
-        ends_section(content),
-        items_section(content),
-        single_episodes_section(content, anchors),
-    ]
-    shown = {anchor: text for anchor, text in _PARTS.items() if content.are_two or anchor != "comparison"}
-    links = [element("a", text, href=f"#{anchor}") for anchor, text in shown.items()]
+    album, anchors = Album(content), anchors_of(content)
+    parts = {
+        "comparison": comparison_section(content) if content.are_two else NOTHING,
+        "gallery": gallery_section(content, album, anchors),
+        "summary": summary_section(content),
+        "shown": chosen_section(content, album, anchors),
+        "problems": problems_section(content, anchors),
+        "bad": bad_section(content, album, anchors),
+        "what": facts_section(content),
+        "tables": tables_section(content),
+        "episodes": episodes_section(content),
+        "coverage": coverage_section(content),
+        "behaviour": behaviour_section(content),
+        "columns": columns_section(content),
+        "ends": ends_section(content),
+        "items": items_section(content),
+    }
+    links = [element("a", name, href=f"#{anchor}") for anchor, name in _PARTS.items() if parts[anchor]]
     counts = [
         f"{counted(len(one.inspection.lengths), 'episode')}, {counted(sum(one.inspection.lengths), 'step')}"
         for one in content.datasets
@@ -524,9 +471,10 @@ def _body(content: Content, title: str, seed: int) -> Html:
     script_off = element(
         "noscript", element("p", "Charts and players need JavaScript; numbers stand below each chart.")
     )
-    header = element("header", element("h1", title), *keys, element("nav", *links), script_off)
+    header = element("header", element("h1", title), *keys, script_off)
+    contents = element("nav", element("div", *links), aria_label="parts of the page")
     words = f"Written by rlds2reverb inspect --html. Seed {seed} chose the episodes and texts that are shown."
-    return together([header, element("main", *parts), element("footer", element("p", words))])
+    return together([header, contents, element("main", *parts.values()), element("footer", element("p", words))])
 
 
 def check_place(path: Path) -> None:

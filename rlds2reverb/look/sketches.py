@@ -137,7 +137,7 @@ class Texts:
                 self._above = max(self.kept)
 
 
-DIMENSIONS = 32
+DIMENSIONS = 512
 """Most dimensions of a column that are kept separate."""
 WAITING = 1 << 20
 """Bytes of values that wait until they are looked at together: enough that calls into numpy cost little."""

@@ -44,6 +44,7 @@ from replay_server.state import ServerState
 from replay_server.status import not_loaded, status
 from replay_server.store import Checkpoint
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.look.html import ASSETS
 
 # waitress has one pool of threads for all requests, a limit of connections after which it accepts none, and cuts a connection
 # only when it is silent for two minutes. So a few requests that wait, or a hundred clients that send a byte per second, keep
@@ -160,6 +161,7 @@ _THREADS = {"/healthz": 2, "/readyz": 8, "/checkpoint": MOST_WAITING + 2}
 """Threads per path, so that neither checkpoints nor a Reverb that does not answer delay other requests. Two refuse at once."""
 _OTHER_THREADS = 4
 _PAGE = Path(__file__).parent / "page"
+_SHARED = {"probe.js": ASSETS}  # what reports have, too: name -> folder
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -234,7 +236,7 @@ def make_app(state: ServerState, write: Callable[[], Checkpoint], alerts: AlertW
     @app.get("/page/<name>")
     def page(name: str) -> flask.Response:
         """A file of the pages, which run only their own scripts and contact only this server."""
-        response = flask.send_from_directory(_PAGE, name, max_age=0)
+        response = flask.send_from_directory(_SHARED.get(name, _PAGE), name, max_age=0)
         response.headers["Content-Security-Policy"] = _POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response

@@ -1,6 +1,7 @@
 // Curves and the time line, as SVG. One unit is one pixel, so that text has its size at any width; the width is known once the
 // picture stands on the page. Each is an image with a sentence; hover, or focus and arrow keys, tell the values of one moment below it.
-import {age, bytes, clock, day, make, say, short, took, whole} from "./text.js";
+import {probe} from "./probe.js";
+import {age, bytes, clock, day, make, short, took, whole} from "./text.js";
 
 const drawn = new Map();
 const LEFT = 64, BOTTOM = 24, TOP = 10;
@@ -46,7 +47,7 @@ function collects(svg, times, what) {  // two moments make a curve; until then n
   const width = Math.max(200, svg.clientWidth), height = svg.clientHeight || 150;
   svg.replaceChildren(make("svg:text", {class: "collecting", x: width / 2, y: height / 2, "text-anchor": "middle"}, "collecting history"));
   svg.setAttribute("aria-label", `${what}: collecting history`);
-  probe(svg, null, [], null);
+  reads(svg, null, [], null);
   return true;
 }
 function line(svg, name, times, values, {x, y}) {
@@ -57,48 +58,15 @@ function line(svg, name, times, values, {x, y}) {
 const greatest = (...lists) => lists.reduce((most, list) => list.reduce((a, b) => Math.max(a, b), most), 0);
 const newest = values => values[values.length - 1];
 
-// What a pointer or the keys have chosen of a chart, which stays chosen when it is drawn anew.
-const probes = new WeakMap();
-function probe(svg, at, times, tell) {
-  if (!probes.has(svg)) {
-    const reading = make("p", {class: "reading", "aria-live": "polite"});
-    svg.after(reading);
-    probes.set(svg, {reading, chosen: null});
-    const choose = index => {
-      const one = probes.get(svg);
-      one.chosen = one.times.length && index !== null ? one.times[Math.min(one.times.length - 1, Math.max(0, index))] : null;
-      point(svg);
-    };
-    svg.addEventListener("pointermove", event => choose(nearest(svg, event.clientX - svg.getBoundingClientRect().left)));
-    svg.addEventListener("pointerleave", () => choose(document.activeElement === svg ? nearest(svg, Infinity) : null));
-    svg.addEventListener("focus", () => choose(nearest(svg, Infinity)));
-    svg.addEventListener("blur", () => choose(null));
-    svg.addEventListener("keydown", event => {
-      const one = probes.get(svg), here = one.times.indexOf(one.chosen);
-      const index = {ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: one.times.length - 1}[event.key];
-      if (index === undefined || here < 0) return;
-      event.preventDefault();
-      choose(index);
-    });
-  }
-  const one = probes.get(svg);
-  if (one.chosen !== null && times.length && !times.includes(one.chosen))
-    one.chosen = times.reduce((a, b) => Math.abs(b - one.chosen) < Math.abs(a - one.chosen) ? b : a);
-  Object.assign(one, {at, times, tell});
-  point(svg);
-}
-function nearest(svg, x) {
-  const {at, times} = probes.get(svg);
-  if (x === Infinity) return times.length - 1;
-  return times.reduce((best, time, i) => Math.abs(at.x(time) - x) < Math.abs(at.x(times[best]) - x) ? i : best, 0);
-}
-function point(svg) {
-  const {reading, chosen, at, times, tell} = probes.get(svg), index = times.indexOf(chosen);
-  svg.querySelector(".cursor")?.remove();
-  if (index < 0) return say(reading, "");
-  const x = at.x(chosen).toFixed(1);
-  svg.append(make("svg:line", {class: "cursor", x1: x, x2: x, y1: TOP, y2: at.height - BOTTOM}));
-  say(reading, tell(index));
+// The values at a time of `times`: `tell` says those of an index.
+function reads(svg, at, times, tell) {
+  const mark = time => {
+    svg.querySelector(".cursor")?.remove();
+    if (time === null) return;
+    const x = at.x(time).toFixed(1);
+    svg.append(make("svg:line", {class: "cursor", x1: x, x2: x, y1: TOP, y2: at.height - BOTTOM}));
+  };
+  probe(svg, {keys: times, x: time => at.x(time), tell, mark});
 }
 
 export function drawRates(svg, {time, inserts, samples}) {
@@ -108,14 +76,14 @@ export function drawRates(svg, {time, inserts, samples}) {
   line(svg, "sample", time, samples, at);
   const words = (name, values) => `${name} ${short.format(newest(values))} at the end, at most ${short.format(greatest(values))}`;
   svg.setAttribute("aria-label", `per second over ${age(newest(time) - time[0])}: ${words("inserts", inserts)}; ${words("samples", samples)}`);
-  probe(svg, at, time, i => `${clock(time[i])}: ${short.format(inserts[i])} inserts/s, ${short.format(samples[i])} samples/s`);
+  reads(svg, at, time, i => `${clock(time[i])}: ${short.format(inserts[i])} inserts/s, ${short.format(samples[i])} samples/s`);
 }
 export function drawItems(svg, times, values, breaks) {
   if (collects(svg, times, "items over the last days")) return;
   const at = frame(svg, nice(Math.max(2, greatest(values))), value => short.format(value), times[0], newest(times));
   broken(svg, "items", times, values, breaks, at);
   svg.setAttribute("aria-label", `items over ${age(newest(times) - times[0])}: ${whole.format(newest(values))} at the end, at most ${whole.format(greatest(values))}`);
-  probe(svg, at, times, i => `${day(times[i])}: ${whole.format(values[i])} items`);
+  reads(svg, at, times, i => `${day(times[i])}: ${whole.format(values[i])} items`);
 }
 function broken(svg, name, times, values, breaks, at) {  // no line where no server ran
   let from = 0;
@@ -135,7 +103,7 @@ export function drawMemory(svg, times, values, limit, breaks = []) {
   broken(svg, "memory", times, values, breaks, at);
   const span = newest(times) - times[0], when = span > 43200 ? day : clock;
   svg.setAttribute("aria-label", `memory over ${age(span)}: ${bytes(newest(values))} at the end, at most ${bytes(peak)}${limit ? `, limit ${bytes(limit)}` : ""}`);
-  probe(svg, at, times, i => `${when(times[i])}: ${bytes(values[i])}`);
+  reads(svg, at, times, i => `${when(times[i])}: ${bytes(values[i])}`);
 }
 // Runs as a band below, checkpoints as bars above it; a row of several checkpoints is as wide as their time.
 export function drawTimeline(svg, past) {
@@ -156,7 +124,7 @@ export function drawTimeline(svg, past) {
   for (const one of checkpoints) if (!one.error) box("written", one.first, one.last, at.y(one.bytes), floor, `${day(one.last)}: ${bytes(one.bytes)}`);
   for (const one of checkpoints) if (one.error) box("failed", one.first, one.last, TOP, floor, `${day(one.last)}: ${one.error}`);
   const ordered = [...checkpoints].sort((a, b) => a.last - b.last);
-  probe(svg, at, ordered.map(one => one.last), i => {
+  reads(svg, at, ordered.map(one => one.last), i => {
     const {last, count, error, bytes: size, seconds} = ordered[i];
     return `${day(last)}: ${count > 1 ? `${whole.format(count)} checkpoints, ` : ""}${error ? `failed: ${error}` : `${bytes(size)}, took ${took(seconds)}`}`;
   });

@@ -165,7 +165,7 @@ def test_a_thousand_tables_with_their_curves_are_less_than_a_peer_reads(http: Fl
 
 
 def test_pages_run_and_ask_nothing_but_their_own_server(http: FlaskClient) -> None:
-    for path in ("/", "/runbook", "/page/status.js", "/page/style.css"):
+    for path in ("/", "/runbook", "/page/status.js", "/page/probe.js", "/page/style.css"):
         with http.get(path) as answer:
             assert answer.status_code == 200
             policy = answer.headers["Content-Security-Policy"]

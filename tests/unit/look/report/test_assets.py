@@ -19,7 +19,7 @@ def test_the_library_is_the_published_one() -> None:
 
 
 def test_no_asset_names_an_address_that_is_fetched() -> None:
-    for name in ("report.js", "report.css", "uPlot.min.css", "player.js", "player.css"):
+    for name in ("probe.js", "report.js", "report.css", "uPlot.min.css", "player.js", "player.css"):
         text = ASSETS.joinpath(name).read_text(encoding="utf-8")
         assert "http" not in text
         assert "url(" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,7 +64,8 @@ class Opened:
             self.view.wait_for_timeout(50)
 
     def draw_all(self) -> None:
-        """Brings every chart into view, one after the other."""
+        """Unfolds all, and brings every chart into view, one after the other."""
+        self.view.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         for number in range(self.view.locator(".chart").count()):
             self.view.evaluate(f"document.querySelectorAll('.chart')[{number}].scrollIntoView({{behavior: 'instant'}})")
             self.until(f"!!document.querySelectorAll('.chart')[{number}].querySelector('canvas')")
@@ -115,6 +117,103 @@ def test_frames_are_played(browser: Any, files: dict[str, Path]) -> None:
     player.locator("button").click()
     assert player.locator("button").text_content() == "Play"
     assert opened.complaints == []
+    opened.view.close()
+
+
+CURSORS = """() => [...document.querySelector(".episode").querySelectorAll(".chart")].map((chart) =>
+  [chart.querySelector(".cursor")?.offsetLeft ?? -1, chart.parentElement.querySelector(".reading")?.textContent ?? ""])"""
+
+
+def test_the_player_moves_a_cursor_in_all_curves(browser: Any, files: dict[str, Path]) -> None:
+    opened = Opened(browser, files["one"], 1280, "light")
+    opened.draw_all()
+    slider = opened.view.locator(".player input").first
+    assert (
+        int(slider.get_attribute("max")) == int(opened.view.locator(".episode").first.get_attribute("data-steps")) - 1
+    )
+    slider.fill("2")
+    before = opened.view.evaluate(CURSORS)
+    slider.press("ArrowRight")
+    after = opened.view.evaluate(CURSORS)
+    assert len(before) >= 2
+    assert all(words.startswith("step 2: ") for _, words in before)
+    assert all(words.startswith("step 3: ") for _, words in after)
+    assert all(right > left >= 0 for (left, _), (right, _) in zip(before, after))
+    opened.view.close()
+
+
+def test_a_curve_under_the_pointer_moves_the_player(browser: Any, files: dict[str, Path]) -> None:
+    opened = Opened(browser, files["one"], 1280, "light")
+    opened.draw_all()
+    chart = opened.view.locator(".episode .chart").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    opened.view.mouse.move(box["x"] + box["width"] - 20, box["y"] + 30)
+    last = opened.view.locator(".player input").first.get_attribute("max")
+    assert opened.view.locator(".player output").first.text_content() == f"step {last} of {last}"
+    opened.view.mouse.move(2, 2)
+    assert opened.view.locator(".player output").first.text_content() == f"step {last} of {last}"
+    opened.view.close()
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_values_are_told_under_the_pointer_and_by_the_keys(browser: Any, files: dict[str, Path], name: str) -> None:
+    opened = Opened(browser, files[name], 1280, "light")
+    opened.draw_all()
+    chart = opened.view.get_by_label("histogram: Episode lengths", exact=False)
+    reading = chart.locator("xpath=following-sibling::p")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    opened.view.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+    wanted = r"steps [\d,]+: \d+ episodes" if name == "one" else r"steps [\d,]+: robots [\d.]+ %, others [\d.]+ %"
+    assert re.fullmatch(wanted, reading.text_content())
+    assert chart.locator(".cursor").count() == 1
+    opened.view.mouse.move(2, 2)
+    assert reading.text_content() == ""
+    chart.focus()
+    found = {reading.text_content()}
+    for _ in range(3):
+        opened.view.keyboard.press("ArrowLeft")
+        found.add(reading.text_content())
+    assert len(found) == 4
+    assert all(re.fullmatch(wanted, one) for one in found)
+    opened.view.keyboard.press("Home")
+    opened.view.evaluate("document.activeElement.blur()")
+    assert reading.text_content() == ""
+    assert opened.complaints == []
+    opened.view.close()
+
+
+def test_a_finger_chooses_a_value_that_stays(browser: Any, files: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True)
+    view = context.new_page()
+    view.goto(files["one"].as_uri())
+    chart = view.get_by_label("histogram: Episode lengths", exact=False)
+    chart.scroll_into_view_if_needed()
+    chart.locator("canvas").wait_for()
+    chart.tap(position={"x": 60, "y": 40})
+    reading = chart.locator("xpath=following-sibling::p")
+    first = reading.text_content()
+    assert re.fullmatch(r"steps \d+: \d+ episodes", first)
+    chart.tap(position={"x": 300, "y": 40})
+    assert reading.text_content() != first
+    context.close()
+
+
+def test_the_contents_stay_in_view_and_columns_are_filtered_and_folded(browser: Any, files: dict[str, Path]) -> None:
+    opened = Opened(browser, files["one"], 400, "dark")
+    opened.view.locator("nav a", has_text="Columns").click()
+    opened.until("Math.abs(document.getElementById('columns').getBoundingClientRect().top - 44) < 30")
+    assert opened.view.locator("nav").bounding_box()["y"] == 0
+    opened.view.locator("input[type=search]").fill("GRIPPER")
+    shown = opened.view.locator("details.column:not([hidden]) > summary code")
+    assert shown.all_text_contents() == ["observation/gripper_open"]
+    assert opened.view.locator("tr[data-path]:not([hidden])").count() == 1
+    opened.view.locator("input[type=search]").fill("")
+    opened.view.locator("[data-fold]").click()
+    assert opened.view.locator("details.column[open]").count() == 0
+    opened.view.locator("a", has_text="observation/state").first.click()
+    opened.until("document.querySelectorAll('details.column[open]').length === 1")
     opened.view.close()
 
 

@@ -54,20 +54,25 @@ def charts(text: str) -> list[dict[str, Any]]:
     return list(json.loads(found[1]))
 
 
+def lengths_chart(text: str) -> dict[str, Any]:
+    return next(one for one in charts(text) if one["x"] == "steps")
+
+
 def test_all_that_was_inspected_is_told() -> None:
     text = page(dataset(robots()))
     told = Elements(text).text
     for words in ("6 episodes", "table replay", "float32[?, 17]", "No problems", "observation/state", "Reward by step"):
         assert words in told, words
-    lengths = charts(text)[0]
+    lengths = lengths_chart(text)
     assert (lengths["first"], lengths["counts"]) == (8, [[2, 1, 1, 1, 1]])
 
 
 def test_problems_lead_to_their_episodes() -> None:
-    found = Elements(page(dataset(robots(20, bad=range(1, 20)))))
+    text = page(dataset(robots(20, bad=range(1, 20))))
+    found, problems = Elements(text), Elements(text[text.index('id="problems"') :])
     assert "problem nan: 19 episodes" in found.text
     assert "and 16 more" in found.text
-    leading = {link[1:] for link in found.links if "episode-" in link}
+    leading = {link[1:] for link in problems.links if "episode-" in link}
     assert len(leading) == 3
     assert leading <= set(found.ids)
     assert len(found.ids) == len(set(found.ids))
@@ -134,7 +139,7 @@ def test_a_wide_dataset_has_a_page_that_is_small(columns: int) -> None:
 def test_many_dimensions_are_cut_and_it_is_said() -> None:
     episode = robot(0).with_columns(**{"observation/state": np.zeros((12, 10_000), np.float32)})
     text = page(dataset([episode]))
-    assert "the first 32 of 10,000 dimensions" in Elements(text).text
+    assert "the first 512 of 10,000 dimensions" in Elements(text).text
     assert len(text) < MOST_BYTES
 
 
@@ -146,8 +151,10 @@ def test_pictures_have_no_more_room_than_there_is(monkeypatch: pytest.MonkeyPatc
     episodes = [replace(long, id=f"e{number}", columns={**long.columns, **cameras}) for number in range(4)]
     text = page(dataset(episodes), dataset(episodes, "again"))
     assert len(text) < MOST_BYTES
-    assert "no room for its images" in text
-    assert len(page(dataset(episodes), most_bytes=700_000)) < 700_000
+    assert all(f'id="episode-{place}-{at}-strip-3"' in text for place in range(2) for at in range(4))
+    small = page(dataset(episodes), most_bytes=400_000)
+    assert len(small) < 400_000
+    assert "no room for its images" in small
 
 
 def test_two_datasets_have_the_same_axes_and_their_differences_are_told() -> None:
@@ -156,10 +163,10 @@ def test_two_datasets_have_the_same_axes_and_their_differences_are_told() -> Non
     found = Elements(text).text
     assert "not the same: " in found
     assert ", 1 only in B, " in found
-    lengths = charts(text)[0]
+    lengths = lengths_chart(text)
     assert [sum(counts) for counts in lengths["counts"]] == [6, 3]
     assert [len(counts) for counts in lengths["counts"]] == [23, 23]
-    assert len(charts(text)[3]["y"]) == 2 or len(charts(text)[2]["y"]) == 2
+    assert [len(one["y"]) for one in charts(text) if one.get("zero")] == [2]
     assert (
         "columns have one dtype and shape, and values that are spread alike"
         in Elements(page(dataset(robots()), dataset(robots(), "again"))).text
@@ -216,7 +223,7 @@ def test_numbers_beside_texts_say_where_the_texts_are() -> None:
 
 
 def test_dimensions_beyond_those_looked_at_are_not_called_absent() -> None:
-    wide = {f"at{number}": np.zeros(12) for number in range(90)}
+    wide = {f"later{number}": np.zeros((12, 30)) for number in range(110)}
     text = page(with_columns("wide", joints=between(20), **wide), with_columns("narrow", joints=between(20)))
     assert "wide not looked at" in chart_of(text, "observation/joints", "[19]")[1]
 
@@ -226,6 +233,122 @@ def test_what_each_dataset_spans_is_told_beside_its_name() -> None:
     told = Elements(page(dataset(one, "bridge"), dataset(other, "droid"))).text
     assert "bridge 8 to 12 steps" in told
     assert "droid always 30 steps" in told
+
+
+def test_the_gallery_stands_first_and_leads_to_the_episodes() -> None:
+    text = page(dataset(robots(3)))
+    gallery = text[text.index('id="gallery"') : text.index('id="summary"')]
+    assert text.index('id="gallery"') < text.index('id="summary"') < text.index('id="shown"') < text.index('id="what"')
+    assert len(re.findall(r'<img src="data:image/[^>]* alt="step \d+ of episode train#', gallery)) == 3
+    found = Elements(gallery)
+    assert "lift cup 0" in found.text
+    assert {f"{8 + number} steps, return" in found.text for number in range(3)} == {True}
+    assert {link[1:] for link in found.links} <= set(Elements(text).ids)
+
+
+def test_an_episode_begins_with_what_was_asked_then_images_reward_and_action() -> None:
+    columns = {"flat": np.full(12, 7.0), "same": np.ones((12, 2)), "rises": np.arange(12.0)}
+    text = page(with_columns("robots", **columns))
+    episode = text[text.index('id="episode-0-0"') : text.index('id="episode-0-1"')]
+    order = ['class="instruction"', 'class="cameras"', "<h4>reward", "<h4>action", "<h4>observation/rises"]
+    assert [episode.index(part) for part in order] == sorted(episode.index(part) for part in order)
+    told = Elements(episode).text
+    assert re.search(r"\d constant columns: .*observation/flat = 7, observation/same", told)
+    assert "<h4>observation/flat" not in episode
+
+
+def test_a_chosen_episode_with_a_problem_is_shown_as_large_as_the_rest() -> None:
+    more = {f"at{number}": np.arange(12.0) for number in range(6)}
+    text = page(dataset([robot(0, reward=np.nan).with_columns(**more)]))
+    assert all(f"<h4>at{number}</h4>" in text for number in range(6))
+    assert "not drawn" not in Elements(text).text
+
+
+def test_images_are_wide_enough_to_see() -> None:
+    film = {
+        "observation/image": np.zeros((12, 480, 640, 3), np.uint8),
+        "observation/tall": np.zeros((12, 400, 90, 3), np.uint8),
+    }
+    text = page(dataset([replace(robot(0), columns={**robot(0).columns, **film})]))
+    assert re.findall(r'<figure data-strip[^>]*><img[^>]* width="(\d+)" height="(\d+)"', text) == [
+        ("224", "168"),
+        ("90", "400"),
+    ]
+
+
+def row_of(text: str, path: str) -> list[str]:
+    """The cells of a column in the summary."""
+    row = re.search(rf'<tr data-path="{path}">(.*?)</tr>', text)
+    assert row is not None
+    return [Elements(cell).text for cell in row[1].split("</td>")][:-1]
+
+
+def test_each_column_has_a_line() -> None:
+    values = np.tile([1.0, 3.0], (12, 2))
+    values[0, 0] = np.nan
+    still = np.full((12, 4), 4.0)
+    one = robot(0).with_columns(**{"observation/pairs": values, "observation/level": np.zeros(12)})
+    other = robot(1).with_columns(**{"observation/pairs": still, "observation/level": np.ones(12)})
+    text = page(dataset([one, other]))
+    finite = np.concatenate([values[np.isfinite(values)], still.ravel()])
+    told = row_of(text, "observation/pairs")
+    assert told[:2] == ["observation/pairs", "float64[4]"]
+    assert [float(cell) for cell in told[3:7]] == pytest.approx([1, finite.mean(), finite.std(), 4], rel=1e-3)
+    assert told[7] == "50%"
+    assert row_of(text, "observation/level")[7] == "100%"
+    assert row_of(text, "language_instruction")[2] == "2 different texts"
+
+
+def test_columns_that_never_change_are_folded_into_a_line() -> None:
+    text = page(with_columns("robots", still=np.full(12, 0.5), moves=np.arange(12.0)))
+    summary = text[text.index('id="summary"') : text.index('id="shown"')]
+    line = re.search(r"<summary>(\d+) constant columns?: ([^<]*)</summary>", summary)
+    assert line is not None
+    assert "observation/still = 0.5" in line[2]
+    assert len(line[2].split(", ")) == int(line[1])
+    assert summary.index(line[0]) < summary.index('data-path="observation/still"')
+    assert summary.index('data-path="observation/moves"') < summary.index(line[0])
+
+
+def test_a_wide_column_is_a_heat_map() -> None:
+    rising = np.linspace(0, 1, 12)[:, None] * np.arange(100)
+    text = page(with_columns("robots", wide=rising))
+    chart, told = chart_of(text, "observation/wide")
+    assert chart is not None
+    assert chart["kind"] == "heat"
+    assert len(chart["cells"]) == 100 * chart["bins"]
+    assert chart["cells"][: chart["bins"]] == "z" + "0" * (chart["bins"] - 1)
+    assert chart["high"][99] == 99
+    assert chart["mean"][99] == pytest.approx(49.5)
+    assert "100 dimensions across, values from 0 to 99 upwards" in told
+
+
+def test_actions_returns_and_instructions_are_told() -> None:
+    rng = np.random.default_rng(0)
+    episodes = []
+    for number in range(8):
+        one = robot(number, 20 + number)
+        first = np.clip(rng.normal(size=len(one)) * 2, -1, 1)
+        action = np.stack([first, -first, rng.normal(size=len(one))], axis=1)
+        episodes.append(one.with_columns(action=action, reward=np.ones(len(one))))
+    text = page(dataset(episodes))
+    told = Elements(text[text.index('id="behaviour"') : text.index('id="columns"')]).text
+    assert "action[1] and action[0] -1.00" in told
+    assert "Of 188 actions in 8 episodes" in told
+    points = next(one for one in charts(text) if one["kind"] == "points")
+    assert (points["at"], points["y"]) == ([*range(20, 28)], [[*range(20, 28)]])
+    assert "correlation 1.00" in told
+    counts = [int(count) for count in re.findall(r"lift cup \d \S+ \S+ \S+%(\d+)", told)]
+    assert counts == sorted(counts, reverse=True)
+    assert "Instructions by frequency: 3" in told
+
+
+def test_a_chart_says_what_it_shows() -> None:
+    text = page(dataset(robots()))
+    places = re.findall(r'<div class="chart"[^>]*>', text)
+    assert len(places) == len(charts(text))
+    assert all('tabindex="0" role="img" aria-label="' in place for place in places)
+    assert 'aria-label="histogram: Episode lengths; 8 to 12 steps"' in text
 
 
 def test_no_episodes_and_short_ones() -> None:
