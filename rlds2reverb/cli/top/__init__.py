@@ -15,8 +15,9 @@ import click
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.connecting import credentials_of, metadata_of, way_options
-from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option
+from rlds2reverb.cli.options import SECONDS, json_option
 from rlds2reverb.cli.output import has_reader
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.cli.top import plain
 from rlds2reverb.cli.top.rows import SORTS
 from rlds2reverb.cli.top.watching import Known, Target, Watch
@@ -30,7 +31,15 @@ _LEAST_INTERVAL, _MOST_INTERVAL = 0.05, 86_400.0
 _SLACK_SECONDS = 5.0  # beside the deadlines of two requests, for --once
 
 
-@click.command("top", context_settings=ANSWERS_H)
+@click.command(
+    "top",
+    cls=Command,
+    examples={
+        "Tables, memory and checkpoints": "rlds2reverb top --server localhost:8000 --http http://localhost:8080",
+        "Two servers, by names": "rlds2reverb top --server a=host-a:8000 --server b=host-b:8000",
+        "Print it once, for a script": "rlds2reverb top --server localhost:8000 --once --json",
+    },
+)
 @click.option(
     "--server",
     "servers",
