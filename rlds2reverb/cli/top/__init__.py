@@ -61,7 +61,13 @@ _SLACK_SECONDS = 5.0  # beside the deadlines of two requests, for --once
     "give it as NAME=URL, or HOST:PORT=URL.",
 )
 @click.option("--interval", type=SECONDS, default=2.0, show_default=True, help="Seconds from one question to the next.")
-@click.option("--sort", type=click.Choice(SORTS), default="name", show_default=True, help="What tables are sorted by.")
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="waits",
+    show_default=True,
+    help="What tables are sorted by: waits has blocked ones first, then names.",
+)
 @click.option("--reverse", is_flag=True, help="The other way round: numbers from the smallest.")
 @click.option(
     "--once", is_flag=True, help="Ask twice, an interval apart, print one block and end; 5 if a server does not answer."
