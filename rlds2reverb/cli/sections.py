@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -49,7 +49,19 @@ def section_of(option: click.Parameter) -> str:
     return next((title for title, names in SECTIONS.items() if option.name in names), OWN)
 
 
+_HYPHEN = "\N{NON-BREAKING HYPHEN}"  # while lines are made: no name of an option is broken
+
+
 class _Formatter(click.HelpFormatter):
+    def write(self, string: str) -> None:
+        super().write(string.replace(_HYPHEN, "-"))
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", _HYPHEN))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(name, text.replace("-", _HYPHEN)) for name, text in rows], col_max, col_spacing)
+
     def write_heading(self, heading: str) -> None:
         super().write_heading(click.style(heading, bold=True) if has_colour(sys.stdout) else heading)
 

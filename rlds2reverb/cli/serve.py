@@ -45,8 +45,11 @@ def command(path: Path, overrides: tuple[str, ...], start_empty: bool, check: bo
     Values are taken from --set, then from environment variables such as REPLAY__HTTP__PORT, then from the file.
 
     \b
-    Exit codes: 0 stopped, with a checkpoint; 1 the last checkpoint failed, or a second signal came; 2 the config
-    makes no sense; 3 the server could not start, or with --check would not.
+    Exit codes:
+      0  stopped, with a checkpoint
+      1  the last checkpoint failed, or a second signal came
+      2  the config makes no sense
+      3  the server could not start, or with --check would not
     """
     with needing("serve --check", "server-config", ConfigError) if check else needing("serve", "server", ConfigError):
         from replay_server.command import run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from typing import Any
@@ -97,6 +98,11 @@ def test_no_help_names_a_file_of_the_repository() -> None:
     for name in cli.COMMANDS:
         assert ".md" not in help_of(name)
         assert "configs/" not in help_of(name)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_no_word_is_broken_at_a_hyphen(name: str) -> None:
+    assert [line for line in help_of(name).splitlines() if re.search(r"\w-$", line)] == []
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
