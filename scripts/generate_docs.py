@@ -24,6 +24,7 @@ from replay_server.metrics import METRICS
 from replay_server.status import TableStatus
 
 from rlds2reverb import cli
+from rlds2reverb.cli import sections
 from rlds2reverb.cli.documents import DOCUMENTS, schema_of
 from rlds2reverb.conversion import job
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
@@ -84,13 +85,14 @@ def cli_reference() -> str:
     }
     uses = Counter(_text(one) for group in options.values() for one in group)
     shared = {_text(one): one for group in options.values() for one in group if uses[_text(one)] > 1}
-    groups: dict[str, list[str]] = {title: [] for title in _SHARED}
+    groups: dict[str, list[str]] = {title: [] for title in (_OF_A_PUSH, *sections.SECTIONS)}
     for text, one in shared.items():
-        title = next(title for title, names in _SHARED.items() if one.name in names or not names)
-        groups[title].append(text)
+        groups[_OF_A_PUSH if one.name in _PUSH_OPTIONS else sections.section_of(one)].append(text)
     index = "\n".join(f"- [`{name}`](#rlds2reverb-{name}): {about}" for name, about in cli.COMMANDS.items())
+    topics = "\n".join(f"- `rlds2reverb help {name}`: {about}" for name, about in cli.TOPICS.items())
     parts = [
         f"## Commands\n\n{index}\n\n`rlds2reverb --debug COMMAND` shows tracebacks; `--version` prints the version.",
+        f"What several commands have in common:\n\n{topics}",
         f"## Exit codes\n\n{exit_codes}",
     ]
     for path, command in commands.items():
@@ -103,9 +105,10 @@ def cli_reference() -> str:
             if taken[title]
         )
         parts += filter(None, [f"## {path}", f"`{path} {_arguments(command)}`", _prose(command), own, also])
+    parts.append("## Shared options")
     for title, group in groups.items():
-        if title != _OF_A_PUSH:
-            parts += [f"## {title}", "\n".join(group)]
+        if title != _OF_A_PUSH and group:
+            parts += [f"### {title}", "\n".join(group)]
     return "\n\n".join(parts)
 
 
@@ -293,10 +296,11 @@ def _arguments(command: click.Command) -> str:
 
 
 def _prose(command: click.Command) -> str:
-    """Its help, with links to pages; lines that click is not to wrap are a block."""
+    """Its help, with examples behind the first paragraph; lines that click is not to wrap are a block."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
-    texts = [f"```\n{one[2:]}\n```" if one.startswith("\b\n") else " ".join(one.split()) for one in paragraphs]
-    return _linked("\n\n".join(texts))
+    first, *rest = [f"```\n{one[2:]}\n```" if one.startswith("\b\n") else " ".join(one.split()) for one in paragraphs]
+    examples = "\n".join(f"# {purpose}\n{line}" for purpose, line in getattr(command, "examples", {}).items())
+    return "\n\n".join([first, f"```sh\n{examples}\n```", *rest] if examples else [first, *rest])
 
 
 def _linked(text: str, folder: str = "") -> str:
@@ -320,18 +324,11 @@ def _text(option: click.Option) -> str:
     facts += [f"or `{option.envvar}` of the environment"] if option.show_envvar else []
     spelled = ", ".join(option.opts) + ("" if option.is_flag else f" {value}")
     in_brackets = f" ({'; '.join(facts)})" if facts else ""
-    return f"- `{spelled}`: {_linked(option.help or '').rstrip('.')}{in_brackets}."
+    return f"- `{spelled}`: {(option.help or '').rstrip('.')}{in_brackets}."
 
 
 _OF_A_PUSH = "Options of a push"
-_SHARED: dict[str, frozenset[str | None]] = {
-    _OF_A_PUSH: frozenset(field.name for field in option_fields()),
-    "Options of the connection": frozenset(
-        ["server", "allow_missing", "tls_ca", "tls_cert", "tls_key", "header", "timeout", "wait"]
-    ),
-    "General options": frozenset(),
-}
-"""Heading -> names of the options below it; the last heading has the rest."""
+_PUSH_OPTIONS = frozenset(field.name for field in option_fields())
 
 _FAILED = "Failed"
 """What every document may be instead: the page says it once."""

@@ -32,10 +32,10 @@ from replay_server.service import ReplayService
 
 import rlds2reverb
 from rlds2reverb.cli.top.app import TopApp
-from rlds2reverb.cli.top.watching import Known, Moment, Watch
+from rlds2reverb.cli.top.watching import TREND_MOST, Known, Moment, Watch
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.specs import ArraySpec
-from rlds2reverb.transport.http import CheckpointPart, NewestCheckpoint, ServerPart, Status
+from rlds2reverb.transport.http import CheckpointPart, NewestCheckpoint, ServerPart, Status, Upload
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
 
 ROOT = Path(__file__).parent.parent
@@ -427,6 +427,18 @@ def top() -> str:
             )
             for seconds in (0.0, 4.0)
         ]
+        waves = [1 + 0.5 * math.sin(number) for number in range(TREND_MOST + 1)]
+        past = [
+            Moment(
+                2.0 * at,
+                1,
+                {
+                    one.name: (int(2 * inserts * sum(waves[:at])), int(2 * samples * sum(waves[:at])))
+                    for one, inserts, samples in rates
+                },
+            )
+            for at in range(len(waves))
+        ]
         held = {one.name: one for one, _, _ in rates}
         return Known(
             name,
@@ -434,16 +446,20 @@ def top() -> str:
             "http://localhost:8080",
             held,
             tuple(moments),
+            tuple(past),
             answered_at=now,
             status=status,
             status_at=now,
         )
 
-    def status(memory_bytes: int, last: NewestCheckpoint | None, writing_since: float | None) -> Status:
+    def status(
+        memory_bytes: int, last: NewestCheckpoint | None, writing_since: float | None, upload: Upload | None = None
+    ) -> Status:
         server = ServerPart("ready", "", now, now - 71 * _HOUR, memory_bytes)
-        return Status(server, CheckpointPart(last, writing_since, 0, "", ""), [])
+        return Status(server, CheckpointPart(last, writing_since, 0, "", "", upload), [])
 
-    first = status(_MEMORY, NewestCheckpoint(_NEWEST, now - 125, _SPACE.needed_bytes), None)
+    sending = Upload("gs://robots/replay-a", 3, _NEWEST, 125.0, 0, "", 1)
+    first = status(_MEMORY, NewestCheckpoint(_NEWEST, now - 125, _SPACE.needed_bytes), None, sending)
     second = status(2_180_000_000, None, now - 4)
     servers = [
         known("replay-a", first, (offline, 0, 2751), (online, 24, 96)),
@@ -460,7 +476,7 @@ async def _drawn(servers: list[Known], now: float) -> str:
             return tuple(servers)
 
     app = TopApp(Staged((), 1.0, 1.0), now=lambda: now)
-    async with app.run_test(size=(80, 12)) as pilot:
+    async with app.run_test(size=(132, 12)) as pilot:
         await pilot.pause()
         return app.export_screenshot(title="rlds2reverb top")
 

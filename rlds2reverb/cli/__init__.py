@@ -23,12 +23,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from textwrap import indent
 
 import click
 from click.shell_completion import CompletionItem
 
 from rlds2reverb.cli.output import Answer, Part, outliving_readers, talk, wants_json
+from rlds2reverb.cli.sections import HelpContext
 from rlds2reverb.errors import (
     CapacityError,
     ConfigError,
@@ -48,7 +48,6 @@ from rlds2reverb.errors import (
 )
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.block_cache import BYTES_VARIABLE, CACHE_BYTES, bytes_of
-from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.text import did_you_mean
 
 COMMANDS = {
@@ -67,8 +66,18 @@ COMMANDS = {
     "schema": "Print the JSON Schema of what a command prints with --json.",
     "completion": "Print what makes bash, zsh or fish complete command lines of this program.",
     "demo": "Fill an embedded server with a shipped dataset and sample from it.",
+    "help": "Print the help of a command, or about a topic.",
 }
 """Command -> one line of help. Each command is a module of this package, imported when it is used."""
+
+TOPICS = {
+    "sources": "How SOURCE is written, and what it reads.",
+    "destinations": "How DEST is written, and what it writes.",
+    "views": "How VIEW is written, and what each one is for.",
+    "codes": "What may be wrong with an episode or a dataset.",
+    "exit-codes": "What commands exit with.",
+}
+"""Topic of `rlds2reverb help` -> one line about it. `rlds2reverb.cli.help` prints them."""
 
 EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (InvalidEpisode, 1),
@@ -88,8 +97,6 @@ EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (OSError, 6),
 )
 _answer_shell = Lazily("rlds2reverb.cli.completion:answer")
-# What click raises for a command typed without anything; nothing before click 8.2, which prints the help itself.
-_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
@@ -109,6 +116,8 @@ def without_collecting() -> Iterator[None]:
 
 class _Commands(click.Group):
     """A group that knows its commands' names and help without importing them."""
+
+    context_class = HelpContext
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -132,20 +141,28 @@ class _Commands(click.Group):
         commands = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, rows in {"Commands": COMMANDS, "Topics, for rlds2reverb help TOPIC": TOPICS}.items():
+            with formatter.section(title):
+                formatter.write_dl(list(rows.items()))
+        click.Command.format_options(self, ctx, formatter)
 
 
-_HELP = f"""RLDS datasets into a Reverb replay server: checked, exactly once, as fast as the server takes it.
+_IN_BRIEF = """\
+rlds2reverb stores offline-RL datasets in a Reverb replay server, exactly once.
 
-\b
-SOURCE is one of
-{indent(SOURCES.help(), "  ")}
+  rlds2reverb demo                                          try it all at once
+  rlds2reverb inspect SOURCE                                see what is in it
+  rlds2reverb serve --config FILE                           run a server
+  rlds2reverb push SOURCE --server HOST:PORT --table TABLE  fill a table of it
+  rlds2reverb status --server HOST:PORT                     see its tables
+
+All commands:  rlds2reverb help          One of them:  rlds2reverb help push
+What SOURCE is:  rlds2reverb help sources
 """
 
 
-@click.group(cls=_Commands, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show a traceback with an error, and what libraries have to say.")
 @click.option(
     "--cache",
@@ -160,7 +177,12 @@ SOURCE is one of
     help="How much of it, such as 200GB; what was used least recently goes. As RLDS2REVERB_CACHE_BYTES; 0 keeps nothing.",
 )
 @click.version_option(package_name="rlds2reverb")
-def cli(debug: bool, cache: str | None, cache_bytes: str | None) -> None:
+@click.pass_context
+def cli(context: click.Context, debug: bool, cache: str | None, cache_bytes: str | None) -> None:
+    """RLDS datasets into a Reverb replay server: checked, exactly once, as fast as the server takes it."""
+    if context.invoked_subcommand is None:
+        click.echo(_IN_BRIEF, nl=False)
+        return
     if cache is not None:
         os.environ["RLDS2REVERB_CACHE"] = str(Path(cache).absolute())  # for workers, too
     if cache_bytes is not None or cache is not None:
@@ -216,11 +238,8 @@ def _run(debug: bool) -> int | None:
 def _tell(answer: Answer, error: BaseException, message: str, exit_code: int) -> int:
     """Prints an error: one line on stderr, and where JSON is wanted a document on stdout."""
     answer.print_error(error, message, exit_code)
-    if isinstance(error, _NO_ARGUMENTS) and isinstance(error, click.ClickException):
-        error.show()  # the help of a command typed without anything
-    else:
-        kind: list[Part] = [] if exit_code == EXIT_INTERRUPTED else [("error:", "problem"), " "]
-        talk("rlds2reverb: ", *kind, message)
+    kind: list[Part] = [] if exit_code == EXIT_INTERRUPTED else [("error:", "problem"), " "]
+    talk("rlds2reverb: ", *kind, message)
     return exit_code
 
 

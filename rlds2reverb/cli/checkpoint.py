@@ -8,14 +8,23 @@ from pathlib import Path
 import click
 
 from rlds2reverb.cli import output, progress
-from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option, quiet_option
+from rlds2reverb.cli.options import SECONDS, json_option, quiet_option
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.transport.http import ServerHttp
 
 _TOKEN = re.compile("[!-~]+")
 
 
-@click.command("checkpoint", context_settings=ANSWERS_H)
+@click.command(
+    "checkpoint",
+    cls=Command,
+    examples={
+        "Of the server of this machine": "rlds2reverb checkpoint",
+        "Of another one, which wants a token": "rlds2reverb checkpoint --http http://replay:8080 --token-file token.txt",
+        "For a script": "rlds2reverb checkpoint --json",
+    },
+)
 @click.option(
     "--http",
     "url",

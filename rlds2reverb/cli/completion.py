@@ -18,6 +18,8 @@ from io import StringIO
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
+from rlds2reverb.cli.sections import Command
+
 VARIABLE = "_RLDS2REVERB_COMPLETE"
 
 # An answer that takes longer than so many seconds is empty, such as of folders on a network that hangs.
@@ -96,19 +98,19 @@ class Fish(_Whole, FishComplete):
 SHELLS: Mapping[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
 
 
-@click.command("completion", context_settings={"help_option_names": ["-h", "--help"]})  # loads no options
+@click.command(
+    "completion",
+    cls=Command,
+    examples={
+        "bash, in ~/.bashrc": 'eval "$(rlds2reverb completion bash)"',
+        "zsh, in ~/.zshrc, or its output as the file _rlds2reverb of a folder of fpath": 'eval "$(rlds2reverb completion zsh)"',
+        "fish, once": "rlds2reverb completion fish > ~/.config/fish/completions/rlds2reverb.fish",
+    },
+)
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
     """Print the script that completes commands, options, views, datasets and tables in a shell.
-
-    \b
-    bash, in ~/.bashrc:
-      eval "$(rlds2reverb completion bash)"
-    zsh, in ~/.zshrc, or as the file _rlds2reverb of a folder of fpath:
-      eval "$(rlds2reverb completion zsh)"
-    fish, once:
-      rlds2reverb completion fish > ~/.config/fish/completions/rlds2reverb.fish
 
     Names of tables are asked of the server that the line names by --server, with a deadline of a second.
     """

@@ -10,7 +10,6 @@ import click
 
 from rlds2reverb.cli import output, progress, without_collecting
 from rlds2reverb.cli.options import (
-    ANSWERS_H,
     json_option,
     limit_option,
     push_options,
@@ -20,9 +19,9 @@ from rlds2reverb.cli.options import (
     suggested,
     with_options,
 )
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.conversion.convert import planned
 from rlds2reverb.conversion.report import ConvertReport, lines
-from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.look.accounts import conversion_fields
 from rlds2reverb.prepare.options import EPISODE_OPTIONS
 from rlds2reverb.text import counted
@@ -59,8 +58,12 @@ _own_options = with_options(
 
 @click.command(
     "convert",
-    context_settings=ANSWERS_H,
-    epilog=f"\b\nDEST is one of\n{DESTINATIONS.help()}",
+    cls=Command,
+    examples={
+        "A folder that LeRobot reads": "rlds2reverb convert tfds:my_set lerobot:/data/my_set",
+        "Refuse every loss, and compare what was written": "rlds2reverb convert d4rl:hopper.hdf5 minari:hopper/expert-v0 --strict --verify",
+        "Smaller images": "rlds2reverb convert tfds:my_set tfds:/data/small --transform resize=observation/image:64x64",
+    },
 )
 @source_argument
 @click.argument("destination", metavar="DEST", shell_complete=suggested("destinations"))

@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from rlds2reverb.cli import documents, output
-from rlds2reverb.cli.options import ANSWERS_H, json_option
+from rlds2reverb.cli.options import json_option
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.client import connect
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import how_to_install
@@ -27,8 +28,22 @@ _NAME = "rlds2reverb"
 _TABLE = "replay"
 
 
-@click.command("demo", context_settings=ANSWERS_H)
-@click.option("--dataset", type=click.Choice(BUNDLED), default="half_cheetah", show_default=True)
+@click.command(
+    "demo",
+    cls=Command,
+    examples={
+        "Try it all": "rlds2reverb demo",
+        "With another dataset": "rlds2reverb demo --dataset cartpole",
+        "As JSON": "rlds2reverb demo --json",
+    },
+)
+@click.option(
+    "--dataset",
+    type=click.Choice(BUNDLED),
+    default="half_cheetah",
+    show_default=True,
+    help="A dataset that is shipped with this package.",
+)
 @json_option
 def command(dataset: str, as_json: bool) -> None:
     """Start an embedded Reverb server, fill it with a shipped dataset, sample from it, and push again to add nothing."""

@@ -24,7 +24,7 @@ from rlds2reverb.plain import Count, attributes
 from rlds2reverb.prepare.problems import FoundProblem
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.specs import ArraySpec, ImageSpec
-from rlds2reverb.transport.http import NewestCheckpoint
+from rlds2reverb.transport.http import NewestCheckpoint, Upload
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -313,6 +313,7 @@ class Service(Struct):
       writing_since: since when a checkpoint is written; null otherwise.
       checkpoint_failures: since the last one that was written.
       checkpoint_problem: what is wrong with the newest attempt or the folder; empty otherwise.
+      upload: what sends checkpoints to a bucket; null where none is configured.
     """
 
     state: str
@@ -324,6 +325,7 @@ class Service(Struct):
     writing_since: float | None
     checkpoint_failures: Count
     checkpoint_problem: str
+    upload: Upload | None
 
 
 class LiveTable(Struct):

@@ -8,13 +8,22 @@ from pathlib import Path
 import click
 
 from rlds2reverb.cli import documents, output, progress
-from rlds2reverb.cli.options import ANSWERS_H, json_option, opened, quiet_option, suggested
+from rlds2reverb.cli.options import json_option, opened, quiet_option, suggested
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.extras import Lazily
 
 _selection_of = Lazily("rlds2reverb.formats.tfds.read:selection_of")  # its modules are loaded for the first dataset
 
 
-@click.command("index", context_settings=ANSWERS_H)
+@click.command(
+    "index",
+    cls=Command,
+    examples={
+        "A dataset": "rlds2reverb index tfds:my_set",
+        "Two splits": "rlds2reverb index tfds:my_set@train tfds:my_set@test",
+        "Beside the shards, where other machines find it as well": "rlds2reverb index tfds:/shared/my_set/1.0.0 --beside",
+    },
+)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, shell_complete=suggested("sources"))
 @click.option("--beside", is_flag=True, help="Put each index beside its shard, in place of the cache.")
 @quiet_option

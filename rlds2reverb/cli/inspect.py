@@ -12,7 +12,6 @@ import click
 
 from rlds2reverb.cli import output, progress
 from rlds2reverb.cli.options import (
-    ANSWERS_H,
     chosen_executor,
     chosen_view,
     into_option,
@@ -27,6 +26,7 @@ from rlds2reverb.cli.options import (
     views_of_tables,
     with_options,
 )
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.formats.mix import NamedSource
@@ -82,7 +82,15 @@ html_options = with_options(
 )
 
 
-@click.command("inspect", context_settings=ANSWERS_H, epilog=f"\b\nSOURCE is one of\n{SOURCES.help()}")
+@click.command(
+    "inspect",
+    cls=Command,
+    examples={
+        "What is in a dataset, and which table it needs": "rlds2reverb inspect bundled:cartpole",
+        "The config of a server with a table for it": "rlds2reverb inspect tfds:my_set --view n_step:n=5 --server-config > server.yaml",
+        "A page with charts, images and problems": "rlds2reverb inspect tfds:my_set --html report.html",
+    },
+)
 @source_argument
 @view_option
 @into_option
@@ -94,7 +102,7 @@ html_options = with_options(
     is_flag=True,
     help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them. Needs the extra server, so Python 3.10 or 3.11.",
 )
-@click.option("--table", help="What to call the table, in that config, too; replay without it.")
+@click.option("--table", metavar="TABLE", help="What to call the table, in that config, too; replay without it.")
 @html_options
 @quiet_option
 @json_option

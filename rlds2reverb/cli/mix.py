@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.options import ANSWERS_H, opened, suggested, with_options
+from rlds2reverb.cli.options import opened, suggested, with_options
 from rlds2reverb.cli.push import push, pushing_options
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.mix import COLUMNS, EQUAL, MixOf, weights_of
 from rlds2reverb.text import counted
@@ -31,7 +32,17 @@ _mix_options = with_options(
 )
 
 
-@click.command("mix", context_settings=ANSWERS_H)
+@click.command(
+    "mix",
+    cls=Command,
+    examples={
+        "Every episode of two datasets, once": "rlds2reverb mix tfds:a tfds:b --server localhost:8000 --table replay",
+        "1,000 episodes, three of the first for one of the second": "rlds2reverb mix tfds:a tfds:b --weights 3,1 --length 1000 "
+        "--server localhost:8000 --table replay",
+        "Datasets whose steps differ: the columns that all have": "rlds2reverb mix tfds:a lerobot:org/b --columns common "
+        "--server localhost:8000 --table replay",
+    },
+)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, shell_complete=suggested("sources"))
 @_mix_options
 @pushing_options

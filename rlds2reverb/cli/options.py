@@ -57,9 +57,6 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg]
 
 SECONDS = _Seconds()
 
-ANSWERS_H = {"help_option_names": ["-h", "--help"]}
-"""Settings of every command, so that it is the same one wherever it is run from."""
-
 
 def suggested(what: str) -> Any:
     """Completion by a function of `suggestions`, which is loaded when a shell asks."""
@@ -81,7 +78,7 @@ view_option = with_options(
         "--view",
         metavar="VIEW",
         shell_complete=suggested("views"),
-        help="How episodes become items: two_step (the default), sequence:length=8,stride=4, n_step:n=5, ...; see docs/views.md.",
+        help="How episodes become items: two_step (the default), sequence:length=8,stride=4, n_step:n=5, ...; see rlds2reverb help views.",
     ),
     click.option(
         "--view-config",

@@ -15,7 +15,6 @@ import click
 from rlds2reverb.cli import EXIT_INTERRUPTED, output, progress
 from rlds2reverb.cli.connecting import open_client, server_options
 from rlds2reverb.cli.options import (
-    ANSWERS_H,
     chosen_view,
     into_option,
     json_option,
@@ -29,6 +28,7 @@ from rlds2reverb.cli.options import (
     views_of_tables,
     with_options,
 )
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError, reason_of, report_of
 from rlds2reverb.formats.mix import MixOf, NamedSource
 from rlds2reverb.formats.source import Source
@@ -125,6 +125,7 @@ pushing_options = with_options(
     click.option(
         "--table",
         multiple=True,
+        metavar="TABLE",
         shell_complete=suggested("tables"),
         help="Table to fill; repeat it to fill several from one pass.",
     ),
@@ -143,7 +144,17 @@ pushing_options = with_options(
 """The options of a command that pushes."""
 
 
-@click.command("push", context_settings=ANSWERS_H)
+@click.command(
+    "push",
+    cls=Command,
+    examples={
+        "Fill a table with pairs of steps, the default view": "rlds2reverb push tfds:my_set --server localhost:8000 --table replay",
+        "Fill two tables by two views, from one pass": "rlds2reverb push tfds:my_set --server localhost:8000 "
+        "--into replay=n_step:n=5 --into sequences=sequence:length=8",
+        "Leave out bad episodes; after a stop, resume where it was": "rlds2reverb push tfds:my_set --server localhost:8000 "
+        "--table replay --on-invalid skip --ledger my_set.sqlite",
+    },
+)
 @source_argument
 @pushing_options
 def command(source: str, **given: Any) -> None:
@@ -152,7 +163,7 @@ def command(source: str, **given: Any) -> None:
     Run again, the same push adds nothing: item keys are a function of the data. Items that would evict others are refused. A push that
     is stopped, by an error or by Ctrl-C, prints what is stored and what is not, as a finished one does.
 
-    With several servers (--server A,B,...) every episode goes to one of them, the same one each time; see docs/scale.md.
+    With several servers (--server A,B,...) every episode goes to one of them, the same one each time.
     """
     push(lambda: (opened(source), source), **given)
 

@@ -13,7 +13,8 @@ from msgspec import UNSET
 
 from rlds2reverb.cli import documents, output, progress
 from rlds2reverb.cli.connecting import open_client, server_options
-from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option, quiet_option, suggested
+from rlds2reverb.cli.options import SECONDS, json_option, quiet_option, suggested
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.client import Client
 from rlds2reverb.errors import SpecError
 from rlds2reverb.learner.batch import Batch, unbatched
@@ -26,9 +27,17 @@ from rlds2reverb.text import counted
 from rlds2reverb.wire.messages import NEVER, TableInfo, clause, sample_wait, samples_allowed
 
 
-@click.command("sample", context_settings=ANSWERS_H)
+@click.command(
+    "sample",
+    cls=Command,
+    examples={
+        "One sample": "rlds2reverb sample --server localhost:8000 --table replay",
+        "Three, with more values of each column": "rlds2reverb sample --server localhost:8000 --table replay -n 3 --values 12",
+        "100 as lines of JSON": "rlds2reverb sample --server localhost:8000 --table replay -n 100 --json > samples.jsonl",
+    },
+)
 @server_options
-@click.option("--table", required=True, shell_complete=suggested("tables"), help="The table.")
+@click.option("--table", required=True, metavar="TABLE", shell_complete=suggested("tables"), help="The table.")
 @click.option(
     "-n",
     "--samples",

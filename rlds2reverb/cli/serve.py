@@ -6,12 +6,20 @@ from pathlib import Path
 
 import click
 
-from rlds2reverb.cli.options import ANSWERS_H
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 
 
-@click.command("serve", context_settings=ANSWERS_H)
+@click.command(
+    "serve",
+    cls=Command,
+    examples={
+        "Run a server": "rlds2reverb serve --config server.yaml",
+        "Only see whether its config makes sense": "rlds2reverb serve --config server.yaml --check",
+        "With another value than in the file": "rlds2reverb serve --config server.yaml --set http.port=9000",
+    },
+)
 @click.option(
     "--config",
     "path",
@@ -19,7 +27,7 @@ from rlds2reverb.extras import needing
     envvar="REPLAY_CONFIG",
     show_envvar=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="YAML file; see configs/server.yaml.",
+    help="YAML file. `rlds2reverb inspect SOURCE --server-config` prints one for a dataset.",
 )
 @click.option(
     "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value: http.port=9000; repeatable."
@@ -37,8 +45,11 @@ def command(path: Path, overrides: tuple[str, ...], start_empty: bool, check: bo
     Values are taken from --set, then from environment variables such as REPLAY__HTTP__PORT, then from the file.
 
     \b
-    Exit codes: 0 stopped, with a checkpoint; 1 the last checkpoint failed, or a second signal came; 2 the config
-    makes no sense; 3 the server could not start, or with --check would not.
+    Exit codes:
+      0  stopped, with a checkpoint
+      1  the last checkpoint failed, or a second signal came
+      2  the config makes no sense
+      3  the server could not start, or with --check would not
     """
     with needing("serve --check", "server-config", ConfigError) if check else needing("serve", "server", ConfigError):
         from replay_server.command import run

@@ -11,13 +11,13 @@ import click
 
 from rlds2reverb.cli import documents, output, without_collecting
 from rlds2reverb.cli.options import (
-    ANSWERS_H,
     conventions_options,
     json_option,
     opened,
     source_argument,
     transform_option,
 )
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.transform import transform_of
 from rlds2reverb.look.contents import Contents, contents_at
@@ -30,7 +30,7 @@ _NEGATIVE = re.compile(r"-[0-9]+", re.ASCII)
 _OPTION = re.compile(r"--(?!json$)[^=]+")  # whose value is the next word
 
 
-class _TakesNegative(click.Command):
+class _TakesNegative(Command):
     """A command whose arguments may be negative numbers. Each of its options but --json takes a value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -43,7 +43,15 @@ class _TakesNegative(click.Command):
         return super().parse_args(ctx, [*others, "--", *args[end + 1 :], *numbers] if numbers else args)
 
 
-@click.command("show", cls=_TakesNegative, context_settings=ANSWERS_H)
+@click.command(
+    "show",
+    cls=_TakesNegative,
+    examples={
+        "The first episode, in the terminal": "rlds2reverb show bundled:cartpole 0",
+        "A film of the last one": "rlds2reverb show tfds:my_set -1 --save last.mp4",
+        "One column of images, 4 pictures of it": "rlds2reverb show lerobot:org/name 3 --columns observation/image --frames 4",
+    },
+)
 @source_argument
 @click.argument("episode", metavar="EPISODE")
 @click.option(

@@ -10,7 +10,8 @@ from msgspec import UNSET
 
 from rlds2reverb.cli import documents, output
 from rlds2reverb.cli.connecting import open_client, server_options
-from rlds2reverb.cli.options import ANSWERS_H, json_option
+from rlds2reverb.cli.options import json_option
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import table_fields
 from rlds2reverb.push.tables import merged
@@ -18,7 +19,15 @@ from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, reason, sample_wait, sentence
 
 
-@click.command("status", context_settings=ANSWERS_H)
+@click.command(
+    "status",
+    cls=Command,
+    examples={
+        "A line for each table": "rlds2reverb status --server localhost:8000",
+        "With signatures and rate limiters, in words": "rlds2reverb status --server localhost:8000 --verbose",
+        "Servers that are used as one": "rlds2reverb status --server host-a:8000,host-b:8000",
+    },
+)
 @server_options
 @click.option(
     "--verbose", is_flag=True, help="Show signatures, too, and what each rate limiter lets through, in words."

@@ -17,6 +17,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from rlds2reverb.cli import COMMANDS, TOPICS
 from rlds2reverb.cli.completion import patience
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.minari.dataset import datasets_root
@@ -141,6 +142,11 @@ def tables(context: click.Context, parameter: click.Parameter, word: str) -> Ite
 
 def codes(context: click.Context, parameter: click.Parameter, word: str) -> Items:
     return [CompletionItem(name, help=code.meaning) for name, code in CODES.items() if name.startswith(word)]
+
+
+def topics(context: click.Context, parameter: click.Parameter, word: str) -> Items:
+    """What `rlds2reverb help` takes: topics, and commands."""
+    return [CompletionItem(name, help=text) for name, text in {**TOPICS, **COMMANDS}.items() if name.startswith(word)]
 
 
 def _sources(word: str) -> Iterator[CompletionItem]:

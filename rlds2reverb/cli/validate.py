@@ -9,7 +9,6 @@ import click
 from rlds2reverb.cli import documents, output
 from rlds2reverb.cli.inspect import inspected, print_findings
 from rlds2reverb.cli.options import (
-    ANSWERS_H,
     chosen_executor,
     json_option,
     judging_options,
@@ -19,13 +18,22 @@ from rlds2reverb.cli.options import (
     scale_options,
     source_argument,
 )
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.workers import Wanted
 from rlds2reverb.prepare.options import RAISE, EpisodeOptions, check_choices
 from rlds2reverb.text import counted
 
 
-@click.command("validate", context_settings=ANSWERS_H)
+@click.command(
+    "validate",
+    cls=Command,
+    examples={
+        "What is wrong with a dataset": "rlds2reverb validate tfds:my_set",
+        "Treat advice as a problem, too": "rlds2reverb validate tfds:my_set --strict",
+        "What is left to mend when these conventions are": "rlds2reverb validate tfds:my_set --last-reward shift --terminal-discount transition",
+    },
+)
 @source_argument
 @judging_options
 @making_options

@@ -217,11 +217,9 @@ class Formats(Generic[Opened]):
                 return [f"{one.scheme}:{escaped(path)}" for path in found]
         return []
 
-    def help(self) -> str:
-        """One line for each form of a name, in two columns."""
-        rows = [(", ".join(form.examples), form.names) for one in self.known for form in one.forms]
-        width = max(len(written) for written, _ in rows)
-        return "\n".join(f"{written:<{width}}   {names}" for written, names in rows)
+    def rows(self) -> list[tuple[str, str]]:
+        """How each form of a name is written, and what it names."""
+        return [(", ".join(form.examples), form.names) for one in self.known for form in one.forms]
 
     def table(self, verb: str = "reads") -> str:
         """All that is taken, as a table in Markdown; `verb` says what is done with it."""

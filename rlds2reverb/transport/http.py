@@ -54,6 +54,28 @@ class NewestCheckpoint(msgspec.Struct, frozen=True):
     bytes: Count
 
 
+class Upload(msgspec.Struct, frozen=True):
+    """What sends a server's checkpoints to a bucket.
+
+    Attributes:
+      place: where they go.
+      generations: whole checkpoints that are there; null before the place was looked at.
+      sending: number of the one that is being sent.
+      behind_seconds: age of the oldest checkpoint that is newer than all that are there; 0 when the newest is there.
+      failures: attempts that failed since the start.
+      last_error: of the newest failure; empty when one has succeeded since.
+      waiting: checkpoints that are newer than all that are there; null where the server does not say.
+    """
+
+    place: str
+    generations: Count | None
+    sending: Count | None
+    behind_seconds: Number
+    failures: Count
+    last_error: str
+    waiting: Count | None = None
+
+
 class CheckpointPart(msgspec.Struct, frozen=True):
     """`checkpoints` of a status document."""
 
@@ -62,6 +84,7 @@ class CheckpointPart(msgspec.Struct, frozen=True):
     failures: Count  # since the start
     last_error: str  # why the newest attempt failed, or ""
     problem: str  # why nothing may be written to the folder, or ""
+    upload: Upload | None = None  # None where none is configured
 
 
 class LimiterPart(msgspec.Struct, frozen=True):

@@ -82,6 +82,23 @@ VIEWS: dict[str, Callable[..., View]] = {
 }
 """Name -> constructor."""
 
+PURPOSES = {
+    "two_step": "TF-Agents trajectories of two rows",
+    "sequence": "TF-Agents trajectories of a fixed length",
+    "episode": "whole episodes",
+    "across_episodes": "trajectories that cross the borders of episodes",
+    "transition": "single transitions, as TorchRL has them",
+    "n_step": "n-step returns, as Acme or TorchRL make them",
+    "frame_stack": "stacked frames (DQN, Atari)",
+    "slices": "random slices, as TorchRL samples them",
+    "requirements": "RLlib's view requirements",
+    "target_pair": "pairs of context and target (il-representations)",
+    "jigsaw": "jigsaw puzzles of images (il-representations)",
+    "goal": "goals that the episode reached (hindsight, dlimp, Octo)",
+    "fragments": "RLlib's rollout fragments",
+}
+"""Name -> what a learner gets by it; for help, and in docs/views.md."""
+
 FROM_CONFIG_ONLY = ("requirements",)
 """Views whose options do not fit on a command line."""
 

@@ -451,6 +451,7 @@ class Uploads:
             "generations": state.count,
             "last": None if last is None else {**last.summary(), "created": last.manifest.created},
             "sending": state.sending,
+            "waiting": len(state.waiting),
             "behind_seconds": state.behind_seconds,
             "failures": state.failures,
             "last_error": state.last_error,

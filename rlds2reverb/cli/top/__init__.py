@@ -15,8 +15,9 @@ import click
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.connecting import credentials_of, metadata_of, way_options
-from rlds2reverb.cli.options import ANSWERS_H, SECONDS, json_option
+from rlds2reverb.cli.options import SECONDS, json_option
 from rlds2reverb.cli.output import has_reader
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.cli.top import plain
 from rlds2reverb.cli.top.rows import SORTS
 from rlds2reverb.cli.top.watching import Known, Target, Watch
@@ -30,7 +31,15 @@ _LEAST_INTERVAL, _MOST_INTERVAL = 0.05, 86_400.0
 _SLACK_SECONDS = 5.0  # beside the deadlines of two requests, for --once
 
 
-@click.command("top", context_settings=ANSWERS_H)
+@click.command(
+    "top",
+    cls=Command,
+    examples={
+        "Tables, memory and checkpoints": "rlds2reverb top --server localhost:8000 --http http://localhost:8080",
+        "Two servers, by names": "rlds2reverb top --server a=host-a:8000 --server b=host-b:8000",
+        "Print it once, for a script": "rlds2reverb top --server localhost:8000 --once --json",
+    },
+)
 @click.option(
     "--server",
     "servers",
@@ -52,7 +61,13 @@ _SLACK_SECONDS = 5.0  # beside the deadlines of two requests, for --once
     "give it as NAME=URL, or HOST:PORT=URL.",
 )
 @click.option("--interval", type=SECONDS, default=2.0, show_default=True, help="Seconds from one question to the next.")
-@click.option("--sort", type=click.Choice(SORTS), default="name", show_default=True, help="What tables are sorted by.")
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="waits",
+    show_default=True,
+    help="What tables are sorted by: waits has blocked ones first, then names.",
+)
 @click.option("--reverse", is_flag=True, help="The other way round: numbers from the smallest.")
 @click.option(
     "--once", is_flag=True, help="Ask twice, an interval apart, print one block and end; 5 if a server does not answer."

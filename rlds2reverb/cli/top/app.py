@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from rlds2reverb.cli.top.rows import (
     COLUMNS,
@@ -23,42 +23,52 @@ from rlds2reverb.cli.top.rows import (
     Column,
     Row,
     answering,
+    bar,
     rate,
+    ratio_text,
     resources,
     rows,
+    spark,
     troubles,
+    uploads,
     visible,
     wait_text,
 )
-from rlds2reverb.cli.top.watching import Known, Watch
+from rlds2reverb.cli.top.watching import TREND_MOST, Known, Watch
+from rlds2reverb.errors import SpecError
+from rlds2reverb.look.accounts import table_fields
+from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.text import counted
-from rlds2reverb.wire.messages import Wait
+from rlds2reverb.wire.messages import Wait, clause, insert_wait, sample_wait
 
 _REDRAW_SECONDS = 1.0  # ages grow by the second
-_WIDE = 110  # cells of a terminal from which on numbers have all their digits
+_WIDE = 130  # cells of a terminal from which on numbers have all their digits, and rates their trends
 _NAME, _LEAST_NAME = 20, 8  # cells for the names of tables: usual, and least, below which columns go
 
-_STYLES = {"": "", "samples": "yellow", "inserts": "yellow", "both": "red"}
+_STYLES = {"": "", "samples": "yellow", "inserts": "yellow", "both": "red", "empty": "dim"}
 
 _KEYS = {
     "q": "quit",
     "h, ?": "this help, and back",
-    "s": "sort by the next column",
+    "/": "show only tables and servers with some letters in their names; Escape shows all again",
+    "Enter": "details of the table that is marked, and back; a server is folded, and unfolded",
+    "f": "fold all servers, and unfold them",
+    "s": "sort by the next column; by WAITS, blocked tables come first",
     "r": "reverse the order",
-    "up, down": "one line (k, j)",
+    "up, down": "one table (k, j)",
     "PgUp, PgDn": "one page (PgDn: space)",
-    "Home, End": "first and last lines",
+    "Home, End": "first and last table",
 }
 _MEANINGS = {
     "ITEMS/MAX": "items that the table holds, and may hold",
     "FULL": "the one by the other",
-    "INSERTS/S": "inserts per second over the last seconds",
+    "INSERTS/S": "inserts per second over the last seconds; on a wide terminal behind their trend",
     "SAMPLES/S": "the same of samples; - while a rate is not known: first answer, restart, reset",
     "PER INSERT": "samples per insert so far / what the rate limiter holds them to",
-    "WAITS": "of which the rate limiter lets none through now; below the table, why",
+    "WAITS": "of which the rate limiter lets none through now; below the table, why. A table that never had an item is empty",
 }
 _NOTES = (
-    "Memory and checkpoints come from the HTTP address of `rlds2reverb serve`: --http URL.",
+    "Memory, checkpoints and their uploads come from the HTTP address of `rlds2reverb serve`: --http URL.",
     "A server that does not answer is asked again, and taken up when it is back.",
 )
 
@@ -84,11 +94,13 @@ class TopApp(App[int]):
     """
 
     ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = None
     CSS = """
     Screen { layout: vertical; }
-    #title, #headings, #keys { height: 1; }
+    #title, #headings, #keys, #filter { height: 1; }
     #title { text-style: bold; }
     #keys { text-style: reverse; }
+    #filter { display: none; border: none; padding: 0; }
     VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
     """
     BINDINGS = [  # noqa: RUF012 - as textual has it
@@ -96,27 +108,34 @@ class TopApp(App[int]):
         Binding("ctrl+c", f"end({int(signal.SIGINT)})", priority=True),
         Binding("ctrl+z", "suspend_process", priority=True),
         Binding("h,question_mark", "help"),
-        Binding("escape", "help(False)"),
+        Binding("slash", "filter"),
+        Binding("enter", "open"),
+        Binding("escape", "leave"),
+        Binding("f", "fold_all"),
         Binding("s", "sort"),
         Binding("r", "reverse"),
-        Binding("up,k", "scroll('up')"),
-        Binding("down,j", "scroll('down')"),
-        Binding("pageup", "scroll('page_up')"),
-        Binding("pagedown,space", "scroll('page_down')"),
-        Binding("home", "scroll('home')"),
-        Binding("end", "scroll('end')"),
+        Binding("up,k", "move('up')"),
+        Binding("down,j", "move('down')"),
+        Binding("pageup", "move('page_up')"),
+        Binding("pagedown,space", "move('page_down')"),
+        Binding("home", "move('home')"),
+        Binding("end", "move('end')"),
     ]
 
     def __init__(
         self,
         watch: Watch,
-        sort: str = "name",
+        sort: str = "waits",
         is_reverse: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(ansi_color=True)
         self._watch, self._now = watch, now
         self._sort, self._is_reverse, self._helps = sort, is_reverse, False
+        self._filter, self._folded = "", frozenset[str]()
+        self._marked: _Key | None = None
+        self._opened: _Key | None = None  # the table whose details are shown
+        self._lines: list[_Line] = []  # as they are drawn
         self.failure: BaseException | None = None
 
     def compose(self) -> ComposeResult:
@@ -124,6 +143,7 @@ class TopApp(App[int]):
         yield Static(id="headings")
         with VerticalScroll(can_focus=False):
             yield Static(id="body")
+        yield Input(id="filter", placeholder="letters of a table's or a server's name")
         yield Static(id="keys")
 
     def on_mount(self) -> None:
@@ -140,51 +160,168 @@ class TopApp(App[int]):
         """Redraws: other columns may fit."""
         self._draw()
 
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._filter = event.value
+        self._show_from_the_first()
+
+    def on_input_submitted(self) -> None:
+        """Leaves the line of the filter; what it says stays."""
+        self._close_filter()
+
     def action_end(self, number: int) -> None:
         """Ends the app as by this signal; 0 for none."""
         self.exit(number)
 
-    def action_help(self, is_shown: bool | None = None) -> None:
+    def action_help(self) -> None:
         """Shows the help in place of the tables, or the tables again."""
-        self._show_from_the_first(helps=not self._helps if is_shown is None else is_shown)
+        self._helps = not self._helps
+        self._show_from_the_first()
+
+    def action_filter(self) -> None:
+        if not (self._helps or self._opened):
+            line = self.query_one(Input)
+            line.display = True
+            line.focus()
+
+    def action_open(self) -> None:
+        """Shows the details of the marked table, or the tables again; folds or unfolds a marked server."""
+        if self._helps or self._marked is None:
+            return
+        if self._opened is not None:
+            self._opened = None
+        elif self._marked.table is None:
+            self._folded ^= {self._marked.server}
+        else:
+            self._opened = self._marked
+        self._draw()
+        self._show_marked()
+
+    def action_leave(self) -> None:
+        """Leaves the help, the details, or the filter."""
+        if self._helps:
+            self._helps = False
+        elif self._opened is not None:
+            self._opened = None
+        else:
+            self.query_one(Input).value = self._filter = ""
+            self._close_filter()
+        self._draw()
+        self._show_marked()
+
+    def action_fold_all(self) -> None:
+        """Folds all servers; unfolds them when all are folded."""
+        if not (self._helps or self._opened):
+            names = frozenset(one.name for one in self._watch.known())
+            self._folded = frozenset() if self._folded >= names else names
+            self._show_from_the_first()
 
     def action_sort(self) -> None:
-        if not self._helps:
+        if not (self._helps or self._opened):
             self._sort, self._is_reverse = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)], False
             self._show_from_the_first()
 
     def action_reverse(self) -> None:
-        if not self._helps:
+        if not (self._helps or self._opened):
             self._is_reverse = not self._is_reverse
             self._draw()
 
-    def action_scroll(self, where: str) -> None:
-        getattr(self.query_one(VerticalScroll), f"scroll_{where}")(animate=False)
+    def action_move(self, where: str) -> None:
+        """Marks another table or server; scrolls what has none to mark."""
+        scroll = self.query_one(VerticalScroll)
+        keys = [line.key for line in self._lines if line.key is not None]
+        if self._helps or self._opened is not None or not keys:
+            getattr(scroll, f"scroll_{where}")(animate=False)
+            return
+        at = keys.index(self._marked) if self._marked in keys else 0
+        page = max(1, scroll.size.height - 1)
+        steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "home": -len(keys), "end": len(keys)}
+        self._marked = keys[max(0, min(len(keys) - 1, at + steps[where]))]
+        self._draw()
+        self._show_marked()
 
-    def _show_from_the_first(self, helps: bool = False) -> None:
-        self._helps = helps
+    def _close_filter(self) -> None:
+        self.query_one(Input).display = False
+        self.set_focus(None)
+
+    def _show_from_the_first(self) -> None:
+        self._marked = None
         self.query_one(VerticalScroll).scroll_home(animate=False)
         self._draw()
+
+    def _show_marked(self) -> None:
+        """Scrolls as far as needed to show what is marked, with the lines that belong to it."""
+        if self._helps or self._opened is not None:
+            return
+        places = [place for place, line in enumerate(self._lines) if line.of == self._marked]
+        if places:
+            first, last = (0 if places[0] == 0 else places[0]), places[-1]
+            self.call_after_refresh(self._scroll_into_view, first, last)
+
+    def _scroll_into_view(self, first: int, last: int) -> None:
+        scroll = self.query_one(VerticalScroll)
+        height, top = scroll.size.height, int(scroll.scroll_y)
+        wanted = min(first, max(top, last - height + 1))
+        if wanted != top:
+            scroll.scroll_to(y=wanted, animate=False, immediate=True)
 
     def _draw(self) -> None:
         try:
             known = self._watch.known()
             width, now = self.size.width, self._now()
             layout = Layout(width, [name for one in known for name in one.tables])
-            body = _help() if self._helps else Group(*_body(known, layout, self._sort, self._is_reverse, now))
             self.query_one("#title", Static).update(_title(known, now))
-            self.query_one("#headings", Static).update(Text() if self._helps else layout.headings(self._sort))
-            self.query_one("#body", Static).update(body)
+            is_list = not (self._helps or self._opened)
+            self.query_one("#headings", Static).update(layout.headings(self._sort) if is_list else Text())
+            self.query_one("#body", Static).update(self._body(known, layout, now))
             self.query_one("#keys", Static).update(self._footer())
         except BaseException as error:
             self.failure = error
             self.exit(0)
 
+    def _body(self, known: Sequence[Known], layout: Layout, now: float) -> RenderableType:
+        if self._helps:
+            return _help()
+        if self._opened is not None:
+            return Group(*_details(known, self._opened, layout.width, now))
+        self._lines = [
+            line
+            for one in known
+            for line in _server_lines(one, layout, self._sort, self._is_reverse, self._filter, self._folded, now)
+        ]
+        keys = [line.key for line in self._lines if line.key is not None]
+        if self._marked not in keys:
+            self._marked = keys[0] if keys else None
+        for line in self._lines:
+            if line.key is not None and line.key == self._marked:
+                line.text.pad_right(max(0, layout.width - line.text.cell_len))
+                line.text.stylize("reverse")
+        return Group(*(line.text for line in self._lines))
+
     def _footer(self) -> Text:
         if self._helps:
             return Text("h back  q quit", no_wrap=True)
+        if self._opened is not None:
+            return Text("Enter, Esc back  up/down  q quit", no_wrap=True)
         order = f"{self._sort}{' (reverse)' if self._is_reverse else ''}"
-        return Text(f"q quit  h help  s sort: {order}  r reverse  up/down/PgUp/PgDn", no_wrap=True)
+        shown = f'filter "{visible(self._filter)}" (Esc: all)  ' if self._filter else "/ filter  "
+        return Text(f"q quit  h help  {shown}Enter details  f fold  s sort: {order}  r reverse", no_wrap=True)
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A server, or one of its tables."""
+
+    server: str
+    table: str | None = None
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the list, one cell high."""
+
+    text: Text
+    of: _Key  # what it is about
+    key: _Key | None = None  # what Enter on it opens; None where it cannot be marked
 
 
 class Layout:
@@ -198,14 +335,14 @@ class Layout:
             self._columns.remove(max(self._columns, key=lambda column: column.rank))
         longest = max((cell_len(visible(name)) for name in names), default=0)
         left = width - sum(map(self._cells, self._columns))
-        self._name, self._width = max(0, min(left, max(_NAME, longest + 3))), width
+        self._name, self.width = max(0, min(left, max(_NAME, longest + 3))), width
 
     def headings(self, sort: str) -> Text:
         """The headings; that of the sorted column is underlined."""
         text = Text(_fitted("  TABLE", self._name), "bold underline" if sort == "name" else "")
         for column in self._columns:
             text.append(column.heading.rjust(self._cells(column)), "bold underline" if sort == column.key else "")
-        text.append(" " * (self._width + 1 - text.cell_len))
+        text.append(" " * (self.width + 1 - text.cell_len))
         text.stylize("reverse")
         return text
 
@@ -217,11 +354,11 @@ class Layout:
             text.append(_fitted(said, self._cells(column) - 1).strip().rjust(self._cells(column)))
         return text
 
-    def wait(self, wait: Wait) -> RenderableType:
+    def wait(self, wait: Wait) -> list[Text]:
         """What a table waits for; without the counts behind it where they do not fit."""
         text = wait_text(wait)
-        text = text if 4 + cell_len(text) <= self._width else text.partition(" (")[0]
-        return Padding(Text(text, "yellow"), (0, 0, 0, 4))
+        text = text if 4 + cell_len(text) <= self.width else text.partition(" (")[0]
+        return _wrapped(Text(text, "yellow"), self.width, 4)
 
     def _cells(self, column: Column) -> int:
         return column.wide if self._is_wide else column.width
@@ -248,18 +385,115 @@ def _title(known: Sequence[Known], now: float) -> Text:
     return Text("  ".join(parts), no_wrap=True)
 
 
-def _body(known: Sequence[Known], layout: Layout, sort: str, is_reverse: bool, now: float) -> Iterator[RenderableType]:
-    for one in known:
-        style = "bold green" if one.answers else "bold red" if one.problem else "bold yellow"
-        yield Text.assemble((visible(one.name), style), f"  {answering(one, now)}; {resources(one, now)}")
-        yield from (Padding(Text(text, "red"), (0, 0, 0, 2)) for text in troubles(one))
-        found = rows(one.tables, one.rates(), sort, is_reverse)
-        if one.answers and not found:
-            yield Text("  no tables", "dim")
-        for row in found:
-            yield layout.line(row, one.answers)
-            for wait in row.blocked() if one.answers else ():
-                yield layout.wait(wait)
+_CONSOLE = Console(width=80)  # only to wrap with
+
+
+def _wrapped(text: Text, width: int, indent: int = 0) -> list[Text]:
+    """A text as lines that fit, each behind `indent` blanks."""
+    found = text.wrap(_CONSOLE, max(1, width - indent))
+    return [Text.assemble(" " * indent, line, no_wrap=True, overflow="crop") for line in found]
+
+
+def _server_lines(
+    one: Known, layout: Layout, sort: str, is_reverse: bool, letters: str, folded: frozenset[str], now: float
+) -> Iterator[_Line]:
+    """The lines of a server and its tables, those that have the letters of the filter in their names; all of them where the server has."""
+    key = _Key(one.name)
+    wanted = letters.lower()
+    found = rows(one.tables, one.rates(), sort, is_reverse, one.past)
+    if wanted not in one.name.lower():
+        found = [row for row in found if wanted in row.table.name.lower()]
+        if not found:
+            return
+    is_folded = one.name in folded
+    style = "bold green" if one.answers else "bold red" if one.problem else "bold yellow"
+    said = f"  {_folded_text(found, one)}; " if is_folded else "  "
+    head = Text.assemble(
+        "▸ " if is_folded else "▾ ", (visible(one.name), style), f"{said}{answering(one, now)}; {resources(one, now)}"
+    )
+    first, *more = _wrapped(head, layout.width)
+    yield _Line(first, key, key)
+    yield from (_Line(text, key) for text in more)
+    for text in troubles(one):
+        yield from (_Line(line, key) for line in _wrapped(Text(text, "red"), layout.width, 2))
+    if text := uploads(one):
+        yield from (
+            _Line(line, key) for line in _wrapped(Text(text, "yellow" if _is_behind(one) else ""), layout.width, 2)
+        )
+    if is_folded:
+        return
+    if one.answers and not one.tables:
+        yield _Line(Text("  no tables", "dim"), key)
+    for row in found:
+        table = _Key(one.name, row.table.name)
+        yield _Line(layout.line(row, one.answers), table, table)
+        for wait in row.blocked() if one.answers else ():
+            yield from (_Line(line, table) for line in layout.wait(wait))
+
+
+def _folded_text(found: Sequence[Row], one: Known) -> str:
+    blocked = sum(bool(row.blocked()) for row in found) if one.answers else 0
+    return counted(len(found), "table") + (f", {blocked} blocked" if blocked else "")
+
+
+def _is_behind(one: Known) -> bool:
+    upload = None if one.status is None else one.status.checkpoints.upload
+    return upload is not None and bool(upload.last_error)
+
+
+_DETAIL_BAR = 20  # cells
+
+
+def _details(known: Sequence[Known], key: _Key, width: int, now: float) -> Iterator[Text]:
+    """All that is known of a table."""
+    server = next((one for one in known if one.name == key.server), None)
+    found = [] if server is None else rows(server.tables, server.rates(), "name", False, server.past)
+    row = next((row for row in found if row.table.name == key.table), None)
+    if server is None or row is None:
+        yield Text(f'the table "{visible(str(key.table))}" is gone', "yellow")
+        return
+    table = row.table
+    yield Text.assemble((visible(table.name), "bold"), f"  on {visible(server.name)}", no_wrap=True)
+    if not server.answers:
+        yield from _wrapped(Text(f"{answering(server, now)}; all below is from before", "red"), width)
+    fields = {
+        "full": f"{bar(row.fill, _DETAIL_BAR)} {row.fill:.1%}",
+        "inserts/s": _with_trend(row, "inserts"),
+        "samples/s": _with_trend(row, "samples"),
+        "per insert": ratio_text(row),
+        **table_fields(table, has_waits=False),
+        "inserts": clause(insert_wait(table)),
+        "samples": clause(sample_wait(table)),
+    }
+    yield from _fields(fields, width, "  ")
+    try:
+        columns = {} if table.signature is None else spec_texts(table.signature)
+    except SpecError as error:
+        columns = {"wrong": str(error)}
+    view = view_in(table.signature) if table.signature is not None else ""
+    yield Text(
+        f"  signature{f', for items of view {view}' if view else ''}"
+        if columns
+        else "  no signature: the table takes anything"
+    )
+    yield from _fields(columns, width, "    ")
+
+
+def _with_trend(row: Row, of: str) -> str:
+    return f"{spark(row.trend_of(of), TREND_MOST)} {rate(row.per_second(of))}"
+
+
+def _fields(fields: Mapping[str, str], width: int, indent: str) -> Iterator[Text]:
+    """Aligned names and values; a long value continues below itself."""
+    shown = {visible(name): value for name, value in fields.items()}
+    name_width = min(max(map(cell_len, shown), default=0), max(1, width // 2))
+    hang = len(indent) + name_width + 2
+    for name, value in shown.items():
+        first, *more = _wrapped(Text(visible(value)), width, hang) or [Text()]
+        yield Text.assemble(
+            indent, (_fitted(name, name_width), "bold"), "  ", first[hang:], no_wrap=True, overflow="crop"
+        )
+        yield from more
 
 
 def _help() -> Group:

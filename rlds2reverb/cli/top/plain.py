@@ -16,6 +16,7 @@ from rlds2reverb.cli.top.rows import (
     resources,
     rows,
     troubles,
+    uploads,
     visible,
     wait_text,
 )
@@ -29,7 +30,7 @@ def block(known: Sequence[Known], sort: str, is_reverse: bool, now: float) -> It
     yield time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(now))
     for one in known:
         yield f"server {visible(one.name)}: {answering(one, now)}; {resources(one, now)}"
-        yield from (f"  {text}" for text in troubles(one))
+        yield from (f"  {text}" for text in (uploads(one), *troubles(one)) if text)
         for row in rows(one.tables, one.rates(), sort, is_reverse):
             table = row.table
             wanted = "any" if row.wanted_ratio is None else ratio(row.wanted_ratio)
@@ -71,6 +72,7 @@ def _service(status: Status) -> documents.Service:
         writing_since=checkpoints.writing_since,
         checkpoint_failures=checkpoints.failures,
         checkpoint_problem=checkpoint_problem(status),
+        upload=checkpoints.upload,
     )
 
 

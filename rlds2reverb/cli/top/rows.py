@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlds2reverb import text as wording
-from rlds2reverb.cli.top.watching import PATIENCE_SECONDS, Known, Rate
+from rlds2reverb.cli.top.watching import PATIENCE_SECONDS, History, Known, Rate, trend
 from rlds2reverb.text import counted
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import TableInfo, Wait, clause, insert_wait, sample_wait
@@ -20,6 +21,7 @@ class Row:
 
     table: TableInfo
     rate: Rate | None
+    trend: tuple[Rate | None, ...] = ()  # oldest first
 
     @property
     def fill(self) -> float:
@@ -39,12 +41,27 @@ class Row:
 
     @property
     def waiting(self) -> str:
-        """What the rate limiter blocks: "inserts", "samples", "both", or ""."""
+        """What the rate limiter blocks: "inserts", "samples", "both", or ""; "empty" for a table that never had an item."""
+        if self.table.rate_limiter.inserts == 0 and self.table.current_size == 0:
+            return "empty"
         inserts, samples = insert_wait(self.table).blocks, sample_wait(self.table).blocks
         return "both" if inserts and samples else "inserts" if inserts else "samples" if samples else ""
 
+    def per_second(self, of: str) -> float | None:
+        """Of "inserts" or "samples"; None where it is not known."""
+        return None if self.rate is None else float(getattr(self.rate, of))
+
+    def trend_of(self, of: str) -> list[float | None]:
+        """The same from moment to moment, oldest first."""
+        return [None if one is None else float(getattr(one, of)) for one in self.trend]
+
     def blocked(self) -> list[Wait]:
-        return [wait for wait in (insert_wait(self.table), sample_wait(self.table)) if wait.blocks]
+        """What clients wait for now, which is nothing to tell of an empty table."""
+        return (
+            []
+            if self.waiting == "empty"
+            else [wait for wait in (insert_wait(self.table), sample_wait(self.table)) if wait.blocks]
+        )
 
 
 def wait_text(wait: Wait) -> str:
@@ -62,6 +79,50 @@ def ratio_text(row: Row) -> str:
     return f"{ratio(row.samples_per_insert)}/{'any' if row.wanted_ratio is None else ratio(row.wanted_ratio)}"
 
 
+_EIGHTHS = "▁▂▃▄▅▆▇█"
+
+
+def spark(values: Sequence[float | None], width: int) -> str:
+    """The last values as a line of `width` blocks, the largest full; blank where one is not known, and where nothing happened at all.
+
+    >>> spark([0.0, 1.0, None, 4.0, 8.0], 6), spark([0.0, 0.0], 2)
+    (' ▁▂ ▅█', '  ')
+    """
+    shown = values[-width:]
+    most = max((value for value in shown if value is not None), default=0.0)
+    return "".join(_block(value, most) for value in shown).rjust(width)
+
+
+def _block(value: float | None, most: float) -> str:
+    if value is None or not most:
+        return " "
+    last = len(_EIGHTHS) - 1
+    return _EIGHTHS[min(last, math.ceil(last * value / most))]
+
+
+def bar(part: float, width: int) -> str:
+    """How much of a whole, as a bar; all of it only where nothing is missing.
+
+    >>> bar(0.0, 5), bar(0.5, 5), bar(0.999, 5), bar(1.0, 5)
+    ('░░░░░', '██░░░', '████░', '█████')
+    """
+    full = max(0, min(width, math.floor(part * width)))
+    return "█" * full + "░" * (width - full)
+
+
+_BAR, _WIDE_BAR, _SPARK = 5, 10, 10  # cells
+
+
+def full_text(row: Row, is_wide: bool) -> str:
+    return f"{bar(row.fill, _WIDE_BAR if is_wide else _BAR)} {math.floor(min(row.fill, 99.0) * 100):>3}%"
+
+
+def rate_text(row: Row, of: str, is_wide: bool) -> str:
+    """Inserts or samples per second, behind their trend on a wide terminal."""
+    text = rate(row.per_second(of))
+    return f"{spark(row.trend_of(of), _SPARK)} {text:>7}" if is_wide else text
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of the view, except the names."""
@@ -76,9 +137,9 @@ class Column:
 
 COLUMNS = (
     Column("items", "ITEMS/MAX", 16, 25, 2, items_text),
-    Column("full", "FULL", 5, 6, 4, lambda row, _: f"{math.floor(min(row.fill, 99.0) * 100)}%"),
-    Column("inserts", "INSERTS/S", 10, 12, 0, lambda row, _: rate(row.rate.inserts if row.rate else None)),
-    Column("samples", "SAMPLES/S", 10, 12, 1, lambda row, _: rate(row.rate.samples if row.rate else None)),
+    Column("full", "FULL", 11, 17, 4, full_text),
+    Column("inserts", "INSERTS/S", 10, 20, 0, lambda row, is_wide: rate_text(row, "inserts", is_wide)),
+    Column("samples", "SAMPLES/S", 10, 20, 1, lambda row, is_wide: rate_text(row, "samples", is_wide)),
     Column("ratio", "PER INSERT", 11, 14, 5, lambda row, _: ratio_text(row)),
     Column("waits", "WAITS", 8, 10, 3, lambda row, _: row.waiting or "-"),
 )
@@ -89,19 +150,30 @@ _VALUES: dict[str, Callable[[Row], float]] = {
     "inserts": lambda row: row.rate.inserts if row.rate else -1.0,
     "samples": lambda row: row.rate.samples if row.rate else -1.0,
     "ratio": lambda row: -1.0 if row.samples_per_insert is None else row.samples_per_insert,
-    "waits": lambda row: ("", "samples", "inserts", "both").index(row.waiting),
+    "waits": lambda row: ("empty", "", "samples", "inserts", "both").index(row.waiting),
 }
 
 SORTS = ("name", *_VALUES)
 """What rows can be sorted by."""
 
 
-def rows(tables: Mapping[str, TableInfo], rates: Mapping[str, Rate], sort: str, is_reverse: bool) -> Sequence[Row]:
+def rows(
+    tables: Mapping[str, TableInfo], rates: Mapping[str, Rate], sort: str, is_reverse: bool, past: History = ()
+) -> Sequence[Row]:
     """The tables in order: by name from the first, by anything else from the largest; the other way round in reverse."""
-    found = [Row(tables[name], rates.get(name)) for name in sorted(tables)]
+    found = [Row(tables[name], rates.get(name), trend(past, name)) for name in sorted(tables, key=natural)]
     if sort == "name":
         return found[::-1] if is_reverse else found
     return sorted(found, key=_VALUES[sort], reverse=not is_reverse)
+
+
+def natural(name: str) -> list[str | int]:
+    """Sorts numbers in names as numbers.
+
+    >>> sorted(["t12", "t2", "t1"], key=natural)
+    ['t1', 't2', 't12']
+    """
+    return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)]
 
 
 RECENT_SECONDS = 600.0  # how long a restart is shown
@@ -146,6 +218,22 @@ def resources(known: Known, now: float) -> str:
     return f"{duration(age)} ago: {shown}" if known.status_problem or age >= PATIENCE_SECONDS else shown
 
 
+def uploads(known: Known) -> str:
+    """How far the sending of checkpoints to a bucket is; "" where none is configured, or its service is not known."""
+    upload = None if known.status is None else known.status.checkpoints.upload
+    if upload is None:
+        return ""
+    parts = [] if upload.sending is None else [f"sending checkpoint {upload.sending}"]
+    if upload.waiting:
+        parts.append(f"{counted(upload.waiting, 'checkpoint')} waiting")
+    if upload.behind_seconds:
+        parts.append(f"{duration(upload.behind_seconds)} behind")
+    if not parts:
+        there = "" if upload.generations is None else f", {counted(upload.generations, 'checkpoint')} there"
+        parts = [f"up to date{there}" if upload.generations else "nothing sent yet"]
+    return f"uploads to {one_line(upload.place)}: {', '.join(parts)}"
+
+
 def checkpoint_problem(status: Status) -> str:
     """What is wrong with the newest attempt or the folder, or ""."""
     return one_line(status.checkpoints.problem or status.checkpoints.last_error)
@@ -153,10 +241,14 @@ def checkpoint_problem(status: Status) -> str:
 
 def troubles(known: Known) -> list[str]:
     """All that is wrong with it, each in a sentence."""
-    failed = ""
-    if known.status is not None and (problem := checkpoint_problem(known.status)):
-        failed = f"checkpoints ({counted(known.status.checkpoints.failures, 'failure')}): {problem}"
-    return [visible(text) for text in (known.problem, known.status_problem, failed) if text]
+    failed = unsent = ""
+    if known.status is not None:
+        if problem := checkpoint_problem(known.status):
+            failed = f"checkpoints ({counted(known.status.checkpoints.failures, 'failure')}): {problem}"
+        upload = known.status.checkpoints.upload
+        if upload is not None and upload.last_error:
+            unsent = f"uploads ({counted(upload.failures, 'failure')}): {one_line(upload.last_error)}"
+    return [visible(text) for text in (known.problem, known.status_problem, failed, unsent) if text]
 
 
 _LONGEST = 400  # characters of a text from outside; combining ones take no room on the screen

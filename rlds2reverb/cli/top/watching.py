@@ -12,6 +12,7 @@ The threads make a `Known` of each server, a value that the views draw. Rates co
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -122,10 +123,11 @@ class Watch:
         before, now = self._known[number], time.time()
         newest = moment(info, time.monotonic())
         history = with_moment(before.history, newest, max(SPAN_SECONDS, 1.5 * self._interval))
+        past = with_mark(before.past, newest, max(TREND_STEP_SECONDS, self._interval))
         another = self._processes.setdefault(number, info.state_id) != info.state_id
         self._processes[number] = info.state_id
         restarted_at = now if another else before.restarted_at
-        known: dict[str, Any] = {"tables": info.tables, "history": history, "restarted_at": restarted_at}
+        known: dict[str, Any] = {"tables": info.tables, "history": history, "past": past, "restarted_at": restarted_at}
         self._set(number, problem="", answered_at=now, asked_at=None, **known)
 
     def _ask_status(self, number: int) -> None:
@@ -160,6 +162,7 @@ class Known:
       name: its address, or the name given with it.
       tables: of its last answer; empty before the first.
       history: counts at the last moments; empty while it does not answer.
+      past: counts at moments that are further apart, for trends; of one process.
       problem: why it did not answer the newest request, on one line; "" when it did.
       answered_at: time of its last answer.
       asked_at: time of a request that is under way.
@@ -174,6 +177,7 @@ class Known:
     url: str = ""
     tables: Mapping[str, TableInfo] = field(default_factory=dict)
     history: History = ()
+    past: History = ()
     problem: str = ""
     answered_at: float | None = None
     asked_at: float | None = None
@@ -260,3 +264,22 @@ def _rate(history: History, name: str) -> Rate | None:
         return None
     inserts, samples = ((after - before) / seconds for before, after in zip(oldest.counts[name], newest.counts[name]))
     return Rate(inserts, samples, seconds)
+
+
+TREND_MOST = 16  # rates of a trend
+TREND_STEP_SECONDS = 2.0  # between them, unless the interval is longer
+_EARLY = 0.9  # of a step: polls are not punctual
+
+
+def with_mark(past: History, newest: Moment, step_seconds: float) -> History:
+    """The moments of a trend with one more, if a step is over; anew for another process."""
+    if not past or past[-1].state_id != newest.state_id:
+        return (newest,)
+    if newest.seconds - past[-1].seconds < _EARLY * step_seconds:
+        return past
+    return (*past, newest)[-TREND_MOST - 1 :]
+
+
+def trend(past: History, name: str) -> tuple[Rate | None, ...]:
+    """The rates of a table from moment to moment, oldest first; None where they are not known, as across a reset."""
+    return tuple(_rate(pair, name) if name in pair[-1].counts else None for pair in itertools.pairwise(past))

@@ -68,6 +68,13 @@ def test_options_choices_views_and_codes() -> None:
     assert offered("schema", "che") == ["checkpoint"]
 
 
+def test_topics_and_commands_that_help_takes() -> None:
+    assert offered("help", "") == [*cli.TOPICS, *cli.COMMANDS]
+    assert offered("help", "s") == ["sources", "show", "status", "sample", "serve", "schema"]
+    assert offered("help", "pu") == ["push"]
+    assert offered("hel") == ["help"]
+
+
 def test_sources_by_scheme_name_and_split() -> None:
     assert "bundled:" in offered("inspect", "")
     assert offered("inspect", "bund") == ["bundled:"]

@@ -137,9 +137,3 @@ def test_what_makes_no_sense_is_one_line_and_an_exit_code(
     assert (found, out) == (code, "")
     assert said in err
     assert err.count("\n") == 1
-
-
-def test_the_help_names_the_destinations(run: Run) -> None:
-    code, out, _ = run("--help")
-    assert code == 0
-    assert "tfds:/data_dir/NAME" in out

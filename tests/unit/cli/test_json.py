@@ -37,6 +37,7 @@ WITHOUT_JSON = {
     "serve": "runs in the foreground; --log-format json makes each line of its log a document",
     "schema": "prints JSON anyway",
     "completion": "prints a script for a shell",
+    "help": "prints what a person reads",
 }
 """Command -> why it has no --json."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,6 @@ from click.testing import CliRunner
 from rlds2reverb import cli, errors
 from rlds2reverb.cli import output, push
 from rlds2reverb.errors import keep_report
-from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.push.report import PushReport
 from tests.unit.transport.fake_reverb import FakeReverb
 from tests.unit.wire.certificates import self_signed
@@ -34,6 +34,16 @@ def test_help_names_every_command_without_importing_one() -> None:
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert all(f"  {name}" in shown for name in cli.COMMANDS)
     assert "loaded: []" in shown
+
+
+def test_without_a_command_ten_lines_say_how_to_begin() -> None:
+    shown = run()
+    lines = shown.stdout.splitlines()
+    assert (shown.returncode, shown.stderr, len(lines)) == (0, "", 10)
+    assert max(map(len, lines)) <= 80
+    named = re.findall(r"rlds2reverb (\w+)(?: (push|sources)\b)?", shown.stdout.partition("\n\n")[2])
+    assert {name for name, _ in named} <= cli.COMMANDS.keys()
+    assert {topic for _, topic in named if topic} == {"push", "sources"}
 
 
 def test_every_command_has_a_module_and_the_help_line_of_the_table_fits() -> None:
@@ -184,9 +194,3 @@ def test_every_command_answers_h_wherever_it_is_run_from(name: str) -> None:
     command = cli.cli.get_command(click.Context(cli.cli), name)
     assert command is not None
     assert "-h, --help" in CliRunner().invoke(command, ["-h"]).output
-
-
-def test_the_help_lists_every_form_of_a_source() -> None:
-    shown = " ".join(CliRunner().invoke(cli.cli, ["--help"], terminal_width=200).output.split())
-    for form in (form for one in SOURCES for form in one.forms):
-        assert f"{', '.join(form.examples)} {form.names}" in shown

@@ -111,8 +111,8 @@ def test_what_no_extra_brings_is_a_bug_and_stays_one(extra: str | None, library:
         opened(Formats("thing", LedgerError, (box,)), "box:s")
 
 
-def test_help_and_table_have_a_line_for_each_way_to_write_a_name() -> None:
-    assert ALL.help().splitlines() == ["pen:COLOUR      a pen", "pen:#HEX        ink", "box:s, box:xl   a box"]
+def test_rows_and_table_have_a_line_for_each_way_to_write_a_name() -> None:
+    assert ALL.rows() == [("pen:COLOUR", "a pen"), ("pen:#HEX", "ink"), ("box:s, box:xl", "a box")]
     assert ALL.table().splitlines()[2:] == [
         "| `pen:COLOUR` | a pen |  | [pen](formats/pen.md) |",
         "| `pen:#HEX` | ink |  | [pen](formats/pen.md) |",

@@ -54,7 +54,7 @@ def test_help_and_refusals_load_neither_numpy_nor_a_format() -> None:
 import json, sys
 from rlds2reverb.formats import SOURCES, open_source
 from rlds2reverb.errors import SourceError
-SOURCES.help(), SOURCES.table()
+SOURCES.rows(), SOURCES.table()
 for thing in ("tfsd:x", "", 5, None, {}, b"tfds:x"):
     try:
         open_source(thing)
@@ -83,7 +83,7 @@ class TestANewFormat:
             assert [len(episode) for episode in open_source(thing)] == [2, 3]
 
     def test_is_in_help_and_documentation(self, with_toy: Formats[Any]) -> None:
-        assert re.search("^toy:LENGTHS +episodes of these lengths$", with_toy.help(), re.MULTILINE)
+        assert with_toy.rows()[-1] == ("toy:LENGTHS", "episodes of these lengths")
         assert "| `toy:LENGTHS` | episodes of these lengths |  |  |" in with_toy.table()
         assert "| a `Toy` (Python) | its episodes |  |  |" in with_toy.table()
 

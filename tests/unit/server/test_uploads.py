@@ -90,7 +90,7 @@ def test_checkpoints_are_sent_as_they_come_and_the_oldest_go(store: CheckpointSt
     assert {one.split("/")[1] for one in objects_in(place) if GENERATIONS in one} == {"000003", "000004"}
     status = uploads.status()
     assert (status["generations"], status["last"]["generation"], status["behind_seconds"]) == (2, 4, 0)
-    assert (status["failures"], status["last_error"], status["sending"]) == (0, "", None)
+    assert (status["failures"], status["last_error"], status["sending"], status["waiting"]) == (0, "", None, 0)
     uploads.finish(60)
 
 
@@ -247,6 +247,7 @@ def test_a_refusal_is_counted_and_tried_again(store: CheckpointStore, place: Buc
     uploads.start(add(store, 1))
     wait_until(lambda: uploads.state.failures >= 2)
     assert "access was refused" in uploads.status()["last_error"]
+    assert uploads.status()["waiting"] > 0
     assert uploads.state.behind_seconds > 0
     uploads.note(add(store, 2))
     cloud.before_write = lambda _: None

@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("textual")
 
 import msgspec
+import numpy as np
 from textual.pilot import Pilot
 
 from rlds2reverb.cli.top.app import TopApp
 from rlds2reverb.cli.top.rows import SORTS
-from rlds2reverb.cli.top.watching import Known, Watch
+from rlds2reverb.cli.top.watching import Known, Moment, Watch
+from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.http import Status
 from tests.unit.cli.top.made import NOW, STATUS, known, table
 from tests.unit.cli.top.test_texts import HOSTILE
@@ -73,7 +75,9 @@ def shown(*servers: Known, size: tuple[int, int] = SMALL, keys: tuple[str, ...] 
         await pilot.pause()
         seen.append(screen(pilot))
 
-    driven(TopApp(Still(servers), **options, now=lambda: NOW), size, drive)
+    app = driven(TopApp(Still(servers), **options, now=lambda: NOW), size, drive)
+    if app.failure is not None:
+        raise app.failure
     return seen[0]
 
 
@@ -86,11 +90,13 @@ def line_of(text: str, begin: str) -> str:
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_a_table_has_its_numbers_and_its_waits_in_words(size: tuple[int, int]) -> None:
     text = shown(known(*TABLES, grown=20), size=size)
-    row = line_of(text, "free").replace(" / ", "/").split()
+    row = [word for word in line_of(text, "free").replace(" / ", "/").split() if not set(word) & set("▁█░")]
     assert row[:7] == ["free", "50/100", "50%", "10.0", "10.0", "3/any", "-"]
+    assert ("█████░░░░░" if size == LARGE else "██░░░") in line_of(text, "free")
     assert "inserts" in line_of(text, "blocked")
     assert "inserts: its rate limiter waits for 374 more samples before the next insert" in text
-    assert "samples: blocked: 100 more inserts before sampling may go on" in text
+    assert "samples: blocked: 100 more inserts before sampling may go on" not in text  # of a table that is just empty
+    assert line_of(text, "empty").split()[-1] == "empty"
 
 
 def test_a_wide_terminal_has_all_digits() -> None:
@@ -148,7 +154,7 @@ def test_a_server_that_is_gone_is_shown_with_since_when_and_why() -> None:
     assert "no answer since" in text
     assert "for 1 min" in text
     assert reason in text
-    assert line_of(text, "free").split()[3:7] == ["-", "-", "3/any", "?"]  # as it was, and what is not known
+    assert line_of(text, "free").split()[4:8] == ["-", "-", "3/any", "?"]  # as it was, and what is not known
     assert "1 server (1 silent)" in text
 
 
@@ -195,7 +201,7 @@ def order(sort: str, is_reverse: bool = False) -> list[str]:
         ("items", ["free", "blocked", "empty"]),
         ("full", ["free", "blocked", "empty"]),
         ("ratio", ["free", "blocked", "empty"]),
-        ("waits", ["blocked", "empty", "free"]),
+        ("waits", ["blocked", "free", "empty"]),
     ],
 )
 def test_tables_are_sorted_by_a_column_from_the_largest(sort: str, expected: list[str]) -> None:
@@ -205,33 +211,187 @@ def test_tables_are_sorted_by_a_column_from_the_largest(sort: str, expected: lis
 
 def test_s_goes_through_all_columns_and_r_turns_the_order_round() -> None:
     async def drive(pilot: Pilot[int]) -> None:
-        for sort in (*SORTS[1:], SORTS[0]):
+        for sort in SORTS:
             await pilot.press("s")
             assert f"sort: {sort}  " in screen(pilot)
         await pilot.press("r")
-        assert "sort: name (reverse)" in screen(pilot)
+        assert "sort: waits (reverse)" in screen(pilot)
         await pilot.press("s")
-        assert f"sort: {SORTS[1]}  " in screen(pilot)
+        assert f"sort: {SORTS[0]}  " in screen(pilot)
 
+    assert SORTS[-1] == "waits"
     driven(TopApp(Still((known(*TABLES),))), SMALL, drive)
 
 
-def test_more_tables_than_lines_are_scrolled_through() -> None:
+def test_blocked_tables_come_first_and_numbers_in_names_count() -> None:
+    tables = (
+        *(table(f"t{number}") for number in range(1, 13)),
+        *(replace(one, name=f"z {one.name}") for one in TABLES),
+    )
+    names = [line.split("  ")[1] for line in shown(known(*tables)).splitlines() if line[:3] in ("  t", "  z")]
+    assert names == ["z blocked", *(f"t{number}" for number in range(1, 13)), "z free", "z empty"]
+
+
+def marked(pilot: Pilot[int]) -> str:
+    """The line that is marked: the one of the list that begins in reverse."""
+    strips = pilot.app.screen._compositor.render_strips()[2:-1]
+    parts = [[segment for segment in strip if segment.text] for strip in strips]
+    [line] = [line for line in parts if line and line[0].style is not None and line[0].style.reverse]
+    return "".join(segment.text for segment in line).strip()
+
+
+def test_more_tables_than_lines_are_moved_through() -> None:
     async def drive(pilot: Pilot[int]) -> None:
+        assert marked(pilot).startswith("▾ localhost")
         for key, first in [
-            ("down", "table 000"), ("j", "table 001"), ("k", "table 000"), ("pagedown", "table 0"), ("home", "localhost"),
+            ("down", "table 000"), ("j", "table 001"), ("k", "table 000"), ("pagedown", "table 020"), ("pageup", "table 000"),
+            ("end", "table 099"), ("up", "table 098"), ("home", "▾ localhost"), ("up", "▾ localhost"),
         ]:  # fmt: skip
             await pilot.press(key)
             await pilot.pause()
-            assert screen(pilot).splitlines()[2].strip().startswith(first)
+            assert marked(pilot).startswith(first)
         await pilot.press("end")
         await pilot.pause()
-        assert "table 099" in screen(pilot)
+        assert "localhost" not in screen(pilot)
         await pilot.press("s")
         await pilot.pause()
         assert "localhost" in screen(pilot)
 
     driven(TopApp(Still((MANY,))), SMALL, drive)
+
+
+def test_what_is_marked_stays_marked_in_another_order() -> None:
+    async def drive(pilot: Pilot[int]) -> None:
+        await pilot.press("end", "r")
+        await pilot.pause()
+        assert marked(pilot).startswith("empty")
+
+    driven(TopApp(Still((known(*TABLES),))), LARGE, drive)
+
+
+def test_enter_shows_the_details_of_a_table_and_is_left_by_escape() -> None:
+    watch = Still((known(*TABLES, grown=20),))
+
+    async def drive(pilot: Pilot[int]) -> None:
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        text = screen(pilot)
+        assert "blocked  on localhost:8000" in text
+        assert "10 of 100, 1 episode" in text
+        assert "sampler uniform, remover fifo" in text
+        assert "░ 10.0%" in text
+        assert "no signature" in text
+        assert "free" not in text
+        await pilot.press("s", "escape")  # no order to change
+        await pilot.pause()
+        assert "free" in screen(pilot)
+        assert "sort: waits" in screen(pilot)
+        await pilot.press("enter")
+        watch.servers = (known(TABLES[0], problem="gone", answered_at=NOW - 90),)
+        watch.on_change()
+        await pilot.pause()
+        assert 'the table "blocked" is gone' in screen(pilot)
+
+    driven(TopApp(watch, now=lambda: NOW), LARGE, drive)
+
+
+def test_details_have_the_signature_and_say_when_they_are_old() -> None:
+    one = table("replay", signature={"observation": ArraySpec((4,), np.dtype(np.float32))})
+    text = shown(known(one, problem="refused", answered_at=NOW - 90), keys=("down", "enter"))
+    assert "for 1 min; all below is from before" in text
+    assert "observation  float32[4]" in text
+
+
+def test_a_slash_filters_by_letters_of_names_until_escape() -> None:
+    servers = (known(*TABLES), known(table("replay"), table("freezer"), name="Free:1"), known(table("x"), name="b:1"))
+
+    async def drive(pilot: Pilot[int]) -> None:
+        await pilot.press("slash", *"FRE")
+        await pilot.pause()
+        text = screen(pilot)
+        assert all(name in text for name in ("free", "Free:1", "replay", "freezer"))  # all tables of that server
+        assert "blocked" not in text
+        assert "b:1" not in text
+        await pilot.press("enter", "down", "enter")
+        await pilot.pause()
+        assert "free  on localhost:8000" in screen(pilot)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert 'filter "FRE"' in screen(pilot)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "b:1" in screen(pilot)
+
+    driven(TopApp(Still(servers)), LARGE, drive)
+
+
+def test_letters_that_are_keys_elsewhere_are_typed_into_the_filter() -> None:
+    async def drive(pilot: Pilot[int]) -> None:
+        await pilot.press("slash", *"qhs")
+        await pilot.pause()
+        assert 'filter "qhs"' in screen(pilot)
+
+    assert driven(TopApp(Still((known(*TABLES),))), SMALL, drive).failure is None
+
+
+def test_enter_folds_a_server_and_f_all_of_them() -> None:
+    async def drive(pilot: Pilot[int]) -> None:
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "▸ localhost:8000  3 tables, 1 blocked; answers" in screen(pilot)
+        assert "free" not in screen(pilot)
+        assert "other" in screen(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "free" in screen(pilot)
+        await pilot.press("f")
+        await pilot.pause()
+        assert "▸ b:1  1 table; answers" in screen(pilot)
+        assert "other" not in screen(pilot)
+        await pilot.press("f")
+        await pilot.pause()
+        assert "other" in screen(pilot)
+
+    driven(TopApp(Still((known(*TABLES), known(table("other"), name="b:1")))), LARGE, drive)
+
+
+def test_a_wide_terminal_has_trends() -> None:
+    past = tuple(Moment(2.0 * number, 1, {"free": (number * number, 0)}) for number in range(9))
+    assert "  ▂▃▄▅▆▇██ " in shown(known(TABLES[0], past=past), size=LARGE)
+    assert "▂" not in shown(known(TABLES[0], past=past))
+
+
+UPLOAD = {
+    "place": "gs://b/robots",
+    "generations": 3,
+    "sending": None,
+    "behind_seconds": 0.0,
+    "failures": 0,
+    "last_error": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("upload", "said"),
+    [
+        ({**UPLOAD, "waiting": 0}, "uploads to gs://b/robots: up to date, 3 checkpoints there"),
+        (
+            {**UPLOAD, "sending": 43, "waiting": 2, "behind_seconds": 330.0},
+            "uploads to gs://b/robots: sending checkpoint 43, 2 checkpoints waiting, 5 min behind",
+        ),
+        ({**UPLOAD, "behind_seconds": 330.0}, "uploads to gs://b/robots: 5 min behind"),  # of a server that counts none
+        ({**UPLOAD, "generations": None}, "uploads to gs://b/robots: nothing sent yet"),
+        ({**UPLOAD, "failures": 2, "last_error": "access\nrefused"}, "uploads (2 failures): access refused"),
+    ],
+)
+def test_uploads_of_checkpoints_are_told(upload: dict[str, Any], said: str) -> None:
+    status = read({**STATUS, "checkpoints": {**STATUS["checkpoints"], "upload": upload}})
+    assert said in shown(known(**{**SERVICE, "status": status}), size=LARGE)
+    assert said in " ".join(shown(known(**{**SERVICE, "status": status})).split())
+
+
+def test_nothing_is_told_of_uploads_where_none_are_configured() -> None:
+    assert "uploads" not in shown(known(**SERVICE), size=LARGE)
 
 
 @pytest.mark.parametrize("key", ["h", "question_mark", "escape"])
@@ -240,11 +400,11 @@ def test_the_help_tells_every_key_and_is_left_by_any_of_its_own(key: str) -> Non
         await pilot.press("h")
         await pilot.pause()
         text = screen(pilot)
-        assert all(word in text for word in ("quit", "sort", "reverse", "PgUp", "Home", "WAITS"))
+        assert all(word in text for word in ("quit", "sort", "reverse", "fold", "Enter", "PgUp", "Home"))
         await pilot.press("s", key)
         await pilot.pause()
         assert "table 000" in screen(pilot)
-        assert "sort: name" in screen(pilot)
+        assert "sort: waits" in screen(pilot)
 
     driven(TopApp(Still((MANY,))), SMALL, drive)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.cli.top.watching import Moment, Rate, moment, rates, with_moment
+from rlds2reverb.cli.top.watching import TREND_MOST, Moment, Rate, moment, rates, trend, with_mark, with_moment
 from tests.unit.cli.top.made import info, table
 
 COUNT = st.integers(0, 2**63)
@@ -96,3 +96,31 @@ def test_a_table_that_comes_later_has_a_rate_of_its_own() -> None:
 
 def test_the_counts_of_an_answer() -> None:
     assert moment(info(table("a", calls=(3, 4)), state_id=9), 1.5) == Moment(1.5, 9, {"a": (3, 4)})
+
+
+def past_of(*moments: Moment, step: float = 2.0) -> tuple[Moment, ...]:
+    past: tuple[Moment, ...] = ()
+    for one in moments:
+        past = with_mark(past, one, step)
+    return past
+
+
+def test_a_trend_has_a_rate_for_every_step_and_only_the_last_ones() -> None:
+    past = past_of(*(at(number * 0.5, number * number, number) for number in range(200)))
+    rates_of = trend(past, "a")
+    assert len(rates_of) == TREND_MOST
+    assert all(one is not None and one.seconds == 2.0 for one in rates_of)
+    assert [one and one.samples for one in rates_of] == [2.0] * TREND_MOST
+    assert [later.inserts - one.inserts for one, later in itertools.pairwise(filter(None, rates_of))] == [16.0] * 15
+
+
+def test_a_trend_knows_nothing_of_a_reset_and_begins_anew_with_another_process() -> None:
+    counts = [at(0, 10, 0), at(2, 20, 0), at(4, 0, 0), at(6, 5, 0)]
+    assert [one and one.inserts for one in trend(past_of(*counts), "a")] == [5.0, None, 2.5]
+    assert trend(past_of(*counts, at(8, 50, 0, state_id=2)), "a") == ()
+    assert trend(past_of(*counts), "b") == (None, None, None)
+    assert trend((), "a") == ()
+
+
+def test_polls_that_come_a_little_early_count() -> None:
+    assert len(past_of(at(0, 0, 0), at(1.85, 1, 1), at(3.9, 2, 2), at(4.5, 3, 3))) == 3

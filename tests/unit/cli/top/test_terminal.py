@@ -33,9 +33,9 @@ def test_keys_scroll_sort_and_help(view: Shell) -> None:
     assert "table 39" not in view.screen
     view.press("End").until_shown("table 39")
     view.press("Home").until_shown("table 00")
-    view.press("r").until_shown("table 39", "name (reverse)")
+    view.press("r").until_shown("waits (reverse)")
     view.press("?").until_shown("Columns", "PgUp")
-    view.press("Escape").until_shown("table 39")
+    view.press("Escape").until_shown("table 01")
     view.press("q").until_ended(0)
 
 

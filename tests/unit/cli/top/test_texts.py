@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlds2reverb.cli import output
+from rlds2reverb.cli.top import plain
 from rlds2reverb.cli.top.rows import clock, compact, duration, rate, ratio, size, visible
+from rlds2reverb.transport.http import Status, Upload
+from tests.unit.cli.top.made import NOW, STATUS, known
 
 HOSTILE = ["\x1b[2J", "\x9b31m", "a\nb", "\r", "\x07", "\u202egnp.exe", "\u2028", "\x00", "\ud800"]
 
@@ -65,3 +70,15 @@ def test_another_day_has_its_date() -> None:
     noon = time.mktime((2026, 5, 4, 12, 0, 0, 0, 0, -1))
     assert clock(noon - 60, noon) == "11:59:00"
     assert clock(noon - 86_400, noon) == "2026-05-03 12:00:00"
+
+
+def test_uploads_stand_in_lines_and_in_json() -> None:
+    upload = Upload("gs://b/\x1b[2J", 3, None, 330.0, 2, "no\nanswer", 2)
+    status = msgspec.convert(STATUS, Status)
+    status = msgspec.structs.replace(status, checkpoints=msgspec.structs.replace(status.checkpoints, upload=upload))
+    server = known(url="http://a:80", status=status, status_at=NOW)
+    lines = list(plain.block((server,), "waits", False, NOW))
+    assert "  uploads to gs://b/\\x1b[2J: 2 checkpoints waiting, 5 min behind" in lines
+    assert "  uploads (2 failures): no answer" in lines
+    found = output.plain(plain.document((server,), NOW))["servers"][0]["service"]["upload"]
+    assert (found["generations"], found["waiting"], found["behind_seconds"], found["failures"]) == (3, 2, 330.0, 2)
