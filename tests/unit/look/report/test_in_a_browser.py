@@ -150,9 +150,9 @@ def test_a_curve_under_the_pointer_moves_the_player(browser: Any, files: dict[st
     box = chart.bounding_box()
     opened.view.mouse.move(box["x"] + box["width"] - 20, box["y"] + 30)
     last = opened.view.locator(".player input").first.get_attribute("max")
-    assert opened.view.locator(".player output").first.text_content() == f"step {last} of {last}"
+    assert opened.view.locator(".player output").first.text_content() == f"step {last} (index 0 to {last})"
     opened.view.mouse.move(2, 2)
-    assert opened.view.locator(".player output").first.text_content() == f"step {last} of {last}"
+    assert opened.view.locator(".player output").first.text_content() == f"step {last} (index 0 to {last})"
     opened.view.close()
 
 
