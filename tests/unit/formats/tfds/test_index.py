@@ -22,7 +22,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.paths import stamp_of
 from rlds2reverb.formats.registry import bundled_path
-from rlds2reverb.formats.tfds import index
+from rlds2reverb.formats.tfds import files, index
 from rlds2reverb.formats.tfds.files import index_file, tfrecords
 from tests.buckets import Faults, Storage
 from tests.raising import outcome_of
@@ -349,6 +349,21 @@ def test_a_part_of_an_object_is_kept_in_whole_blocks(
     cloud.requests.clear()
     assert list(tfrecords(path, 5, 20)) == records[5:25]
     assert asked_bytes(cloud) == 0
+
+
+def test_episodes_in_a_bucket_are_asked_for_one_by_one(
+    storage: Storage, cloud: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.create("datasets")
+    storage.upload(bundled_path("cartpole"), "datasets", "cartpole")
+    monkeypatch.setattr(files, "_READ_ANYWAY_BYTES", 0)
+    there, here = open_source("tfds:s3://datasets/cartpole@train"), open_source("bundled:cartpole@train")
+    wanted, whole = [3, 4, 12, 20], list(here)
+    indexed(path_of("s3://datasets/cartpole/cartpole-train.tfrecord-00000"), len(whole))
+    cloud.requests.clear()
+    assert {number: one.id for number, one in there.at(wanted)} == {number: whole[number].id for number in wanted}
+    assert asked_bytes(cloud) < 8 * max(one.nbytes for one in whole)
+    assert sum(1 for one in cloud.requests if one.range) == 3
 
 
 def test_of_large_records_a_walk_asks_for_little_more_than_the_heads(storage: Storage, cloud: Faults) -> None:
