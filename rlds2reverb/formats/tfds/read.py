@@ -250,7 +250,7 @@ def _meant(name: DatasetName, folders: list[Path]) -> str:
 
 def version_directory(directory: Path) -> Path:
     """The directory itself. Raises `SourceError` if it is that of a dataset or a config, and has versions."""
-    if not (directory / INFO_FILE).exists() and (versions := _versions(directory)):
+    if not _has(directory, INFO_FILE) and (versions := _versions(directory)):
         raise SourceError(
             f"{directory}: expected a version directory with {INFO_FILE}, and this one has versions; "
             f"name one: {_listed(map(_written, sorted(versions)))}"
@@ -276,9 +276,15 @@ def _find_in(folder: Path, name: DatasetName) -> Path | None:
 
 def _is_prepared(place: Path) -> bool:
     try:
-        return (place / FEATURES_FILE).exists()
+        return _has(place, FEATURES_FILE)
     except OSError:
         return False
+
+
+def _has(folder: Path, file: str) -> bool:
+    return (
+        folder.is_dir() and (folder / file).exists()
+    )  # of a bucket one listing, which answers all that is asked of the folder next
 
 
 def _default_config(dataset: Path) -> str:
