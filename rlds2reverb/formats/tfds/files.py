@@ -729,7 +729,8 @@ def tfrecords(path: Path, skip: int, take: int) -> Iterator[bytes]:
         stamp = stamp_of(path)
         size, ends = stamp[0], array("Q")
         with ExitStack() as files:
-            known = index.load(path, stamp) if skip else index.NOTHING
+            # From the first record on a disk's file needs no index; of an object it says where the last one ends.
+            known = index.load(path, stamp) if skip or isinstance(path, BucketPath) else index.NOTHING
             places, file = known, None
             if skip + 1 < len(known):
                 end = int(known[skip + take]) if skip + take < len(known) else size
