@@ -701,7 +701,7 @@ class Local(BatchIterator):
 
     `info` of a sample: `key` and `priority` as a push would store them; `times_sampled` counts the epochs; it was drawn from the
     `table_size` items of the shuffle buffer with `probability` 1 / `table_size` (1 of 1 without a buffer), so importance weights are 1.
-    With shuffle="global" these are the items that the epoch has still to give, bad episodes that were not read yet included.
+    With shuffle="global" these are the items that the epoch has still to give, those of bad episodes included.
 
     Args:
       ready: the source, for one output with one table.
