@@ -25,6 +25,9 @@ def serve(folder: Path, delay: float) -> None:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = (
+            True  # else the end of an answer waits up to 40 ms for an acknowledgement, as no service's does
+        )
 
         def do_HEAD(self) -> None:
             self._answer()

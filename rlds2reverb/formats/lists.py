@@ -43,6 +43,13 @@ class EpisodeList(Source):
     def episode_lengths(self) -> Sequence[int] | None:
         return [len(episode) for episode in self._episodes]
 
+    @property
+    def has_random_access(self) -> bool:
+        return True
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        return ((number, self._episodes[number]) for number in numbers)
+
     def spec(self) -> Nest:
         for episode in self._whole:
             if len(episode):

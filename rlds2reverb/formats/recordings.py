@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xxhash
@@ -75,6 +75,11 @@ class Recordings:
     def count(self) -> int | None:
         """The number of episodes; None where it is unknown without reading them."""
         return None
+
+    @property
+    def has_random_access(self) -> bool:
+        """Whether `read` does not read the episodes between those that are wanted."""
+        return self.count is not None
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -163,6 +168,15 @@ class RecordedSource(Source):
             return None
         lengths = [length for number in self._numbers if (length := recordings.length_of(number)) is not None]
         return lengths if len(lengths) == len(self._numbers) else None
+
+    @property
+    def has_random_access(self) -> bool:
+        return self._recordings.has_random_access
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        wanted = [self._numbers[number] for number in numbers]
+        episodes = cast("Generator[Episode, None, None]", self._episodes(wanted, None))
+        return zip(numbers, read_ahead(episodes, decoded_bytes))
 
     @property
     def notices(self) -> tuple[Notice, ...]:

@@ -110,6 +110,34 @@ class Source:
         """
         return None
 
+    def count_lengths(self) -> Sequence[int]:
+        """As `episode_lengths`; where they are unknown, the episodes are read once. A format that can keep what it counted does so.
+
+        Raises:
+          SourceError: the data cannot be read.
+        """
+        known = self.episode_lengths()
+        return [len(episode) for episode in self.episodes()] if known is None else known
+
+    @property
+    def has_random_access(self) -> bool:
+        """Whether `at` reads episodes by their numbers without those between them; the number of episodes is known then."""
+        return False
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        """Reads single episodes; only of a source that `has_random_access`.
+
+        Args:
+          numbers: in the order of the source, ascending, each once. All of them exist.
+
+        Returns:
+          each episode with its number, in the order in which they are read fastest.
+
+        Raises:
+          SourceError: as `read`.
+        """
+        raise NotImplementedError
+
     @property
     def is_at_hand(self) -> bool:
         """Whether the next episode never waits for a program that makes it: all are in memory or in files.
@@ -225,6 +253,16 @@ class Wrapper(Source):
     def episode_lengths(self) -> Sequence[int] | None:
         return self._source.episode_lengths()
 
+    def count_lengths(self) -> Sequence[int]:
+        return self._source.count_lengths()
+
+    @property
+    def has_random_access(self) -> bool:
+        return self._source.has_random_access
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        return self._source.at(numbers)
+
     def metadata_spec(self) -> Nest:
         return self._source.metadata_spec()
 
@@ -266,6 +304,14 @@ class Slice(Wrapper):
     def episode_lengths(self) -> Sequence[int] | None:
         whole = self._source.episode_lengths()
         return None if whole is None else [whole[number] for number in self._of(len(whole))]
+
+    def count_lengths(self) -> Sequence[int]:
+        return Source.count_lengths(self)  # of these episodes only
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        own = self._numbers
+        wanted = [own[number] for number in numbers]
+        return ((own.index(number), episode) for number, episode in self._source.at(wanted))
 
     def encoded(self, paths: Collection[str]) -> Slice:
         return Slice(self._source.encoded(paths), self._numbers, self.name)

@@ -577,6 +577,10 @@ class Transformed(Wrapper):
         episodes = self._source.read(start, stop, is_known)
         return (one if isinstance(one, KnownEpisode) else made_of(one, made, recorded) for one in episodes)
 
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        made, recorded = self._made, flatten(self._recorded)
+        return ((number, made_of(episode, made, recorded)) for number, episode in self._source.at(numbers))
+
     @property
     def left_out(self) -> tuple[str, ...]:
         return left_out(self._made, flatten(self._recorded))

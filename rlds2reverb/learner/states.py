@@ -60,6 +60,13 @@ def count_in(state: Mapping[str, Any], name: str) -> int:
     return count
 
 
+def counts_in(state: Mapping[str, Any], name: str) -> list[int]:
+    counts = state.get(name)
+    if not isinstance(counts, (list, tuple)):
+        raise ConfigError(f"restore: {name} is {_short(counts)}; expected whole numbers")
+    return [count_in({name: one}, name) for one in counts]
+
+
 def pairs_in(state: Mapping[str, Any], name: str) -> list[tuple[int, int]]:
     pairs = state.get(name)
     if not isinstance(pairs, (list, tuple)):

@@ -30,13 +30,21 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import Source, check_steps, checked_spec, metadata_spec_of
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.images import LAST, kind
-from rlds2reverb.prepare.conventions import absent_fields, filled_spec
+from rlds2reverb.prepare.conventions import DROP, Conventions, absent_fields, filled_spec
 from rlds2reverb.prepare.options import EpisodeOptions, Examined, Policy, Standard
 from rlds2reverb.prepare.problems import Ending, Endings, Problem, ending_of, with_problems_of_ends
 from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences, flatten
 from rlds2reverb.text import counted
 from rlds2reverb.views import ViewLike, view_from
-from rlds2reverb.views.base import EpisodeStream, StreamView, View, metadata_in_items, signature_of, wants_metadata
+from rlds2reverb.views.base import (
+    EpisodeStream,
+    StreamView,
+    View,
+    item_count_of,
+    metadata_in_items,
+    signature_of,
+    wants_metadata,
+)
 from rlds2reverb.views.trajectory import name_of, two_step
 
 
@@ -303,6 +311,13 @@ class Output:
     @property
     def view_name(self) -> str:
         return name_of(self.view)
+
+
+def item_bounds(view: View, conventions: Conventions, rows: int) -> tuple[int, int]:
+    """Least and most items of a good episode of so many recorded rows, for a view that counts them (`item_count_of`)."""
+    dropped = (0, 1) if conventions.last_observation == DROP else (0,)
+    counts = [item_count_of(view, max(0, rows - one)) or 0 for one in dropped]
+    return min(counts), max(counts)
 
 
 def outputs_of(table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLike | None = None) -> tuple[Output, ...]:

@@ -12,9 +12,8 @@ from rlds2reverb.errors import CapacityError, ConfigError, Rlds2ReverbError, kee
 from rlds2reverb.formats.source import Source
 from rlds2reverb.formats.transform import Transform
 from rlds2reverb.plain import Count, members, plain, printed
-from rlds2reverb.prepare.conventions import DROP
 from rlds2reverb.prepare.options import Progress
-from rlds2reverb.prepare.preparation import Output, Preparation
+from rlds2reverb.prepare.preparation import Output, Preparation, item_bounds
 from rlds2reverb.push.options import ONCE, PushOptions
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.room import TableCapacity
@@ -389,9 +388,8 @@ def _bounds(
         return 0, None
     may_leave_out = not options.stops or options.duplicates == ONCE
     if lengths is not None and item_count_of(view, 0) is not None:
-        dropped = (0, 1) if options.conventions.last_observation == DROP else (0,)
-        made = [(n, [item_count_of(view, max(0, rows - one)) or 0 for one in dropped]) for rows, n in lengths.items()]
-        return 0 if may_leave_out else sum(n * min(one) for n, one in made), sum(n * max(one) for n, one in made)
+        made = [(n, item_bounds(view, options.conventions, rows)) for rows, n in lengths.items()]
+        return 0 if may_leave_out else sum(n * least for n, (least, _) in made), sum(n * most for n, (_, most) in made)
     if episodes is None:
         return 0, None
     each = item_count_of(view, None)

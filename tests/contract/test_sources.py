@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+import rlds2reverb
 from rlds2reverb.episode import Array, metadata_specs
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.options import escaped, parted
 from rlds2reverb.formats.registry import SOURCES as FORMATS
 from rlds2reverb.formats.registry import bundled_path
@@ -124,6 +126,40 @@ COUNTED_BY_READING = ("ilr", "mix", "npz", "reverb", "rlds", "rllib", "ted", "to
 @pytest.mark.parametrize("kind", kinds(*(kind for kind in SOURCES if kind.split(",")[0] not in COUNTED_BY_READING)))
 def test_formats_that_know_how_long_episodes_are_tell_it(kind: str) -> None:
     assert SOURCES[kind]().episode_lengths() is not None
+
+
+SEQUENTIAL = ("ilr", "mix", "rlds")
+"""Formats that read an episode only after those before it."""
+
+
+@pytest.mark.parametrize("kind", kinds(*SOURCES))
+def test_episodes_are_read_by_their_numbers_where_a_format_can(kind: str) -> None:
+    source = SOURCES[kind]()
+    assert source.has_random_access == (kind.split(",")[0] not in SEQUENTIAL)
+    if not source.has_random_access:
+        return
+    for part in (source, source.first(3), source.shard(1, 2), Slice(source, range(1, 99, 3))):
+        whole, lengths = contents(part), [len(episode) for episode in part]
+        assert list(part.count_lengths()) == lengths
+        assert part.episode_count == len(whole)
+        for numbers in ([], range(len(whole)), [*range(len(whole))[::2]], [*range(len(whole))[-1:]]):
+            found = list(part.at(numbers))
+            assert sorted(number for number, _ in found) == list(numbers)
+            assert all(contents(EpisodeList([episode])) == [whole[number]] for number, episode in found)
+
+
+@pytest.mark.parametrize("kind", kinds(*(kind for kind in SOURCES if kind.split(",")[0] not in SEQUENTIAL)))
+def test_a_global_shuffle_has_exactly_the_items_of_the_source(kind: str) -> None:
+    if SOURCES[kind]().episode_count == 0:
+        pytest.skip("an empty list has no spec")
+    options: dict[str, Any] = {"on_invalid": "skip", "allow": ["last_observation_shared"], "view": "episode"}
+
+    def keys(**more: Any) -> list[int]:
+        made = rlds2reverb.local(SOURCES[kind](), **options, **more)
+        return [int(key) for batch in made for key in batch.info.key]
+
+    assert sorted(keys(shuffle="global")) == sorted(keys())
+    assert keys(shuffle="global", batch_size=1, shuffle_bytes=1) == keys(shuffle="global")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, EPISODES + 2])

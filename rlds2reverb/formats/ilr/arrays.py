@@ -155,6 +155,10 @@ class ArrayRecordings(Recordings):
         return self._count
 
     @property
+    def has_random_access(self) -> bool:
+        return False
+
+    @property
     def notices(self) -> tuple[Notice, ...]:
         """Known before reading, and the findings of the last pass."""
         return tuple(self._findings.notices(self._has_rewards, self._options))

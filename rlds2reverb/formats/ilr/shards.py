@@ -42,6 +42,10 @@ class ShardRecordings(Recordings):
         return self._count
 
     @property
+    def has_random_access(self) -> bool:
+        return False
+
+    @property
     def notices(self) -> tuple[Notice, ...]:
         """Known before reading, and the findings of the last pass."""
         return tuple(self._findings.notices(keys.REWS in self._layout.values, self._options))

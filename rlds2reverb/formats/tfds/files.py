@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import google_crc32c
+import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
@@ -471,6 +472,10 @@ def id_prefixes(paths: Collection[str]) -> dict[str, str]:
     return {path: re.sub(rf".*/([^/]+{common}/[^/]+)", r"\1", path) for path in paths}
 
 
+_READ_ANYWAY_BYTES = 1 << 20
+"""Bytes between two records that are read rather than jumped over: a seek costs as much, or a request to a bucket."""
+
+
 @dataclass(frozen=True)
 class Selection:
     """Records of a version directory: of `parts`, in the order of the split's terms, with `cycle` files interleaved (1: file by file)."""
@@ -550,6 +555,66 @@ class Selection:
         finally:
             for unread in files.values():
                 unread.close()
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Record]]:
+        """Reads the records of these ascending numbers, each with its number, file by file; what lies between them is read where it is little.
+
+        Raises:
+          SourceError: as `records`.
+        """
+        wanted = np.asarray(numbers, np.int64)
+        of_file: dict[int, list[tuple[int, int]]] = {}  # file -> (record of the part, number), both ascending
+        for at, run in _numbered_runs([part.take for part in self.parts], self.cycle, BLOCK, int(wanted[0])):
+            first, stop = np.searchsorted(wanted, (at, at + run.records))
+            if first < stop:
+                inside = wanted[first:stop].tolist()
+                of_file.setdefault(run.file, []).extend((run.first + number - at, number) for number in inside)
+            if stop == len(wanted):
+                break
+        prefixes = id_prefixes([(self.directory / part.file).as_posix() for part in self.parts])
+        for file, found in of_file.items():
+            part = self.parts[file]
+            gap = _READ_ANYWAY_BYTES * part.length // max(1, stamp_of(self.directory / part.file)[0])
+            begins = [at for at in range(len(found)) if not at or found[at][0] - found[at - 1][0] > 1 + gap]
+            for begin, end in zip(begins, [*begins[1:], len(found)]):
+                number_of = dict(found[begin:end])
+                first, last = found[begin][0], found[end - 1][0]
+                records = self._read(replace(part, skip=part.skip + first, take=last + 1 - first), prefixes)
+                for place, record in enumerate(records, first):
+                    if place in number_of:
+                        yield number_of[place], record
+
+    def rows(self, rows_of: Callable[[Record], int | None]) -> Array | None:
+        """[count] uint64 rows of every record, in order; None where a record does not say them. They are kept in the cache.
+
+        Raises:
+          SourceError: as `records`.
+        """
+        prefixes = id_prefixes([(self.directory / part.file).as_posix() for part in self.parts])
+        of_file: dict[str, Array] = {}
+        for part in self.parts:
+            path = self.directory / part.file
+            stamp = stamp_of(path)
+            if part.file not in of_file:
+                of_file[part.file] = index.load_rows(path, stamp, part.length)
+            known = of_file[part.file]
+            missing = part.skip + np.flatnonzero(known[part.skip : part.skip + part.take] == index.UNCOUNTED)
+            if not len(missing):
+                continue
+            first, stop = int(missing[0]), int(missing[-1]) + 1
+            for place, record in enumerate(self._read(replace(part, skip=first, take=stop - first), prefixes), first):
+                rows = rows_of(record)
+                if rows is None:
+                    return None
+                known[place] = rows
+            index.save_rows(path, stamp, known)
+        runs = _numbered_runs([part.take for part in self.parts], self.cycle, BLOCK, 0)
+        pieces = [
+            of_file[part.file][part.skip + run.first :][: run.records]
+            for _, run in runs
+            for part in [self.parts[run.file]]
+        ]
+        return np.concatenate(pieces) if pieces else np.empty(0, np.uint64)
 
     def index(self, beside: bool, on_walked: Callable[[int], None]) -> Iterator[IndexedShard]:
         """Saves the index of each of its files, one after the other; see `index_file`.
@@ -664,7 +729,8 @@ def tfrecords(path: Path, skip: int, take: int) -> Iterator[bytes]:
         stamp = stamp_of(path)
         size, ends = stamp[0], array("Q")
         with ExitStack() as files:
-            known = index.load(path, stamp) if skip else index.NOTHING
+            # From the first record on a disk's file needs no index; of an object it says where the last one ends.
+            known = index.load(path, stamp) if skip or isinstance(path, BucketPath) else index.NOTHING
             places, file = known, None
             if skip + 1 < len(known):
                 end = int(known[skip + take]) if skip + take < len(known) else size

@@ -12,7 +12,10 @@ An index file has a head and then the places, 8 bytes each, all little-endian:
 Record `n` begins at place `n` and ends at place `n + 1`. An index may end before its shard: it has what was walked over so far, and a later
 reader goes on from there.
 
-It lies beside its shard, as SHARD.rlds2reverb-index, or in a folder of the user's cache under a digest of the shard's path. It only saves
+The rows of each record, the steps of its episode, are kept in a file of the same form, with the head `r2r-rows`: 8 bytes a record, all ones
+where they were not counted. It lies in the cache only.
+
+An index lies beside its shard, as SHARD.rlds2reverb-index, or in a folder of the user's cache under a digest of the shard's path. It only saves
 time. A file that is missing, stale, cut off or makes no sense is as good as none, and a cache that cannot be written is not written.
 """
 
@@ -37,7 +40,7 @@ from rlds2reverb.formats.paths import Stamp
 
 SUFFIX = ".rlds2reverb-index"
 
-_MAGIC = b"r2r-idx1"
+_MAGIC, _ROWS_MAGIC = b"r2r-idx1", b"r2r-rows"
 _HEAD = struct.Struct("<8sQqQ")
 _PLACE_BYTES = 8
 _LEAST_RECORD = 16  # bytes of a record's frame in a TFRecord file
@@ -45,14 +48,17 @@ _LEAST_RECORD = 16  # bytes of a record's frame in a TFRecord file
 _WORTH_RECORDS, _WORTH_BYTES = 1024, 4 << 20
 """Least that is walked over before an index is saved unasked: some milliseconds of a disk, or one request to a bucket."""
 
+UNCOUNTED = np.uint64((1 << 64) - 1)
+"""In place of the rows of a record that were not counted."""
+
 NOTHING = np.zeros(1, "<u8")
 """The index of which nothing is known: record 0 begins at 0."""
 
 
-def cached_path(shard: Path) -> Path:
-    """The index of a shard in the cache. Raises `ConfigError` where there is no folder for one."""
+def cached_path(shard: Path, kind: str = "index") -> Path:
+    """The index of a shard in the cache, or with kind "rows" the rows of its records. Raises `ConfigError` where there is no folder for one."""
     name = xxhash.xxh3_128_hexdigest(os.fsencode(str(shard.resolve())))
-    return cache_folder("indexes") / f"{name}.index"
+    return cache_folder("indexes") / f"{name}.{kind}"
 
 
 def beside_path(shard: Path) -> Path:
@@ -127,6 +133,23 @@ def joined(places: Array, ends: Sequence[int]) -> Array:
     return np.concatenate([places, np.asarray(ends, "<u8")])
 
 
+def load_rows(shard: Path, stamp: Stamp, records: int) -> Array:
+    """[records] uint64 rows of each record of a shard, `UNCOUNTED` where they are not known."""
+    with suppress(*_NO_CACHE):
+        found = _content(cached_path(shard, "rows"), _ROWS_MAGIC, stamp)
+        if found is not None and len(found) == records:
+            return found.copy()
+    return np.full(records, UNCOUNTED)
+
+
+def save_rows(shard: Path, stamp: Stamp, rows: Array) -> None:
+    """Saves the rows of each record; does nothing if the cache cannot be written."""
+    with suppress(*_NO_CACHE):
+        path = cached_path(shard, "rows")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, stamp, rows, _ROWS_MAGIC)
+
+
 def forget(shard: Path) -> None:
     """Removes the index of a shard from the cache."""
     with suppress(*_NO_CACHE):
@@ -145,6 +168,14 @@ _WAY_OUT_OF_FOLDER = "leave --beside out, and the index is put into the cache"
 
 def _read(path: Path, stamp: Stamp) -> Array | None:
     """The places in a file; None where it is not an index of the shard as it is now. Raises `OSError`."""
+    starts = _content(path, _MAGIC, stamp)
+    if starts is None or starts[0] != 0 or starts.max() > stamp[0]:
+        return None
+    return None if np.any(np.diff(starts.view("<i8")) < _LEAST_RECORD) else starts
+
+
+def _content(path: Path, kind: bytes, stamp: Stamp) -> Array | None:
+    """[n] uint64 behind the head of a file; None where it is not of this kind, or not of the shard as it is now. Raises `OSError`."""
     size = stamp[0]
     most = _HEAD.size + _PLACE_BYTES * (size // _LEAST_RECORD + 1)
     try:
@@ -158,20 +189,17 @@ def _read(path: Path, stamp: Stamp) -> Array | None:
     if len(data) != found.st_size or (len(data) - _HEAD.size) % _PLACE_BYTES:
         return None
     magic, *of, digest = _HEAD.unpack_from(data)
-    places = memoryview(data)[_HEAD.size :]
-    if magic != _MAGIC or tuple(of) != stamp or digest != xxhash.xxh3_64_intdigest(places):
+    numbers = memoryview(data)[_HEAD.size :]
+    if magic != kind or tuple(of) != stamp or digest != xxhash.xxh3_64_intdigest(numbers):
         return None
-    starts = np.frombuffer(places, "<u8")
-    if starts[0] != 0 or starts.max() > size or np.any(np.diff(starts.view("<i8")) < _LEAST_RECORD):
-        return None
-    return starts
+    return np.frombuffer(numbers, "<u8")
 
 
-def _write(path: Path, stamp: Stamp, places: Array) -> None:
-    data = np.ascontiguousarray(places, "<u8").tobytes()
+def _write(path: Path, stamp: Stamp, numbers: Array, kind: bytes = _MAGIC) -> None:
+    data = np.ascontiguousarray(numbers, "<u8").tobytes()
     unfinished = unfinished_file(path)
     try:
-        unfinished.write_bytes(_HEAD.pack(_MAGIC, *stamp, xxhash.xxh3_64_intdigest(data)) + data)
+        unfinished.write_bytes(_HEAD.pack(kind, *stamp, xxhash.xxh3_64_intdigest(data)) + data)
         unfinished.replace(os.path.realpath(path))  # not synced: what a crash leaves is found by its digest
     finally:
         unfinished.unlink(missing_ok=True)

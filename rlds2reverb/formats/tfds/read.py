@@ -26,6 +26,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -249,7 +250,7 @@ def _meant(name: DatasetName, folders: list[Path]) -> str:
 
 def version_directory(directory: Path) -> Path:
     """The directory itself. Raises `SourceError` if it is that of a dataset or a config, and has versions."""
-    if not (directory / INFO_FILE).exists() and (versions := _versions(directory)):
+    if not _has(directory, INFO_FILE) and (versions := _versions(directory)):
         raise SourceError(
             f"{directory}: expected a version directory with {INFO_FILE}, and this one has versions; "
             f"name one: {_listed(map(_written, sorted(versions)))}"
@@ -275,9 +276,15 @@ def _find_in(folder: Path, name: DatasetName) -> Path | None:
 
 def _is_prepared(place: Path) -> bool:
     try:
-        return (place / FEATURES_FILE).exists()
+        return _has(place, FEATURES_FILE)
     except OSError:
         return False
+
+
+def _has(folder: Path, file: str) -> bool:
+    return (
+        folder.is_dir() and (folder / file).exists()
+    )  # of a bucket one listing, which answers all that is asked of the folder next
 
 
 def _default_config(dataset: Path) -> str:
@@ -488,6 +495,37 @@ class TfdsSource(Source):
         lengths = [length for length in found if length is not None]
         return lengths if len(lengths) == len(found) else None
 
+    def count_lengths(self) -> Sequence[int]:
+        """As of every source; what was counted is kept in the cache, beside the index of records."""
+        if (known := self.episode_lengths()) is not None:
+            return known
+        found = self.selection.rows(lambda record: self.features.length_of(record.data, record.where))
+        if found is None:
+            return super().count_lengths()
+        lengths: list[int] = found[self.numbers.start : self.numbers.stop : self.numbers.step].tolist()
+        return lengths
+
+    @property
+    def has_random_access(self) -> bool:
+        return True
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        own, which = self.numbers, deque[int]()
+        wanted = [own[number] for number in numbers]
+
+        def episodes() -> Generator[Episode, None, None]:
+            decoded = ""
+            try:
+                for number, record in self.selection.at(wanted):
+                    decoded = f", episode {number}"
+                    which.append(own.index(number))
+                    yield self._episode(record, content_name(xxhash.xxh3_128_hexdigest(record.data)))
+                    decoded = ""
+            except SourceError as error:
+                raise self._unreadable(error, decoded) from error
+
+        return ((which.popleft(), episode) for episode in read_ahead(episodes(), decoded_bytes)) if wanted else iter(())
+
     def spec(self) -> Nest:
         def leaf_of(path: str, leaf: ArraySpec) -> ArraySpec:
             return ArraySpec.of_images(self.as_files[path], leaf.shape) if path in self.as_files else leaf
@@ -528,12 +566,18 @@ class TfdsSource(Source):
                     if is_known is not None and is_known(name):
                         yield KnownEpisode(name)
                     else:
-                        columns, metadata = self.features.read(record.data, record.where)
-                        yield Episode(columns, metadata, name, where=f"{self.dataset}#{record.name}")
+                        yield self._episode(record, name)
                 number += 1
         except SourceError as error:
-            hint = _AROUND_IT if isinstance(error, NotReadHere) else ""
-            raise SourceError(f"{self.name}, episode {number}: cannot be read: {error}{hint}") from error
+            raise self._unreadable(error, f", episode {number}") from error
+
+    def _episode(self, record: Record, name: str) -> Episode:
+        columns, metadata = self.features.read(record.data, record.where)
+        return Episode(columns, metadata, name, where=f"{self.dataset}#{record.name}")
+
+    def _unreadable(self, error: SourceError, episode: str) -> SourceError:
+        hint = _AROUND_IT if isinstance(error, NotReadHere) else ""
+        return SourceError(f"{self.name}{episode}: cannot be read: {error}{hint}")
 
     def _records(self, numbers: range) -> Iterator[Record]:
         return self.selection.records(numbers.start, numbers[-1] + 1 if numbers else 0)

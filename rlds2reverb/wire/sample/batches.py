@@ -54,7 +54,7 @@ def in_batches(parts: Sequence[FlatBatch], size: int) -> Iterator[FlatBatch]:
     """
     if not parts:
         return
-    whole = _whole(parts)
+    whole = joined_parts(parts)
     if len(whole) <= size:
         yield whole
         return
@@ -140,11 +140,11 @@ class PlainBuilder:
                 self._held.append(_of_one(sample, self._cache.chunks))
             if len(self._held) == self._batch_size:
                 held, self._held = self._held, []
-                full.append(_whole(held))
+                full.append(joined_parts(held))
 
     def rest(self) -> FlatBatch | None:
         held, self._held = self._held, []
-        return _whole(held) if held else None
+        return joined_parts(held) if held else None
 
     def lost(self) -> None:
         self._begun = b""
@@ -244,7 +244,7 @@ class NativeBuilder:
         self._end_group()
         parts, self._parts, self.waiting = self._parts, [], 0
         self._are_alike = len(parts) == 1
-        return _whole(parts)
+        return joined_parts(parts)
 
 
 class _Memory:
@@ -290,7 +290,7 @@ def _of_one(sample: plain.Sample, chunks: plain.Chunks) -> FlatBatch:
     return FlatBatch(tuple(stacked([value]) for value in values), info)
 
 
-def _whole(parts: Sequence[FlatBatch]) -> FlatBatch:
+def joined_parts(parts: Sequence[FlatBatch]) -> FlatBatch:
     """All samples of the parts, in their order.
 
     Raises:

@@ -22,8 +22,9 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.paths import stamp_of
 from rlds2reverb.formats.registry import bundled_path
-from rlds2reverb.formats.tfds import index
+from rlds2reverb.formats.tfds import files, index
 from rlds2reverb.formats.tfds.files import index_file, tfrecords
+from rlds2reverb.workers.driver import split_tasks
 from tests.buckets import Faults, Storage
 from tests.raising import outcome_of
 from tests.unit.formats.tfds.examples import framed, tfrecord
@@ -349,6 +350,35 @@ def test_a_part_of_an_object_is_kept_in_whole_blocks(
     cloud.requests.clear()
     assert list(tfrecords(path, 5, 20)) == records[5:25]
     assert asked_bytes(cloud) == 0
+
+
+def test_episodes_in_a_bucket_are_asked_for_one_by_one(
+    storage: Storage, cloud: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.create("datasets")
+    storage.upload(bundled_path("cartpole"), "datasets", "cartpole")
+    monkeypatch.setattr(files, "_READ_ANYWAY_BYTES", 0)
+    there, here = open_source("tfds:s3://datasets/cartpole@train"), open_source("bundled:cartpole@train")
+    wanted, whole = [3, 4, 12, 20], list(here)
+    indexed(path_of("s3://datasets/cartpole/cartpole-train.tfrecord-00000"), len(whole))
+    cloud.requests.clear()
+    assert {number: one.id for number, one in there.at(wanted)} == {number: whole[number].id for number in wanted}
+    assert asked_bytes(cloud) < 8 * max(one.nbytes for one in whole)
+    assert sum(1 for one in cloud.requests if one.range) == 3
+
+
+def test_ranges_of_episodes_ask_for_each_byte_once(storage: Storage, cloud: Faults) -> None:
+    """As workers get them."""
+    drawn = random.Random(8)
+    records = [drawn.randbytes(drawn.randrange(1, 400_000)) for _ in range(60)]
+    storage.create("ranges")
+    storage.put("ranges", "shard", framed(records))
+    path = path_of("s3://ranges/shard")
+    indexed(path, len(records))
+    cloud.requests.clear()
+    for task in split_tasks(len(records), 2):
+        assert list(tfrecords(path, task.start, task.episodes)) == records[task.start : task.stop]
+    assert asked_bytes(cloud) == path.stat().st_size
 
 
 def test_of_large_records_a_walk_asks_for_little_more_than_the_heads(storage: Storage, cloud: Faults) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.tfds import read
+from rlds2reverb.formats.tfds import files, read
+from rlds2reverb.formats.tfds.example import EpisodeFeatures
 from rlds2reverb.formats.tfds.read import TfdsSource
 from tests.unit.formats.tfds import examples
 
@@ -81,6 +82,73 @@ def test_the_steps_of_small_files_are_counted_also_of_a_part(folder: Path, monke
     assert open_source(f"tfds:{folder}@train").episode_lengths() == [2] * 40
     monkeypatch.setattr(read, "_MOST_COUNTED_BYTES", 100)
     assert open_source(f"tfds:{folder}@train").episode_lengths() is None
+
+
+@pytest.fixture
+def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Records whose steps were counted; no file is small enough to be counted unasked."""
+    where: list[str] = []
+    length_of = EpisodeFeatures.length_of
+
+    def counting(features: EpisodeFeatures, record: bytes, place: str) -> int | None:
+        where.append(place)
+        return length_of(features, record, place)
+
+    monkeypatch.setenv("RLDS2REVERB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(read, "_MOST_COUNTED_BYTES", 0)
+    monkeypatch.setattr(EpisodeFeatures, "length_of", counting)
+    return where
+
+
+def test_counted_steps_are_kept_and_a_file_is_counted_from_its_first_gap_to_the_last(
+    folder: Path, counted: list[str]
+) -> None:
+    for shard, length in enumerate((20, 3, 17)):
+        examples.tfrecord(folder / f"train-{shard:05d}", [episode(n, 1 + (shard + n) % 5) for n in range(length)])
+    whole = [len(one) for one in open_source(f"tfds:{folder}")]
+    for split, new in (("train[5:9]", 4), ("train[2:7]", 3), ("train[:25]", 25), ("train", 15), ("train[9:]", 0)):
+        source = open_source(f"tfds:{folder}@{split}")
+        assert source.episode_lengths() is None
+        counted.clear()
+        assert list(source.count_lengths()) == [len(one) for one in source]
+        assert len(counted) == new, split
+    assert list(open_source(f"tfds:{folder}").shard(1, 3).count_lengths()) == whole[1::3]
+    examples.tfrecord(folder / "train-00001", [episode(n, 6) for n in range(3)])  # written anew
+    counted.clear()
+    assert sorted(open_source(f"tfds:{folder}").count_lengths())[-3:] == [6, 6, 6]
+    assert len(counted) == 3
+
+
+def test_without_a_folder_for_the_cache_they_are_counted_each_time(folder: Path, counted: list[str]) -> None:
+    (folder.parents[1] / "cache").write_text("")
+    for _ in range(2):
+        assert open_source(f"tfds:{folder}@test").count_lengths() == [2, 2]
+    assert len(counted) == 4
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(["", "?order=file"]), st.sets(st.integers(0, 39)), st.booleans())
+def test_single_episodes_are_those_of_a_whole_reading(
+    folder: Path, order: str, chosen: set[int], reads_between: bool
+) -> None:
+    source = open_source(f"tfds:{folder}@train{order}")
+    whole = numbers(source)
+    with pytest.MonkeyPatch.context() as patched:
+        if not reads_between:
+            patched.setattr(files, "_READ_ANYWAY_BYTES", 0)
+        found = [(number, numbers([one])[0]) for number, one in source.at(sorted(chosen))]
+    assert sorted(found) == [(number, whole[number]) for number in sorted(chosen)]
+
+
+def test_a_damaged_episode_is_named_when_it_is_read_alone(folder: Path) -> None:
+    examples.tfrecord(folder / "test-00000", [episode(0), b"no example"])
+    source = open_source(f"tfds:{folder}@test")
+    assert [number for number, _ in source.at([0])] == [0]
+    with pytest.raises(SourceError, match="episode 1: cannot be read"):
+        list(source.at([0, 1]))
+    damage(folder / "test-00000", -3)
+    with pytest.raises(SourceError, match=r"test: cannot be read.*record 1 is damaged"):
+        list(source.at([1]))
 
 
 def test_a_damaged_record_is_no_matter_of_counting(folder: Path) -> None:
