@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parent.parent
 _NUMBER = re.compile(r"-?\d(?:[\d,.]|e[+-]?\d)*")
 
 Cell = dict[str, Any]
@@ -94,7 +95,7 @@ def _is_shown(tree: ast.Module, code: str) -> bool:
 
 
 def _data(value: Any) -> dict[str, list[str]]:
-    text = repr(value)
+    text = repr(value).replace(f"{ROOT}/", "")  # the same on any machine
     make = getattr(value, "_repr_html_", None)
     if make is None:
         return {"text/plain": _lines(text)}
