@@ -39,7 +39,7 @@ class Charts:
 
         Name, title and words are also the sentence for those who do not see it.
         """
-        parts = [element("h4", title)] if title else []
+        parts = [element("p", title, class_="title")] if title else []
         if chart is not None:
             parts.append(self._drawn(chart, name, title, *captions))
         words = (element("figcaption", caption) for caption in captions)

@@ -85,7 +85,8 @@ def table(
 
 def _row(cell: str, cells: Sequence[str], numeric: Sequence[int], attributes: Mapping[str, str]) -> Html:
     kinds = ({"class_": "n"} if at in numeric else {} for at in range(len(cells)))
-    return element("tr", *(element(cell, one, **kind) for one, kind in zip(cells, kinds)), **attributes)
+    names = (cell if one else "td" for one in cells)  # an empty cell heads nothing
+    return element("tr", *(element(name, one, **kind) for name, one, kind in zip(names, cells, kinds)), **attributes)
 
 
 def document(title: str, style: str, script: str, data: tuple[str, Any], body: Html) -> str:

@@ -44,7 +44,7 @@ def page(contents: Contents, frames: int | None = None, fps: int = 10) -> str:
             for curve in panel.moving
         ],
     }
-    body = together(_body(contents, steps))
+    body = element("main", *_body(contents, steps))
     return document(contents.title, asset("player.css"), asset("player.js"), ("data", data), body)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rlds2reverb
-from tests.chromium import chromium
+from tests.chromium import accessibility_findings, chromium
 from tests.unit.server.forks import Forks
 from tests.unit.server.running import Server
 
@@ -145,6 +145,14 @@ def test_the_button_writes_a_checkpoint(page: Page, server: Server) -> None:
 def test_nothing_is_wider_than_the_screen(browser: Any, server: Server, width: int) -> None:
     opened = Page(browser, server.url, width)
     assert opened.view.evaluate("document.documentElement.scrollWidth") <= width
+    opened.view.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/runbook"])
+def test_axe_finds_nothing(browser: Any, server: Server, path: str, scheme: str) -> None:
+    opened = Page(browser, server.url, scheme=scheme, path=path)
+    assert accessibility_findings(opened.view) == []
     opened.view.close()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.chromium import chromium
+from tests.chromium import accessibility_findings, chromium
 from tests.unit.look.report.reported import HOSTILE, dataset, page, robot, robots
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
@@ -100,6 +100,14 @@ def test_it_is_drawn_and_nothing_else_happens(
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}[scheme]
     assert opened.complaints == []
     assert opened.requests <= {"file", "data"}
+    opened.view.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_axe_finds_nothing(browser: Any, files: dict[str, Path], name: str, scheme: str) -> None:
+    opened = Opened(browser, files[name], 1280, scheme)
+    assert accessibility_findings(opened.view) == []
     opened.view.close()
 
 

@@ -182,7 +182,7 @@ def with_columns(name: str, **columns: Any) -> Any:
 def chart_of(text: str, column: str, title: str = "") -> tuple[dict[str, Any] | None, str]:
     """The chart of a column, or of its dimension of that title; and the words below it."""
     below = text[text.index(f"<code>{column}</code>", text.index('id="columns"')) :]
-    found = re.search(rf"{re.escape(title)}</(?:h4|span)>.*?</figure>", below)
+    found = re.search(rf"{re.escape(title)}</(?:p|span)>.*?</figure>", below)
     assert found is not None, title
     number = re.search(r'data-chart="(\d+)"', found[0])
     return (charts(text)[int(number[1])] if number else None), Elements(found[0]).text
@@ -250,17 +250,17 @@ def test_an_episode_begins_with_what_was_asked_then_images_reward_and_action() -
     columns = {"flat": np.full(12, 7.0), "same": np.ones((12, 2)), "rises": np.arange(12.0)}
     text = page(with_columns("robots", **columns))
     episode = text[text.index('id="episode-0-0"') : text.index('id="episode-0-1"')]
-    order = ['class="instruction"', 'class="cameras"', "<h4>reward", "<h4>action", "<h4>observation/rises"]
+    order = ['class="instruction"', 'class="cameras"', 'title">reward', 'title">action', 'title">observation/rises']
     assert [episode.index(part) for part in order] == sorted(episode.index(part) for part in order)
     told = Elements(episode).text
     assert re.search(r"\d constant columns: .*observation/flat = 7, observation/same", told)
-    assert "<h4>observation/flat" not in episode
+    assert 'title">observation/flat' not in episode
 
 
 def test_a_chosen_episode_with_a_problem_is_shown_as_large_as_the_rest() -> None:
     more = {f"at{number}": np.arange(12.0) for number in range(6)}
     text = page(dataset([robot(0, reward=np.nan).with_columns(**more)]))
-    assert all(f"<h4>at{number}</h4>" in text for number in range(6))
+    assert all(f'title">at{number}</p>' in text for number in range(6))
     assert "not drawn" not in Elements(text).text
 
 

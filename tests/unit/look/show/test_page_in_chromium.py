@@ -11,7 +11,7 @@ import pytest
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.look.saving import saver
-from tests.chromium import chromium
+from tests.chromium import accessibility_findings, chromium
 from tests.unit.look.show.shown import HOSTILE, camera, contents
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
@@ -84,6 +84,12 @@ def test_nothing_is_wider_than_the_page(page: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.locator("svg path").count() == 9
     assert page.locator("body > img").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    assert accessibility_findings(page) == []
 
 
 def test_the_slider_shows_each_step(page: Any) -> None:
