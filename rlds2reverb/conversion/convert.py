@@ -14,11 +14,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.conversion.job import Account, Job, Read, job_of
+from rlds2reverb.conversion.job import LOSSES, Account, Job, Read, job_of
 from rlds2reverb.conversion.place import (
     Place,
     check_apart,
@@ -29,7 +30,7 @@ from rlds2reverb.conversion.place import (
     place_of,
     places_of,
 )
-from rlds2reverb.conversion.report import ConvertReport
+from rlds2reverb.conversion.report import ALL, ConvertReport
 from rlds2reverb.conversion.verify import verify
 from rlds2reverb.conversion.workers import ByWorkers
 from rlds2reverb.episode import Episode, Occurrences
@@ -37,11 +38,12 @@ from rlds2reverb.errors import ConfigError, SourceError, StorageError, WriteErro
 from rlds2reverb.files import write_error
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
+from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.prepare.options import RAISE, EpisodeOptions, Progress, check_workers, ignored, split_options
 from rlds2reverb.prepare.preparation import duplicates_notice
 from rlds2reverb.prepare.problems import Endings, Problem, endings_of, state_of, with_problems_of_ends
-from rlds2reverb.text import counted
+from rlds2reverb.text import counted, did_you_mean
 from rlds2reverb.workers.processes import executor_of
 
 WRITING, READ, WRITTEN = "writing", "read", "written"
@@ -105,7 +107,7 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
         strict, terminal_discount, last_reward, last_observation, encoded, transform. `strict` also refuses losses.
 
     Raises:
-      ConfigError: an unknown option, or one that makes no sense; or the place is taken.
+      ConfigError: an unknown option or code, or one that makes no sense; or the place is taken.
       SourceError: the source cannot be opened or read, or nothing of it is left to be written.
       InvalidEpisode: a bad episode, and the policy is to stop.
       ConversionError: a loss that is not allowed, or what was written is not what was read.
@@ -385,6 +387,8 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
         raise ConfigError(
             f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated"
         )
+    if isinstance(destination, str):  # a class of the caller's may have codes of its own
+        _check_losses(chosen.allow_loss)
     episodes.check_files()
     job = _job(source, destination, chosen, episodes)
     readers = None
@@ -392,6 +396,14 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
         opens = partial(_job, source, destination, replace(chosen, on_progress=ignored), episodes.silent())
         readers = ByWorkers(job, opens, executor_of(chosen.workers, chosen.ray))
     return Conversion(job, chosen, readers)
+
+
+def _check_losses(codes: Sequence[str]) -> None:
+    formats = (one.losses.function() for one in DESTINATIONS if one.losses is not None)
+    known = {ALL, *LOSSES, *chain.from_iterable(formats)}
+    if unknown := sorted(set(codes) - known):
+        others = did_you_mean(unknown[0], known) or f"; known: {', '.join(sorted(known))}"
+        raise ConfigError(f"allow_loss (--allow-loss): unknown code {', '.join(unknown)}{others}")
 
 
 def _job(source: Any, destination: str | Destination, chosen: ConvertOptions, episodes: EpisodeOptions) -> Job:

@@ -607,6 +607,7 @@ def test_progress_is_told(name: str, episodes: list[Episode], monkeypatch: pytes
         ({"limit": 0}, "limit"),
         ({"limit": True}, "limit"),
         ({"allow_loss": "all"}, "allow_loss"),
+        ({"allow_loss": ["last_rwo"]}, "allow_loss.*last_rwo.*last_row"),
         ({"nonsense": 1}, "nonsense.*no such option"),
         ({"on_invalid": "quarantine"}, "quarantine"),
         ({"decode": True, "encoded": "all"}, "contradict"),
