@@ -49,7 +49,7 @@ from rlds2reverb.look.accounts import (
 )
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.problems import Findings
-from rlds2reverb.text import counted, on_command_line
+from rlds2reverb.text import counted, on_command_line, visible
 
 if TYPE_CHECKING:
     from rlds2reverb.look.comparison import Comparison
@@ -136,6 +136,8 @@ def command(
     if server_config:
         if as_json:
             raise ConfigError("--server-config prints YAML; leave out --json, or ask for one after the other")
+        if given["against"] is not None:
+            raise ConfigError("--server-config is of one dataset; leave out --against")
         _check_server_package()
     name = table or "replay"
     views = views_of_tables(into, table, view, view_config) or {name: chosen_view(view, view_config)}
@@ -282,7 +284,7 @@ def _print(inspection: Inspection) -> None:
 
 def _print_comparison(comparison: Comparison) -> None:
     """The verdict first; then the two datasets, what changed, what only one has, and what is the same."""
-    from rlds2reverb.look.comparison import DIFFERENCE, HEADS, ROWS, rows_of, signatures_text, specs_of
+    from rlds2reverb.look.comparison import DIFFERENCE, HEADS, NOT_COMPARED, ROWS, rows_of, signatures_text, specs_of
 
     head, colon, rest = comparison.verdict.partition(": ")
     output.print_line((head, "good" if comparison.same else "advice"), colon, rest)
@@ -308,9 +310,13 @@ def _print_comparison(comparison: Comparison) -> None:
         if columns:
             _title(f"only in {kind.upper()}", kind)
             output.print_fields({path: one.spec_a or one.spec_b for path, one in columns.items()}, "  ")
-    if same := comparison.of_state("same"):
-        _title("the same")
-        output.print_line("  " + ", ".join(same), hang=2)
+    for title, columns in (
+        (NOT_COMPARED, comparison.of_state("not_compared")),
+        ("the same", comparison.of_state("same")),
+    ):
+        if columns:
+            _title(title)
+            output.print_line("  " + ", ".join(map(visible, columns)), hang=2)
 
 
 def _title(text: str, kind: str = "name") -> None:

@@ -544,7 +544,7 @@ class _Window:
         return FlatBatch(tuple(columns), _info(self._keys[places], self._priorities[places], among, epoch))
 
     def _apart(self, column: Array) -> list[Array]:
-        items = [column[0, ...]] * len(column)
+        items = [np.empty(0, column.dtype)] * len(column)
         for place in self.places:
             items[place] = column[place, ...].copy()
         return items
@@ -582,17 +582,23 @@ class _Permuted:
         self._size = size  # items that the next window may have
         self._window: _Window | None = None
         self._left = np.empty(0, np.int64)  # places of the window that are still to be given
+        self._ids: dict[int, str] = {}  # of the window's episodes
 
     @classmethod
     def at(cls, ready: Preparation, options: LocalOptions, order: GlobalOrder, state: Mapping[str, Any]) -> _Permuted:
         """The epoch at the position of a state; raises ConfigError if its order is not one of this source."""
         number, place, drawn = (count_in(state, name) for name in ("epoch", "place", "drawn"))
         bad = counts_in(state, "bad")
-        if state.get("ids") != order.digest or place > order.count or max(bad, default=-1) >= order.episodes:
+        there = cls(ready if number == 0 else ready.silent(), options, order, number, place, drawn, bad)
+        fits = place <= order.count and max(bad, default=-1) < order.episodes
+        if fits and place:
+            last = there._last_episode()
+            there._ids = {one: episode.id for one, episode in ready.source.at([last])}
+        if not fits or state.get("ids") != there._digest():
             raise ConfigError(
                 "restore: the episodes that the state stands at are not those of this source: other data under the same name"
             )
-        return cls(ready if number == 0 else ready.silent(), options, order, number, place, drawn, bad)
+        return there
 
     @property
     def rejected(self) -> dict[str, int]:
@@ -602,7 +608,7 @@ class _Permuted:
         while self._window is None or not len(self._left):
             if self._end == self._order.count:
                 return None
-            self._window = None  # before there is another one
+            self._window, self._ids = None, {}  # before there is another one
             self._window = self._read()
             self._left = self._window.places
         places, self._left = self._left[:count], self._left[count:]
@@ -616,8 +622,16 @@ class _Permuted:
             "drawn": self.drawn,
             "place": self._place,
             "bad": sorted(self._bad),
-            "ids": self._order.digest,
+            "ids": self._digest(),
         }
+
+    def _digest(self) -> str:
+        """Of the lengths of all episodes, and of the one whose item was given last."""
+        return digest(self._order.digest, self._ids[self._last_episode()] if self._place else "")
+
+    def _last_episode(self) -> int:
+        number = int(self._permutation.at(self._place - 1, self._place)[0])
+        return int(np.searchsorted(self._order.starts, number, "right")) - 1
 
     def again(self, number: int) -> _Permuted:
         self.close()
@@ -632,7 +646,10 @@ class _Permuted:
         batch = (
             self._options.batch_size
         )  # a first batch comes early, where reading its episodes is little of all reading
-        count = min(self._size or (batch if _EARLY * batch <= order.episodes else order.count), order.count - start)
+        most = max(1, most_bytes // _PLACE_BYTES)
+        count = min(
+            self._size or (batch if _EARLY * batch <= order.episodes else order.count), order.count - start, most
+        )
         places, items = self._episodes_of(start, count)
         window: _Window | None = None
         is_whole = False
@@ -672,6 +689,7 @@ class _Permuted:
 
     def _taken(self, number: int, episode: Episode, places: Array, items: Array, count: int) -> _Taken | None:
         """The items at those of these places, all of one episode, that are below `count`; None where it has none of them."""
+        self._ids[number] = episode.id
         block = _block_of(number, self._preparer.prepare(episode), self._names)
         if block is None:
             self._bad.add(number)
@@ -688,6 +706,9 @@ class _Permuted:
 
 _EARLY = 8
 """A first window has the items of one batch where there are as many times more episodes."""
+
+_PLACE_BYTES = 64
+"""Of a place of a window, without its item."""
 
 _FILLED = 0.9
 """Of the bytes for a window that are filled by the size of the items in the last one."""

@@ -248,6 +248,7 @@ def statistics(numbers: Statistics | None) -> str:
     return "none" if numbers is None else ", ".join(f"{name} {number(value)}" for name, value in numbers.items())
 
 
-def listed(names: Sequence[str], most: int = 20) -> str:
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+def listed(names: Sequence[str], most: int = 20, count: int | None = None) -> str:
+    count = len(names) if count is None else count
+    more = f" and {count - most:,} more" if count > most else ""
     return ", ".join(shortened(name, 60) for name in names[:most]) + more

@@ -34,7 +34,10 @@ _TEXTS = 4
 _LONGEST = 300  # bytes of a text
 
 
-_INSTRUCTIONS = ("language_instruction", "natural_language_instruction", "instruction", "task")
+INSTRUCTIONS = ("language_instruction", "natural_language_instruction", "instruction", "task", "language")
+"""Last names of columns, and of metadata, with what a robot is to do."""
+_CONSTANTS = 100
+"""Of an episode, by name."""
 """Last parts of the paths under which datasets keep what a robot was asked to do."""
 
 
@@ -71,7 +74,8 @@ class Portrait:
       curves: path -> [n, at most `Size.lines`] float64, of columns that change: the reward's first, then the action's.
       widths: path -> dimensions of the column.
       not_drawn: number of further columns that change.
-      constants: path -> value, of columns that keep one; "" where the value has several numbers.
+      constants: path -> value, of the first columns that keep one; "" where the value has several numbers.
+      constant_count: number of columns that keep one value.
       frames: path -> time steps, and small pictures of them.
       texts: path -> the first step's.
       last_rows: field -> its last values, as text.
@@ -88,6 +92,7 @@ class Portrait:
     widths: dict[str, int] = field(default_factory=dict)
     not_drawn: int = 0
     constants: dict[str, str] = field(default_factory=dict)
+    constant_count: int = 0
     frames: dict[str, tuple[list[int], list[Picture]]] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     last_rows: dict[str, list[str]] = field(default_factory=dict)
@@ -105,7 +110,7 @@ def is_constant(column: Array) -> bool:
 
 
 def is_instruction(path: str) -> bool:
-    return path.rpartition("/")[2] in _INSTRUCTIONS
+    return path.rpartition("/")[2] in INSTRUCTIONS
 
 
 def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | None, size: Size) -> Portrait:
@@ -133,7 +138,9 @@ def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | 
         elif column.dtype.kind not in "fiub" or not column.size:
             continue
         elif len(column) > 1 and is_constant(column):
-            made.constants[path] = number(float(column[0])) if column.ndim == 1 else ""
+            made.constant_count += 1
+            if len(made.constants) < _CONSTANTS:
+                made.constants[path] = number(float(column[0])) if column.ndim == 1 else ""
         elif column.dtype.kind != "b":
             if len(made.curves) < size.columns:
                 values = column.reshape(len(column), -1)
@@ -146,14 +153,17 @@ def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | 
 
 def _instruction_of(episode: Episode, whole: Mapping[str, Array]) -> bytes:
     """The first text that is an instruction: of the steps, else of the episode."""
-    values = chain(whole.items(), episode.metadata.items())
-    texts = (_first_text(np.atleast_1d(np.asarray(value))) for path, value in values if is_instruction(path))
-    return next((text for text in texts if text), b"")
+    of_steps = (_first_text(column) for path, column in whole.items() if is_instruction(path))
+    of_episode = (_as_bytes(value) for path, value in episode.metadata.items() if is_instruction(path))
+    return next((text for text in chain(of_steps, of_episode) if text), b"")
 
 
 def _first_text(column: Array) -> bytes | None:
-    first = column.ravel()[0] if column.size else None
-    text = first.encode("utf-8", "surrogateescape") if isinstance(first, str) else first
+    return _as_bytes(column.ravel()[0]) if column.size else None
+
+
+def _as_bytes(value: object) -> bytes | None:
+    text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
     return text[:_LONGEST] if isinstance(text, bytes) else None
 
 

@@ -26,6 +26,12 @@ from rlds2reverb.text import counted, number, shortened, visible
 ALIKE = 0.1
 """Values whose `difference` is at most this are spread alike."""
 
+_SHIFT, _SPREAD = 0.25, 2.0
+"""A mean that moved by more standard deviations, or a standard deviation that is so many times the other, is a change, too."""
+
+_MOST_IN_A_BIN = 0.9
+"""Of the values of both: where more lie in one bin, because outliers make the bins wide, what differs within it cannot be seen."""
+
 _BY_CHANCE = 1.358
 """Times the square root of (n + m) / (n m), the gap that 5 % of samples of n and m values exceed. Source: Smirnov, "Table for estimating the goodness of fit" (1948)."""
 
@@ -34,14 +40,16 @@ _ENOUGH_EPISODES = 30
 
 DIFFERENCE = (
     f"difference: the largest gap between the two cumulative distributions, 0 to 1 (Kolmogorov-Smirnov); of texts the share "
-    f"that is not common. At most {ALIKE:g} counts as the same. Shift: of the mean, in standard deviations (sd)."
+    f"that is not common. More than {ALIKE:g} counts as changed; so does a mean that moved by {_SHIFT:g} standard deviations (sd), a sd that is "
+    f"{_SPREAD:g} times the other, and a value that is constant in one dataset only."
 )
 ROWS = "Episodes, and the columns that changed, the largest difference first"
 HEADS = ("column", "difference", "mean A", "mean B", "shift", "sd A", "sd B")
 """Of `row_of`."""
 
-State = Literal["same", "changed", "only_a", "only_b"]
-_ORDER: tuple[State, ...] = ("changed", "only_a", "only_b", "same")
+State = Literal["same", "changed", "only_a", "only_b", "not_compared"]
+_ORDER: tuple[State, ...] = ("changed", "only_a", "only_b", "not_compared", "same")
+NOT_COMPARED = "not compared: encoded images, columns beyond those that are looked at, too many texts, or outliers that hide the rest"
 
 
 @printed("name", "difference", "mean_a", "mean_b", "shift", "sd_a", "sd_b")
@@ -51,14 +59,14 @@ class DimensionChange:
 
     Attributes:
       name: its place in a row, such as [3]; empty where a row is one number.
-      difference: as of a column; None where neither dataset has a value.
+      difference: as of a column; 1 where one dataset has no value.
       mean_a, mean_b: of the finite values; None without any.
       sd_a, sd_b: their standard deviations; None without any.
       histograms: of A and of B, over the same bins.
     """
 
     name: str
-    difference: float | None
+    difference: float
     mean_a: float | None
     mean_b: float | None
     sd_a: float | None
@@ -74,6 +82,28 @@ class DimensionChange:
         shift = (self.mean_b - self.mean_a) / pooled if pooled else math.nan
         return shift if math.isfinite(shift) else None
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether it differs by more than two parts of one dataset do; see `DIFFERENCE`."""
+        if self.difference > ALIKE or abs(self.shift or 0.0) > _SHIFT:
+            return True
+        if not self.sd_a or not self.sd_b:
+            return self.sd_a is not None and self.sd_b is not None and self.sd_a != self.sd_b
+        return max(self.sd_a, self.sd_b) > _SPREAD * min(self.sd_a, self.sd_b)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether nearly all values of both lie in one wide bin, so that their difference does not show."""
+        if not self.sd_a or not self.sd_b or any(one.has_a_bin_each for one in self.histograms):
+            return False
+        shares = [one.counts / one.total for one in self.histograms]
+        return float(np.minimum.reduce(shares).max()) > _MOST_IN_A_BIN and not all(map(_has_two_values, self._sides))
+
+    @property
+    def _sides(self) -> Iterator[tuple[Histogram, float, float]]:
+        means, deviations = (self.mean_a or 0.0, self.mean_b or 0.0), (self.sd_a or 0.0, self.sd_b or 0.0)
+        return zip(self.histograms, means, deviations)
+
 
 @printed("state", "spec_a", "spec_b", "difference", "dimensions", "texts_a", "texts_b")
 @dataclass(frozen=True)
@@ -81,7 +111,8 @@ class ColumnChange:
     """How a column differs.
 
     Attributes:
-      state: same, changed, only_a or only_b; a column has changed where its dtype or shape has, or its difference is above 0.1.
+      state: changed where its dtype or shape has, or a dimension has, or more than 0.1 of its texts; only_a, only_b; not_compared where values
+        cannot be compared, or outliers hide them; else same.
       spec_a, spec_b: dtype and shape of a row; None where the dataset has no such column.
       difference: of the dimension that differs most: the largest gap between the cumulative distributions of A and B, 0 to 1; of texts,
         the share that is not common. None where there is nothing to compare.
@@ -105,7 +136,7 @@ class ColumnChange:
     @property
     def worst(self) -> DimensionChange | None:
         """The dimension that differs most; None without any."""
-        return max(self.dimensions, key=lambda one: one.difference or 0.0) if self.dimensions else None
+        return max(self.dimensions, key=lambda one: (one.has_changed, one.difference)) if self.dimensions else None
 
 
 @printed("same", "verdict", "a", "b", "episodes_a", "episodes_b", "same_signatures", "episodes", "columns")
@@ -154,7 +185,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether columns, lengths and returns are the same."""
+        """Whether columns, lengths and returns were compared, and are the same."""
         return not self.changed_episodes and all(one.state == "same" for one in self.columns.values())
 
     @property
@@ -164,9 +195,12 @@ class Comparison:
         if self.same:
             return f"the same: all {columns} have one dtype and shape, and values that are spread alike"
         counts = {state: len(self.of_state(state)) for state in _ORDER}
+        if not self.changed_episodes and counts["same"] + counts["not_compared"] == len(self.columns):
+            return f"no difference found: {counts['same']:,} of {columns} are the same, {counts['not_compared']:,} not compared"
         parts = [f"{counts['changed']:,} of {columns} changed"] if counts["changed"] else []
         parts += [f"{counts['only_a']:,} only in A"] if counts["only_a"] else []
         parts += [f"{counts['only_b']:,} only in B"] if counts["only_b"] else []
+        parts += [f"{counts['not_compared']:,} not compared"] if counts["not_compared"] else []
         parts += [f"{counts['same']:,} the same" if parts else f"all {columns} are the same"]
         parts += [f"episodes have another {' and '.join(self.changed_episodes)}"] if self.changed_episodes else []
         return f"not the same: {', '.join(parts)}"
@@ -233,27 +267,34 @@ def _column(spec_a: str | None, spec_b: str | None, a: Sketch | None, b: Sketch 
         others = dict(_dimensions(b))
         dimensions = tuple(_dimension(name, one, others[name]) for name, one in _dimensions(a) if name in others)
         difference = max((one.difference for one in dimensions if one.difference is not None), default=None)
-    is_same = spec_a == spec_b and (difference or 0.0) <= ALIKE
-    return ColumnChange("same" if is_same else "changed", spec_a, spec_b, difference, dimensions, *texts)
+    state: State = "same"
+    if spec_a != spec_b or (difference or 0.0) > ALIKE or any(one.has_changed for one in dimensions):
+        state = "changed"
+    elif difference is None or any(one.is_hidden for one in dimensions):
+        state = "not_compared"
+    return ColumnChange(state, spec_a, spec_b, difference, dimensions, *texts)
 
 
 def _dimensions(numbers: Numbers) -> Iterator[tuple[str, _Values]]:
     moments, not_finite = numbers.moments, numbers.not_finite
     for at in range(numbers.dimensions):
-        values = float(moments.means[at]), float(moments.deviations[at]), int(not_finite[at])
-        yield numbers.dimension_name(at), _Values(numbers.histograms.histogram(at), *values)
+        histogram = numbers.histograms.histogram(at)
+        deviation = 0.0 if histogram.low == histogram.high else float(moments.deviations[at])  # without a rounding
+        yield numbers.dimension_name(at), _Values(histogram, float(moments.means[at]), deviation, int(not_finite[at]))
 
 
 def _values_of(values: Sequence[float], is_whole: bool = False) -> _Values:
     finite = np.array([value for value in values if math.isfinite(value)], np.float64)
-    mean, sd = (float(finite.mean()), float(finite.std())) if len(finite) else (0.0, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, sd = (float(finite.mean()), float(finite.std())) if len(finite) else (0.0, 0.0)
+    sd = 0.0 if len(finite) and finite.min() == finite.max() else sd  # without a rounding
     return _Values(histogram_of(values, is_whole), mean, sd, len(values) - len(finite))
 
 
 def _dimension(name: str, a: _Values, b: _Values) -> DimensionChange:
     has_a, has_b = a.histogram.total, b.histogram.total
     gap = largest_gap(a.histogram, b.histogram)
-    difference: float | None = None
+    difference = 0.0 if has_a + a.not_finite == has_b + b.not_finite == 0 else 1.0  # where one has no value
     if has_a + a.not_finite and has_b + b.not_finite:
         bad = (one.not_finite / (one.histogram.total + one.not_finite) for one in (a, b))
         difference = max(gap or 0.0, abs(next(bad) - next(bad)))
@@ -266,6 +307,14 @@ def _dimension(name: str, a: _Values, b: _Values) -> DimensionChange:
         b.sd if has_b else None,
         tuple(joined([a.histogram, b.histogram])),
     )
+
+
+def _has_two_values(side: tuple[Histogram, float, float]) -> bool:
+    """Whether all values are the least or the largest one, as its mean and standard deviation say."""
+    histogram, mean, deviation = side
+    span = histogram.high - histogram.low
+    share = (mean - histogram.low) / span if 0 < span < math.inf else 0.0
+    return math.isclose(share * (1 - share) * span * span, deviation * deviation, rel_tol=1e-6)
 
 
 def _facts(a: Inspection, b: Inspection) -> Iterator[tuple[str, str, str]]:
@@ -307,7 +356,8 @@ def rows_of(comparison: Comparison) -> Iterator[tuple[str, DimensionChange | Non
         elif worst is None:
             yield path, None, (visible(path), *_cells(column.difference, None))
         else:
-            yield path, worst, (visible(path) + worst.name, *_cells(worst.difference, worst))
+            space = " " if worst.name[:1].isalpha() else ""  # "channel 1"
+            yield path, worst, (f"{visible(path)}{space}{worst.name}", *_cells(worst.difference, worst))
 
 
 def _cells(difference: float | None, one: DimensionChange | None) -> tuple[str, ...]:
@@ -369,14 +419,15 @@ def comparison_section(content: Content) -> Html:
                 [element("code", path), one.spec_a or one.spec_b or ""] for path, one in islice(states.items(), most)
             ]
             parts += [element("h3", _coloured(f"only in {name}")), table([], rows), _more(len(states) - most)]
-    if same := found.of_state("same"):
-        names = [element("code", visible(path)) for path in islice(same, most)]
-        listed = together(part for name in names for part in (", ", name))
-        parts += [
-            element("h3", f"The same: {counted(len(same), 'column')}"),
-            element("p", Html(listed.removeprefix(", ")), class_="quiet"),
-            _more(len(same) - most),
-        ]
+    for title, of_state in ((NOT_COMPARED, found.of_state("not_compared")), ("the same", found.of_state("same"))):
+        if of_state:
+            names = [element("code", visible(path)) for path in islice(of_state, most)]
+            listed = together(part for name in names for part in (", ", name))
+            parts += [
+                element("h3", f"{title[:1].upper()}{title[1:]} ({counted(len(of_state), 'column')})"),
+                element("p", Html(listed.removeprefix(", ")), class_="quiet"),
+                _more(len(of_state) - most),
+            ]
     return section("comparison", "How they differ", element("div", *parts, class_="compare"))
 
 

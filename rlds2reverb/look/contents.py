@@ -25,6 +25,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.source import Source, checked_spec
 from rlds2reverb.formats.transform import Transform, transformed
 from rlds2reverb.images import image_size
+from rlds2reverb.look.collector import INSTRUCTIONS
 from rlds2reverb.look.curves import Curve, range_text
 from rlds2reverb.look.pictures import Pictures, pictures_of
 from rlds2reverb.prepare.conventions import Conventions, fill_absent, last_row_is_added
@@ -308,16 +309,12 @@ def contents_of(
     )
 
 
-_CAPTIONS = ("language_instruction", "natural_language_instruction", "instruction", "task", "language")
-"""Last names of columns, and of metadata, with what a robot is to do; the first that an episode has is its caption."""
-
-
 def _caption(episode: Episode) -> str:
     texts = {
         path: column for path, column in episode.columns.items() if column.dtype.kind in "OSU" and column.ndim == 1
     }
     columns, metadata = ({path.rpartition("/")[2]: one for path, one in of.items()} for of in (texts, episode.metadata))
-    for name in _CAPTIONS:
+    for name in INSTRUCTIONS:
         if name in columns:
             return "; ".join(text_lines(columns[name]))
         if isinstance(metadata.get(name), (bytes, str)):

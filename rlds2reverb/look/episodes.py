@@ -199,7 +199,7 @@ def _rest(portrait: Portrait) -> Iterator[Html]:
     """What is not drawn, in a line each."""
     if portrait.constants:
         named = [f"{path} = {value}" if value else path for path, value in portrait.constants.items()]
-        words = f"{counted(len(named), 'constant column')}: {listed(named)}"
+        words = f"{counted(portrait.constant_count, 'constant column')}: {listed(named, count=portrait.constant_count)}"
         yield element("p", text(words, 2_000), class_="quiet")
     if portrait.not_drawn:
         yield element("p", f"not drawn: {counted(portrait.not_drawn, 'more column')}", class_="quiet")

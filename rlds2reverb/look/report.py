@@ -128,7 +128,7 @@ class _Column:
             are_files = any(spec is not None and spec.image is not None for spec in self._specs)
             why = "encoded images: see the episodes above" if are_files else "its values are not shown"
             parts.append(element("p", why, class_="quiet"))
-        named = {"id": column_anchor(self._content, self._path), "data_path": self._path}
+        named = {"id": column_anchor(self._content, self._path), "data_path": shortened(self._path)}
         return element("details", element("summary", title), *parts, class_="column", open=True, **named)
 
     def _parts(self, left: int) -> Iterator[Html]:

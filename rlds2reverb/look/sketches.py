@@ -101,10 +101,12 @@ class Texts:
             self._count(mark, count, text)
 
     def difference(self, other: Texts) -> float | None:
-        """The share of texts that is not common to both, 0 to 1, by what each seed kept; None where one has no texts.
+        """The share of texts that is not common to both, 0 to 1, by those kept; None where one keeps none of those that decide.
 
         Both need the same seed. It is half the sum of differences between shares (the total variation distance).
         """
+        if not (self.total and other.total):
+            return float(self.total != other.total)
         above = min(self._above, other._above)
         counts = [{mark: count for mark, (count, _) in one.kept.items() if mark <= above} for one in (self, other)]
         totals = [sum(one.values()) for one in counts]

@@ -67,13 +67,20 @@ def summary_section(content: Content) -> Html:
 
 
 def _columns_table(content: Content, one: Dataset, paths: Sequence[str]) -> Html:
-    return table(_HEAD, [_row(content, one, path) for path in paths], _NUMERIC, [{"data_path": path} for path in paths])
+    return table(
+        _HEAD,
+        [_row(content, one, path) for path in paths],
+        _NUMERIC,
+        [{"data_path": shortened(path)} for path in paths],
+    )
 
 
 def _row(content: Content, one: Dataset, path: str) -> list[str]:
     collector, spec = one.collector, one.inspection.step_spec[path]
     sketch = collector.columns.get(path)
-    link = element("a", element("code", path), href=f"#{column_anchor(content, path)}")
+    link = element("code", path)
+    if path in content.paths[: content.room.columns]:  # else the page has no chapter of it
+        link = element("a", link, href=f"#{column_anchor(content, path)}")
     seen = collector.seen[path]
     share = f"{collector.kept_one[path] / seen:.0%}" if seen else ""
     if isinstance(sketch, Texts):
@@ -199,6 +206,7 @@ def _correlations(values: Array) -> Array:
         apart = values - values.mean(axis=0)
         together_sums = apart.T @ apart
         size = np.sqrt(np.diag(together_sums))
+        size[values.min(axis=0) == values.max(axis=0)] = np.nan  # their mean may be off by a rounding
         return np.asarray(together_sums / np.outer(size, size))
 
 

@@ -254,7 +254,7 @@ class TopApp(App[int]):
             return
         places = [place for place, line in enumerate(self._lines) if line.of == self._marked]
         if places:
-            first, last = (0 if places[0] == 0 else places[0]), places[-1]
+            first, last = places[0], places[-1]
             self.call_after_refresh(self._scroll_into_view, first, last)
 
     def _scroll_into_view(self, first: int, last: int) -> None:
@@ -472,7 +472,7 @@ def _details(known: Sequence[Known], key: _Key, width: int, now: float) -> Itera
         columns = {"wrong": str(error)}
     view = view_in(table.signature) if table.signature is not None else ""
     yield Text(
-        f"  signature{f', for items of view {view}' if view else ''}"
+        f"  signature{f', for items of view {visible(view)}' if view else ''}"
         if columns
         else "  no signature: the table takes anything"
     )

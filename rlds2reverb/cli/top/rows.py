@@ -167,13 +167,14 @@ def rows(
     return sorted(found, key=_VALUES[sort], reverse=not is_reverse)
 
 
-def natural(name: str) -> list[str | int]:
+def natural(name: str) -> list[str | tuple[int, str]]:
     """Sorts numbers in names as numbers.
 
     >>> sorted(["t12", "t2", "t1"], key=natural)
     ['t1', 't2', 't12']
     """
-    return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)]
+    parts = re.split("([0-9]+)", name)  # texts and numbers in turn
+    return [(len(part.lstrip("0")), part.lstrip("0")) if at % 2 else part for at, part in enumerate(parts)]
 
 
 RECENT_SECONDS = 600.0  # how long a restart is shown
@@ -228,10 +229,10 @@ def uploads(known: Known) -> str:
         parts.append(f"{counted(upload.waiting, 'checkpoint')} waiting")
     if upload.behind_seconds:
         parts.append(f"{duration(upload.behind_seconds)} behind")
-    if not parts:
-        there = "" if upload.generations is None else f", {counted(upload.generations, 'checkpoint')} there"
-        parts = [f"up to date{there}" if upload.generations else "nothing sent yet"]
-    return f"uploads to {one_line(upload.place)}: {', '.join(parts)}"
+    if not parts and upload.generations is not None:
+        there = f"up to date, {counted(upload.generations, 'checkpoint')} there"
+        parts = [there if upload.generations else "nothing sent yet"]
+    return f"uploads to {one_line(upload.place)}: {', '.join(parts) or 'not looked at yet'}"
 
 
 def checkpoint_problem(status: Status) -> str:

@@ -595,6 +595,13 @@ class Selection:
         for part in self.parts:
             path = self.directory / part.file
             stamp = stamp_of(path)
+            if (
+                self.file_format == TFRECORD and part.length > stamp[0] // FRAME_BYTES
+            ):  # before memory is taken for them
+                raise SourceError(
+                    f"{path}: expected {part.length:,} records, as dataset_info.json says; {stamp[0]:,} bytes cannot hold them: prepare "
+                    "or copy it again"
+                )
             if part.file not in of_file:
                 of_file[part.file] = index.load_rows(path, stamp, part.length)
             known = of_file[part.file]
@@ -747,6 +754,11 @@ def tfrecords(path: Path, skip: int, take: int) -> Iterator[bytes]:
             try:
                 for number in range(skip, skip + take):
                     length = _length(path, file, number, at, size)
+                    if number + 1 < len(known) and known[number + 1] != at + length + FRAME_BYTES:
+                        index.forget(path)  # it is wrong from here on, and so may be the end of what was opened
+                        known = index.NOTHING
+                        file = files.enter_context(_opened(path, at, size, _BUFFER_BYTES))
+                        length = _length(path, file, number, at, size)
                     data, checksum = file.read(length), file.read(_SUM_BYTES)
                     if len(checksum) < _SUM_BYTES:
                         raise _cut(path, number, size)

@@ -136,7 +136,7 @@ def joined(places: Array, ends: Sequence[int]) -> Array:
 def load_rows(shard: Path, stamp: Stamp, records: int) -> Array:
     """[records] uint64 rows of each record of a shard, `UNCOUNTED` where they are not known."""
     with suppress(*_NO_CACHE):
-        found = _content(cached_path(shard, "rows"), _ROWS_MAGIC, stamp)
+        found = _content(cached_path(shard, "rows"), _ROWS_MAGIC, stamp, records)
         if found is not None and len(found) == records:
             return found.copy()
     return np.full(records, UNCOUNTED)
@@ -168,16 +168,19 @@ _WAY_OUT_OF_FOLDER = "leave --beside out, and the index is put into the cache"
 
 def _read(path: Path, stamp: Stamp) -> Array | None:
     """The places in a file; None where it is not an index of the shard as it is now. Raises `OSError`."""
-    starts = _content(path, _MAGIC, stamp)
+    starts = _content(path, _MAGIC, stamp, stamp[0] // _LEAST_RECORD + 1)
     if starts is None or starts[0] != 0 or starts.max() > stamp[0]:
         return None
     return None if np.any(np.diff(starts.view("<i8")) < _LEAST_RECORD) else starts
 
 
-def _content(path: Path, kind: bytes, stamp: Stamp) -> Array | None:
-    """[n] uint64 behind the head of a file; None where it is not of this kind, or not of the shard as it is now. Raises `OSError`."""
-    size = stamp[0]
-    most = _HEAD.size + _PLACE_BYTES * (size // _LEAST_RECORD + 1)
+def _content(path: Path, kind: bytes, stamp: Stamp, numbers: int) -> Array | None:
+    """[n] uint64 behind the head of a file, at most so many; None where it is not of this kind, or not of the shard as it is now.
+
+    Raises:
+      OSError: it cannot be read.
+    """
+    most = _HEAD.size + _PLACE_BYTES * numbers
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -189,10 +192,10 @@ def _content(path: Path, kind: bytes, stamp: Stamp) -> Array | None:
     if len(data) != found.st_size or (len(data) - _HEAD.size) % _PLACE_BYTES:
         return None
     magic, *of, digest = _HEAD.unpack_from(data)
-    numbers = memoryview(data)[_HEAD.size :]
-    if magic != kind or tuple(of) != stamp or digest != xxhash.xxh3_64_intdigest(numbers):
+    content = memoryview(data)[_HEAD.size :]
+    if magic != kind or tuple(of) != stamp or digest != xxhash.xxh3_64_intdigest(content):
         return None
-    return np.frombuffer(numbers, "<u8")
+    return np.frombuffer(content, "<u8")
 
 
 def _write(path: Path, stamp: Stamp, numbers: Array, kind: bytes = _MAGIC) -> None:

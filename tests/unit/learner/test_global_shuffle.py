@@ -255,6 +255,9 @@ def test_a_state_of_another_order_or_of_other_data_is_refused() -> None:
             local(of_lengths(5, 6), batch_size=6, **{"shuffle": GLOBAL, **options}).restore(made.state())
     with pytest.raises(ConfigError, match="other data under the same name"):
         shuffled(of_lengths(6, 5), batch_size=6).restore(made.state())
+    renamed = [replace(one, id=f"another {one.id}") for one in of_lengths(5, 6)]
+    with pytest.raises(ConfigError, match="other data under the same name"):
+        shuffled(renamed, batch_size=6).restore(made.state())
 
 
 # What it cannot do.

@@ -380,7 +380,7 @@ UPLOAD = {
             "uploads to gs://b/robots: sending checkpoint 43, 2 checkpoints waiting, 5 min behind",
         ),
         ({**UPLOAD, "behind_seconds": 330.0}, "uploads to gs://b/robots: 5 min behind"),  # of a server that counts none
-        ({**UPLOAD, "generations": None}, "uploads to gs://b/robots: nothing sent yet"),
+        ({**UPLOAD, "generations": None}, "uploads to gs://b/robots: not looked at yet"),
         ({**UPLOAD, "failures": 2, "last_error": "access\nrefused"}, "uploads (2 failures): access refused"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.top import plain
-from rlds2reverb.cli.top.rows import clock, compact, duration, rate, ratio, size, visible
+from rlds2reverb.cli.top.rows import clock, compact, duration, natural, rate, ratio, size, visible
 from rlds2reverb.transport.http import Status, Upload
 from tests.unit.cli.top.made import NOW, STATUS, known
 
@@ -82,3 +82,8 @@ def test_uploads_stand_in_lines_and_in_json() -> None:
     assert "  uploads (2 failures): no answer" in lines
     found = output.plain(plain.document((server,), NOW))["servers"][0]["service"]["upload"]
     assert (found["generations"], found["waiting"], found["behind_seconds"], found["failures"]) == (3, 2, 330.0, 2)
+
+
+def test_names_are_in_natural_order_whatever_digits_they_have() -> None:
+    names = ["t12", "t1", "t2", "t\u0663", "t", "t01", "t" + "9" * 5_000]
+    assert sorted(names, key=natural) == ["t", "t1", "t01", "t2", "t12", "t" + "9" * 5_000, "t\u0663"]

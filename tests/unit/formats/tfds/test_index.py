@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -24,6 +25,7 @@ from rlds2reverb.formats.paths import stamp_of
 from rlds2reverb.formats.registry import bundled_path
 from rlds2reverb.formats.tfds import files, index
 from rlds2reverb.formats.tfds.files import index_file, tfrecords
+from rlds2reverb.formats.tfds.read import selection_of
 from rlds2reverb.workers.driver import split_tasks
 from tests.buckets import Faults, Storage
 from tests.raising import outcome_of
@@ -336,6 +338,30 @@ def test_of_an_object_only_the_asked_records_are_asked_for(large: tuple[str, lis
         assert list(tfrecords(path, skip, take)) == records[skip : skip + take]
         if skip:
             assert asked_bytes(cloud) == sum(len(record) + 16 for record in records[skip : skip + take])
+
+
+@pytest.mark.parametrize("wrong", [601, 604, 610])
+def test_a_wrong_end_of_the_records_of_an_object_costs_time_only(
+    large: tuple[str, list[bytes]], cloud: Faults, wrong: int
+) -> None:
+    path, records = path_of(large[0]), large[1]
+    places = places_of(records)
+    places = [*places[:wrong], places[wrong] - 3, *places[wrong + 1 :]]
+    place = index.cached_path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(index_bytes(path, places))
+    for _ in range(2):
+        assert list(tfrecords(path, 600, 10)) == records[600:610]
+    assert not place.exists() or known(path) == places_of(records)[: len(known(path))]
+
+
+def test_more_records_than_bytes_are_refused_before_they_are_counted(tmp_path: Path) -> None:
+    shutil.copytree(bundled_path("cartpole"), tmp_path / "cartpole")
+    info = tmp_path / "cartpole" / "dataset_info.json"
+    info.write_text(re.sub(r'("shardLengths": \[\s*)"\d+"', r'\g<1>"100000000000000"', info.read_text()))
+    source = open_source(f"tfds:{tmp_path / 'cartpole'}@train")
+    with pytest.raises(SourceError, match=r"expected 100,000,000,000,000 records, .* bytes cannot hold them"):
+        selection_of(source).rows(lambda record: 1)
 
 
 def test_a_part_of_an_object_is_kept_in_whole_blocks(

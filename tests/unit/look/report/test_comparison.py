@@ -151,13 +151,79 @@ def test_the_gap_is_that_of_the_distributions_up_to_the_width_of_bins(a: list[fl
     assert largest_gap(histogram_of(a, False), histogram_of([], False)) is None
 
 
+@given(*[st.lists(st.integers(-20, 20), min_size=1, max_size=60)] * 2)
+def test_the_gap_of_whole_numbers_is_exact(a: list[int], b: list[int]) -> None:
+    at = np.array(sorted({*a, *b}))
+    exact = max(abs(np.mean(np.array(a) <= one) - np.mean(np.array(b) <= one)) for one in at)
+    assert largest_gap(histogram_of(a, True), histogram_of(b, True)) == pytest.approx(exact)
+
+
 def test_texts_beyond_those_that_are_kept_are_compared_by_those_that_are() -> None:
     one, other = Texts(0), Texts(0)
     one.add(np.array([f"text {at}" for at in range(2_000)], object))
     other.add(np.array([f"text {at}" for at in range(1_000, 3_000)], object))
     assert one.difference(one) == 0
     assert one.difference(other) == pytest.approx(0.5, abs=0.1)
-    assert one.difference(Texts(0)) is None
+    assert (one.difference(Texts(0)), Texts(0).difference(Texts(0))) == (1, 0)
+
+
+def test_few_texts_beside_many_are_no_texts_in_common_unless_they_are_among_those_that_decide() -> None:
+    many, few = Texts(0), Texts(0)
+    many.add(np.array([f"text {at}" for at in range(4_000)], object))
+    few.add(np.array(["another"], object))
+    assert many.difference(few) in (1, None)
+    found = compared(inspected(400, t=lambda rng: np.array([f"{rng.random()}"] * 10, object)), inspected(t=words("a")))
+    assert found.columns["t"].state in ("changed", "not_compared")
+    assert not found.same
+
+
+def with_outlier(values: Any, rows: int = 10) -> Any:
+    """Of which one in a dataset is 10,000."""
+    done: list[bool] = []
+
+    def make(rng: np.random.Generator) -> Any:
+        made = values(rng)
+        if not done:
+            made[3] = 1e4
+            done.append(True)
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "state"),
+    [
+        (normal(5), normal(100), "changed"),
+        (with_outlier(normal(5)), with_outlier(normal(100)), "not_compared"),
+        (normal(), with_outlier(normal()), "changed"),
+        (with_outlier(normal(5)), with_outlier(normal(5)), "not_compared"),
+        (lambda rng: np.ones(10), lambda rng: np.r_[np.ones(9), 0.0], "changed"),
+        (lambda rng: (rng.random(10) < 0.02) * 1.0, lambda rng: (rng.random(10) < 0.02) * 1.0, "same"),
+        (lambda rng: np.full(10, 0.1), lambda rng: np.full(10, 0.1), "same"),
+        (normal(0, 1), normal(0, 3), "changed"),
+    ],
+)
+def test_what_bins_do_not_show(a: Any, b: Any, state: str) -> None:
+    found = compared(inspected(60, x=a), inspected(61, x=b))
+    assert found.columns["x"].state == state
+    assert found.same == (state == "same")
+
+
+def test_a_dataset_without_steps_is_not_the_same() -> None:
+    found = (
+        compared(inspected(x=normal()), inspected(1, x=lambda rng: np.zeros(10))),
+        compared(inspected(), inspected()),
+    )
+    assert [one.same for one in found] == [False, True]
+
+
+def test_columns_beyond_those_that_are_looked_at_are_not_compared() -> None:
+    wide: dict[str, Any] = {f"c{at:03}": (lambda rng: np.zeros(10)) for at in range(300)}
+    found = compared(inspected(1, **wide), inspected(1, **{**wide, "c280": lambda rng: np.full(10, 99.0)}))
+    assert found.columns["c280"].state == "not_compared"
+    assert not found.same
+    assert re.fullmatch(r"no difference found: 2\d\d of 303 columns are the same, \d+ not compared", found.verdict)
 
 
 def spark(text: str) -> list[str]:

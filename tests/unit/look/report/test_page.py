@@ -329,11 +329,14 @@ def test_actions_returns_and_instructions_are_told() -> None:
     for number in range(8):
         one = robot(number, 20 + number)
         first = np.clip(rng.normal(size=len(one)) * 2, -1, 1)
-        action = np.stack([first, -first, rng.normal(size=len(one))], axis=1)
+        action = np.stack(
+            [first, -first, rng.normal(size=len(one)), np.full(len(one), 0.1), np.full(len(one), 0.3)], axis=1
+        )
         episodes.append(one.with_columns(action=action, reward=np.ones(len(one))))
     text = page(dataset(episodes))
     told = Elements(text[text.index('id="behaviour"') : text.index('id="columns"')]).text
     assert "action[1] and action[0] -1.00" in told
+    assert "action[4] and action[3]" not in told  # constants do not go together
     assert "Of 188 actions in 8 episodes" in told
     points = next(one for one in charts(text) if one["kind"] == "points")
     assert (points["at"], points["y"]) == ([*range(20, 28)], [[*range(20, 28)]])

@@ -50,6 +50,7 @@ def test_the_instruction_is_that_of_the_steps_or_of_the_episode() -> None:
     assert portrait(**{"observation/natural_language_instruction": texts(b"lift")}).instruction == b"lift"
     assert portrait(note=texts(b"by hand")).instruction == b""
     assert portrait(metadata={"language_instruction": "put"}).instruction == b"put"
+    assert portrait(metadata={"task": [[1], [1, 2]]}).instruction == b""
     both = portrait(metadata={"task": b"of the episode"}, language_instruction=texts(b"of the steps"))
     assert both.instruction == b"of the steps"
     empty = portrait(language_instruction=texts(b""), language_instruction_2=texts(b"no"), **{"a/task": texts(b"yes")})
