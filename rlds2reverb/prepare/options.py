@@ -440,6 +440,8 @@ def split_options(kind: type[_Kind], where: str, options: Mapping[str, Any]) -> 
     own = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(options.keys() - own - set(EPISODE_OPTIONS)):
         known = ", ".join([*sorted(own), *EPISODE_OPTIONS])
-        raise ConfigError(f"{where}: {', '.join(unknown)}: no such option; there are {known}")
+        raise ConfigError(
+            f"{where}: {', '.join(unknown)}: no such option; there are {known}{did_you_mean(unknown[0], [*own, *EPISODE_OPTIONS])}"
+        )
     chosen = kind(**{name: value for name, value in options.items() if name in own})
     return chosen, EpisodeOptions(**{name: value for name, value in options.items() if name not in own})
