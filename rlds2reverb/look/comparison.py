@@ -40,8 +40,8 @@ _ENOUGH_EPISODES = 30
 
 DIFFERENCE = (
     f"difference: the largest gap between the two cumulative distributions, 0 to 1 (Kolmogorov-Smirnov); of texts the share "
-    f"that is not common. More than {ALIKE:g} counts as changed; so does a mean that moved by {_SHIFT:g} standard deviations (sd), a sd that is "
-    f"{_SPREAD:g} times the other, and a value that is constant in one dataset only."
+    f"that is not common. More than {ALIKE:g} counts as changed; so does a value that is constant in one dataset only and, where values share bins, "
+    f"a mean that moved by {_SHIFT:g} standard deviations (sd), or a sd that is {_SPREAD:g} times the other."
 )
 ROWS = "Episodes, and the columns that changed, the largest difference first"
 HEADS = ("column", "difference", "mean A", "mean B", "shift", "sd A", "sd B")
@@ -85,24 +85,28 @@ class DimensionChange:
     @property
     def has_changed(self) -> bool:
         """Whether it differs by more than two parts of one dataset do; see `DIFFERENCE`."""
-        if self.difference > ALIKE or abs(self.shift or 0.0) > _SHIFT:
+        if self.difference > ALIKE:
             return True
         if not self.sd_a or not self.sd_b:
             return self.sd_a is not None and self.sd_b is not None and self.sd_a != self.sd_b
-        return max(self.sd_a, self.sd_b) > _SPREAD * min(self.sd_a, self.sd_b)
+        is_wider = max(self.sd_a, self.sd_b) > _SPREAD * min(self.sd_a, self.sd_b)
+        return self._is_coarse and (is_wider or abs(self.shift or 0.0) > _SHIFT)
 
     @property
     def is_hidden(self) -> bool:
         """Whether nearly all values of both lie in one wide bin, so that their difference does not show."""
-        if not self.sd_a or not self.sd_b or any(one.has_a_bin_each for one in self.histograms):
+        if not self.sd_a or not self.sd_b or not self._is_coarse:
             return False
         shares = [one.counts / one.total for one in self.histograms]
-        return float(np.minimum.reduce(shares).max()) > _MOST_IN_A_BIN and not all(map(_has_two_values, self._sides))
+        return float(np.minimum.reduce(shares).max()) > _MOST_IN_A_BIN
 
     @property
-    def _sides(self) -> Iterator[tuple[Histogram, float, float]]:
+    def _is_coarse(self) -> bool:
+        """Whether different values share bins, as far as is known: not flags, small whole numbers, or two values as those of a sparse reward."""
         means, deviations = (self.mean_a or 0.0, self.mean_b or 0.0), (self.sd_a or 0.0, self.sd_b or 0.0)
-        return zip(self.histograms, means, deviations)
+        if any(one.has_a_bin_each for one in self.histograms):
+            return False
+        return not all(map(_has_two_values, self.histograms, means, deviations))
 
 
 @printed("state", "spec_a", "spec_b", "difference", "dimensions", "texts_a", "texts_b")
@@ -309,9 +313,8 @@ def _dimension(name: str, a: _Values, b: _Values) -> DimensionChange:
     )
 
 
-def _has_two_values(side: tuple[Histogram, float, float]) -> bool:
-    """Whether all values are the least or the largest one, as its mean and standard deviation say."""
-    histogram, mean, deviation = side
+def _has_two_values(histogram: Histogram, mean: float, deviation: float) -> bool:
+    """Whether all values are the least or the largest one, as their mean and standard deviation say."""
     span = histogram.high - histogram.low
     share = (mean - histogram.low) / span if 0 < span < math.inf else 0.0
     return math.isclose(share * (1 - share) * span * span, deviation * deviation, rel_tol=1e-6)

@@ -75,18 +75,18 @@ def test_what_is_there_is_not_touched(run: Run, name: str) -> None:
 def test_losses_are_told_before_and_after_and_refused_strictly(
     run: Run, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost = [Loss("odd", "is left out", "reward"), Loss("all", "x"), Loss("odd", "is left out", "discount")]
+    lost = [Loss("flags", "is left out", "reward"), Loss("metadata", "x"), Loss("flags", "is left out", "discount")]
     monkeypatch.setattr(TfdsDestination, "losses", lambda *_: lost)
     code, out, err = run(SOURCE, name, "--verify")
     assert code == 0
-    assert err.splitlines() == ["lost odd: reward, discount: is left out", "lost all: x"]
+    assert err.splitlines() == ["lost flags: reward, discount: is left out", "lost metadata: x"]
     assert out.splitlines()[-2:] == [
-        "lost         odd, all",
+        "lost         flags, metadata",
         "verified     3 episodes, equal to the source except for the reported losses",
     ]
-    code, _, err = run(SOURCE, name, "--overwrite", "--strict", "--allow-loss", "odd")
+    code, _, err = run(SOURCE, name, "--overwrite", "--strict", "--allow-loss", "flags")
     assert code == 1
-    assert "cannot hold all of it: all: x" in err
+    assert "cannot hold all of it: metadata: x" in err
     assert run(SOURCE, name, "--overwrite", "--strict", "--allow-loss", "all")[0] == 0
 
 
