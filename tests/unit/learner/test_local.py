@@ -254,6 +254,27 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], said: s
 # Where it stands.
 
 
+def assert_resumes(data: st.DataObject, opened: Callable[[], Local]) -> None:
+    """Restored from its state behind any batch, another one gives the same batches from there on."""
+    made = opened()
+    states, batches = [made.state()], []
+    for batch in made:
+        batches.append(batch)
+        states.append(json.loads(json.dumps(made.state())))
+    for position, state in enumerate(states):
+        restored = opened()
+        if data.draw(st.booleans()):
+            restored.next_batch()  # whatever it has done before
+        restored.restore(state)
+        assert restored.state() == state
+        tail = list(restored)
+        assert len(tail) == len(batches) - position
+        for one, other in zip(tail, batches[position:]):
+            assert_same(one, other, restored.structure)
+            np.testing.assert_array_equal(one.info.table_size, other.info.table_size)
+            np.testing.assert_array_equal(one.info.times_sampled, other.info.times_sampled)
+
+
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_restored_at_every_position_it_gives_the_same_tail(data: st.DataObject) -> None:
@@ -268,23 +289,7 @@ def test_restored_at_every_position_it_gives_the_same_tail(data: st.DataObject) 
         "on_invalid": "skip",
         "allow": data.draw(st.sampled_from([(), ("last_observation_shared",)])),
     }
-    made = local(source, **options)
-    states, batches = [made.state()], []
-    for batch in made:
-        batches.append(batch)
-        states.append(json.loads(json.dumps(made.state())))
-    for position, state in enumerate(states):
-        restored = local(source, **options)
-        if data.draw(st.booleans()):
-            restored.next_batch()  # whatever it has done before
-        restored.restore(state)
-        assert restored.state() == state
-        tail = list(restored)
-        assert len(tail) == len(batches) - position
-        for one, other in zip(tail, batches[position:]):
-            assert_same(one, other, restored.structure)
-            np.testing.assert_array_equal(one.info.table_size, other.info.table_size)
-            np.testing.assert_array_equal(one.info.times_sampled, other.info.times_sampled)
+    assert_resumes(data, lambda: local(source, **options))
 
 
 def test_what_earlier_episodes_decide_is_decided_as_before() -> None:
