@@ -20,6 +20,9 @@ SAMPLE_SECONDS = 0.5
 MAX_SIZE = 20_000
 MOST_GROWTH = 1.15
 """The last quarter's memory against the second quarter's. A leak of one item in ten would add a multiple of the table."""
+WARM_UP_BYTES = 32 * 2**20
+"""What an allocator may still take in a short run: a pusher's heap grows from 96 to 121 MB in its first 90 seconds, and then
+no more. A leak of one item in ten adds 70 MB within the half minute that the shortest run compares."""
 
 
 def test_the_memory_of_service_and_pusher_stays_flat(forks: Forks, tmp_path: Path, size: float) -> None:
@@ -38,7 +41,8 @@ def test_the_memory_of_service_and_pusher_stays_flat(forks: Forks, tmp_path: Pat
         quarter = len(resident) // 4
         early, late = median(resident[quarter : 2 * quarter]), median(resident[-quarter:])
         print(f"{name}: {early / 2**20:.0f} MB, later {late / 2**20:.0f} MB, {len(resident)} samples")
-        assert late < MOST_GROWTH * early
+        print(f"{name}, over time: {[value // 2**20 for value in resident[:: len(resident) // 20 + 1]]}")
+        assert late < MOST_GROWTH * early + WARM_UP_BYTES
 
 
 def _memory(pids: dict[str, int], address: str, seconds: float) -> dict[str, list[int]]:
