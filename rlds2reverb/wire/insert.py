@@ -507,10 +507,9 @@ def encode_items(table: str, fields: Sequence[ItemField], items: ItemBatch, layo
       tensors: number of tensors in each chunk.
     """
     out = np.empty(len(items.anchors), object)
-    of_items, of_chunks = _split(_values(items, layout), len(items.anchors))
-    for chosen, block in _item_blocks(
-        table, fields, items.anchors, of_items, replace(layout, key_varints=of_chunks), tensors
-    ):
+    of_items, priorities = varint_columns(items.item_keys, KEY_BYTES), items.priorities.astype("<f8")
+    blocks = _item_blocks(table, fields, items.anchors, of_items, priorities[:, None].view(np.uint8), layout, tensors)
+    for chosen, block in blocks:
         out[chosen] = as_bytes(block)
     return out
 
@@ -535,7 +534,8 @@ class _Plan:
             self._seen.remove(kind)
             self._templates[kind] = _Template.of(table, self._fields, items.anchors, layout, self._tensors)
         if kind in self._templates:
-            return self._templates[kind].fill(_values(items, layout))
+            of_items = varint_columns(items.item_keys, KEY_BYTES)
+            return self._templates[kind].fill(np.concatenate((of_items, layout.key_varints)), items.priorities)
         encoded = encode_items(table, self._fields, items, layout, self._tensors)
         if sum(map(len, encoded.tolist())) <= _TEMPLATE_BYTES:
             self._seen.add(kind)
@@ -565,66 +565,77 @@ class Plans:
 
 
 _MOST_PLANS, _MOST_ITEMS = 128, 4096
-_TEMPLATE_BYTES = 1 << 18
-"""Of the encoded items; a template takes some five times as much, and of longer episodes it saves little."""
+_TEMPLATE_BYTES = 1 << 20
+"""Most bytes of encoded items that a template is made of; it takes little more than they do."""
 
 
 class _Template(NamedTuple):
-    """The items of an episode, but for the bytes that differ between episodes.
-
-    It is encoded from numbers instead of bytes: what stands for the byte of that number in `_values` is 256 and this number.
-    """
+    """The items of an episode, but for the bytes that differ between episodes: keys and priorities."""
 
     constant: Array  # [bytes] uint8, all items, group by group
-    filled: Array  # [m] int32, the places in it that an episode fills in
-    sources: Array  # [m] int32, for each the number of its byte in `_values`
-    groups: list[tuple[Array, int]]  # the items of each group, and the bytes of each
+    groups: list[_Alike]
 
     @staticmethod
     def of(table: str, fields: Sequence[ItemField], anchors: Array, layout: ChunkLayout, tensors: int) -> _Template:
-        count = len(anchors)
-        of_items, of_chunks = _split(
-            256 + np.arange(_ITEM_BYTES * count + KEY_BYTES * layout.count, dtype=np.int32), count
+        """Encodes numbers instead of bytes: 256 and more stand for the bytes of keys, the items' first, and of priorities."""
+        count, bytes_of_keys = len(anchors), KEY_BYTES * (len(anchors) + layout.count)
+        of_keys, priorities = np.split(256 + np.arange(bytes_of_keys + 8 * count, dtype=np.int32), [bytes_of_keys])
+        of_items, of_chunks = np.split(of_keys.reshape(-1, KEY_BYTES), [count])
+        blocks = _item_blocks(
+            table, fields, anchors, of_items, priorities.reshape(-1, 8), replace(layout, key_varints=of_chunks), tensors
         )
-        made = list(_item_blocks(table, fields, anchors, of_items, replace(layout, key_varints=of_chunks), tensors))
-        block = np.concatenate([block.ravel() for _, block in made])
-        filled = np.flatnonzero(block >= 256).astype(np.int32)
-        return _Template(
-            block.astype(np.uint8), filled, block[filled] - 256, [(chosen, block.shape[1]) for chosen, block in made]
-        )
+        constants, groups = list[Array](), list[_Alike]()
+        for chosen, block in blocks:
+            constants.append(block.astype(np.uint8).ravel())
+            (filled,) = np.nonzero(block[0] >= 256)  # in all of them alike
+            numbers, is_key = block[0, filled] - 256, block[0, filled] < 256 + bytes_of_keys
+            places: dict[bytes, tuple[Array, list[int]]] = {}
+            for place in filled[is_key & (numbers % KEY_BYTES == 0)].tolist():
+                key_numbers = (block[:, place] - 256) // KEY_BYTES
+                places.setdefault(key_numbers.tobytes(), (key_numbers, []))[1].append(place)
+            groups.append(_Alike(chosen, block.shape[1], list(places.values()), int(filled[~is_key][0])))
+        return _Template(np.concatenate(constants), groups)
 
-    def fill(self, values: Array) -> Array:
-        """[n] object array of bytes."""
-        block = self.constant.copy()
-        block[self.filled] = values[self.sources]
-        out = np.empty(sum(len(chosen) for chosen, _ in self.groups), object)
+    def fill(self, key_varints: Array, priorities: Array) -> Array:
+        """[n] object array of bytes.
+
+        Args:
+          key_varints: [n + chunks, 10] uint8, of the items, then of the chunks.
+        """
+        block, units = self.constant.copy(), key_varints.view(f"V{KEY_BYTES}").ravel()
+        out = np.empty(len(priorities), object)
         at = 0
-        for chosen, width in self.groups:
-            out[chosen] = as_bytes(block[at : at + len(chosen) * width].reshape(len(chosen), width))
-            at += len(chosen) * width
+        for chosen, width, keys_at, priority_at in self.groups:
+            count = len(chosen)
+            for numbers, places in keys_at:
+                of_items = units[numbers]
+                for place in places:
+                    np.ndarray(count, units.dtype, block.data, at + place, (width,))[:] = of_items
+            np.ndarray(count, "<f8", block.data, at + priority_at, (width,))[:] = priorities[chosen]
+            out[chosen] = as_bytes(block[at : at + count * width].reshape(count, width))
+            at += count * width
         return out
 
 
-_ITEM_BYTES = KEY_BYTES + 8
+class _Alike(NamedTuple):
+    """Items of one size, in which keys lie at the same places."""
 
-
-def _values(items: ItemBatch, layout: ChunkLayout) -> Array:
-    """[bytes] uint8: keys and priorities of the items, one item after the other, then the keys of the chunks."""
-    own = np.empty((len(items.anchors), _ITEM_BYTES), np.uint8)
-    own[:, :KEY_BYTES] = varint_columns(items.item_keys, KEY_BYTES)
-    own[:, KEY_BYTES:] = items.priorities.astype("<f8")[:, None].view(np.uint8)
-    return np.concatenate([own.ravel(), layout.key_varints.ravel()])
-
-
-def _split(values: Array, items: int) -> tuple[Array, Array]:
-    """`_values` -> [items, 18] and [chunks, 10]."""
-    return values[: items * _ITEM_BYTES].reshape(-1, _ITEM_BYTES), values[items * _ITEM_BYTES :].reshape(-1, KEY_BYTES)
+    chosen: Array  # [n] which items
+    width: int  # bytes of each
+    keys_at: list[tuple[Array, list[int]]]  # [n] numbers of keys, and the places in an item where that key lies
+    priority_at: int
 
 
 def _item_blocks(
-    table: str, fields: Sequence[ItemField], anchors: Array, of_items: Array, layout: ChunkLayout, tensors: int
+    table: str,
+    fields: Sequence[ItemField],
+    anchors: Array,
+    item_keys: Array,
+    priorities: Array,
+    layout: ChunkLayout,
+    tensors: int,
 ) -> Iterator[tuple[Array, Array]]:
-    """Positions of items of one size, and [n, width] those items, of the dtype of `of_items` and of the chunks' keys."""
+    """Positions of items of one size, and [n, width] those items, of the dtype of the keys ([n, 10]) and priorities ([n, 8])."""
     spans, relative_to = _spans(fields, anchors)
     name = table.encode()
     named = b"\x12" + varint(len(name)) + name + b"\x29"
@@ -637,8 +648,7 @@ def _item_blocks(
         flat = b"\x42" + varint(columns.shape[1])
         size = 1 + KEY_BYTES + len(named) + 8 + len(flat) + columns.shape[1]
         head = b"\x12" + varint(size) + b"\x08"
-        own = of_items[chosen]
-        yield chosen, records(len(chosen), [head, own[:, :KEY_BYTES], named, own[:, KEY_BYTES:], flat, columns])
+        yield chosen, records(len(chosen), [head, item_keys[chosen], named, priorities[chosen], flat, columns])
 
 
 def _spans(fields: Sequence[ItemField], anchors: Array) -> tuple[list[tuple[_Span, ...]], dict[_Span, Array]]:
