@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 
@@ -107,8 +109,7 @@ class Cut:
         rows: Mapping[str, Array], windows: Sequence[Window], anchors: Array, priorities: Array, origin: int = 0
     ) -> Cut:
         """Every column is a field of its own, with one window."""
-        fields = {path: Field(path, (window,)) for path, window in zip(rows, windows, strict=True)}
-        return Cut(rows, fields, anchors, priorities, origin)
+        return Cut(rows, _fields_of_columns(tuple(rows), tuple(windows)), anchors, priorities, origin)
 
     def in_order(self, fields: Sequence[str]) -> Cut:
         """The same cut with its fields in the table's order, and the columns in that of their first use.
@@ -116,12 +117,12 @@ class Cut:
         Raises:
           ViewError: the cut's fields are not these.
         """
-        if set(fields) != set(self.fields):
+        if self.fields.keys() != set(fields):
             missing, extra = sorted(set(fields) - set(self.fields)), sorted(set(self.fields) - set(fields))
             raise ViewError(f"columns differ from the dataset's spec: missing {missing}, not in the spec {extra}")
         ordered = {path: self.fields[path] for path in fields}
-        used = dict.fromkeys(field.column for field in ordered.values())
-        return replace(self, rows={path: self.rows[path] for path in used}, fields=ordered)
+        rows = {field.column: self.rows[field.column] for field in ordered.values()}
+        return Cut(rows, ordered, self.anchors, self.priorities, self.origin)
 
     def field_rows(self, path: str) -> Array:
         """The column that a field reads."""
@@ -147,6 +148,12 @@ class Cut:
         """Bytes of text in a row, on average."""
         texts = (column for column in self.rows.values() if column.dtype == object)
         return sum(map(column_bytes, texts)) // max(1, self.row_count)
+
+
+@lru_cache(1024)
+def _fields_of_columns(paths: tuple[str, ...], windows: tuple[Window, ...]) -> Mapping[str, Field]:
+    """Those of the episodes of a dataset are the same ones."""
+    return MappingProxyType({path: Field(path, (window,)) for path, window in zip(paths, windows, strict=True)})
 
 
 def zeros_like(column: Array, rows: int) -> Array:

@@ -73,7 +73,6 @@ READS = (OBSERVATION, ACTION, POLICY_INFO, REWARD, DISCOUNT, *FLAGS)
 """Step fields that a trajectory is made of."""
 
 _INT32 = np.dtype(np.int32)
-_FIRST, _MID, _LAST = map(np.int32, (FIRST, MID, LAST))
 
 
 def trajectory_spec(step_spec: Nest) -> Nest:
@@ -104,8 +103,10 @@ def with_window(spec: Nest, size: int | None) -> Nest:
 
 
 def step_types(is_first: Array, is_last: Array) -> Array:
-    """[T] int32: FIRST where is_first (it wins), LAST where is_last, else MID."""
-    return np.where(is_first, _FIRST, np.where(is_last, _LAST, _MID))
+    """[T] int32: FIRST, which is 0, where is_first (it wins), LAST where is_last, else MID."""
+    kinds: Array = np.add(is_last, MID, dtype=_INT32)
+    kinds *= ~is_first
+    return kinds
 
 
 def trajectory_rows(
@@ -126,14 +127,16 @@ def trajectory_rows(
     kinds = step_types(columns[IS_FIRST], columns[IS_LAST])
     following = np.empty_like(kinds)
     following[:-1] = kinds[1:]
-    following[-1:] = step_types(np.array(next_is_first), np.array(next_is_last))
-    alone = (kinds == FIRST) & (following == FIRST)
-    discount = columns[DISCOUNT]  # [T, ...]
-    ended = (columns[IS_LAST] & columns[IS_TERMINAL]).reshape(-1, *(1,) * (discount.ndim - 1))
-    computed: dict[str, dict[str, Any]] = {
-        STEP_TYPE: {STEP_TYPE: np.where(alone, _LAST, kinds)},
-        NEXT_STEP_TYPE: {NEXT_STEP_TYPE: np.where(alone, _LAST, following)},
-        DISCOUNT: {DISCOUNT: np.where(ended, np.zeros((), discount.dtype), discount)},
+    following[-1:] = FIRST if next_is_first else LAST if next_is_last else MID
+    alone = (kinds | following) == FIRST  # both are
+    if alone.any():
+        kinds[alone] = following[alone] = LAST
+    discount = columns[DISCOUNT].copy()  # [T, ...]
+    discount[columns[IS_LAST] & columns[IS_TERMINAL]] = 0
+    computed = {
+        STEP_TYPE: {STEP_TYPE: kinds},
+        NEXT_STEP_TYPE: {NEXT_STEP_TYPE: following},
+        DISCOUNT: {DISCOUNT: discount},
     }
     rows: dict[str, Array] = {}
     for name in FIELDS:
