@@ -134,7 +134,8 @@ class Push:
                 waiting.append((episode, found))
                 rows, size = rows + len(episode), size + episode.nbytes
                 is_due = self._pace.is_due()
-                if is_due or not is_at_hand or rows >= TOGETHER_ROWS or size >= TOGETHER_BYTES:
+                is_enough = rows + len(episode) > TOGETHER_ROWS or size >= TOGETHER_BYTES
+                if is_due or not is_at_hand or is_enough:
                     together, waiting, rows, size = waiting, [], 0, 0
                     self._take(together)
                 if is_due:

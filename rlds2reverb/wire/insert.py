@@ -822,8 +822,12 @@ class RequestBuilder:
 
     def add(self, episode: EncodedEpisode) -> Iterator[Request]:
         """The requests that became full with this episode; consume it wholly before the next call."""
-        if self._add_whole(episode):
-            if self._draft.items >= self.limits.items or self._draft.bytes >= self.limits.bytes:
+        is_added = self._add_whole(episode)
+        if not is_added and self._is_full(0.5):  # an episode in one request is worth one that is half full
+            yield from self.flush()
+            is_added = self._add_whole(episode)
+        if is_added:
+            if self._is_full():
                 yield from self.flush()
             return
         at = _Cursor(episode)
@@ -834,7 +838,7 @@ class RequestBuilder:
                 yield from self.flush()
                 continue
             self._append(at, max(stop, at.item + 1))
-            if self._draft.items >= self.limits.items or self._draft.bytes >= self.limits.bytes:
+            if self._is_full():
                 yield from self.flush()
 
     def flush(self) -> Iterator[Request]:
@@ -849,6 +853,9 @@ class RequestBuilder:
                 np.concatenate(draft.keys),
                 tuple(draft.finishes),
             )
+
+    def _is_full(self, share: float = 1.0) -> bool:
+        return self._draft.items >= share * self.limits.items or self._draft.bytes >= share * self.limits.bytes
 
     def _add_whole(self, episode: EncodedEpisode) -> bool:
         """Adds all of an episode to the request in the making; False where it does not fit."""
