@@ -4,6 +4,8 @@
 - `reading/long`, `reading/short`, `reading/images`: TFDS files, by our reader against TFDS, with the same number of threads. Images are
   read through TFDS in more than one way, and the fastest is the rival; numbers are fastest by whole columns, without decoding.
   Opening is timed on our side, and on TFDS's side it is not.
+- `reading/shuffled`: 2-step items of the long episodes through `rlds2reverb.local`, each item equally likely everywhere, against a
+  shuffle buffer of 1,024 items. `shuffled_in_windows`: with memory for a quarter of the items.
 """
 
 from __future__ import annotations
@@ -14,14 +16,19 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import rlds2reverb
 from benchmarks import data, datasets
 from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparison, timed
 from rlds2reverb.formats import open_source
+from rlds2reverb.specs import flatten
 
 FULL = Size(items=400_000, reference_items=20_000, repeats=5)
 SHORT = Size(items=60_000, reference_items=5_000, repeats=1)
 
 LONG_GOAL, SHORT_GOAL, IMAGE_GOAL = Goal(5), Goal(2), Goal(1)
+
+GLOBAL, BUFFER = "global", "buffer of 1,024"
+WINDOWS = 4
 
 FILE_SHARE = 4
 """Steps in files are so many times more than `Size` says: they are read fast."""
@@ -42,6 +49,7 @@ def run(size: Size) -> Iterator[Result]:
     numbers = {"whole columns": _whole_columns}
     long = datasets.long_episodes(steps)
     yield _from_files("long", long, size.repeats, numbers, LONG_GOAL, episode_steps=1_001)
+    yield from _shuffled(datasets.long_episodes(size.items), size.repeats)
     short = datasets.short_episodes(steps, SHORT_STEPS)
     yield _from_files("short", short, size.repeats, numbers, SHORT_GOAL, episode_steps=SHORT_STEPS)
     pictures = datasets.open_x("rt1", IMAGE_EPISODES[size.repeats > 1])
@@ -69,6 +77,34 @@ def _step_by_step(dataset: Any) -> Run:
     with timed() as watch:
         steps = sum(1 for _ in dataset.flat_map(lambda episode: episode["steps"]).as_numpy_iterator())
     return watch.run(steps)
+
+
+def _shuffled(directory: Path, repeats: int) -> Iterator[Result]:
+    """Items per second of a whole epoch, opening included."""
+    source = f"tfds:{directory}@train"
+    items = sum(len(episode) - 1 for episode in open_source(source))
+    window = (
+        items
+        // WINDOWS
+        * sum(leaf.nbytes for leaf in flatten(next(rlds2reverb.local(source, batch_size=1))[0]).values())
+    )
+    cases: list[tuple[str, dict[str, int], Goal]] = [
+        ("shuffled", {}, Goal(1)),
+        ("shuffled_in_windows", {"shuffle_bytes": window}, Goal(0.5)),
+    ]
+    for name, options, goal in cases:
+        sides = [
+            Side(GLOBAL, lambda n, options=options: _epoch(source, shuffle="global", **options), items),  # type: ignore[misc]
+            Side(BUFFER, lambda n: _epoch(source, shuffle=1_024), items),
+        ]
+        runs = alternate(sides, repeats)
+        yield comparison(f"reading/{name}", runs, GLOBAL, BUFFER, "items/s", goal, items=items)
+
+
+def _epoch(source: str, **options: Any) -> Run:
+    with timed() as watch:
+        items = sum(len(info.key) for _, info in rlds2reverb.local(source, batch_size=256, seed=1, **options))
+    return watch.run(items)
 
 
 def _from_files(
