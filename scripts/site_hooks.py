@@ -100,5 +100,5 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """mkdocs: the corner of a table that heads nothing is no heading."""
-    return html.replace("<th></th>", "<td></td>")
+    r"""mkdocs: the corner of a table that heads nothing is no heading, and code in a table has `|` for `\|`, as on GitHub."""
+    return re.sub("<td>.*?</td>", lambda cell: cell[0].replace(r"\|", "|"), html.replace("<th></th>", "<td></td>"))

@@ -56,7 +56,7 @@ def reader(request: pytest.FixtureRequest, browser: Any) -> Iterator[Reader]:
 
 def test_every_page_fits_and_asks_nobody_else(reader: Reader, site: Path, address: str) -> None:
     pages = sorted(str(page.relative_to(site)) for page in site.rglob("*.html") if page.name != "404.html")
-    assert {"index.html", "tutorials/first_push.html", "cli.html", "examples/open_x.html"} <= set(pages)
+    assert {"index.html", "tutorials/first_push.html", "cli.html", "commands/push.html", "examples/open_x.html"} <= set(pages)
     wide = {}
     for page in pages:
         reader.open(f"{address}/{page}")
@@ -108,11 +108,11 @@ def test_it_reads_from_a_folder(reader: Reader, site: Path) -> None:
 
 def test_a_narrow_window_scrolls_wide_content_in_itself(browser: Any, address: str) -> None:
     reader = Reader(browser, 400)
-    reader.open(f"{address}/cli.html")
-    for boxes in (".md-typeset__scrollwrap", "pre code"):
+    for page, boxes in {"cli": ".md-typeset__scrollwrap", "commands/push": "pre code"}.items():
+        reader.open(f"{address}/{page}.html")
         wider = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
         assert reader.view.locator(f"article {boxes}").evaluate_all(wider), boxes
-    assert reader.overflow() == 0
+        assert reader.overflow() == 0
     reader.view.close()
 
 
