@@ -12,7 +12,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "tutorials" / "first_push.md"
-SHOWN = ("rlds2reverb push", "rlds2reverb sample", "python sample.py")
+SHOWN = ("rlds2reverb push", "python sample.py")
 """Commands of the page that the terminal shows, with what they print."""
 _STYLE = """<style>
 text { font: 13px ui-sans-serif, system-ui, "DejaVu Sans", sans-serif; fill: #1f2328; }

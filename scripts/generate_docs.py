@@ -1,5 +1,5 @@
-"""Writes the generated parts of docs/: everything between `<!-- generated: NAME -->` and `<!-- end -->`, the views' pictures, and the
-runbook as a page of the service.
+"""Writes the generated parts of docs/: everything between `<!-- generated: NAME -->` and `<!-- end -->`, the commands' pages, the views'
+pictures, and the runbook as a page of the service.
 
 `python scripts/generate_docs.py` writes them; `--check` exits 1 when one is stale.
 """
@@ -12,8 +12,9 @@ import itertools
 import json
 import re
 import sys
+import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,39 +78,59 @@ def losses_list() -> str:
 
 
 def cli_reference() -> str:
-    """Every command with its help and its own options; then, once, what several commands take. `options_table` has those of a push."""
+    """A table of the commands, and, once, what they share. `command_page` has each of them, `options_table` the options of a push."""
     exit_codes = (cli.__doc__ or "").partition("\n\n")[2].strip()
-    commands = {f"rlds2reverb {name}": _command(name) for name in cli.COMMANDS}
-    options = {
-        path: [one for one in command.params if isinstance(one, click.Option)] for path, command in commands.items()
-    }
-    uses = Counter(_text(one) for group in options.values() for one in group)
-    shared = {_text(one): one for group in options.values() for one in group if uses[_text(one)] > 1}
-    groups: dict[str, list[str]] = {title: [] for title in (_OF_A_PUSH, *sections.SECTIONS)}
-    for text, one in shared.items():
-        groups[_OF_A_PUSH if one.name in _PUSH_OPTIONS else sections.section_of(one)].append(text)
-    index = "\n".join(f"- [`{name}`](#rlds2reverb-{name}): {about}" for name, about in cli.COMMANDS.items())
-    topics = "\n".join(f"- `rlds2reverb help {name}`: {about}" for name, about in cli.TOPICS.items())
-    parts = [
-        f"## Commands\n\n{index}\n\n`rlds2reverb --debug COMMAND` shows tracebacks; `--version` prints the version.",
-        f"What several commands have in common:\n\n{topics}",
-        f"## Exit codes\n\n{exit_codes}",
-    ]
-    for path, command in commands.items():
-        texts = [_text(one) for one in options[path]]
-        own = "\n".join(text for text in texts if text not in shared)
-        taken = {title: [shared[text].opts[-1] for text in group if text in texts] for title, group in groups.items()}
-        also = " ".join(
-            f"[{title}](#{_slug(title)}): {_listed(taken[title], len(group))}."
-            for title, group in groups.items()
-            if taken[title]
-        )
-        parts += filter(None, [f"## {path}", f"`{path} {_arguments(command)}`", _prose(command), own, also])
-    parts.append("## Shared options")
-    for title, group in groups.items():
-        if title != _OF_A_PUSH and group:
-            parts += [f"### {title}", "\n".join(group)]
-    return "\n\n".join(parts)
+    rows = ["| command | what it does |", "| --- | --- |"]
+    rows += [f"| [`{name}`]({_COMMANDS}/{name}.md) | {about} |" for name, about in cli.COMMANDS.items()]
+    topics = [f"- `rlds2reverb help {name}`: {about}" for name, about in cli.TOPICS.items()]
+    options = [one for name in cli.COMMANDS for one in _options(_command(name)) if one.name not in _PUSH_OPTIONS]
+    uses = Counter(map(_row, options))
+    shared = {_row(one): one for one in options if uses[_row(one)] > 1}
+    return "\n\n".join(
+        [
+            "## Commands",
+            "\n".join(rows),
+            "`rlds2reverb --debug COMMAND` shows tracebacks; `--version` prints the version.",
+            "What several commands have in common:",
+            "\n".join(topics),
+            "## Exit codes",
+            exit_codes,
+            "## Shared options",
+            *_tables(shared.values()),
+        ]
+    )
+
+
+def command_page(name: str) -> str:
+    """docs/commands/NAME.md: the help of a command, and where more is written."""
+    command = _command(name)
+    first, *rest = inspect.cleandoc(command.help or "").split("\n\n")
+    examples = "\n".join(
+        f"# {purpose}\n{_in_lines(line)}" for purpose, line in getattr(command, "examples", {}).items()
+    )
+    parts = [f"# rlds2reverb {name}", " ".join(first.split()), f"```sh\n{examples}\n```"]
+    exits = re.findall(r"^\| (\d+) \| (.*) \|$", cli.__doc__ or "", re.MULTILINE)
+    exits = [(code, meaning) for code, meaning in exits if int(code) in (0, *_EXITS.get(name, ()))]
+    for paragraph in rest:
+        if own := re.findall(r"^ +(\d+)  (.*)$", paragraph, re.MULTILINE):
+            exits = own
+        else:
+            parts.append(" ".join(paragraph.split()))
+    named = dict.fromkeys((one.metavar or "").removesuffix("...") for one in command.params)
+    names = [f"{one}: {_reference(_NAMES[one])}." for one in named if one in _NAMES]
+    parts.append(" ".join([f"Usage: `rlds2reverb {name} {_arguments(command)}`.", *names]))
+    more = [_reference(page) for page in _GUIDES[name]]
+    more += [f"[what `--json` prints](../json.md#rlds2reverb-{name})"] if name in DOCUMENTS else []
+    parts.append(f"More: {', '.join(more)}.")
+    if options := _options(command):
+        parts += ["## Options", *_tables(options)]
+    if len(exits) > 1:
+        parts += [
+            "## Exit codes",
+            "\n".join(["| exit code | meaning |", "| --- | --- |", *map("| %s | %s |".__mod__, exits)]),
+        ]
+        parts.append("Those of all commands: [exit codes](../cli.md#exit-codes).")
+    return "\n\n".join(parts) + "\n"
 
 
 def json_reference() -> str:
@@ -286,21 +307,16 @@ def _command(name: str) -> click.Command:
     return command
 
 
-def _listed(names: Sequence[str], of: int) -> str:
-    return "all" if len(names) == of else ", ".join(f"`{name}`" for name in names)
-
-
 def _arguments(command: click.Command) -> str:
     """What follows its name."""
     return " ".join(command.collect_usage_pieces(click.Context(command, **command.context_settings)))
 
 
-def _prose(command: click.Command) -> str:
-    """Its help, with examples behind the first paragraph; lines that click is not to wrap are a block."""
-    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
-    first, *rest = [f"```\n{one[2:]}\n```" if one.startswith("\b\n") else " ".join(one.split()) for one in paragraphs]
-    examples = "\n".join(f"# {purpose}\n{line}" for purpose, line in getattr(command, "examples", {}).items())
-    return "\n\n".join([first, f"```sh\n{examples}\n```", *rest] if examples else [first, *rest])
+def _reference(page: str) -> str:
+    """A link from a command's page to a page of docs/, or to a heading of it, by what that is called."""
+    path, _, anchor = page.partition("#")
+    headings = re.findall(r"^#+ (.+)$", (DOCS / path).read_text(encoding="utf-8"), re.MULTILINE)
+    return f"[{next(one for one in headings if not anchor or _slug(one) == anchor)}](../{page})"
 
 
 def _linked(text: str, folder: str = "") -> str:
@@ -308,13 +324,36 @@ def _linked(text: str, folder: str = "") -> str:
     return re.sub(r"docs/([\w/]+\.md)", rf"[\1]({folder}\1)", text)
 
 
-def _text(option: click.Option) -> str:
-    """An option as a line of a list."""
+def _in_lines(line: str) -> str:
+    """A long command line, in lines that begin with options."""
+    whole = re.sub(" (?!--)", "\N{NO-BREAK SPACE}", line)
+    lines = textwrap.wrap(whole, 84, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return " \\\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _options(command: click.Command) -> list[click.Option]:
+    return [one for one in command.params if isinstance(one, click.Option)]
+
+
+def _tables(options: Iterable[click.Option]) -> Iterator[str]:
+    """Options as tables below the headings that help has."""
+    titles = [sections.OWN, *sections.SECTIONS]
+    for title, group in itertools.groupby(
+        sorted(options, key=lambda one: titles.index(sections.section_of(one))), sections.section_of
+    ):
+        if title != sections.OWN:
+            yield f"### {title}"
+        yield "\n".join(["| option | meaning |", "| --- | --- |", *map(_row, group)])
+
+
+def _row(option: click.Option) -> str:
+    """An option as a row of a table."""
     kind = option.type
     value = option.metavar or kind.name.upper()
-    facts = []
+    facts, choices = [], ""
     if isinstance(kind, click.Choice):
-        value = "|".join(kind.choices)
+        value = ""
+        choices = f" One of {', '.join(f'`{one}`' for one in kind.choices)}."
     if isinstance(kind, click.IntRange):
         value = "N"
         facts.append(f"from {kind.min}" if kind.max is None or kind.max > _ANY else f"from {kind.min} to {kind.max:,}")
@@ -322,13 +361,55 @@ def _text(option: click.Option) -> str:
     default = f"{option.default:g}" if isinstance(option.default, float) else option.default
     facts += [f"default {default}"] if option.show_default else []
     facts += [f"or `{option.envvar}` of the environment"] if option.show_envvar else []
-    spelled = ", ".join(option.opts) + ("" if option.is_flag else f" {value}")
+    *others, last = [*option.opts, *option.secondary_opts]
+    last = f"{last} {'' if option.is_flag else value}".strip().replace("|", r"\|")
+    spelled = ", ".join(f"`{one}`" for one in [*others, last])
     in_brackets = f" ({'; '.join(facts)})" if facts else ""
-    return f"- `{spelled}`: {(option.help or '').rstrip('.')}{in_brackets}."
+    return f"| {spelled} | {(option.help or '').rstrip('.')}{in_brackets}.{choices} |"
 
 
-_OF_A_PUSH = "Options of a push"
 _PUSH_OPTIONS = frozenset(field.name for field in option_fields())
+
+_COMMANDS = "commands"
+"""Folder of docs/ with a page for each command."""
+
+_NAMES = {"SOURCE": "datasets.md#sources", "DEST": "convert.md", "VIEW": "views.md", "CODE": "validation.md#codes"}
+"""What an argument or a value is called -> where it is explained."""
+
+_EXITS = {
+    "push": (1, 3, 4, 5, 6),
+    "convert": (1, 3, 5, 6),
+    "mix": (1, 3, 4, 5, 6),
+    "inspect": (3, 5, 6),
+    "show": (3, 6),
+    "validate": (1, 3, 5),
+    "index": (3, 6),
+    "status": (5,),
+    "top": (5,),
+    "sample": (5,),
+    "checkpoint": (5,),
+}
+"""Command -> exit codes that a script may want to tell apart, beside those that any command has."""
+
+_GUIDES = {
+    "push": ("tutorials/first_push.md", "exactly_once.md", "views.md", "validation.md", "cli.md#options-of-a-push"),
+    "convert": ("convert.md", "transforms.md"),
+    "mix": ("mixing.md",),
+    "inspect": ("report.md", "datasets.md"),
+    "show": ("show.md",),
+    "validate": ("validation.md",),
+    "index": ("datasets.md#the-index-of-records", "buckets.md"),
+    "status": ("tutorials/running_the_service.md", "top.md"),
+    "top": ("top.md",),
+    "sample": ("samplers.md", "learner.md"),
+    "serve": ("tutorials/running_the_service.md", "reference/config.md", "runbook.md"),
+    "checkpoint": ("runbook.md#restore", "runbook.md#checkpoints-that-clients-ask-for"),
+    "schema": ("json.md",),
+    "completion": ("completion.md",),
+    "demo": ("tutorials/first_push.md",),
+    "help": ("cli.md",),
+}
+"""Command -> pages that explain what it is about."""
 
 _FAILED = "Failed"
 """What every document may be instead: the page says it once."""
@@ -375,6 +456,8 @@ def wanted_files() -> Iterator[tuple[Path, str]]:
     for name in SECTIONS:
         path, _, wanted = render(name)
         yield path, wanted
+    for name in cli.COMMANDS:
+        yield DOCS / _COMMANDS / f"{name}.md", command_page(name)
     for name, picture in draw_views.PICTURES.items():
         yield DOCS / "views" / f"{name}.svg", draw_views.draw(picture)
     yield render_runbook.TARGET, render_runbook.wanted()

@@ -100,5 +100,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """mkdocs: the corner of a table that heads nothing is no heading."""
-    return html.replace("<th></th>", "<td></td>")
+    r"""mkdocs: the corner of a table that heads nothing is no heading, and code in a table has `|` for `\|`, as on GitHub."""
+    return re.sub("<td>.*?</td>", lambda cell: cell[0].replace(r"\|", "|"), html.replace("<th></th>", "<td></td>"))
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """mkdocs: has the search forgive typing errors."""
+    (worker,) = Path(config["site_dir"], "assets", "javascripts", "workers").glob("search.*.js")
+    forgiving = (ROOT / "scripts" / "site_search.js").read_text(encoding="utf-8")
+    worker.write_text(worker.read_text(encoding="utf-8") + forgiving, encoding="utf-8")

@@ -1,7 +1,8 @@
 """Takes the pictures of the docs that show a page or a terminal, of a staged scene: a robot's dataset, and servers in use.
 
-`make pictures` writes docs/report*.png, docs/show.png, docs/top.svg and docs/images/status-*.png. Pages are made and drawn by the program
-itself; Chromium is installed where it is missing, which needs root. Staged are the dataset, and the counts, times and paths of the servers.
+`make pictures` writes docs/report*.png, docs/show.png, docs/top.svg, docs/images/status-*.png and docs/tutorials/*.png. Pages are made and drawn
+by the program itself; Chromium is installed where it is missing, which needs root. Staged are the dataset, and the counts, times and paths of
+the servers; those of the tutorials are what a reader of them gets.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import io
 import math
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +41,7 @@ from rlds2reverb.transport.http import CheckpointPart, NewestCheckpoint, ServerP
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 MOST_BYTES = 150_000
 """Of a picture."""
 
@@ -200,6 +203,60 @@ def take_dataset(browser: Browser, docs: Path) -> Iterator[str]:
         save(view.screenshot(full_page=True, clip=clip), docs / "report-charts.png", 64)
         yield view.locator("#episodes").locator("xpath=..").inner_text()
         view.close()
+
+
+def take_tutorials(browser: Browser, docs: Path) -> Iterator[str]:
+    """docs/tutorials/*.png: what a reader sees who works through them; yields what stands on the pages."""
+    (docs / "tutorials").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        program("show", "bundled:cartpole", "0", "--save", folder / "episode.html")
+        view = browser.new_page(viewport={"width": 1000, "height": 760})
+        view.goto((folder / "episode.html").as_uri())
+        view.locator("svg").first.wait_for()
+        save(view.screenshot(), docs / "tutorials" / "episode.png", 64)
+        yield view.locator("body").inner_text()
+        view.close()
+        make = [sys.executable, str(ROOT / "examples" / "make_open_x.py"), "bridge", made, "--episodes", "2"]
+        subprocess.run(make, check=True, capture_output=True)
+        program("show", f"tfds:{folder}/bridge/0.1.0", "0", "--save", folder / "robot.png")
+        save((folder / "robot.png").read_bytes(), docs / "tutorials" / "robot.png", 128)
+        yield from take_service(browser, docs, folder)
+
+
+def take_service(browser: Browser, docs: Path, folder: Path) -> Iterator[str]:
+    """docs/tutorials/status.png: the status page of a server of its own; yields what stands there. It names the tutorial's port."""
+    text = (DOCS / "tutorials" / "running_the_service.md").read_text(encoding="utf-8")
+    config = re.search(r"^```yaml\n(# server.yaml\n.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert config is not None
+    (folder / "server.yaml").write_text(config[1], encoding="utf-8")
+    with socket.socket() as grpc, socket.socket() as http:
+        for one in (grpc, http):
+            one.bind(("127.0.0.1", 0))
+        ports = {"grpc": grpc.getsockname()[1], "http": http.getsockname()[1]}
+    command = [sys.executable, "-m", "rlds2reverb", "serve", "--config", "server.yaml"]
+    command += [part for name, port in ports.items() for part in ("--set", f"{name}.port={port}")]
+
+    def page(route: Route) -> None:
+        answer = route.fetch(url=f"http://127.0.0.1:{ports['http']}{route.request.url.removeprefix(_ADDRESS)}")
+        text = answer.text().replace(f":{ports['grpc']}", ":8000")
+        route.fulfill(response=answer, body=text)
+
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as server:
+        try:
+            with rlds2reverb.connect(f"localhost:{ports['grpc']}", wait_seconds=300) as client:
+                client.push("bundled:cartpole", "replay")
+            view = browser.new_page(viewport={"width": 1100, "height": 660})
+            view.route(f"{_ADDRESS}/**", page)
+            view.goto(_ADDRESS)
+            view.locator("article polyline").first.wait_for(state="attached")
+            view.wait_for_timeout(15_000)  # curves of a few moments
+            save(view.screenshot(), docs / "tutorials" / "status.png", 48)
+            yield view.locator("body").inner_text()
+            view.unroute_all(behavior="wait")
+            view.close()
+        finally:
+            server.terminate()
 
 
 _IMAGE, _STATE, _ACTION = (
@@ -487,10 +544,10 @@ def take(docs: Path) -> list[str]:
     found = subprocess.run([ROOT / "scripts" / "install-chromium"], check=True, capture_output=True, text=True)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=found.stdout.strip(), args=["--no-sandbox"])
-        texts = [*take_status(browser, docs), *take_dataset(browser, docs)]
+        texts = [*take_status(browser, docs), *take_dataset(browser, docs), *take_tutorials(browser, docs)]
         browser.close()
     return texts
 
 
 if __name__ == "__main__":
-    take(ROOT / "docs")
+    take(DOCS)

@@ -3,11 +3,11 @@
 | block | what becomes of it |
 | --- | --- |
 | `sh` | each line is run, in a process of its own; `rlds2reverb serve` stays until `^C`, or the end of the page |
-| `text` | what the block before has printed, line by line; a line `...` stands for any lines |
+| `text` | what the block before has printed, line by line; behind `^C`, what the server has since it was ready. A line `...` stands for any lines |
 | `python`, `yaml` | written to the file that its first line names |
 
 Environments are not made: the lines of INSTALLS are left out, and tests/packaging/project/test_tutorials.py reads them. The page's ports 8000 and
-8080 are free ones. Measured numbers (MEASURED) may differ.
+8080 are free ones. Measured numbers (MEASURED), times and what was sampled (SAMPLED) may differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INSTALLS = re.compile(r"(python3\.\d+ -m venv|\. \.venv/bin/activate|(?:uv )?pip install|mkdir|docker compose) ?.*")
 MEASURED = re.compile(
     r"(?<![\w.])[\d,]+(\.\d+)?(?= (items/s|episodes/s|MB in|s\b))|(?<=loss )\d+\.\d+|(?<=key )\d+|(?<=bytes=)\d+|[\d,]+(?= encoded)"
+    r"|(?<=^bytes )[\d,]+|(?<=^seconds )[\d.]+|[\d,]+(?= bytes$)"
 )
+SAMPLED = re.compile(r"(?<=\]) .* \(\S+ to \S+\)$")
+"""Values of a sample's column, and their range."""
 START_SECONDS = 240.0
 """For a server: TensorFlow is imported, on a busy machine."""
 
@@ -46,6 +49,7 @@ class Reader:
         self._folder, self._scratch, self._server_python = folder, scratch, server_python
         self._ports = {"8000": str(free_port()), "8080": str(free_port())}
         self._server: Process | None = None
+        self._shown = 0
         self.printed = ""
 
     def work_through(self, page: Path) -> None:
@@ -146,17 +150,19 @@ class Reader:
         )
         assert server.poll() is None, server.output
         self.printed = server.output
+        self._shown = len(self.printed)
 
     def _interrupt(self) -> None:
         server, self._server = self._server, None
         assert server is not None, "no server runs"
         assert server.end(signal.SIGINT) == 0, server.output
-        self.printed = server.output
+        self.printed = server.output[self._shown :]
 
 
 def _plain(line: str) -> str:
-    """Without numbers that were measured, and the times and columns of a log."""
-    return " ".join(MEASURED.sub("N", re.sub(r"^\d{4}-\d\d-\d\dT\S+|seconds=\S+", "", line)).split())
+    """Without numbers that were measured or drawn, and the times and columns of a log."""
+    words = " ".join(re.sub(r"\d{4}-\d\d-\d\dT\S+|seconds=\S+", "", line).split())
+    return SAMPLED.sub("", MEASURED.sub("N", words))
 
 
 def _environment() -> dict[str, str]:

@@ -13,6 +13,7 @@ import click
 import pytest
 
 from rlds2reverb import cli
+from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
@@ -40,6 +41,25 @@ def _generator() -> ModuleType:
 def test_generated_sections_are_fresh(section: str) -> None:
     path, now, wanted = _generator().render(section)
     assert now == wanted, f"{path.name} is stale: run `make docs`"
+
+
+def test_every_command_has_a_fresh_page() -> None:
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "commands").iterdir()}
+    assert pages == {name: _generator().command_page(name) for name in cli.COMMANDS}, "stale: run `make docs`"
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_page_of_a_command_has_its_examples_first_and_all_of_its_options(name: str) -> None:
+    text = (ROOT / "docs" / "commands" / f"{name}.md").read_text(encoding="utf-8")
+    command = cli.cli.get_command(click.Context(cli.cli), name)
+    assert isinstance(command, Command)
+    title, _, examples = text.split("\n\n")[:3]
+    assert title == f"# rlds2reverb {name}"
+    assert re.findall("^rlds2reverb.*|^eval.*", re.sub(r" \\\n +", " ", examples), re.MULTILINE) == [
+        *command.examples.values()
+    ]
+    rows = re.findall(r"^\| `(--?[\w-]+)", text, re.MULTILINE)
+    assert sorted(rows) == sorted(one.opts[0] for one in command.params if isinstance(one, click.Option))
 
 
 def test_architecture_names_modules_that_exist() -> None:

@@ -42,6 +42,21 @@ class Reader:
         """By how many pixels the page is wider than the window."""
         return int(self.view.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
+    def search(self, words: str) -> None:
+        """Enters them into the search."""
+        if self.width < 1000:
+            self.view.locator("label[for=__search]").first.click()
+        self.view.get_by_role("textbox", name="Search").click()
+        self.view.keyboard.insert_text(words)
+        self.view.keyboard.press("End")
+
+    def results(self, words: str) -> list[str]:
+        """The pages and sections that a search finds, best first."""
+        self.search(words)
+        sync_api.expect(self.view.locator(".md-search-result__meta")).to_contain_text("matching", timeout=60_000)
+        links = self.view.locator(".md-search-result__link").evaluate_all("all => all.map(one => one.href)")
+        return [link.partition("?")[0] + link.partition("#")[1] + link.partition("#")[2] for link in links]
+
     def save(self, name: str) -> None:
         if PICTURES:
             self.view.screenshot(path=Path(PICTURES) / f"{name.replace('/', '-')}-{self.width}.png")
@@ -56,7 +71,9 @@ def reader(request: pytest.FixtureRequest, browser: Any) -> Iterator[Reader]:
 
 def test_every_page_fits_and_asks_nobody_else(reader: Reader, site: Path, address: str) -> None:
     pages = sorted(str(page.relative_to(site)) for page in site.rglob("*.html") if page.name != "404.html")
-    assert {"index.html", "tutorials/first_push.html", "cli.html", "examples/open_x.html"} <= set(pages)
+    assert {"index.html", "tutorials/first_push.html", "cli.html", "commands/push.html", "examples/open_x.html"} <= set(
+        pages
+    )
     wide = {}
     for page in pages:
         reader.open(f"{address}/{page}")
@@ -83,10 +100,7 @@ def test_axe_finds_nothing(browser: Any, site: Path, scheme: str, rules: list[st
 
 def test_search_finds_a_word_and_leads_to_it(reader: Reader, address: str) -> None:
     reader.open(f"{address}/index.html")
-    if reader.width < 1000:
-        reader.view.locator("label[for=__search]").first.click()
-    reader.view.get_by_role("textbox", name="Search").click()
-    reader.view.keyboard.type("quarantine")
+    reader.search("quarantine")
     found = reader.view.locator(".md-search-result__item a").filter(has_text="quarantine").first
     sync_api.expect(found).to_be_visible(timeout=60_000)
     reader.save("search")
@@ -95,6 +109,36 @@ def test_search_finds_a_word_and_leads_to_it(reader: Reader, address: str) -> No
     assert "quarantine" in reader.view.locator("article").inner_text()
     assert reader.complaints == []
     assert {url for url in reader.requests if not url.startswith(f"{address}/")} == set()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("prioritzed", "prioritized"), ("chekpoint", "checkpoint"), ("chekpoitn", "checkpoint"), ("bukcet", "bucket")],
+)
+def test_search_finds_the_same_in_spite_of_a_typing_error(reader: Reader, address: str, typed: str, meant: str) -> None:
+    found = []
+    for word in (meant, typed):
+        reader.open(f"{address}/index.html")
+        found.append(reader.results(word))
+    reader.save(f"search-{typed}")
+    assert found[1][0] == found[0][0]
+    assert set(found[1]) == set(found[0])
+    assert reader.complaints == []
+    assert {url for url in reader.requests if not url.startswith(f"{address}/")} == set()
+
+
+def test_search_takes_a_word_that_there_is_as_it_is(reader: Reader, address: str) -> None:
+    """Though others are a letter away: `tables`, `stable`. Words in quotation marks are never changed."""
+    reader.open(f"{address}/index.html")
+    reader.results("table")
+    marked = reader.view.locator(".md-search-result__list mark").all_text_contents()
+    assert marked
+    assert {word[:5].lower() for word in marked} == {"table"}
+    reader.open(f"{address}/index.html")
+    reader.search('"chekpoint"')
+    sync_api.expect(reader.view.locator(".md-search-result__meta")).to_have_text(
+        "No matching documents", timeout=60_000
+    )
 
 
 def test_it_reads_from_a_folder(reader: Reader, site: Path) -> None:
@@ -108,11 +152,11 @@ def test_it_reads_from_a_folder(reader: Reader, site: Path) -> None:
 
 def test_a_narrow_window_scrolls_wide_content_in_itself(browser: Any, address: str) -> None:
     reader = Reader(browser, 400)
-    reader.open(f"{address}/cli.html")
-    for boxes in (".md-typeset__scrollwrap", "pre code"):
+    for page, boxes in {"cli": ".md-typeset__scrollwrap", "commands/push": "pre code"}.items():
+        reader.open(f"{address}/{page}.html")
         wider = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
         assert reader.view.locator(f"article {boxes}").evaluate_all(wider), boxes
-    assert reader.overflow() == 0
+        assert reader.overflow() == 0
     reader.view.close()
 
 
