@@ -16,7 +16,7 @@ from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import table_fields
 from rlds2reverb.push.tables import merged
 from rlds2reverb.specs import spec_texts, view_in
-from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, reason, sample_wait, sentence
+from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, sample_wait, sentence, waiting
 
 
 @click.command(
@@ -76,8 +76,8 @@ def _print_lines(tables: Mapping[str, TableInfo], infos: Mapping[str, ServerInfo
 
 
 def _row(table: TableInfo, name: output.Part, has_waits: bool = True) -> list[output.Part]:
-    why = {"inserts": reason(insert_wait(table)), "samples": reason(sample_wait(table))} if has_waits else {}
-    waits = "; ".join(f"{who}: {text}" for who, text in why.items() if text)
+    blocked = filter(None, map(waiting, (insert_wait(table), sample_wait(table)))) if has_waits else ()
+    waits = "; ".join(blocked)
     return [
         name,
         f"{table.current_size:,} of {table.max_size:,}",

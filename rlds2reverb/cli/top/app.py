@@ -32,14 +32,13 @@ from rlds2reverb.cli.top.rows import (
     troubles,
     uploads,
     visible,
-    wait_text,
 )
 from rlds2reverb.cli.top.watching import TREND_MOST, Known, Watch
 from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import table_fields
 from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.text import counted
-from rlds2reverb.wire.messages import Wait, clause, insert_wait, sample_wait
+from rlds2reverb.wire.messages import Wait, clause, insert_wait, sample_wait, waiting
 
 _REDRAW_SECONDS = 1.0  # ages grow by the second
 _WIDE = 130  # cells of a terminal from which on numbers have all their digits, and rates their trends
@@ -355,10 +354,8 @@ class Layout:
         return text
 
     def wait(self, wait: Wait) -> list[Text]:
-        """What a table waits for; without the counts behind it where they do not fit."""
-        text = wait_text(wait)
-        text = text if 4 + cell_len(text) <= self.width else text.partition(" (")[0]
-        return _wrapped(Text(text, "yellow"), self.width, 4)
+        """What a table waits for."""
+        return _wrapped(Text(waiting(wait), "yellow"), self.width, 4)
 
     def _cells(self, column: Column) -> int:
         return column.wide if self._is_wide else column.width

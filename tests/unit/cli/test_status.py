@@ -18,7 +18,7 @@ def test_a_table_is_a_line(run: Run) -> None:
     head, replay, other = shown.splitlines()
     assert head.split() == ["TABLE", "ITEMS", "EPISODES", "SAMPLER", "REMOVER", "VIEW", "WAITS"]
     assert replay.split()[:4] == ["replay", "0", "of", "100,000"]
-    assert replay.endswith("samples: 0 of at least 10 items")
+    assert replay.endswith("  sampling waits for 10 more inserts")
     assert other.startswith("x\\x1b[31m  0 of 7 ")
     assert head.index("ITEMS") == replay.index("0 of 100,000") == other.index("0 of 7")
 

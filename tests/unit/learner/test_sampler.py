@@ -225,8 +225,8 @@ def test_a_wait_that_is_too_long_is_an_error_that_names_the_limiter_and_iteratin
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        ({}, "1 more insert before sampling may go on"),
-        ({"min_size_to_sample": 1000}, "998 more inserts before sampling may go on"),
+        ({}, "sampling waits for 1 more insert"),
+        ({"min_size_to_sample": 1000}, "sampling waits for 998 more inserts"),
         ({"samples_per_insert": 1.0, "min_diff": 0.0}, "1 more insert before sampling"),
         ({"samples_per_insert": 0.0, "min_diff": 0.0}, "no number of inserts is enough before sampling"),
     ],
@@ -275,7 +275,7 @@ def test_without_a_listener_the_log_is_told(caplog: pytest.LogCaptureFixture) ->
         fill(server, range(10))
         waiting.join(PATIENCE_SECONDS)
     first, last = caplog.messages
-    assert first.startswith('table "replay": waiting for samples: table "replay": blocked: 1 more insert')
+    assert first.startswith('table "replay": waiting for samples: table "replay": sampling waits for 1 more insert')
     assert last == 'table "replay": samples come again'
 
 

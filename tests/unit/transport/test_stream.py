@@ -195,7 +195,7 @@ def test_a_limiter_is_no_reason_for_another_stream_and_is_told(
     stream, user = kept(server, deadlines=replace(QUICK, notice=0.02, silence=0.03), on_wait=tell)
     stream.wait(user.is_done)
     assert len(server.sampling) == 1
-    assert all("blocked: 4 more inserts before sampling may go on" in reason.text for reason in told[:5])
+    assert all("sampling waits for 4 more inserts" in reason.text for reason in told[:5])
     assert {reason.held_by for reason in told[:5]} == {("replay",)}
     assert told[-1].text == ""
 
