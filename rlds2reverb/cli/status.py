@@ -13,7 +13,7 @@ from rlds2reverb.cli.connecting import open_client, server_options
 from rlds2reverb.cli.options import json_option
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import SpecError
-from rlds2reverb.look.accounts import table_fields
+from rlds2reverb.look.accounts import next_command, table_fields
 from rlds2reverb.push.tables import merged
 from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, sample_wait, sentence, waiting
@@ -48,11 +48,19 @@ def command(as_json: bool, verbose: bool, **connection: Any) -> None:
         return
     if not tables:
         output.talk("the server has no tables")
-    elif verbose:
+        return
+    if verbose:
         for name in sorted(tables):
             _print(tables[name], _on_each(infos, name))
     else:
         _print_lines(tables, infos)
+    if not connection["header"]:  # it may be a secret
+        words = next_command(tables.values(), connection["server"])
+        files = [(option, connection[name]) for option, name in _FILES.items() if connection[name] is not None]
+        output.propose([*words, *(word for option, path in files for word in (option, str(path)))])
+
+
+_FILES = {"--tls-ca": "tls_ca", "--tls-cert": "tls_cert", "--tls-key": "tls_key"}
 
 
 def _on_each(infos: Mapping[str, ServerInfo], name: str) -> dict[str, TableInfo]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from rlds2reverb.cli.top.rows import (
 )
 from rlds2reverb.cli.top.watching import TREND_MOST, Known, Watch
 from rlds2reverb.errors import SpecError
-from rlds2reverb.look.accounts import table_fields
+from rlds2reverb.look.accounts import next_command, table_fields
 from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.text import counted
 from rlds2reverb.wire.messages import Wait, clause, insert_wait, sample_wait, waiting
@@ -462,6 +463,9 @@ def _details(known: Sequence[Known], key: _Key, width: int, now: float) -> Itera
         "inserts": clause(insert_wait(table)),
         "samples": clause(sample_wait(table)),
     }
+    words = next_command([table], server.address or server.name)
+    if words[1] != "top":  # which is here
+        fields["next"] = shlex.join(words)
     yield from _fields(fields, width, "  ")
     try:
         columns = {} if table.signature is None else spec_texts(table.signature)

@@ -281,6 +281,9 @@ def test_enter_shows_the_details_of_a_table_and_is_left_by_escape() -> None:
         assert "sampler uniform, remover fifo" in text
         assert "░ 10.0%" in text
         assert "no signature" in text
+        assert line_of(text, "next").split(None, 1)[1].strip() == (
+            "rlds2reverb sample --server localhost:8000 --table blocked"
+        )
         assert "free" not in text
         await pilot.press("s", "escape")  # no order to change
         await pilot.pause()
@@ -300,6 +303,13 @@ def test_details_have_the_signature_and_say_when_they_are_old() -> None:
     text = shown(known(one, problem="refused", answered_at=NOW - 90), keys=("down", "enter"))
     assert "for 1 min; all below is from before" in text
     assert "observation  float32[4]" in text
+    assert "rlds2reverb sample --server localhost:8000 --table replay" in text
+
+
+def test_details_propose_no_sample_that_takes_an_item_of_a_queue() -> None:
+    text = shown(known(table("queue", max_times_sampled=1)), keys=("down", "enter"))
+    assert "each item sampled at most 1 time" in text
+    assert "next" not in text
 
 
 def test_a_slash_filters_by_letters_of_names_until_escape() -> None:
