@@ -294,16 +294,16 @@ def _print_comparison(comparison: Comparison) -> None:
     click.echo("")
     names: list[output.Part] = ["", ("A", "a"), ("B", "b")]
     facts: list[list[output.Part]] = [[(name, "name"), a, b] for name, a, b in comparison.facts]
-    output.print_columns([names, *facts])
-    output.print_line(signatures_text(comparison), hang=0)
+    output.print_columns([names, *facts], has_heads=True)
+    output.print_line(signatures_text(comparison))
     _title(ROWS[0].lower() + ROWS[1:])
     rows: list[list[output.Part]] = [[(text, {"A": "a", "B": "b"}.get(text[-1], "name")) for text in HEADS]]
     rows += [[(cells[0], "name"), *cells[1:]] for _, _, cells in rows_of(comparison)]
-    output.print_columns(rows, "  ")
+    output.print_columns(rows, "  ", has_heads=True)
     output.print_line(("  " + DIFFERENCE, "aside"), hang=2)
     if specs := specs_of(comparison):
         _title("another dtype or shape")
-        output.print_columns([[("column", "name"), ("A", "a"), ("B", "b")], *specs], "  ")
+        output.print_columns([[("column", "name"), ("A", "a"), ("B", "b")], *specs], "  ", has_heads=True)
     for kind, columns in (("a", comparison.of_state("only_a")), ("b", comparison.of_state("only_b"))):
         if columns:
             _title(f"only in {kind.upper()}", kind)

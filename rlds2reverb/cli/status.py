@@ -80,7 +80,7 @@ def _print_lines(tables: Mapping[str, TableInfo], infos: Mapping[str, ServerInfo
             _columns(tables[name])  # raises for a signature that is wrong
         rows.append(_row(tables[name], (name, "name"), has_waits=not servers))
         rows += [_row(one, f"  on {address}") for address, one in servers.items()]
-    output.print_columns(rows)
+    output.print_columns(rows, has_heads=True)
 
 
 def _row(table: TableInfo, name: output.Part, has_waits: bool = True) -> list[output.Part]:
