@@ -367,7 +367,7 @@ def print_columns(
         print_line(indent, first)
         for at, (text, kind) in enumerate(others):
             if text:
-                head = [heads[at], " " * (name_width - cells(heads[at][0]))] if heads else []
+                head: list[Part] = [heads[at], " " * (name_width - cells(heads[at][0]))] if heads else []
                 print_line(f"{indent}  ", *head, (text, kind), hang=len(indent) + 2 + (name_width or 2))
 
 
