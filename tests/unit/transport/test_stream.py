@@ -204,7 +204,8 @@ def test_a_stall_is_told_in_the_users_words(kept: Callable[..., tuple[Persistent
     server = SampleServer(rate_limiter=replace(FREE_LIMITER, min_size_to_sample=9))
     stream, user = kept(server, deadlines=IMPATIENT)
     with pytest.raises(
-        Stalled, match=r"server memory: no sample came for .* s; table .* blocked.*\. Insert more"
+        Stalled,
+        match=r"server memory: no sample came for .* s; table .* sampling waits for 4 more inserts .*\. Insert more",
     ) as error:
         stream.wait(user.is_done)
     assert error.value.retryable
