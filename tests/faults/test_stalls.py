@@ -69,7 +69,7 @@ def stalled(server: Embedded, *tables: str, **options: Any) -> Stalled:
     def push() -> Stalled:
         with pytest.raises(Stalled) as caught:
             tools.push(server.address, EPISODES, *tables, deadlines=IMPATIENT, **options)
-        assert "its rate limiter waits" in str(caught.value)
+        assert "inserting waits" in str(caught.value)
         return caught.value
 
     return eventually(push)
@@ -150,7 +150,7 @@ def test_a_full_queue_is_explained(blocking: Embedded) -> None:
 
 def test_of_two_tables_the_one_that_blocks_is_named(blocking: Embedded) -> None:
     message = str(stalled(blocking, "free", "beside"))
-    assert 'table "beside": its rate limiter waits' in message
+    assert 'table "beside": inserting waits' in message
     assert 'table "free"' not in message
     assert current_size(blocking, "beside") == ALLOWED
 
