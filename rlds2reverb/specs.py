@@ -202,7 +202,8 @@ def map_with_path(function: Callable[[str, Any], Any], nest: Nest, path: str = "
 
 def only(nest: Nest, paths: Collection[str], path: str = "") -> Nest:
     """The nest with the leaves of these paths; a container that loses some becomes a dict, `{}` when it loses all."""
-    if set(flatten(nest, path)) <= set(paths):
+    paths = frozenset(paths)  # the same one in the calls below
+    if flatten(nest, path).keys() <= paths:
         return nest
     if not _is_container(nest):
         return {}

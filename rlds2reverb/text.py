@@ -121,6 +121,22 @@ def size(count: int) -> str:
     return f"{rate(value)} {unit}"
 
 
+def duration(seconds: float) -> str:
+    """How long, in at most two units.
+
+    >>> [duration(value) for value in (0.4, 59.9, 60, 3 * 3600 + 240, 3 * 86_400)]
+    ['0 s', '59 s', '1 min', '3 h 4 min', '3 days']
+    """
+    whole = int(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 2 * 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400:,} days"
+
+
 def as_html(thing: Any) -> str:
     """The `_repr_html_` of our classes: small, and where something cannot be shown it says why. `look.notebook` is loaded on demand."""
     made: str = importlib.import_module("rlds2reverb.look.notebook").shown(thing)

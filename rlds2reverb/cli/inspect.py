@@ -19,7 +19,9 @@ from rlds2reverb.cli.options import (
     limit_option,
     making_options,
     opened,
+    option_words,
     quiet_option,
+    repeated,
     scale_options,
     source_argument,
     view_option,
@@ -40,6 +42,7 @@ from rlds2reverb.look.accounts import (
     example_text,
     image_text,
     inspection_fields,
+    mending,
     problem_heads,
     range_text,
     remedy,
@@ -155,10 +158,9 @@ def command(
     if against is not None:
         found.append(inspected(against, replace(asked, source=NamedSource(against)), execute, quiet))
     of_view = ["--view", view or "two_step"] if view_config is None else ["--view-config", str(view_config)]
-    of_tables = _repeated("--into", into) or ["--table", name]
-    making = [*_repeated("--encoded", encoded), *_repeated("--transform", transform)]
-    for option, value in given.items():
-        making += [] if value == getattr(EpisodeOptions, option) else [f"--{option.replace('_', '-')}", str(value)]
+    of_tables = repeated("--into", into) or ["--table", name]
+    made = {"encoded": encoded, "transform": transform, **given}
+    making = option_words(made)
     part = [] if limit is None else ["--limit", str(limit)]
     chosen = [*of_tables, *([] if into else of_view), *making]
     if page is not None:
@@ -185,18 +187,18 @@ def command(
             return
         _print_comparison(comparison)
         if page is None:
-            cutting = _repeated("--into", into) or ([] if view is None and view_config is None else of_view)
+            cutting = repeated("--into", into) or ([] if view is None and view_config is None else of_view)
             given_too = [*cutting, *making, *part, "--html", "page.html"]
             output.propose(["rlds2reverb", "inspect", source, "--against", against, *given_too])
     elif as_json:
         output.print_json(inspection)
     else:
         _print(inspection)
-        if any(one.items_per_table for one in inspection.outputs.values()):
+        mended = mending(inspection.findings, inspection.episodes, options.conventions)
+        if mended is not None and any(one.items_per_table for one in inspection.outputs.values()):
             push = ["rlds2reverb", "push", source, "--server", "localhost:8000", *of_tables]
             push += [] if view is None and view_config is None else of_view
-            skip = ["--on-invalid", "skip"] if inspection.findings.codes() else []
-            output.propose([*push, *making, *part, *skip])
+            output.propose([*push, *part, *option_words({**made, **mended})])
 
 
 def _print_datasets(folder: str, as_json: bool) -> None:
@@ -219,10 +221,6 @@ def inspected(source: str, asked: Wanted, execute: Callable[[Any], Any] | None, 
         if execute is not None:
             return inspected_by_workers(asked, execute, on_progress=on_progress)
         return inspect_source(opened(source), asked.views, asked.limit, asked.options, on_progress, asked.watch)
-
-
-def _repeated(option: str, values: Sequence[str]) -> list[str]:
-    return [word for value in values for word in (option, value)]
 
 
 def _check_server_package() -> None:
@@ -296,16 +294,16 @@ def _print_comparison(comparison: Comparison) -> None:
     click.echo("")
     names: list[output.Part] = ["", ("A", "a"), ("B", "b")]
     facts: list[list[output.Part]] = [[(name, "name"), a, b] for name, a, b in comparison.facts]
-    output.print_columns([names, *facts])
-    output.print_line(signatures_text(comparison), hang=0)
+    output.print_columns([names, *facts], has_heads=True)
+    output.print_line(signatures_text(comparison))
     _title(ROWS[0].lower() + ROWS[1:])
     rows: list[list[output.Part]] = [[(text, {"A": "a", "B": "b"}.get(text[-1], "name")) for text in HEADS]]
     rows += [[(cells[0], "name"), *cells[1:]] for _, _, cells in rows_of(comparison)]
-    output.print_columns(rows, "  ")
+    output.print_columns(rows, "  ", has_heads=True)
     output.print_line(("  " + DIFFERENCE, "aside"), hang=2)
     if specs := specs_of(comparison):
         _title("another dtype or shape")
-        output.print_columns([[("column", "name"), ("A", "a"), ("B", "b")], *specs], "  ")
+        output.print_columns([[("column", "name"), ("A", "a"), ("B", "b")], *specs], "  ", has_heads=True)
     for kind, columns in (("a", comparison.of_state("only_a")), ("b", comparison.of_state("only_b"))):
         if columns:
             _title(f"only in {kind.upper()}", kind)
@@ -340,7 +338,7 @@ def print_findings(
             output.print_line("  ", (example.title, "name"), f": {example_text(example.problem)}")
         if more := findings.problems[code] - len(examples):
             output.print_line(f"  and {more:,} more")
-        if way := remedy(code):
+        if way := remedy(code, findings):
             output.print_line("  ", ("remedy", "good"), f": {way}")
     output.print_notices(findings.notices)
     if way := way_on(findings, rejecting, allow):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import Source
-from rlds2reverb.prepare.options import CHOICES, EPISODE_OPTIONS, HELP
+from rlds2reverb.prepare.options import CHOICES, EPISODE_OPTIONS, HELP, EpisodeOptions
 from rlds2reverb.push.options import option_fields
 from rlds2reverb.views import read_view, view_of
 from rlds2reverb.views.base import View
@@ -160,6 +160,23 @@ transform_option = push_options("transform")
 # All that says how episodes are made, which every command takes that reads them: an option that is new is theirs as well.
 _OF_BAD_EPISODES = ("on_invalid", "quarantine", "allow", "strict")
 making_options = push_options(*(name for name in EPISODE_OPTIONS if name not in _OF_BAD_EPISODES))
+
+
+def option_words(given: Mapping[str, Any]) -> list[str]:
+    """Options of episodes as the command line has them, without those that have their defaults."""
+    words: list[str] = []
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, tuple):
+            words += repeated(option, value)
+        elif value != getattr(EpisodeOptions, name):
+            words += [option] if value is True else [option, str(value)]
+    return words
+
+
+def repeated(option: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
+
 
 scale_options = push_options("workers", "ray")
 

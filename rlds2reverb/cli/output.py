@@ -321,41 +321,64 @@ OUTCOMES = {
 
 
 def print_fields(fields: Mapping[str, Any], indent: str = "", kinds: Mapping[str, str] = {}) -> None:
-    """Aligned "name  value" lines on stdout; a value that is too long for a terminal continues below itself.
+    """Aligned "name  value" lines on stdout; see `print_columns`.
 
     Args:
       kinds: name -> what its value is, as of a `Part`.
     """
-    width = max((cells(visible(name)) for name in fields), default=0)
-    hang = _hang(len(indent) + width + 2, len(indent))
-    for name, value in fields.items():
-        print_line(
-            indent,
-            (name, "name"),
-            " " * (width - cells(visible(name)) + 2),
-            (str(value), kinds.get(name, "")),
-            hang=hang,
-        )
+    print_columns(
+        [[(name, "name"), (str(value), kinds.get(name, ""))] for name, value in fields.items()], indent, least=_FIELD
+    )
 
 
-def print_columns(rows: Sequence[Sequence[Part]], indent: str = "") -> None:
-    """Aligned rows of text on stdout; the last column is as long as it is."""
+_COLUMN, _FIELD = 12, 20
+"""Cells that wrapped text needs beside other columns, and beside names only."""
+
+
+def print_columns(
+    rows: Sequence[Sequence[Part]], indent: str = "", has_heads: bool = False, least: int = _COLUMN
+) -> None:
+    """Aligned rows of text on stdout.
+
+    On a terminal the last column is wrapped below itself. Where it has no room for that, each row is a block: its first cell, and the others
+    below, in lines of their own.
+
+    Args:
+      has_heads: whether the first row names the columns; blocks have these names before their cells.
+      least: cells that the last column needs.
+    """
     shown = [[(visible(text), kind) for text, kind in map(_as_pair, row)] for row in rows]
+    if not shown:
+        return
     widths = [max(cells(text) for text, _ in column) for column in zip(*shown)]
-    hang = _hang(len(indent) + sum(widths[:-1]) + 2 * len(widths[:-1]), len(indent))
-    for row in shown:
-        parts: list[Part] = [indent]
-        for (text, kind), width in zip(row, widths):
-            parts += [(text, kind), " " * (width - cells(text) + 2)]
-        while len(parts) > 1 and not _as_pair(parts[-1])[0].strip():
-            parts.pop()
-        print_line(*parts, hang=hang)
+    before = len(indent) + sum(widths[:-1]) + 2 * len(widths[:-1])
+    if _has_room(shown, before, least):
+        for row in shown:
+            parts: list[Part] = [indent]
+            for (text, kind), width in zip(row, widths):
+                parts += [(text, kind), " " * (width - cells(text) + 2)]
+            while len(parts) > 1 and not _as_pair(parts[-1])[0].strip():
+                parts.pop()
+            print_line(*parts, hang=before)
+        return
+    heads = shown.pop(0)[1:] if has_heads else []
+    name_width = max((cells(text) + 2 for text, _ in heads), default=0)
+    for first, *others in shown:
+        print_line(indent, first)
+        for at, (text, kind) in enumerate(others):
+            if text:
+                head: list[Part] = [heads[at], " " * (name_width - cells(heads[at][0]))] if heads else []
+                print_line(f"{indent}  ", *head, (text, kind), hang=len(indent) + 2 + (name_width or 2))
 
 
-def _hang(wanted: int, indent: int) -> int:
-    """Where a line goes on that is too long: below what it continues, unless that leaves less than half of a terminal."""
+def _has_room(rows: Sequence[Sequence[tuple[str, str]]], before: int, least: int) -> bool:
+    """Whether the last column fits behind `before` cells of a terminal: as it is, or wrapped at blanks to at least `least` cells."""
     width = width_of(sys.stdout)
-    return wanted if width is None or wanted <= width // 2 else indent + 4
+    if width is None:
+        return True
+    texts = [row[-1][0] for row in rows]
+    words = [word for text in texts for word in text.split() if cells(word) < width - 4]  # a longer one fits nowhere
+    return width - before >= min(max(map(cells, texts)), max(least, *map(cells, words), 0))
 
 
 def print_notices(notices: Iterable[Notice]) -> None:

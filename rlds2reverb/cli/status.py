@@ -13,10 +13,10 @@ from rlds2reverb.cli.connecting import open_client, server_options
 from rlds2reverb.cli.options import json_option
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import SpecError
-from rlds2reverb.look.accounts import table_fields
+from rlds2reverb.look.accounts import next_command, table_fields
 from rlds2reverb.push.tables import merged
 from rlds2reverb.specs import spec_texts, view_in
-from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, reason, sample_wait, sentence
+from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, sample_wait, sentence, waiting
 
 
 @click.command(
@@ -48,11 +48,19 @@ def command(as_json: bool, verbose: bool, **connection: Any) -> None:
         return
     if not tables:
         output.talk("the server has no tables")
-    elif verbose:
+        return
+    if verbose:
         for name in sorted(tables):
             _print(tables[name], _on_each(infos, name))
     else:
         _print_lines(tables, infos)
+    if not connection["header"]:  # it may be a secret
+        words = next_command(tables.values(), connection["server"])
+        files = [(option, connection[name]) for option, name in _FILES.items() if connection[name] is not None]
+        output.propose([*words, *(word for option, path in files for word in (option, str(path)))])
+
+
+_FILES = {"--tls-ca": "tls_ca", "--tls-cert": "tls_cert", "--tls-key": "tls_key"}
 
 
 def _on_each(infos: Mapping[str, ServerInfo], name: str) -> dict[str, TableInfo]:
@@ -72,12 +80,12 @@ def _print_lines(tables: Mapping[str, TableInfo], infos: Mapping[str, ServerInfo
             _columns(tables[name])  # raises for a signature that is wrong
         rows.append(_row(tables[name], (name, "name"), has_waits=not servers))
         rows += [_row(one, f"  on {address}") for address, one in servers.items()]
-    output.print_columns(rows)
+    output.print_columns(rows, has_heads=True)
 
 
 def _row(table: TableInfo, name: output.Part, has_waits: bool = True) -> list[output.Part]:
-    why = {"inserts": reason(insert_wait(table)), "samples": reason(sample_wait(table))} if has_waits else {}
-    waits = "; ".join(f"{who}: {text}" for who, text in why.items() if text)
+    blocked = filter(None, map(waiting, (insert_wait(table), sample_wait(table)))) if has_waits else ()
+    waits = "; ".join(blocked)
     return [
         name,
         f"{table.current_size:,} of {table.max_size:,}",

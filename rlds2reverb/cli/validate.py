@@ -14,6 +14,7 @@ from rlds2reverb.cli.options import (
     judging_options,
     limit_option,
     making_options,
+    option_words,
     quiet_option,
     scale_options,
     source_argument,
@@ -21,6 +22,7 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.workers import Wanted
+from rlds2reverb.look.accounts import mending
 from rlds2reverb.prepare.options import RAISE, EpisodeOptions, check_choices
 from rlds2reverb.text import counted
 
@@ -68,5 +70,13 @@ def command(
         output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")
     else:
         print_findings(findings, episodes, strict, allow, verbose)
+        mended = mending(findings, episodes, asked.options.conventions, strict, allow)
+        part = [] if limit is None else ["--limit", str(limit)]
+        made = [*part, *option_words({**making, "strict": strict, "allow": allow, **(mended or {})})]
+        if mended is not None:
+            push = ["rlds2reverb", "push", source, "--server", "localhost:8000", "--table", "replay"]
+            output.propose([*push, *made])
+        elif not verbose:
+            output.propose(["rlds2reverb", "validate", source, *made, "--verbose"])
     if rejecting:
         raise click.exceptions.Exit(1)

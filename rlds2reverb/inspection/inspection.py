@@ -26,7 +26,7 @@ from rlds2reverb.prepare.preparation import (
     Preparer,
     duplicates_notice,
 )
-from rlds2reverb.prepare.problems import Ending, Findings, FoundProblem, Problem
+from rlds2reverb.prepare.problems import Ending, Findings, FoundProblem, Problem, loses_by_shift
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
 from rlds2reverb.text import as_html
 from rlds2reverb.views import ViewLike, is_view_config, view_from
@@ -258,6 +258,7 @@ class EpisodeRecord(NamedTuple):
     problems: tuple[Problem, ...]  # without those that only other episodes show
     items: list[int]  # of each table; [] when it is bad
     refused: tuple[Problem, ...]  # why a push would reject it all the same
+    is_lost_by_shift: bool  # see `Findings`
     ending: Ending | None = None  # to compare with other episodes; None where it shows nothing
 
     @staticmethod
@@ -272,6 +273,7 @@ class EpisodeRecord(NamedTuple):
             prepared.problems,
             [one.items_per_table for one in prepared.cuts],
             () if prepared.refused is None else (prepared.refused,),
+            loses_by_shift(prepared.filled),
         )
 
 
@@ -348,7 +350,8 @@ class InspectionBuilder:
         inspection = self._inspection
         self._names.count(read.id)
         is_cut = all(problem.is_advice for problem in found)
-        inspection.findings.add(read, [*read.problems, *found, *(read.refused if is_cut else ())])
+        problems = [*read.problems, *found, *(read.refused if is_cut else ())]
+        inspection.findings.add(read, problems, read.is_lost_by_shift)
         inspection.lengths.append(read.steps)
         inspection.returns += read.returns
         if is_cut:

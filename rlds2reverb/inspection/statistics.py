@@ -127,10 +127,9 @@ class Range:
         return members(self)
 
 
-_OPEN_X = (
-    "last row real, discount always 1, all terminal: as Open X-Embodiment sets (rlds_dataset_builder); "
-    "last_reward=shift and terminal_discount=transition let learners see the end"
-)
+_OPEN_X = "last row real, discount always 1, all terminal: as Open X-Embodiment sets (rlds_dataset_builder); "
+_SHIFTED = "last_reward=shift and terminal_discount=transition let learners see the end"
+_NOT_SHIFTED = "terminal_discount=transition lets learners see the end"
 _REAL = "last row real, so no observation follows its action, and learners do not see it"
 _ADDED = "last row added for the last observation, as RLDS has it"
 _D4RL = "discount 0 in it even where truncated: as TFDS' d4rl_* sets"
@@ -156,6 +155,7 @@ class Ends:
       zero_discount: those that do not end terminal, and have discount 0 in the last row.
       cut_by_discount: those that do not end terminal, and have discount 0 in the row before the last.
       always_one: those with discount 1 in every row.
+      rewarded_first: those with a reward other than 0 in the first row, which last_reward=shift would drop.
       rewarded_last: those with a reward other than 0 in the last row and in no other.
     """
 
@@ -166,6 +166,7 @@ class Ends:
     zero_discount: int = 0
     cut_by_discount: int = 0
     always_one: int = 0
+    rewarded_first: int = 0
     rewarded_last: int = 0
 
     @property
@@ -200,6 +201,7 @@ class Ends:
             self.cut_by_discount += not is_terminal and bool(discount[-2] == 0)
             self.always_one += bool(np.all(discount == 1))
         if reward is not None:
+            self.rewarded_first += bool(reward[0] != 0)
             self.rewarded_last += bool(reward[-1] != 0) and not np.any(reward[:-1])
 
     def add_ends(self, other: Ends) -> None:
@@ -211,7 +213,7 @@ class Ends:
 
     def _traits(self) -> Iterator[str]:
         if self.real == self.terminal == self.always_one == self.episodes:
-            yield _OPEN_X
+            yield _OPEN_X + (_NOT_SHIFTED if self.rewarded_first else _SHIFTED)
         elif self.real == self.episodes:
             yield _REAL
         elif self.added == self.episodes:

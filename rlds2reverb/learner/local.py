@@ -720,6 +720,8 @@ _KIND, _VERSION = "local", 1
 class Local(BatchIterator):
     """Iterates batches of a source's items, like a `Sampler` of a table that was filled with them. Made by `local`. Not thread-safe.
 
+    An iterator, as Python has it: at its end a second `for` gives nothing. `restart()` begins again; `epochs` gives several passes at once.
+
     `info` of a sample: `key` and `priority` as a push would store them; `times_sampled` counts the epochs; it was drawn from the
     `table_size` items of the shuffle buffer with `probability` 1 / `table_size` (1 of 1 without a buffer), so importance weights are 1.
     With shuffle="global" these are the items that the epoch has still to give, those of bad episodes included.
@@ -740,7 +742,7 @@ class Local(BatchIterator):
             _full_table(options.table, self.structure),
             SampleOptions(options.batch_size, ragged=options.ragged, pad_to=options.pad_to, decode=options.decode),
         )
-        self._until = options.epochs
+        self._since = 0  # the epoch that it began with
         self._is_closed = self._is_stopped = False
         self._order = GlobalOrder(ready) if options.shuffle == GLOBAL else None
         self._begun: _Epoch | None = None
@@ -794,15 +796,18 @@ class Local(BatchIterator):
     def restart(self) -> None:
         """Begins again with the first item of the source; in another order when shuffled, since epochs are counted on."""
         self._begun = self._epoch.again(self._epoch.number + (self._epoch.drawn > 0))
-        self._until = None if self.options.epochs is None else self._epoch.number + self.options.epochs
+        self._since = self._epoch.number
         self._is_stopped = False
 
     def state(self) -> State:
         """Returns its position between two batches, as plain values for JSON."""
-        return state_of(_KIND, self._of, _VERSION, until=self._until, **self._epoch.position())
+        return state_of(_KIND, self._of, _VERSION, since=self._since, **self._epoch.position())
 
     def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
         """Goes to the position of another one of the same arguments: the same batches follow.
+
+        `epochs`, `batch_size` and `drop_last` may differ: a state is a position, and what follows ends after the epochs that were asked
+        for here, those before the state included. So epochs=3 continues a finished run of epochs=1 with two more.
 
         Earlier episodes are passed over where an episode's items depend on no other episode, and the source can do so
         (`tfds:`, `bundled:`, lists); else they are read, and not cut. Where they are passed over, two faults of the source are found
@@ -813,20 +818,24 @@ class Local(BatchIterator):
           anew: without effect; everything here can be restored.
 
         Raises:
-          ConfigError: a state of something else, of another version, or of other data; says in what it differs.
+          ConfigError: a state of something else, of another version, or of other data, which says in what it differs; or one that
+            stands behind the last of `epochs`.
           SourceError: the data cannot be read.
         """
         checked = check_state(state, _KIND, self._of, _VERSION)
-        until = None if checked.get("until") is None else count_in(checked, "until")
-        if (until is None) != (self.options.epochs is None):
-            raise ConfigError(f"restore: a state of epochs until {until}, expected epochs={self.options.epochs}")
+        since, epochs = count_in(checked, "since"), self.options.epochs
+        begun = count_in(checked, "epoch") - since + (count_in(checked, "drawn") > 0)
+        if epochs is not None and begun > epochs:
+            raise ConfigError(
+                f"restore: the state stands in epoch {begun}, after the end of epochs={epochs}; give epochs={begun} or more, or None"
+            )
         if self._order is None:
             there: _Epoch = _InOrder.at(self._ready, self.options, checked)
         else:
             there = _Permuted.at(self._ready, self.options, self._order, checked)
         if self._begun is not None:
             self._begun.close()
-        self._begun, self._until, self._is_stopped = there, until, False
+        self._begun, self._since, self._is_stopped = there, since, False
 
     @property
     def _of(self) -> dict[str, Any]:
@@ -859,12 +868,15 @@ class Local(BatchIterator):
 
     def _next_part(self, count: int) -> FlatBatch | None:
         """The next items, at least one and at most `count`; None at the end."""
+        epochs = self.options.epochs
         while (
-            not self._is_closed and not self._is_stopped and (self._until is None or self._epoch.number < self._until)
+            not self._is_closed
+            and not self._is_stopped
+            and (epochs is None or self._epoch.number - self._since < epochs)
         ):
             if (part := self._epoch.take(count)) is not None:
                 return part
-            if self._until is None and not self._epoch.drawn:
+            if epochs is None and not self._epoch.drawn:
                 raise SourceError(f"{self.name}: no item in a whole epoch, so epochs without end give no batch")
             self._begun = self._epoch.again(self._epoch.number + 1)
         return None
@@ -878,6 +890,8 @@ def _full_table(name: str, signature: Nest) -> TableInfo:
 
 def local(source: Any, view: ViewLike = "two_step", batch_size: int = LocalOptions.batch_size, **options: Any) -> Local:
     """Iterates batches of a dataset, without a server: `for data, info in rlds2reverb.local("tfds:my_dataset")`.
+
+    It is an iterator: a second `for` over it gives nothing. For several passes give `epochs`, or call its `restart()` before each further one.
 
     Structure, dtypes, shapes and values are those of `client.sample` on a table filled by `client.push(source, view=view)`, in
     the order in which the push inserts them (a table with the sampler "fifo"), or shuffled.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from rlds2reverb.formats.transform import AS_RECORDED, SHIFT
+from rlds2reverb.prepare.conventions import REPEAT, TRANSITION
+from rlds2reverb.prepare.options import REPAIR, SKIP
 from rlds2reverb.prepare.problems import CODES, ENDS_ALIKE, INTOLERABLE
+from rlds2reverb.specs import view_in
 from rlds2reverb.text import counted, number, on_command_line, rate, size
 from rlds2reverb.wire.messages import insert_wait, sample_wait, sentence
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from rlds2reverb.conversion.report import ConvertReport
     from rlds2reverb.inspection.inspection import Inspection
     from rlds2reverb.inspection.statistics import ImageColumn, Range, Statistics
+    from rlds2reverb.prepare.conventions import Conventions
     from rlds2reverb.prepare.problems import Findings, Problem
     from rlds2reverb.push.plan import PushPlan, TablePlan
     from rlds2reverb.push.report import PushReport
@@ -222,7 +227,6 @@ _REMEDIES = {
     "first_reward_lost": "leave --last-reward shift out",
     ENDS_ALIKE: _REPEAT,
     "zero_last_observation": _REPEAT,
-    "last_reward": "--last-reward shift moves rewards one step back",
     "terminal_discount": "--terminal-discount transition makes it 0",
     "no_items": "another --view, or its options, may make items of it",
     "view_refused": "another --view, or its options, may cut it",
@@ -230,11 +234,58 @@ _REMEDIES = {
 _ADVISES = re.compile("[;.] --(last-observation|last-reward|on-invalid|terminal-discount) .*")
 
 
-def remedy(code: str) -> str:
+def remedy(code: str, findings: Findings) -> str:
     """What to do about one code, in the spelling of the command line; "" where only the data's producer can."""
+    if code == "last_reward":
+        return _remedy_of_last_reward(findings)
     if code in _REMEDIES:
         return _REMEDIES[code]
     return "--on-invalid repair mends it" if code in CODES and CODES[code].is_repairable else ""
+
+
+def _remedy_of_last_reward(findings: Findings) -> str:
+    """A shift is right only where first rewards are 0: it drops them."""
+    mended, lost = findings.mended_by_shift, counted(findings.lost_by_shift, "episode")
+    if not findings.lost_by_shift:
+        return "--last-reward shift moves rewards one step back"
+    if not mended:
+        return f"none; --last-reward shift would drop the first reward of {lost}, which is not 0"
+    return (
+        f"--last-reward shift --on-invalid skip moves the rewards of {counted(mended, 'episode')} one step back, and leaves out {lost} whose "
+        "first reward is not 0"
+    )
+
+
+def mending(
+    findings: Findings, episodes: int, conventions: Conventions, strict: bool = False, allow: Sequence[str] = ()
+) -> dict[str, Any] | None:
+    """The options with which one push mends what can be mended and skips the rest, {} for none; None where it would store nothing.
+
+    `--on-invalid` is one choice: "repair" stops at what it cannot mend, and "skip" mends nothing. Conventions go with both.
+    """
+    mended, lost = set(), 0
+    options: dict[str, Any] = {}
+    found = findings.codes(strict=True, allow=allow)
+    if "last_reward" in found and findings.mended_by_shift > findings.lost_by_shift:
+        options["last_reward"], lost = SHIFT, findings.lost_by_shift
+        mended.add("last_reward")
+    if "terminal_discount" in found:
+        options["terminal_discount"] = TRANSITION
+        mended.add("terminal_discount")
+    ends = {ENDS_ALIKE, "zero_last_observation"}.intersection(found)
+    if ends and conventions.last_observation == AS_RECORDED:
+        options["last_observation"] = REPEAT
+        mended |= ends
+    left = [code for code in findings.codes(strict, allow) if code not in mended]
+    of_episodes = [code for code in left if code in findings.episodes]
+    if lost or of_episodes:
+        repairs = not lost and all(CODES[code].is_repairable for code in of_episodes)
+        options["on_invalid"] = REPAIR if repairs else SKIP
+        if not repairs and findings.bad_episodes(of_episodes) >= episodes:
+            return None
+    if of_dataset := [code for code in left if code not in findings.episodes]:
+        options["allow"] = (*allow, *of_dataset)
+    return options
 
 
 def way_on(findings: Findings, rejecting: Sequence[str], allow: Sequence[str] = ()) -> str:
@@ -250,7 +301,7 @@ def example_text(problem: Problem) -> str:
     """Where it is wrong and how, without the remedy, which `remedy` tells once."""
     where = f'column "{problem.path}": ' if problem.path else ""
     detail = on_command_line(problem.detail)
-    return where + (_ADVISES.sub("", detail) if problem.code in _REMEDIES else detail)
+    return where + (_ADVISES.sub("", detail) if problem.code in (*_REMEDIES, "last_reward") else detail)
 
 
 def table_fields(table: TableInfo, has_waits: bool = True) -> dict[str, str]:
@@ -264,6 +315,23 @@ def table_fields(table: TableInfo, has_waits: bool = True) -> dict[str, str]:
         "selectors": f"sampler {table.sampler}, remover {table.remover}, each item sampled {limit}",
         **waits,
     }
+
+
+def next_command(tables: Iterable[TableInfo], server: str) -> list[str]:
+    """What to do next with the tables of a server: sample one, where nobody waits and no item leaves; else fill one.
+
+    Args:
+      server: what `--server` takes.
+    """
+    tables = sorted(tables, key=lambda table: table.name)
+    ready = [table for table in tables if table.current_size and not sample_wait(table).blocks]
+    if staying := [table for table in ready if table.max_times_sampled <= 0]:
+        return ["rlds2reverb", "sample", "--server", server, "--table", staying[0].name]
+    if ready:  # samples would take items that a learner is to get
+        return ["rlds2reverb", "top", "--server", server]
+    view = view_in(tables[0].signature)
+    cut = [] if view in ("", "two_step") or "..." in view else ["--view", view]
+    return ["rlds2reverb", "push", "SOURCE", "--server", server, "--table", tables[0].name, *cut]
 
 
 def _episodes_and_steps(episodes: int, steps: int) -> str:

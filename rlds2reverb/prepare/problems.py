@@ -260,6 +260,8 @@ class Findings:
       examples: code -> the first of them, at most `EXAMPLES` each.
       notices: what is to be said of the dataset as a whole.
       together: codes of one episode -> episodes that have just these.
+      lost_by_shift: episodes that last_reward="shift" would reject, because their first reward is not 0.
+      mended_by_shift: episodes with the advice `last_reward` that it mends.
     """
 
     episodes: Counter[str] = field(default_factory=Counter)
@@ -267,12 +269,16 @@ class Findings:
     examples: dict[str, list[Example]] = field(default_factory=dict)
     notices: tuple[Notice, ...] = ()
     together: Counter[frozenset[str]] = field(default_factory=Counter)
+    lost_by_shift: int = 0
+    mended_by_shift: int = 0
 
     def _repr_html_(self) -> str:
         return as_html(self)
 
-    def add(self, episode: Named, problems: Sequence[Problem]) -> None:
+    def add(self, episode: Named, problems: Sequence[Problem], is_lost_by_shift: bool = False) -> None:
         codes = frozenset(problem.code for problem in problems)
+        self.lost_by_shift += is_lost_by_shift
+        self.mended_by_shift += "last_reward" in codes and not is_lost_by_shift
         if codes:
             self.together[codes] += 1
         self.episodes.update(codes)
@@ -523,12 +529,11 @@ def _check_discount(episode: Episode) -> Iterator[Problem]:
 def _check_last_reward(episode: Episode) -> Iterator[Problem]:
     for path, reward in columns_under(episode.columns, REWARD).items():
         if _is_real(reward) and len(reward) > 1 and np.any(reward[-1] != 0):
-            yield Problem(
-                "last_reward",
-                path,
-                f"step {len(reward) - 1} (the last) has reward {reward[-1]}, where learners do not look; "
-                'last_reward="shift" moves rewards one step back',
-            )
+            lost = next((column[0] for column in _lost_by_shift(episode).values()), None)
+            way = 'last_reward="shift" moves rewards one step back'
+            way = way if lost is None else f"no shift mends it, for the first reward is {lost}"
+            where = f"step {len(reward) - 1} (the last) has reward {reward[-1]}, where learners do not look"
+            yield Problem("last_reward", path, f"{where}; {way}")
 
 
 def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
@@ -566,13 +571,23 @@ def _check_zero_end(episode: Episode) -> Iterator[Problem]:
 
 def _check_first_reward(episode: Episode) -> Iterator[Problem]:
     """What a shift of rewards would lose at the start."""
-    for path, reward in columns_under(episode.columns, REWARD).items():
-        if reward.dtype.kind not in "OSU" and np.any(reward[:1]):
-            detail = (
-                f"step 0 has reward {reward[0]}; the data seems to record rewards with the action that earned them, "
-                "so it needs no shift"
-            )
-            yield Problem("first_reward_lost", path, detail)
+    for path, reward in _lost_by_shift(episode).items():
+        detail = (
+            f"step 0 has reward {reward[0]}; the data seems to record rewards with the action that earned them, "
+            "so it needs no shift"
+        )
+        yield Problem("first_reward_lost", path, detail)
+
+
+def _lost_by_shift(episode: Episode) -> dict[str, Array]:
+    """The rewards whose first one is not 0: a shift would drop it."""
+    rewards = columns_under(episode.columns, REWARD)
+    return {path: one for path, one in rewards.items() if one.dtype.kind not in "OSU" and np.any(one[:1])}
+
+
+def loses_by_shift(episode: Episode) -> bool:
+    """Whether last_reward="shift" would drop a reward of the episode, so that it is rejected as `first_reward_lost`."""
+    return bool(_lost_by_shift(episode))
 
 
 def _check_shifted_numbers(episode: Episode) -> Iterator[Problem]:

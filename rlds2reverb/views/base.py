@@ -33,7 +33,7 @@ observation only. So T rows are T - 1 transitions.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, cast, runtime_checkable
@@ -131,8 +131,8 @@ def item_count_of(view: View, rows: int | None) -> int | None:
 
 def not_in_items(view: View, step_spec: Nest) -> tuple[str, ...]:
     """Paths of the step columns that no item of a view holds in any form; in the spec's order."""
-    read = view.reads(step_spec)
-    return tuple(path for path in flatten(step_spec) if not any(is_under(path, one) for one in read))
+    read = frozenset(view.reads(step_spec))
+    return tuple(path for path in flatten(step_spec) if _above(path, read) is None)
 
 
 class EpisodeStream(Protocol):
@@ -220,11 +220,9 @@ class Extras(tuple[str, ...]):
             raise ViewError(
                 f'{view}: extras {given!r}: expected "{ALL}", paths of step columns with "{_JOINED}" between them, or a list'
             )
-        paths = sorted({str(name) for name in names})
-        above = [path for path in paths if path != ALL]
-        return Extras(
-            one for one in paths if one == ALL or not any(one != path and is_under(one, path) for path in above)
-        )
+        paths = {str(name) for name in names}
+        above = paths - {ALL}
+        return Extras(sorted(one for one in paths if one == ALL or _above(one.rpartition("/")[0], above) is None))
 
     def __str__(self) -> str:
         plain = not any(mark in name for name in self for mark in (_JOINED, ",", '"'))
@@ -267,11 +265,9 @@ class BaseView:
         """The step fields that items are made of, and the step columns that are extras; those that the steps lack are left out."""
         if self._reads is EVERYTHING:
             return tuple(need(self._name, step_spec))
-        extras, further = Extras.of("", self.extras), _further(self._reads, flatten(step_spec))
-        read = (
-            path for path in flatten(step_spec) if _is_under_any(path, extras) or (ALL in extras and path in further)
-        )
-        return *self._reads, *read
+        extras, steps = frozenset(Extras.of("", self.extras)), flatten(step_spec)
+        further = set(_further(self._reads, steps)) if ALL in extras else set()
+        return *self._reads, *(path for path in steps if path in further or _above(path, extras) is not None)
 
     def _extras_spec(self, step_spec: Mapping[str, Nest], metadata_spec: Nest) -> dict[str, Nest]:
         """The specs of the extras, nested as the steps are; {} for none. Raises as `_extras_found`."""
@@ -306,21 +302,22 @@ class BaseView:
         extras, held = Extras.of(self._name, self.extras), self._reads
         if not extras:
             return [], []
-        further = _further(held, steps)
+        further, wanted = _further(held, steps), frozenset(extras) - {ALL}
+        columns_of = _by_name_above(steps, steps, wanted)
+        features_of = _by_name_above(metadata, map(metadata_path, metadata), wanted)
         of_steps: list[str] = list(further) if ALL in extras else []
         of_metadata: list[str] = []
         for name in extras:
             if name == ALL:
                 continue
-            columns = [path for path in steps if is_under(path, name)]
-            features = [path for path in metadata if is_under(metadata_path(path), name)]
+            columns, features = columns_of.get(name, []), features_of.get(name, [])
             if not columns and not features:
                 there = ", ".join([*further, *map(metadata_path, metadata)]) or "none"
                 raise ViewError(
                     f'{self._name}: extras: "{name}": expected a step column beside those of the items, or metadata of the episode'
                     f" ({METADATA}/...); found {there}"
                 )
-            if (held is EVERYTHING and columns) or _is_under_any(name, held or ()):
+            if (held is EVERYTHING and columns) or _above(name, frozenset(held or ())) is not None:
                 raise ViewError(f'{self._name}: extras: "{name}" is in the items already; leave it out')
             of_steps += columns
             of_metadata += features
@@ -350,16 +347,17 @@ def signature_of(view: View, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
 
 def metadata_in_items(views: Iterable[View], metadata_spec: Nest) -> dict[str, ArraySpec]:
     """The features of episodes, without `metadata/`, that some view puts into its items."""
-    names = [name for view in views for name in _metadata_of(view)]
+    names = {name for view in views for name in _metadata_of(view)}
     features = flatten(metadata_spec)
-    return {path: leaf for path, leaf in features.items() if _is_under_any(metadata_path(path), names)}
+    return {path: leaf for path, leaf in features.items() if _above(metadata_path(path), names) is not None}
 
 
 def _further(held: Sequence[str] | None, steps: Iterable[str]) -> tuple[str, ...]:
     """The step columns that are neither held nor named by RLDS: what "all" means."""
     if held is EVERYTHING:
         return ()
-    return tuple(path for path in steps if not _is_under_any(path, (*STEP_FIELDS, *held)))
+    names = {*STEP_FIELDS, *held}
+    return tuple(path for path in steps if _above(path, names) is None)
 
 
 def _metadata_of(view: View) -> tuple[str, ...]:
@@ -367,8 +365,22 @@ def _metadata_of(view: View) -> tuple[str, ...]:
     return extras.metadata if isinstance(extras, Extras) else ()
 
 
-def _is_under_any(path: str, names: Iterable[str]) -> bool:
-    return any(is_under(path, name) for name in names)
+def _above(path: str, names: Set[str]) -> str | None:
+    """The longest of the names that `is_under` finds the path under; None for none. Takes as long for many names as for one."""
+    while path not in names:
+        path, slash, _ = path.rpartition("/")
+        if not slash:
+            return None
+    return path
+
+
+def _by_name_above(paths: Iterable[str], shown: Iterable[str], names: Set[str]) -> dict[str, list[str]]:
+    """Name -> the paths below it, by what they are in items (`shown`). None of the names is below another one."""
+    found: dict[str, list[str]] = {}
+    for path, one in zip(paths, shown):
+        if (name := _above(one, names)) is not None:
+            found.setdefault(name, []).append(path)
+    return found
 
 
 Fill = Literal["first", "zero"] | int | float

@@ -127,6 +127,7 @@ def describe(
             "folder": str(Path(config.checkpoints.folder).absolute()),
             "every_seconds": config.checkpoints.every_seconds,
             "keep": config.checkpoints.keep,
+            "last_checkpoint": found.last or "none",
             "starts_from": found.starts_from,
             **({"used_by": found.used_by} if found.used_by else {}),
             **({"other_tables": others} if others else {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -14,15 +15,15 @@ from replay_server.choosing import Found, Survey, Unloaded, how_to_go_on, missin
 from replay_server.clients import keep_left, set_aside_left
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError, CheckpointUnreadable
-from replay_server.files import RECORD_FILES, verify_record_files
+from replay_server.files import RECORD_FILES, verify_record_files, written_at
 from replay_server.fitting import Fit, TableFit, fit_checkpoint, plan_fit
-from replay_server.folder_lock import Holder, holder
+from replay_server.folder_lock import Holder, holder, utc
 from replay_server.history import newest_checkpoint
 from replay_server.logs import bytes_in, log_progress, logger
 from replay_server.store import CHECKPOINTS, Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 from replay_server.working_folder import WorkingFolder
-from rlds2reverb.text import counted
+from rlds2reverb.text import counted, duration, size
 
 _STAGED = "0-restored"
 """Sorts before Reverb's own names, which begin with the year: Reverb deletes all entries of its folder but the last."""
@@ -155,6 +156,7 @@ class Outlook:
 
     Attributes:
       starts_from: in words.
+      last: the newest good checkpoint, with its age and size in words; "" without one.
       tables: what becomes of each table of the config and of the checkpoint, in words; empty where nothing can be read.
       used_by: the server that uses the folder now, "" when none does.
       notes: what would be passed over or left out, and why.
@@ -162,6 +164,7 @@ class Outlook:
     """
 
     starts_from: str
+    last: str = ""
     tables: Mapping[str, str] = field(default_factory=dict)
     used_by: str = ""
     notes: tuple[str, ...] = ()
@@ -185,21 +188,25 @@ def outlook(section: CheckpointSection, tables: Sequence[TableConfig]) -> Outloo
 
 def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[TableConfig]) -> Outlook:
     found = survey(folder / CHECKPOINTS)
+    made = found.checkpoint
+    last = "" if made is None else _last(f"checkpoint {made.number}", made.manifest.created, made.bytes)
     try:
         left, notes = _left_by_reverb(folder, found)
     except (CheckpointUnreadable, OSError) as error:
         reason = why_left_unread(folder, error)
         if not section.start_empty:
-            return Outlook(_REFUSED, refusal=how_to_go_on(reason))
+            return Outlook(_REFUSED, last, refusal=how_to_go_on(reason))
         left, notes = None, [f"{reason}; it would be set aside"]
     if left:
         words = f"what Reverb had finished as {left.name} before the server was killed"
         fitted = _fitted(words, left, section, tables, _SET_ASIDE)
-        return replace(fitted, notes=(*notes, *fitted.notes))
+        return replace(
+            fitted, last=_last(left.name, written_at(left)[1], bytes_in(left)), notes=(*notes, *fitted.notes)
+        )
     gone = missing(folder, newest_checkpoint(folder))
     if (reason := found.refusal(gone)) and not section.start_empty:
-        return Outlook(_REFUSED, notes=tuple(notes), refusal=how_to_go_on(reason))
-    if (made := found.checkpoint) is not None:
+        return Outlook(_REFUSED, last, notes=tuple(notes), refusal=how_to_go_on(reason))
+    if made is not None:
         words = f"checkpoint {made.number}, {made.item_count} items, {made.bytes} bytes"
         chosen = _fitted(words, made.folder, section, tables, _SET_ASIDE)
     elif section.start_from is None:
@@ -208,11 +215,15 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
         chosen = _of_start_from(section, tables)
     ends = {True: "would be set aside", False: "would be passed over"}
     own = (f"{one.reason}; it {ends[one.is_readable]}" for one in found.unloaded)
-    return replace(chosen, notes=(*notes, *filter(None, [gone]), *own, *chosen.notes))
+    return replace(chosen, last=last, notes=(*notes, *filter(None, [gone]), *own, *chosen.notes))
+
+
+def _last(name: str, written: float, count: int) -> str:
+    return f"{name}, written at {utc(written)}, {duration(time.time() - written)} ago, {size(count)}"
 
 
 def _empty(tables: Sequence[TableConfig]) -> Outlook:
-    return Outlook("nothing: empty tables", {table.name: "empty" for table in tables})
+    return Outlook("nothing: empty tables", tables={table.name: "empty" for table in tables})
 
 
 def _of_start_from(section: CheckpointSection, tables: Sequence[TableConfig]) -> Outlook:
@@ -239,10 +250,10 @@ def _fitted(words: str, source: Path, section: CheckpointSection, tables: Sequen
             else "not started, because the start is refused"
             for fit in plan.fit.tables
         }
-        return Outlook(_REFUSED, fits, refusal=refusal)
+        return Outlook(_REFUSED, tables=fits, refusal=refusal)
     fits = {fit.name: _started(fit, lost) for fit in plan.fit.tables}
     notes = tuple(f'table "{fit.name}": {fits[fit.name]}' for fit in plan.fit.tables if fit.lost)
-    return Outlook(words, fits, notes=notes)
+    return Outlook(words, tables=fits, notes=notes)
 
 
 def _started(fit: TableFit, lost: str) -> str:

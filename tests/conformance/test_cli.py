@@ -154,7 +154,7 @@ def test_dry_run_refuses_what_the_push_refuses_before_the_first_byte(
             "max_size 100 is smaller than the push",
             "0 episodes read and not confirmed, 25 episodes not read",
         ),
-        (("--table", "blocked", "--stall-seconds", "3"), 5, 'table "blocked": its rate limiter waits for', "11 items"),
+        (("--table", "blocked", "--stall-seconds", "3"), 5, 'table "blocked": inserting waits for', "11 items"),
     ],
 )
 def test_a_table_that_does_not_fit_is_said_on_one_line(
@@ -188,7 +188,7 @@ def test_sample_shows_what_a_push_stored_and_takes_no_more_than_it_shows(run: Ru
     rest = run(*arguments, "-n", "51", "--timeout-seconds", "1")
     assert rest.returncode == 5
     assert rest.stdout.count("and has left the table") == 50
-    assert 'table "queue": blocked: 1 more insert before sampling may go on' in rest.stderr
+    assert 'table "queue": sampling waits for 1 more insert' in rest.stderr
 
 
 def test_sample_that_waits_is_ended_by_ctrl_c(cartpole: Any, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_table_that_blocks_takes_any_push_as_it_is_emptied(
 
     report = client.push(episodes(5), table, on_progress=consume)
     assert (report.items_confirmed, report.items_new) == (5 * ITEMS, 5 * ITEMS)
-    assert f'table "{table}": its rate limiter waits for 1 more sample' in told[0]
+    assert f'table "{table}": inserting waits for 1 more sample' in told[0]
 
 
 class TestWhatStopsAPush:

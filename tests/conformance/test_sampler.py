@@ -97,7 +97,7 @@ def test_the_end_of_a_queue_is_quiet_and_reading_goes_on_with_what_comes_later(
 
 
 def test_an_empty_table_is_an_error_that_says_what_it_waits_for(client: Client) -> None:
-    with pytest.raises(Stalled, match=r'table "one": no batch within 0\.2 s .*blocked: 1 more insert before sampling'):
+    with pytest.raises(Stalled, match=r'table "one": no batch within 0\.2 s .*sampling waits for 1 more insert'):
         client.sample_one("one", timeout_seconds=0.2)
 
 

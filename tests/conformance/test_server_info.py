@@ -217,7 +217,7 @@ def test_the_limiter_says_how_many_inserts_it_will_take(client: rlds2reverb.Clie
     assert (table.current_size, inserts_needed(table)) == (taken, 0)
     assert "may be taken" in sentence(sample_wait(table))
     needed = samples_needed(table)
-    assert f"waits for {needed} more samples before the next insert" in sentence(insert_wait(table))
+    assert f"waits for {needed} more samples" in sentence(insert_wait(table))
     with pytest.raises(rlds2reverb.Rlds2ReverbError, match=f"waits for {needed} more samples"):
         client.push([episode], "ratio", again=True, stall_seconds=0.1)
     list(theirs.sample("ratio", needed, emit_timesteps=False))

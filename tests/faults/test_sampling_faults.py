@@ -180,7 +180,7 @@ def test_a_server_that_comes_back_empty_is_told_as_what_it_is(mortal: Embedded) 
         next(sampler)
         mortal.stop()
         mortal.start()
-        with pytest.raises(Stalled, match="1 more insert before sampling may go on"):
+        with pytest.raises(Stalled, match="sampling waits for 1 more insert"):
             list(sampler)
         assert sampler.restarts == 1
 

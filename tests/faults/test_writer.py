@@ -138,7 +138,7 @@ def test_a_limiter_that_blocks_lets_the_loop_wait_until_somebody_samples(forks: 
 
         thread = threading.Thread(target=loop)
         thread.start()
-        wait_until(lambda: any("its rate limiter waits" in progress.waiting for progress in told))
+        wait_until(lambda: any("inserting waits" in progress.waiting for progress in told))
         assert not ended.is_set()
         samples = reverb.Client(server.address).sample("one", len(ITEMS), emit_timesteps=False)
         taken = [tuple(np.asarray(column).tobytes() for column in sample.data) for sample in samples]

@@ -112,6 +112,7 @@ def _targets(
             name,
             GrpcTransport(address, credentials, metadata, timeout),
             None if url is None else ServerHttp(url, *files),
+            address,
         )
         for name, address, url in paired(servers, urls)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,14 +33,13 @@ from rlds2reverb.cli.top.rows import (
     troubles,
     uploads,
     visible,
-    wait_text,
 )
 from rlds2reverb.cli.top.watching import TREND_MOST, Known, Watch
 from rlds2reverb.errors import SpecError
-from rlds2reverb.look.accounts import table_fields
+from rlds2reverb.look.accounts import next_command, table_fields
 from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.text import counted
-from rlds2reverb.wire.messages import Wait, clause, insert_wait, sample_wait
+from rlds2reverb.wire.messages import Wait, clause, insert_wait, sample_wait, waiting
 
 _REDRAW_SECONDS = 1.0  # ages grow by the second
 _WIDE = 130  # cells of a terminal from which on numbers have all their digits, and rates their trends
@@ -355,10 +355,8 @@ class Layout:
         return text
 
     def wait(self, wait: Wait) -> list[Text]:
-        """What a table waits for; without the counts behind it where they do not fit."""
-        text = wait_text(wait)
-        text = text if 4 + cell_len(text) <= self.width else text.partition(" (")[0]
-        return _wrapped(Text(text, "yellow"), self.width, 4)
+        """What a table waits for."""
+        return _wrapped(Text(waiting(wait), "yellow"), self.width, 4)
 
     def _cells(self, column: Column) -> int:
         return column.wide if self._is_wide else column.width
@@ -465,6 +463,9 @@ def _details(known: Sequence[Known], key: _Key, width: int, now: float) -> Itera
         "inserts": clause(insert_wait(table)),
         "samples": clause(sample_wait(table)),
     }
+    words = next_command([table], server.address or server.name)
+    if words[1] != "top":  # which is here
+        fields["next"] = shlex.join(words)
     yield from _fields(fields, width, "  ")
     try:
         columns = {} if table.signature is None else spec_texts(table.signature)

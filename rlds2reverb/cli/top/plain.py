@@ -18,7 +18,6 @@ from rlds2reverb.cli.top.rows import (
     troubles,
     uploads,
     visible,
-    wait_text,
 )
 from rlds2reverb.cli.top.watching import Known
 from rlds2reverb.transport.http import Status
@@ -42,7 +41,7 @@ def block(known: Sequence[Known], sort: str, is_reverse: bool, now: float) -> It
                 f"{ratio(row.samples_per_insert)} samples per insert (rate limiter: {wanted})"
             )
             if one.answers:
-                yield from (f"    {wait_text(wait)}" for wait in (insert_wait(table), sample_wait(table)))
+                yield from (f"    {clause(wait)}" for wait in (insert_wait(table), sample_wait(table)))
 
 
 def document(known: Sequence[Known], now: float) -> documents.Moment:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from rlds2reverb import text as wording
 from rlds2reverb.cli.top.watching import PATIENCE_SECONDS, History, Known, Rate, trend
-from rlds2reverb.text import counted
+from rlds2reverb.text import counted, duration
 from rlds2reverb.transport.http import Status
-from rlds2reverb.wire.messages import TableInfo, Wait, clause, insert_wait, sample_wait
+from rlds2reverb.wire.messages import TableInfo, Wait, insert_wait, sample_wait
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,6 @@ class Row:
             if self.waiting == "empty"
             else [wait for wait in (insert_wait(self.table), sample_wait(self.table)) if wait.blocks]
         )
-
-
-def wait_text(wait: Wait) -> str:
-    return visible(f"{wait.of}s: {clause(wait)}")
 
 
 def items_text(row: Row, is_wide: bool) -> str:
@@ -324,22 +320,6 @@ def size(count: float) -> str:
         units.pop(0)
     digits = 0 if units[0] == "B" or abs(count) >= 99.95 else 1 if abs(count) >= 9.995 else 2
     return f"{count:.{digits}f} {units[0]}"
-
-
-def duration(seconds: float) -> str:
-    """How long, in at most two units.
-
-    >>> [duration(value) for value in (0.4, 59.9, 60, 3 * 3600 + 240, 3 * 86_400)]
-    ['0 s', '59 s', '1 min', '3 h 4 min', '3 days']
-    """
-    whole = int(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min"
-    if whole < 2 * 86_400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86_400:,} days"
 
 
 def clock(unix_seconds: float, now: float) -> str:

@@ -50,6 +50,7 @@ class Target:
     name: str
     way: Way  # the watch closes it
     http: Http | None = None
+    address: str = ""
 
 
 class Watch:
@@ -62,7 +63,9 @@ class Watch:
         self._interval, self._timeout = interval, timeout
         self._changed = threading.Condition()
         self._stopped = threading.Event()
-        self._known = [Known(one.name, time.time(), one.http.url if one.http else "") for one in targets]
+        self._known = [
+            Known(one.name, time.time(), one.http.url if one.http else "", address=one.address) for one in targets
+        ]
         self._targets = tuple(targets)
         self._processes: dict[int, int] = {}  # server -> its state_id
         self._error: BaseException | None = None
@@ -170,6 +173,7 @@ class Known:
       url: of its HTTP, or "".
       status: of the last answer over HTTP, which came at `status_at`.
       status_problem: why the last request over HTTP failed, or "".
+      address: its HOST:PORT.
     """
 
     name: str
@@ -185,6 +189,7 @@ class Known:
     status: Status | None = None
     status_at: float = 0.0
     status_problem: str = ""
+    address: str = ""
 
     @property
     def answers(self) -> bool:

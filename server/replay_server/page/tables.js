@@ -39,10 +39,8 @@ export function stateOf({size, limiter}) {
   if (sample) return ["blocked", "warn", "Sampling blocked, inserting OK"];
   return ["OK", "good", "Sampling OK, inserting OK"];
 }
-// "4.55 samples per insert, limit 4"
-function reasons({limiter}) {
-  return [["sampling", limiter.samples_reason], ["inserting", limiter.inserts_reason]].filter(one => one[1]).map(([who, why]) => `${who}: ${why}`).join("; ");
-}
+// "sampling waits for 3 more inserts"
+const reasons = ({limiter}) => [limiter.samples_reason, limiter.inserts_reason].filter(Boolean).join("; ");
 
 class Card {
   constructor(name, id) {

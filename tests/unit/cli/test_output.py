@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -79,6 +80,56 @@ def test_a_value_continues_below_itself(monkeypatch: pytest.MonkeyPatch) -> None
     assert screen.getvalue() == ("a       one two three four five six\n        seven eight nine\nlonger  x\n")
 
 
+STATUS = [
+    ["TABLE", "ITEMS", "WAITS"],
+    ["replay", "12 of 3,300", "-"],
+    ["ratio", "17 of 1,000", "inserting waits for 1 more sample"],
+]
+ALIGNED = """\
+TABLE   ITEMS        WAITS
+replay  12 of 3,300  -
+ratio   17 of 1,000  inserting waits for
+                     1 more sample
+"""
+BLOCKS = """\
+replay
+  ITEMS  12 of 3,300
+  WAITS  -
+ratio
+  ITEMS  17 of 1,000
+  WAITS  inserting waits for 1 more
+         sample
+"""
+LONG = {"observation/images/front": "float32[2] at least", "x": "one two three four five six seven eight nine ten"}
+NAMES_ABOVE = """\
+observation/images/front
+  float32[2] at least
+x
+  one two three four five six seven
+    eight nine ten
+"""
+
+
+@pytest.mark.parametrize(
+    ("show", "said"),
+    [
+        (lambda: output.print_columns(STATUS, has_heads=True), ALIGNED),
+        (lambda: output.print_columns(STATUS, has_heads=True, least=20), BLOCKS),
+        (lambda: output.print_fields(LONG), NAMES_ABOVE),
+        (lambda: output.print_columns([["a", "", "x" * 60], ["b", "c", "d"]]), f"a     \n      {'x' * 60}\nb  c  d\n"),
+        (lambda: output.print_columns([]), ""),
+    ],
+)
+def test_columns_are_wrapped_below_themselves_or_are_blocks(
+    monkeypatch: pytest.MonkeyPatch, show: Callable[[], None], said: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stdout", screen := Screen())
+    show()
+    assert [line.rstrip() for line in screen.getvalue().split("\n")] == [line.rstrip() for line in said.split("\n")]
+
+
 def test_rows_are_aligned_by_what_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", shown := io.StringIO())
     output.print_columns([["TABLE", "X"], [("\u4f60\u4f60\u4f60", "name"), "1"], ["a\n", "2"]])
@@ -117,7 +168,8 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_validate_on_a_terminal(bad: str, width: int) -> None:
     shown = on_a_terminal(width, "validate", bad, "--quiet")
     assert shown.startswith("\x1b[31m\x1b[1m1 of 2 episodes has problems\x1b[0m: nan\n")
-    plain = COLOUR.sub("", shown)
+    plain, _, command = COLOUR.sub("", shown).partition("next:\n")
+    assert command == f"  rlds2reverb push {bad} --server localhost:8000 --table replay --on-invalid skip\n"
     assert all(len(line) <= width or len(line.split()) == 1 for line in plain.splitlines())
     piped = subprocess.run(
         [sys.executable, "-m", "rlds2reverb", "validate", bad], capture_output=True, text=True, timeout=120, check=False

@@ -77,7 +77,7 @@ def test_lines_come_again_and_again_and_tell_the_newest() -> None:
 def test_a_wait_is_told_once_when_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.on_progress(quiet=False) as update:
         for inserts in (1, 2, 3):
-            text = f'table "t": its rate limiter waits for {inserts} more samples'
+            text = f'table "t": inserting waits for {inserts} more samples'
             update(Progress(1, 1, None, 1, 1, 1.0, text, ("t",)))
     assert capsys.readouterr().err.count("waiting:") == 1
 

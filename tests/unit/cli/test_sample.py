@@ -162,14 +162,14 @@ def test_more_than_there_are_is_an_error_after_those_that_came(run: Run, server:
     assert lines[0].endswith("3 more samples may be taken before the next insert, 5 are wanted")
     assert lines[-2] == "3 of 5 samples came; the server may have taken one more"
     assert "no batch within 0.3 s" in lines[-1]
-    assert 'table "queue": blocked: 1 more insert before sampling may go on' in lines[-1]
+    assert 'table "queue": sampling waits for 1 more insert' in lines[-1]
     assert server.tables["queue"].samples == 3
 
 
 def test_an_empty_table_says_what_it_waits_for(run: Run) -> None:
     code, shown, said = run("--table", "empty", "--json", "--timeout-seconds", "0.3")
     assert (code, json.loads(shown)["error"]["type"]) == (5, "Stalled")
-    assert 'table "empty": 0 items; items stay however often they are sampled; blocked: 1 more insert' in said
+    assert 'table "empty": 0 items; items stay however often they are sampled; sampling waits for 1 more insert' in said
     assert "0 of 1 sample came" in said
     assert said.count("rlds2reverb: error:") == 1
 
@@ -178,7 +178,7 @@ def test_a_wait_is_said_once_while_its_reason_stays(run: Run, monkeypatch: pytes
     monkeypatch.setattr(batch_queue, "_DEADLINES", replace(batch_queue._DEADLINES, notice=0.01))
     code, _, said = run("--table", "empty", "--timeout-seconds", "0.5")
     assert code == 5
-    assert said.count('table "empty": waiting for samples: table "empty": blocked: 1 more insert') == 1
+    assert said.count('table "empty": waiting for samples: table "empty": sampling waits for 1 more insert') == 1
 
 
 def test_it_waits_as_long_as_a_sampler_in_python(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
+import pytest
+
+from rlds2reverb.look.accounts import next_command
+from rlds2reverb.specs import ArraySpec, with_view
 from rlds2reverb.testing import table_info
+from rlds2reverb.wire.messages import TableInfo
+from tests.unit.cli.top.made import table
 from tests.unit.transport.fake_reverb import FakeReverb
+
+SIGNED = with_view({"reward": ArraySpec((2,), np.dtype(np.float32))}, "n_step:n=5")
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -14,11 +24,14 @@ def test_a_table_is_a_line(run: Run) -> None:
     with FakeReverb(table_info("replay", max_size=100_000), table_info("x\x1b[31m", max_size=7)) as server:
         server.limiters["replay"] = {"min_size_to_sample": 10}
         code, shown, said = run("status", "--server", server.address)
-    assert (code, said) == (0, "")
+    assert (code, said) == (
+        0,
+        f"next:\n  rlds2reverb push SOURCE --server {server.address} --table replay\n",
+    )
     head, replay, other = shown.splitlines()
     assert head.split() == ["TABLE", "ITEMS", "EPISODES", "SAMPLER", "REMOVER", "VIEW", "WAITS"]
     assert replay.split()[:4] == ["replay", "0", "of", "100,000"]
-    assert replay.endswith("samples: 0 of at least 10 items")
+    assert replay.endswith("  sampling waits for 10 more inserts")
     assert other.startswith("x\\x1b[31m  0 of 7 ")
     assert head.index("ITEMS") == replay.index("0 of 100,000") == other.index("0 of 7")
 
@@ -37,6 +50,34 @@ def test_verbose_has_what_the_rate_limiter_lets_through_and_the_signature(run: R
         _, shown, _ = run("status", "--server", server.address, "--verbose")
     assert shown.startswith("replay\n  items ")
     assert 'inserts    table "replay": inserts may go on' in shown
+
+
+def test_the_next_command_samples_a_table_that_has_items(run: Run) -> None:
+    with FakeReverb("empty", "replay") as server:
+        address = ("--server", server.address)
+        assert run("push", "bundled:cartpole@train[:1]", *address, "--table", "replay")[0] == 0
+        for verbose in ((), ("--verbose",)):
+            _, shown, said = run("status", *address, *verbose)
+            assert said == f"next:\n  rlds2reverb sample --server {server.address} --table replay\n"
+            assert "next:" not in shown
+        assert run("sample", *address, "--table", "replay")[0] == 0
+        assert run("status", *address, "--json")[2] == ""
+        assert run("status", *address, "--header", "token=secret")[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ([table("a"), table("b", size=0)], "sample --server S --table a"),
+        ([table("a", size=0, calls=(0, 0)), table("b")], "sample --server S --table b"),
+        ([table("a", max_times_sampled=1)], "top --server S"),  # a sample would take an item
+        ([table("b", size=0), table("a", size=0)], "push SOURCE --server S --table a"),
+        ([table("a", signature=SIGNED)], "push SOURCE --server S --table a --view n_step:n=5"),
+    ],
+)
+def test_what_comes_next_depends_on_the_tables(tables: list[TableInfo], words: str) -> None:
+    tables = [replace(one, current_size=0) if one.signature else one for one in tables]
+    assert next_command(tables, "S") == ["rlds2reverb", *words.split()]
 
 
 def test_a_table_that_is_nearly_right_is_named(run: Run) -> None:

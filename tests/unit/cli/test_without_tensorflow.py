@@ -90,6 +90,7 @@ def test_a_servers_config_and_its_check(ran: Any, name: str, tmp_path: Path) -> 
     checkpoint = add(opened(folder), 3)
     checked = yaml.safe_load(ran("serve", "--config", str(path), "--check", "--set", "tables.0.name=one"))
     assert checked["checkpoints"]["starts_from"] == f"checkpoint 1, 3 items, {checkpoint.bytes} bytes"
+    assert checked["checkpoints"]["last_checkpoint"].startswith("checkpoint 1, written at ")
     reason = "its items were stored without a signature, the config has one"
     assert checked["tables"]["one"]["at_start"] == f"empty, 3 items set aside: {reason}"
 

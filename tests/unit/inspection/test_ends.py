@@ -83,6 +83,11 @@ def ends_of(*episodes: Episode) -> Ends:
             "last row real, so no observation follows its action, and learners do not see it; "
             "a reward in the last row only, where learners do not look; last_reward=shift moves it one step back",
         ),
+        (
+            (OPEN_X, OPEN_X.with_columns(reward=np.array([1, 0, 1], np.float32))),
+            "last row real, discount always 1, all terminal: as Open X-Embodiment sets (rlds_dataset_builder); "
+            "terminal_discount=transition lets learners see the end",
+        ),
         ((OPEN_X, RLDS_TERMINAL), "some have a last row that was added, some a real one"),
     ],
 )
@@ -100,6 +105,7 @@ def test_counts_are_those_of_the_episodes() -> None:
         "zero_discount": 2,
         "cut_by_discount": 1,
         "always_one": 2,
+        "rewarded_first": 3,
         "rewarded_last": 1,
         "style": "some have a last row that was added, some a real one; "
         "not all marked is_last: as EnvLogger leaves episodes that were cut off",

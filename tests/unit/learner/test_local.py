@@ -373,7 +373,6 @@ OTHERS: list[tuple[dict[str, Any], str]] = [
     ({"terminal_discount": "transition"}, "data was"),
     ({"on_invalid": "skip"}, "on_invalid was 'raise', is 'skip'"),
     ({"allow": ["last_reward"]}, "allow was"),
-    ({"epochs": None}, "epochs"),
 ]
 
 
@@ -381,6 +380,45 @@ OTHERS: list[tuple[dict[str, Any], str]] = [
 def test_a_state_of_something_else_is_refused_with_the_reason(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         local(of_lengths(5, 6), **{"batch_size": 6, **options}).restore(state_in_the_middle())
+
+
+@pytest.mark.parametrize("shuffle", [0, 4, "global"])
+@pytest.mark.parametrize("stop", [0, 1, 2])
+def test_a_state_continues_with_the_epochs_that_are_asked_for_now(shuffle: Any, stop: int) -> None:
+    """Of one epoch, restored into three or none: the rest of it, and the further ones."""
+    options: dict[str, Any] = {"view": "transition", "batch_size": 4, "shuffle": shuffle}
+    three = local(of_lengths(5, 5), epochs=3, **options)
+    whole = [three.next_batch() for _ in range(6)]
+    one = local(of_lengths(5, 5), epochs=1, **options)
+    for _ in range(stop):
+        one.next_batch()
+    for epochs in (3, None):
+        again = local(of_lengths(5, 5), epochs=epochs, **options)
+        again.restore(one.state())
+        rest = [again.next_batch() for _ in range(6 - stop)]
+        for batch, expected in zip(rest, whole[stop:], strict=True):
+            assert batch is not None and expected is not None
+            np.testing.assert_array_equal(batch.info.key, expected.info.key)
+        assert (again.next_batch() is None) == (epochs == 3)
+
+
+def test_a_state_behind_the_last_epoch_is_refused_and_one_at_its_end_gives_nothing() -> None:
+    three = local(of_lengths(5, 5), view="transition", batch_size=4, epochs=3)
+    two = local(of_lengths(5, 5), view="transition", batch_size=4, epochs=2)
+    for _ in range(4):
+        three.next_batch()
+    two.restore(three.state())
+    assert two.next_batch() is None
+    three.next_batch()
+    with pytest.raises(ConfigError, match=r"stands in epoch 3, after the end of epochs=2; give epochs=3 or more"):
+        two.restore(three.state())
+
+
+def test_a_second_pass_needs_a_restart() -> None:
+    made = local(of_lengths(5, 5))
+    assert [len(list(made)), len(list(made))] == [1, 0]
+    made.restart()
+    assert len(list(made)) == 1
 
 
 def test_a_state_of_other_data_is_refused() -> None:
@@ -412,7 +450,7 @@ MUTATIONS: list[tuple[dict[str, Any], str]] = [
     ({"buffer": [[0, -1]]}, "buffer is -1"),
     ({"drawn": None}, "drawn is None"),
     ({"ids": None}, "other data"),
-    ({"until": "x"}, "until is 'x'"),
+    ({"since": "x"}, "since is 'x'"),
 ]
 
 

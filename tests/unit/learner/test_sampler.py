@@ -212,7 +212,7 @@ def test_a_wait_that_is_too_long_is_an_error_that_names_the_limiter_and_iteratin
     fill(server, range(3))
     with client_of(server).sample("replay", 4, timeout_seconds=0.05) as sampler:
         with pytest.raises(
-            Stalled, match=r'server memory, table "replay": no batch within 0\.05 s .*1 more insert before'
+            Stalled, match=r'server memory, table "replay": no batch within 0\.05 s .*sampling waits for 1 more insert'
         ) as error:
             next(sampler)
         assert "(0 samples of 4 came)" in str(error.value)
@@ -225,10 +225,10 @@ def test_a_wait_that_is_too_long_is_an_error_that_names_the_limiter_and_iteratin
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        ({}, "1 more insert before sampling may go on"),
-        ({"min_size_to_sample": 1000}, "998 more inserts before sampling may go on"),
-        ({"samples_per_insert": 1.0, "min_diff": 0.0}, "1 more insert before sampling"),
-        ({"samples_per_insert": 0.0, "min_diff": 0.0}, "no number of inserts is enough before sampling"),
+        ({}, "sampling waits for 1 more insert"),
+        ({"min_size_to_sample": 1000}, "sampling waits for 998 more inserts"),
+        ({"samples_per_insert": 1.0, "min_diff": 0.0}, "sampling waits for 1 more insert"),
+        ({"samples_per_insert": 0.0, "min_diff": 0.0}, "sampling waits for ever: no number of inserts is enough"),
     ],
 )
 def test_what_a_limiter_waits_for_is_said_whatever_limiter_it_is(limits: dict[str, Any], words: str) -> None:
@@ -275,7 +275,7 @@ def test_without_a_listener_the_log_is_told(caplog: pytest.LogCaptureFixture) ->
         fill(server, range(10))
         waiting.join(PATIENCE_SECONDS)
     first, last = caplog.messages
-    assert first.startswith('table "replay": waiting for samples: table "replay": blocked: 1 more insert')
+    assert first.startswith('table "replay": waiting for samples: table "replay": sampling waits for 1 more insert')
     assert last == 'table "replay": samples come again'
 
 

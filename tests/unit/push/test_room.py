@@ -216,7 +216,7 @@ class TestBlockingTables:
 
     def test_that_want_more_samples_than_they_can_give_are_waited_for_and_evict_nothing(self) -> None:
         server = queue(2.0)
-        with pytest.raises(Stalled, match="its rate limiter waits for 1 more sample"):
+        with pytest.raises(Stalled, match="inserting waits for 1 more sample"):
             push(server, episodes(4), deadlines=Deadlines(notice=0.02, stall=0.1))
         assert not server.evicted
 

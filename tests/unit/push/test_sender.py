@@ -379,7 +379,7 @@ def test_a_stall_is_explained_by_the_rate_limiter(fake: FakeReverb, push: Callab
     one = push(deadlines=IMPATIENT)
     with pytest.raises(Stalled, match=r"nothing was confirmed for .* s; table \"replay\"") as error:
         one.run()
-    assert "its rate limiter waits for 3 more samples before the next insert" in str(error.value)
+    assert "inserting waits for 3 more samples" in str(error.value)
     assert "wait longer (stall_seconds" in str(error.value)
     assert error.value.retryable
     assert all("waits for 3 more samples" in text for text in one.told if text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -287,15 +288,17 @@ def test_links_that_lead_out_of_the_folder_are_not_followed_by_cleaning(tmp_path
 def test_an_outlook_moves_nothing_and_says_what_a_start_would(store: CheckpointStore) -> None:
     section = CheckpointSection(folder=str(store.folder))
     assert outlook(section, TABLES).starts_from.startswith("checkpoint 3, 3 items")
+    assert re.fullmatch(r"checkpoint 3, written at .*Z, .* ago, .* bytes", outlook(section, TABLES).last)
     (store.paths()[0] / DONE).unlink()
     before = names(store.folder)
     found = outlook(section, TABLES)
     assert (found.starts_from.split(",")[0], found.refusal) == ("checkpoint 2", "")
+    assert found.last.startswith("checkpoint 2, ")
     [note] = found.notes
     assert note.endswith("it would be set aside")
     for path in store.paths():
         (path / DONE).unlink(missing_ok=True)
-    assert "none of 3 loads" in outlook(section, TABLES).refusal
+    assert ("none of 3 loads" in outlook(section, TABLES).refusal, outlook(section, TABLES).last) == (True, "")
     allowed = outlook(CheckpointSection(folder=str(store.folder), start_empty=True), TABLES)
     assert (allowed.starts_from, allowed.refusal, len(allowed.notes)) == ("nothing: empty tables", "", 3)
     assert [name for name in names(store.folder) if DONE not in name] == [n for n in before if DONE not in n]

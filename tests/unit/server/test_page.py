@@ -89,7 +89,7 @@ def test_a_push_shows_without_reloading(page: Page, server: Server) -> None:
     sync_api.expect(state).to_have_class("state soft")
     sync_api.expect(replay.locator(".tiles")).to_contain_text("s ago")
     replay.get_by_text("Configuration and totals").click()
-    sync_api.expect(replay.get_by_text("blocked: 1,000 more inserts")).to_be_visible()
+    sync_api.expect(replay.get_by_text("sampling waits for 1,000 more inserts")).to_be_visible()
     assert replay.get_by_role("meter").get_attribute("aria-valuenow") == "4000"
     line = replay.locator("polyline.insert")
     assert len({point.split(",")[1] for point in line.get_attribute("points").split()}) > 1  # not flat

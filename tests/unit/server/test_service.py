@@ -315,11 +315,14 @@ def test_a_check_prints_what_would_run_and_starts_nothing(process: Callable[...,
     assert (plain["checkpoints"]["keep"], plain["grpc"]) == (7, "every interface, a free port")
     assert (plain["http"]["names"], plain["http"]["token"]) == (["localhost"], "none")
     assert plain["checkpoints"]["starts_from"] == "nothing: empty tables"
+    assert plain["checkpoints"]["last_checkpoint"] == "none"
     assert plain["tables"]["t"]["max_times_sampled"] == 1
     assert not (tmp_path / "checkpoints").exists()
     left = write_checkpoint(tmp_path / "checkpoints" / "reverb" / "2026-01-02T03:04:05+00:00", 1)
     _, output, _ = process(config_of(tmp_path), "--check").result()
-    assert left.name in yaml.safe_load(output)["checkpoints"]["starts_from"]
+    checkpoints = yaml.safe_load(output)["checkpoints"]
+    assert left.name in checkpoints["starts_from"]
+    assert checkpoints["last_checkpoint"].startswith(f"{left.name}, written at ")
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["reverb"]
 
 

@@ -96,7 +96,7 @@ def test_a_service_is_shown_with_rates_waits_memory_and_checkpoints(
             reverb.Client(server.address).insert([0.0], {"queue": 1.0})
         with view(size, "--server", server.address, "--http", server.url) as shell:
             shell.until_shown("answers", "memory", "no checkpoint yet", "5/5" if size[0] < 100 else "5 / 5")
-            shell.until_shown("inserts: its rate limiter waits for 1 more sample before the next insert")
+            shell.until_shown("inserting waits for 1 more sample")
             wait_until(lambda: is_busy(shell, "replay"), SLOWLY, lambda: shell.screen)
             written = subprocess.run(
                 [sys.executable, "-m", "rlds2reverb", "checkpoint", "--http", server.url],

@@ -393,7 +393,7 @@ class TestATableThatGivesNothing:
         assert list(as_dataset(ours, "keep", 2, end_after_seconds=0.01)) == []
 
     def test_our_error_is_in_tensorflows(self, ours: Client) -> None:
-        with pytest.raises(tf.errors.OpError, match=r'Stalled: .*table "keep": blocked: 1 more insert'):
+        with pytest.raises(tf.errors.OpError, match=r'Stalled: .*table "keep": sampling waits for 1 more insert'):
             next(iter(as_dataset(ours, "keep", 2, timeout_seconds=0.1)))
 
 

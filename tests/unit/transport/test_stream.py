@@ -195,7 +195,7 @@ def test_a_limiter_is_no_reason_for_another_stream_and_is_told(
     stream, user = kept(server, deadlines=replace(QUICK, notice=0.02, silence=0.03), on_wait=tell)
     stream.wait(user.is_done)
     assert len(server.sampling) == 1
-    assert all("blocked: 4 more inserts before sampling may go on" in reason.text for reason in told[:5])
+    assert all("sampling waits for 4 more inserts" in reason.text for reason in told[:5])
     assert {reason.held_by for reason in told[:5]} == {("replay",)}
     assert told[-1].text == ""
 
@@ -204,7 +204,8 @@ def test_a_stall_is_told_in_the_users_words(kept: Callable[..., tuple[Persistent
     server = SampleServer(rate_limiter=replace(FREE_LIMITER, min_size_to_sample=9))
     stream, user = kept(server, deadlines=IMPATIENT)
     with pytest.raises(
-        Stalled, match=r"server memory: no sample came for .* s; table .* blocked.*\. Insert more"
+        Stalled,
+        match=r"server memory: no sample came for .* s; table .* sampling waits for 4 more inserts .*\. Insert more",
     ) as error:
         stream.wait(user.is_done)
     assert error.value.retryable

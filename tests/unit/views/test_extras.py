@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -217,6 +218,19 @@ def test_a_field_of_rlds_that_the_items_do_not_hold_can_be_asked_for() -> None:
     assert (
         set(view_of("transition:extras=all").cut(episode).fields) & {f"extras/{name}" for name in STEP_FIELDS} == set()
     )
+
+
+@pytest.mark.parametrize("wanted", ["all", "info", "each"])
+def test_twenty_thousand_columns_take_seconds(wanted: str) -> None:
+    """Not minutes, as when each is compared with each."""
+    columns = {f"info/c{number}": np.zeros(9) for number in range(20_000)}
+    episode, began = plain_episode("transition", columns), time.process_time()
+    view = Transition(extras=list(columns) if wanted == "each" else wanted)
+    spec = filled_spec(spec_of(episode))
+    assert len(view.signature(spec)["extras"]["info"]) == len(columns)
+    assert not_in_items(view, spec) == ("discount", "is_first")
+    assert {f"extras/{path}" for path in columns} <= view.cut(episode).fields.keys()
+    assert time.process_time() - began < 30
 
 
 def test_a_path_of_steps_and_of_metadata_is_refused() -> None:

@@ -14,15 +14,16 @@ from rlds2reverb.wire.messages import (
     NEVER,
     RateLimiter,
     TableInfo,
+    Wait,
     clause,
     insert_wait,
     inserts_allowed,
     inserts_needed,
-    reason,
     sample_wait,
     samples_allowed,
     samples_needed,
     sentence,
+    waiting,
     waits_when_full,
 )
 
@@ -195,7 +196,7 @@ def test_any_state_has_counts_and_an_explanation(info: TableInfo) -> None:
 def test_a_blocked_insert_is_explained_with_the_numbers() -> None:
     text = sentence(insert_wait(table(replace(QUEUE, inserts=6, samples=1), 5)))
     assert text == (
-        'table "replay": its rate limiter waits for 2 more samples before the next insert '
+        'table "replay": inserting waits for 2 more samples '
         "(6 inserts and 1 sample so far, samples_per_insert 1, max_diff 4)"
     )
 
@@ -206,7 +207,7 @@ def test_a_free_insert_is_explained() -> None:
 
 def test_a_blocked_sample_is_explained_with_the_numbers() -> None:
     assert sentence(sample_wait(table(MIN_SIZE, 2))) == (
-        'table "replay": blocked: 3 more inserts before sampling may go on (2 of at least 5 items)'
+        'table "replay": sampling waits for 3 more inserts (2 of at least 5 items)'
     )
 
 
@@ -226,27 +227,27 @@ def test_the_reason_of_a_blocked_sample_is_the_condition_that_blocks(
     limiter: RateLimiter, size: int, told: str
 ) -> None:
     wait = sample_wait(table(limiter, size))
-    assert reason(wait) == told
-    assert clause(wait).endswith(f"before sampling may go on ({told})")
-    assert reason(insert_wait(table(limiter, size))) == ""
+    assert clause(wait) == f"{waiting(wait)} ({told})"
 
 
 @pytest.mark.parametrize(
-    ("limiter", "most", "told"),
+    ("wait", "said"),
     [
+        (insert_wait(table(RateLimiter(1.0, -2.0, 2.0, 1, 17, 16), 17)), ""),
+        (insert_wait(table(RateLimiter(1.0, 0.0, 17.0, 1, 17, 0), 17)), "inserting waits for 1 more sample"),
         (
-            RateLimiter(4.0, 0.0, 800.0, 100, 200, 0),
-            0,
-            "0 samples per insert, at least 0.02 after 200 inserts, target 4",
+            insert_wait(replace(table(RateLimiter(1.0, 0.0, 64.0, 1, 64, 0), 64), max_times_sampled=1)),
+            "inserting waits for 1 more sample",
         ),
-        (RateLimiter(4.0, 0.0, 8.0, 1, 2000, 6000), 0, "3 samples per insert, at least 4"),
-        (RateLimiter(1.0, 0.0, 64.0, 1, 64, 0), 1, "64 items not sampled yet, limit 64"),
+        (sample_wait(table(MIN_SIZE, 2)), "sampling waits for 3 more inserts"),
+        (
+            sample_wait(table(RateLimiter(1.0, math.inf, 0.0, 1, 1, 0), 1)),
+            "sampling waits for ever: no number of inserts is enough",
+        ),
     ],
 )
-def test_the_reason_of_a_blocked_insert_has_the_ratio_or_what_a_queue_holds(
-    limiter: RateLimiter, most: int, told: str
-) -> None:
-    assert reason(insert_wait(replace(table(limiter, 64 if most else 1000), max_times_sampled=most))) == told
+def test_what_is_waited_for_is_a_plain_sentence(wait: Wait, said: str) -> None:
+    assert waiting(wait) == said
 
 
 def test_a_free_sample_is_explained() -> None:

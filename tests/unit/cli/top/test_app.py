@@ -94,8 +94,8 @@ def test_a_table_has_its_numbers_and_its_waits_in_words(size: tuple[int, int]) -
     assert row[:7] == ["free", "50/100", "50%", "10.0", "10.0", "3/any", "-"]
     assert ("█████░░░░░" if size == LARGE else "██░░░") in line_of(text, "free")
     assert "inserts" in line_of(text, "blocked")
-    assert "inserts: its rate limiter waits for 374 more samples before the next insert" in text
-    assert "samples: blocked: 100 more inserts before sampling may go on" not in text  # of a table that is just empty
+    assert line_of(text, "inserting").strip() == "inserting waits for 374 more samples"
+    assert "sampling waits for 100 more inserts" not in text  # of a table that is just empty
     assert line_of(text, "empty").split()[-1] == "empty"
 
 
@@ -281,6 +281,9 @@ def test_enter_shows_the_details_of_a_table_and_is_left_by_escape() -> None:
         assert "sampler uniform, remover fifo" in text
         assert "░ 10.0%" in text
         assert "no signature" in text
+        assert line_of(text, "next").split(None, 1)[1].strip() == (
+            "rlds2reverb sample --server localhost:8000 --table blocked"
+        )
         assert "free" not in text
         await pilot.press("s", "escape")  # no order to change
         await pilot.pause()
@@ -300,6 +303,13 @@ def test_details_have_the_signature_and_say_when_they_are_old() -> None:
     text = shown(known(one, problem="refused", answered_at=NOW - 90), keys=("down", "enter"))
     assert "for 1 min; all below is from before" in text
     assert "observation  float32[4]" in text
+    assert "rlds2reverb sample --server localhost:8000 --table replay" in text
+
+
+def test_details_propose_no_sample_that_takes_an_item_of_a_queue() -> None:
+    text = shown(known(table("queue", max_times_sampled=1)), keys=("down", "enter"))
+    assert "each item sampled at most 1 time" in text
+    assert "next" not in text
 
 
 def test_a_slash_filters_by_letters_of_names_until_escape() -> None:

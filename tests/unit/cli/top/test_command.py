@@ -75,11 +75,11 @@ def test_once_prints_one_block(run: Run) -> None:
     assert others == [
         "server memory:1: answers; memory, checkpoints: not known (no --http)",
         '  table "a": 50 of 100 items, 0 inserts/s, 0 samples/s, 4 samples per insert (rate limiter: 4)',
-        "    inserts: inserts may go on (50 inserts and 200 samples so far)",
-        "    samples: samples may be taken (50 items)",
+        "    inserts may go on (50 inserts and 200 samples so far)",
+        "    samples may be taken (50 items)",
         '  table "b\\x1b[2J": 0 of 100 items, 0 inserts/s, 0 samples/s, - samples per insert (rate limiter: any)',
-        "    inserts: inserts may go on (0 inserts and 0 samples so far)",
-        "    samples: blocked: 1 more insert before sampling may go on (0 of at least 1 item)",
+        "    inserts may go on (0 inserts and 0 samples so far)",
+        "    sampling waits for 1 more insert (0 of at least 1 item)",
     ]
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.top import plain
-from rlds2reverb.cli.top.rows import clock, compact, duration, natural, rate, ratio, size, visible
+from rlds2reverb.cli.top.rows import clock, compact, natural, rate, ratio, size, visible
+from rlds2reverb.text import duration
 from rlds2reverb.transport.http import Status, Upload
 from tests.unit.cli.top.made import NOW, STATUS, known
 
