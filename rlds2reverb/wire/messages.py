@@ -308,28 +308,39 @@ def waiting(wait: Wait) -> str:
     return f"{who} waits for {counted(wait.needed, f'more {other}')}"
 
 
+def reason(wait: Wait) -> str:
+    """What blocks, in a few words with numbers, such as "4.55 samples per insert, limit 4"; "" for what proceeds.
+
+    Of a limiter's two conditions it is the one that needs more: the number of items, or the samples per insert.
+    """
+    table, limiter = wait.table, wait.table.rate_limiter
+    if not wait.blocks:
+        return ""
+    missing = limiter.min_size_to_sample - table.current_size
+    if wait.of == "sample" and (missing >= wait.needed or not limiter.inserts):
+        return f"{table.current_size:,} of at least {counted(limiter.min_size_to_sample, 'item')}"
+    if wait.of == "insert" and table.max_times_sampled == 1 and limiter.samples_per_insert == 1:
+        return f"{counted(table.current_size, 'item')} not sampled yet, limit {limiter.max_diff:,g}"
+    if not limiter.inserts:
+        return f"no inserts yet, {counted(limiter.samples, 'sample')}"
+    after, bound = (0, limiter.min_diff) if wait.of == "sample" else (1, limiter.max_diff)
+    limit = ((limiter.inserts + after) * limiter.samples_per_insert - bound) / limiter.inserts
+    words = "limit" if wait.of == "sample" else "at least"
+    target = f"{limiter.samples_per_insert:.3g}"
+    told = f"{limiter.samples / limiter.inserts:.3g} samples per insert, {words} {limit:.3g}"
+    return told if f"{limit:.3g}" == target else f"{told} after {counted(limiter.inserts, 'insert')}, target {target}"
+
+
 def clause(wait: Wait) -> str:
     """The same without the table's name: `waiting` with its numbers, or that it proceeds."""
     table, limiter = wait.table, wait.table.rate_limiter
     if wait.of == "sample":
         if not wait.blocks:
             return f"samples may be taken ({counted(table.current_size, 'item')})"
-        return f"{waiting(wait)} ({_missing(wait)})"
+        return f"{waiting(wait)} ({reason(wait)})"
     counts = f"{counted(limiter.inserts, 'insert')} and {counted(limiter.samples, 'sample')} so far"
     if not wait.blocks:
         return f"inserts may go on ({counts})"
     return (
         f"{waiting(wait)} ({counts}, samples_per_insert {limiter.samples_per_insert:g}, max_diff {limiter.max_diff:g})"
     )
-
-
-def _missing(wait: Wait) -> str:
-    """What blocks samples, with its numbers: of the two conditions, items and samples per insert, the one that needs more inserts."""
-    table, limiter = wait.table, wait.table.rate_limiter
-    missing = limiter.min_size_to_sample - table.current_size
-    if missing >= wait.needed or not limiter.inserts:
-        return f"{table.current_size:,} of at least {counted(limiter.min_size_to_sample, 'item')}"
-    limit = (limiter.inserts * limiter.samples_per_insert - limiter.min_diff) / limiter.inserts
-    target = f"{limiter.samples_per_insert:.3g}"
-    told = f"{limiter.samples / limiter.inserts:.3g} samples per insert, limit {limit:.3g}"
-    return told if f"{limit:.3g}" == target else f"{told} after {counted(limiter.inserts, 'insert')}, target {target}"

@@ -21,7 +21,7 @@ from replay_server.memory import memory_limit, resident_bytes
 from replay_server.monitor import Moment
 from replay_server.state import ServerState
 from rlds2reverb.specs import spec_texts, view_in
-from rlds2reverb.wire.messages import clause, insert_wait, sample_wait, waiting
+from rlds2reverb.wire.messages import clause, insert_wait, reason, sample_wait, waiting
 
 
 def status(state: ServerState) -> dict[str, Any]:
@@ -106,8 +106,10 @@ class LimiterStatus(msgspec.Struct, frozen=True):
     """A rate limiter: what inserts and samples wait for in words, without the table's name; and whether it lets none through.
 
     Attributes:
-      inserts_reason: what inserts wait for, such as "inserting waits for 1 more sample"; "" when they wait for nothing.
-      samples_reason: what samples wait for, such as "sampling waits for 3 more inserts"; "" when they wait for nothing.
+      inserts_waiting: what inserts wait for, such as "inserting waits for 1 more sample"; "" when they wait for nothing.
+      samples_waiting: what samples wait for, such as "sampling waits for 3 more inserts"; "" when they wait for nothing.
+      inserts_reason: what blocks inserts in a few words, such as "64 items not sampled yet, limit 64"; "" when nothing does.
+      samples_reason: what blocks samples, such as "4.55 samples per insert, limit 4"; "" when nothing does.
       samples_per_insert: that it holds the table to; None for any.
       min_size: items before the first sample.
       prefilling: it waits for a prefill.
@@ -117,6 +119,8 @@ class LimiterStatus(msgspec.Struct, frozen=True):
     samples: str
     inserts_blocked: bool
     samples_blocked: bool
+    inserts_waiting: str
+    samples_waiting: str
     inserts_reason: str
     samples_reason: str
     samples_per_insert: float | None
@@ -208,8 +212,10 @@ def table_statuses(state: ServerState, with_rates: bool) -> list[TableStatus]:
                 samples=clause(samples),
                 inserts_blocked=inserts.blocks,
                 samples_blocked=samples.blocks,
-                inserts_reason=waiting(inserts),
-                samples_reason=waiting(samples),
+                inserts_waiting=waiting(inserts),
+                samples_waiting=waiting(samples),
+                inserts_reason=reason(inserts),
+                samples_reason=reason(samples),
                 samples_per_insert=table.rate_limiter.wanted_ratio,
                 min_size=table.rate_limiter.min_size_to_sample,
                 prefilling=table.name in prefilling,

@@ -39,8 +39,11 @@ export function stateOf({size, limiter}) {
   if (sample) return ["blocked", "warn", "Sampling blocked, inserting OK"];
   return ["OK", "good", "Sampling OK, inserting OK"];
 }
-// "sampling waits for 3 more inserts"
-const reasons = ({limiter}) => [limiter.samples_reason, limiter.inserts_reason].filter(Boolean).join("; ");
+// "sampling waits for 3 more inserts: 4.55 samples per insert, limit 4"
+function reasons({limiter}) {
+  const both = [[limiter.samples_waiting, limiter.samples_reason], [limiter.inserts_waiting, limiter.inserts_reason]];
+  return both.filter(one => one[0]).map(([waits, why]) => `${waits}: ${why}`).join("; ");
+}
 
 class Card {
   constructor(name, id) {

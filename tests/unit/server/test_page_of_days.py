@@ -344,11 +344,13 @@ def test_an_address_may_have_anything(browser: Any, forty: str) -> None:
     view.close()
 
 
-def test_a_block_is_told_in_a_plain_sentence(browser: Any, forty: str) -> None:
+def test_a_block_is_a_plain_sentence_with_the_condition_that_blocks(browser: Any, forty: str) -> None:
     opened = Page(browser, forty, path="/?table=t4")
     card = opened.view.get_by_role("article")
     sync_api.expect(card.locator(".state")).to_have_text("Sampling blocked, inserting OK")
-    sync_api.expect(card.locator(".why")).to_have_text("sampling waits for 404 more inserts")
+    sync_api.expect(card.locator(".why")).to_have_text(
+        "sampling waits for 404 more inserts: 4.55 samples per insert, limit 4"
+    )
     sync_api.expect(card.locator(".wanted")).to_have_text("target 4")
     line, done, gauge = (card.locator(f".gauge{one}").bounding_box() for one in (" > i", " > div", ""))
     assert line["x"] == pytest.approx(gauge["x"] + gauge["width"] / 2, abs=2)

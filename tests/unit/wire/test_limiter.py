@@ -19,6 +19,7 @@ from rlds2reverb.wire.messages import (
     insert_wait,
     inserts_allowed,
     inserts_needed,
+    reason,
     sample_wait,
     samples_allowed,
     samples_needed,
@@ -266,3 +267,21 @@ def test_a_sentence_is_the_clause_after_the_tables_name_whatever_the_name_is(inf
     for wait, plain in ((insert_wait(named), insert_wait(info)), (sample_wait(named), sample_wait(info))):
         assert clause(wait) == clause(plain)
         assert sentence(wait) == f'table "{name}": {clause(wait)}'
+
+
+@pytest.mark.parametrize(
+    ("limiter", "most", "told"),
+    [
+        (
+            RateLimiter(4.0, 0.0, 800.0, 100, 200, 0),
+            0,
+            "0 samples per insert, at least 0.02 after 200 inserts, target 4",
+        ),
+        (RateLimiter(4.0, 0.0, 8.0, 1, 2000, 6000), 0, "3 samples per insert, at least 4"),
+        (RateLimiter(1.0, 0.0, 64.0, 1, 64, 0), 1, "64 items not sampled yet, limit 64"),
+    ],
+)
+def test_the_reason_of_a_blocked_insert_has_the_ratio_or_what_a_queue_holds(
+    limiter: RateLimiter, most: int, told: str
+) -> None:
+    assert reason(insert_wait(replace(table(limiter, 64 if most else 1000), max_times_sampled=most))) == told
