@@ -6,6 +6,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+# Where this is set, each of the hundreds of interpreters that tests start compiles TensorFlow and all else anew: 9 seconds, not 3.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= $(shell scripts/find-python 3.11 3.10)
 CORE_PYTHON ?= $(shell scripts/find-python 3.13 3.12 3.11 3.10)

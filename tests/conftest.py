@@ -8,6 +8,7 @@ import importlib.util
 import os
 import signal
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,7 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
     return True
 
 
+@cache
 def _is_in(path: Path, *folders: str) -> bool:
     return any(path.is_relative_to(_HERE / folder) for folder in folders)
 
