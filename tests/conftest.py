@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import gc
 import importlib.util
 import os
 import signal
 from collections.abc import Generator, Iterator
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,7 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
     return True
 
 
-@cache
+@functools.cache
 def _is_in(path: Path, *folders: str) -> bool:
     return any(path.is_relative_to(_HERE / folder) for folder in folders)
 
