@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import gc
 import importlib.util
 import os
@@ -51,6 +52,14 @@ FULL = (
 )
 """Folders whose tests need the full environment. Elsewhere such a test has the marker itself."""
 
+LONGEST = (
+    "unit/wire/sample/test_sanitized.py",
+    "unit/workers/test_processes.py",
+    "packaging/project/test_damage.py",
+    "packaging/project/test_hangs.py",
+)
+"""Files that take a minute or have tests of many seconds. They come first: a worker that begins one last would leave the others idle."""
+
 SYSTEMS = "systems/storage"
 """The folder of tests that run where the system that they are about is installed."""
 
@@ -87,6 +96,7 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
     return True
 
 
+@functools.cache
 def _is_in(path: Path, *folders: str) -> bool:
     return any(path.is_relative_to(_HERE / folder) for folder in folders)
 
@@ -96,6 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_in(item.path, *FULL):
             item.add_marker("full")
+    items.sort(key=lambda item: not _is_in(item.path, *LONGEST))
 
 
 def _runs_nowhere(report: pytest.TestReport | pytest.CollectReport, path: Path) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from tests.project import ROOT
+
 
 @dataclass(frozen=True)
 class Import:
@@ -90,6 +92,10 @@ class Package:
             yield inner if is_module or is_of_another else str(node.module)
 
 
+CODE = Package("rlds2reverb", ROOT / "rlds2reverb")
+"""Read once by all who look at it."""
+
+
 def top(name: str) -> str:
     """The first part of a dotted name."""
     return name.split(".")[0]
@@ -99,16 +105,26 @@ def _is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 
+def statements_in(node: ast.AST) -> Iterator[ast.stmt]:
+    """Statements directly inside one, or a module: those of each of its blocks. Expressions, most of a tree, are not looked at."""
+    for name in ("body", "handlers", "cases", "orelse", "finalbody"):
+        for child in getattr(node, name, ()):
+            if isinstance(child, ast.stmt):
+                yield child
+            else:
+                yield from statements_in(child)
+
+
 def _import_nodes(
     node: ast.AST | list[ast.stmt], is_local: bool = False
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     """Imports that run, and whether they run inside a function."""
-    for child in node if isinstance(node, list) else ast.iter_child_nodes(node):
+    for child in node if isinstance(node, list) else statements_in(node):
         if isinstance(child, (ast.Import, ast.ImportFrom)):
             yield child, is_local
         elif _is_type_checking(child):
             assert isinstance(child, ast.If)
             yield from _import_nodes(child.orelse, is_local)
         else:
-            is_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            is_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
             yield from _import_nodes(child, is_local or is_function)

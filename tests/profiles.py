@@ -22,8 +22,8 @@ def drawn(few: int, deep: int) -> int:
 
 
 def scaled(count: int) -> int:
-    """Examples or repetitions of a test on real servers: `count` of them, or a third (at least 5) unless deep."""
-    return count if DEEP else min(count, max(5, count // 3))
+    """Examples or repetitions of a test on real servers: `count` of them, or a fifth (at least 3) unless deep."""
+    return count if DEEP else min(count, max(3, count // 5))
 
 
 def examples(few: int, deep: int = 300) -> settings:

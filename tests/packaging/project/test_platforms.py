@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.imports import Package
+from tests.imports import CODE
 from tests.project import ROOT
 from tests.unit.test_imports import OPTIONAL
 
@@ -50,7 +50,6 @@ OTHERS_FIRST = (
 """What is not ours may look at the system; it is loaded before anything is taken away."""
 
 PACKAGE = "rlds2reverb"
-CODE = Package(PACKAGE, ROOT / PACKAGE)
 CORE = [f"{PACKAGE}.{name}" for name in CODE.without(*OPTIONAL) if name not in ("", "__main__")]
 
 

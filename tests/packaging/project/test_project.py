@@ -16,11 +16,10 @@ import yaml
 import rlds2reverb
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
-from tests.imports import Package, top
+from tests.imports import CODE, Package, statements_in, top
 from tests.project import ROOT, project, requirements_of
 from tests.unit.test_imports import OPTIONAL
 
-CODE = Package("rlds2reverb", ROOT / "rlds2reverb")
 SERVER = Package("replay_server", ROOT / "server" / "replay_server")
 
 DISTRIBUTIONS = {
@@ -70,18 +69,26 @@ def third_party(package: Package) -> set[tuple[str, str]]:
     return found
 
 
-def needing_blocks() -> Iterator[tuple[str, str, ast.With]]:
+@cache
+def needing_blocks() -> tuple[tuple[str, str, ast.With], ...]:
     """(module, extra, block) of every `with needing(purpose, extra, error)` whose extra is written there."""
+    found = []
     for module, tree in CODE.modules.items():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.With):
-                continue
+        for node in _withs(tree):
             for item in node.items:
                 call = item.context_expr
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == "needing":
                     extra = _constant(call.args[1], tree)
                     if extra is not None:
-                        yield module, extra, node
+                        found.append((module, extra, node))
+    return tuple(found)
+
+
+def _withs(node: ast.AST) -> Iterator[ast.With]:
+    for child in statements_in(node):
+        if isinstance(child, ast.With):
+            yield child
+        yield from _withs(child)
 
 
 def _constant(node: ast.expr, tree: ast.Module) -> str | None:
@@ -150,7 +157,7 @@ def test_the_extra_of_a_format_brings_what_its_module_imports(one: object) -> No
 
 @pytest.mark.parametrize(
     ("module", "extra", "block"),
-    list(needing_blocks()),
+    needing_blocks(),
     ids=[f"{module}:{block.lineno}" for module, _, block in needing_blocks()],
 )
 def test_the_extra_that_an_error_names_brings_what_is_imported_there(module: str, extra: str, block: ast.With) -> None:

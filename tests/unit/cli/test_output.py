@@ -179,7 +179,7 @@ def test_validate_on_a_terminal(bad: str, width: int) -> None:
 
 
 def test_an_error_on_a_terminal() -> None:
-    shown = on_a_terminal(60, "validate", "bundled:cartpol")
+    shown = on_a_terminal(60, "validate", "bundled:cartpol", "--quiet")
     assert shown.startswith("rlds2reverb: \x1b[31m\x1b[1merror:\x1b[0m unknown bundled dataset: ")
     assert COLOUR.sub("", shown).split()[-1] == '"cartpole"?'
-    assert "\x1b" not in on_a_terminal(60, "validate", "bundled:cartpol", NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal(60, "validate", "bundled:cartpol", "--quiet", NO_COLOR="1")

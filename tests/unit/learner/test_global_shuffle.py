@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb import Episode, local, mix
@@ -18,6 +18,7 @@ from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.learner.local import GLOBAL, Permutation
 from tests import strategies
+from tests.profiles import examples
 from tests.unit.learner.test_local import assert_resumes, assert_same, bad, keys_of, of_lengths
 from tests.unit.push.test_encoded import CAMERA, Pictures
 from tests.unit.push.test_encoded import episodes as pictures
@@ -84,7 +85,7 @@ def test_every_item_is_equally_likely_at_every_position() -> None:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@examples(20, 100)
 def test_an_epoch_is_a_permutation_of_exactly_the_items_that_a_push_makes(data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=12))
     view, size = data.draw(st.sampled_from(VIEWS)), data.draw(st.integers(1, 9))
@@ -190,7 +191,7 @@ def test_an_episode_with_more_items_than_its_length_allows_ends_it() -> None:
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@examples(12, 100)
 def test_restored_at_every_position_it_gives_the_same_tail(data: st.DataObject) -> None:
     source: list[Episode] = of_lengths(*data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=6)))
     if data.draw(st.booleans()):

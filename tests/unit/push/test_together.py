@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb import PushReport
@@ -26,6 +26,7 @@ from rlds2reverb.push import run
 from rlds2reverb.wire.insert import EpisodeEncoder, RequestLimits
 from tests import reference, strategies
 from tests.processes import wait_until
+from tests.profiles import examples
 from tests.unit.prepare import faults
 from tests.unit.push.in_memory import Server, Unmeasured, episodes, push, push_to, table_info
 from tests.unit.push.test_ledger import rows_of
@@ -54,7 +55,7 @@ def essence(report: PushReport) -> PushReport:
     return replace(report, seconds=0.0, bytes=0)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(25, 150)
 @given(
     st.lists(st.integers(2, 9), min_size=1, max_size=9),
     st.sets(st.sampled_from(sorted(VIEWS)), min_size=1, max_size=3),

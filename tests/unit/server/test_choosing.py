@@ -27,6 +27,7 @@ from replay_server.store import Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 
 from rlds2reverb.specs import ArraySpec
+from tests.profiles import examples
 from tests.raising import error_of
 from tests.unit.server.test_store import FILES, add, record_file, which, write_checkpoint
 from tests.unit.server.test_store import opened as open_folder
@@ -122,6 +123,7 @@ def test_unreadable_and_broken_ones_without_a_valid_one(store: CheckpointStore, 
     assert [path.name for path in store.paths()] == ["000002"]
 
 
+@examples(40)
 @given(states=st.lists(st.sampled_from(["valid", "broken", "unreadable"]), max_size=4), start_empty=st.booleans())
 def test_nothing_newer_is_passed_over_in_silence(
     tmp_path_factory: pytest.TempPathFactory, states: list[str], start_empty: bool

@@ -24,6 +24,7 @@ from replay_server.working_folder import QUIET_SECONDS, WorkingFolder
 
 from tests.unit.server.test_choosing import io_error
 from tests.unit.server.test_store import (
+    KILLS,
     add,
     contents,
     killed_at,
@@ -408,7 +409,7 @@ def test_what_reverb_finishes_while_adopted_ones_are_removed_stays(
 
 
 @pytest.mark.parametrize("can_link", [True, False])
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@KILLS
 def test_a_kill_at_any_step_neither_loses_nor_doubles_what_reverb_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool, can_link: bool
 ) -> None:

@@ -18,6 +18,7 @@ from rlds2reverb.specs import ArraySpec
 from rlds2reverb.views import jigsaw, view_from
 from rlds2reverb.views.jigsaw import Jigsaw, read_tile_orders, tile_orders
 from tests import reference, strategies
+from tests.profiles import examples
 from tests.unit.views.cutting import ordered_items
 from tests.unit.views.every import slow_items
 
@@ -140,7 +141,7 @@ def distances(orders: Any) -> Any:
 
 
 @given(st.integers(1, 300), st.sampled_from([4, 9, 16, 25]), st.integers(-3, 3))
-@settings(max_examples=30, deadline=None)
+@examples(12, 60)
 def test_made_orders_are_distinct_and_the_same_again(number: int, tiles: int, seed: int) -> None:
     number = min(number, 24) if tiles == 4 else number
     orders = tile_orders(number, tiles, seed)

@@ -223,7 +223,7 @@ def test_an_error_arrives_that_the_driver_cannot_make(
     client: Client, tmp_path: Path, act: Callable[[Path], object], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=f"^{text}$") as caught:
-        client.push(Gated(tmp_path, COUNT, 20, at_gate=act), "replay", workers=2)
+        client.push(Gated(tmp_path, COUNT, 20, at_gate=act), "replay", workers=1)
     assert isinstance(caught.value.__cause__, WorkerError)
     assert act.__name__ in str(caught.value.__cause__)
     report = report_of(caught.value)
