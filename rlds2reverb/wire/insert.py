@@ -822,14 +822,16 @@ class RequestBuilder:
 
     def add(self, episode: EncodedEpisode) -> Iterator[Request]:
         """The requests that became full with this episode; consume it wholly before the next call."""
-        is_added = self._add_whole(episode)
-        if not is_added and self._is_full(0.5):  # an episode in one request is worth one that is half full
-            yield from self.flush()
-            is_added = self._add_whole(episode)
-        if is_added:
-            if self._is_full():
-                yield from self.flush()
-            return
+        items, chunks = episode.items.tolist(), episode.chunks[: int(episode.last_chunk.max(initial=-1)) + 1]
+        size = sum(map(len, items)) + sum(map(len, chunks))
+        if items and len(items) <= self.limits.items and size <= self.limits.bytes:
+            if self._is_full(0.5) and not self._has_room(len(items), size):
+                yield from self.flush()  # an episode in one request is worth one that is half full
+            if self._has_room(len(items), size):
+                self._add_whole(episode, items, chunks, size)
+                if self._is_full():
+                    yield from self.flush()
+                return
         at = _Cursor(episode)
         while at.item < len(episode.items):
             most = max(0, self.limits.items - self._draft.items)
@@ -857,13 +859,11 @@ class RequestBuilder:
     def _is_full(self, share: float = 1.0) -> bool:
         return self._draft.items >= share * self.limits.items or self._draft.bytes >= share * self.limits.bytes
 
-    def _add_whole(self, episode: EncodedEpisode) -> bool:
-        """Adds all of an episode to the request in the making; False where it does not fit."""
-        draft, items = self._draft, episode.items.tolist()
-        chunks = episode.chunks[: int(episode.last_chunk.max(initial=-1)) + 1]
-        size = sum(map(len, items)) + sum(map(len, chunks))
-        if not items or draft.items + len(items) > self.limits.items or draft.bytes + size > self.limits.bytes:
-            return False
+    def _has_room(self, items: int, size: int) -> bool:
+        return self._draft.items + items <= self.limits.items and self._draft.bytes + size <= self.limits.bytes
+
+    def _add_whole(self, episode: EncodedEpisode, items: list[bytes], chunks: list[bytes], size: int) -> None:
+        draft = self._draft
         draft.parts += chunks
         draft.parts += items
         draft.keys.append(episode.item_keys)
@@ -871,7 +871,6 @@ class RequestBuilder:
         draft.bytes += size
         draft.keep = b""
         draft.finishes += [(end.episode_id, end.items) for end in episode.ends]
-        return True
 
     def _append(self, at: _Cursor, stop: int) -> None:
         draft, episode = self._draft, at.episode
