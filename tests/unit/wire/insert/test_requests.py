@@ -157,6 +157,16 @@ def test_a_request_is_handed_out_as_soon_as_it_is_full() -> None:
     assert list(builder.flush()) == []
 
 
+@pytest.mark.parametrize(
+    ("lengths", "items"),
+    [((6, 8), [5, 7]), ((6, 5, 5), [9, 4]), ((4, 8), [10]), ((6, 13), [10, 7]), ((5, 8, 8), [10, 8])],
+)
+def test_an_episode_that_fits_into_a_request_ends_one_that_is_half_full(lengths: list[int], items: list[int]) -> None:
+    """A row makes an item with the next one; a request takes ten."""
+    episodes = [encoded(steps, name=str(number)) for number, steps in enumerate(lengths)]
+    assert [len(request.item_keys) for request in built(episodes, RequestLimits(items=10))] == items
+
+
 def test_an_exactly_full_request_leaves_nothing_behind() -> None:
     builder = RequestBuilder(RequestLimits(items=5))
     (request,) = builder.add(encoded(6))
