@@ -83,8 +83,12 @@ def _cut(columns: list[dict[str, Array]], rows: int) -> list[dict[str, Array]]:
 def _short(rows: int, server: BenchServer, columns: list[dict[str, Array]], size: Size, goal: Goal) -> Result:
     """Short episodes and long ones with about as many items."""
     sides = [
-        Side(f"{length:,} rows", partial(_push_list, server, _cut(columns, length)), data.episodes_for(items, length))
-        for length, items in ((rows, size.items // 2), (data.STEPS, size.items))
+        Side(
+            f"{length:,} rows",
+            partial(_push_list, server, _cut(columns, length)),
+            data.episodes_for(size.items, length),
+        )
+        for length in (rows, data.STEPS)
     ]
     runs = alternate(sides, size.repeats)
     return comparison(f"push_limit/{rows} rows", runs, f"{rows} rows", f"{data.STEPS:,} rows", "items/s", goal)
