@@ -174,10 +174,10 @@ class ShardedQueue:
             places = self._taken(draft, places, number, share)
             if not len(places):
                 return True
-            if self._is_over(began, self._servers.addresses[number]):
-                return False
             if not self._sizes.asked(number) + self._unread[number]:  # empty, or missing: the rest is drawn anew
                 return True
+            if self._is_over(began, self._servers.addresses[number]):
+                return False
         return True
 
     def _taken(self, draft: Draft, places: Array, number: int, share: float) -> Array:
