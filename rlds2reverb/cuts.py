@@ -150,7 +150,7 @@ class Cut:
         return sum(map(column_bytes, texts)) // max(1, self.row_count)
 
 
-@lru_cache(1024)
+@lru_cache(16)  # few: of thousands of columns each takes megabytes, and some views have other windows for every length
 def _fields_of_columns(paths: tuple[str, ...], windows: tuple[Window, ...]) -> Mapping[str, Field]:
     """Those of the episodes of a dataset are the same ones."""
     return MappingProxyType({path: Field(path, (window,)) for path, window in zip(paths, windows, strict=True)})

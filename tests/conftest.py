@@ -58,7 +58,7 @@ LONGEST = (
     "packaging/project/test_damage.py",
     "packaging/project/test_hangs.py",
 )
-"""Files that take a minute or have tests of many seconds. They come first: a worker that begins one last would leave the others idle."""
+"""Files that take a minute or have tests of many seconds. They come first: a worker that begins one last would leave the rest of the machine idle."""
 
 SYSTEMS = "systems/storage"
 """The folder of tests that run where the system that they are about is installed."""

@@ -340,8 +340,8 @@ def print_columns(
 ) -> None:
     """Aligned rows of text on stdout.
 
-    On a terminal the last column is wrapped below itself. Where it has no room for that, each row is a block: its first cell, and the others
-    below, in lines of their own.
+    On a terminal the last column is wrapped below itself. Where it has no room for that, each row is a block: its first cell, and below it
+    every further one in a line of its own.
 
     Args:
       has_heads: whether the first row names the columns; blocks have these names before their cells.
@@ -363,9 +363,9 @@ def print_columns(
         return
     heads = shown.pop(0)[1:] if has_heads else []
     name_width = max((cells(text) + 2 for text, _ in heads), default=0)
-    for first, *others in shown:
+    for first, *further in shown:
         print_line(indent, first)
-        for at, (text, kind) in enumerate(others):
+        for at, (text, kind) in enumerate(further):
             if text:
                 head: list[Part] = [heads[at], " " * (name_width - cells(heads[at][0]))] if heads else []
                 print_line(f"{indent}  ", *head, (text, kind), hang=len(indent) + 2 + (name_width or 2))

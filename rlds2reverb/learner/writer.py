@@ -627,7 +627,9 @@ class SendingThread:
     def _taken(self) -> list[Outgoing]:
         """Removes waiting episodes, as many as are sent together."""
         taken, rows, size = list[Outgoing](), 0, 0
-        while self._waiting and rows < TOGETHER_ROWS and size < TOGETHER_BYTES:
+        while self._waiting and size < TOGETHER_BYTES:
+            if taken and rows + len(self._waiting[0].episode) > TOGETHER_ROWS:
+                break
             taken.append(self._waiting.popleft())
             rows, size = rows + len(taken[-1].episode), size + taken[-1].episode.nbytes
         self._rows -= rows

@@ -41,8 +41,8 @@ from rlds2reverb.transport.stream import Reason
 from rlds2reverb.wire.insert import Part
 
 TOGETHER_ROWS, TOGETHER_BYTES = 1024, 1 << 19
-"""Episodes are taken together until one more like the last has more rows than this, or they have so many bytes: most of what a short
-one costs does not depend on its length. So many items fill a request (`wire.insert.RequestLimits`)."""
+"""Episodes are taken together while one more like the last keeps them within so many rows, which fill a request
+(`wire.insert.RequestLimits`), and until they have so many bytes: most of what a short one costs does not depend on its length."""
 
 LINGER_SECONDS = 2.0  # how long an interrupted push waits for confirmations of what it has sent
 AWAY = "ServerUnreachable: it was missing when the push began"

@@ -507,8 +507,10 @@ def encode_items(table: str, fields: Sequence[ItemField], items: ItemBatch, layo
       tensors: number of tensors in each chunk.
     """
     out = np.empty(len(items.anchors), object)
-    of_items, priorities = varint_columns(items.item_keys, KEY_BYTES), items.priorities.astype("<f8")
-    blocks = _item_blocks(table, fields, items.anchors, of_items, priorities[:, None].view(np.uint8), layout, tensors)
+    key_varints, priorities = varint_columns(items.item_keys, KEY_BYTES), items.priorities.astype("<f8")
+    blocks = _item_blocks(
+        table, fields, items.anchors, key_varints, priorities[:, None].view(np.uint8), layout, tensors
+    )
     for chosen, block in blocks:
         out[chosen] = as_bytes(block)
     return out
@@ -534,8 +536,8 @@ class _Plan:
             self._seen.remove(kind)
             self._templates[kind] = _Template.of(table, self._fields, items.anchors, layout, self._tensors)
         if kind in self._templates:
-            of_items = varint_columns(items.item_keys, KEY_BYTES)
-            return self._templates[kind].fill(np.concatenate((of_items, layout.key_varints)), items.priorities)
+            key_varints = np.concatenate((varint_columns(items.item_keys, KEY_BYTES), layout.key_varints))
+            return self._templates[kind].fill(key_varints, items.priorities)
         encoded = encode_items(table, self._fields, items, layout, self._tensors)
         if sum(map(len, encoded.tolist())) <= _TEMPLATE_BYTES:
             self._seen.add(kind)
@@ -608,9 +610,9 @@ class _Template(NamedTuple):
         for chosen, width, keys_at, priority_at in self.groups:
             count = len(chosen)
             for numbers, places in keys_at:
-                of_items = units[numbers]
+                keys_there = units[numbers]
                 for place in places:
-                    np.ndarray(count, units.dtype, block.data, at + place, (width,))[:] = of_items
+                    np.ndarray(count, units.dtype, block.data, at + place, (width,))[:] = keys_there
             np.ndarray(count, "<f8", block.data, at + priority_at, (width,))[:] = priorities[chosen]
             out[chosen] = as_bytes(block[at : at + count * width].reshape(count, width))
             at += count * width

@@ -128,7 +128,7 @@ def test_search_finds_the_same_in_spite_of_a_typing_error(reader: Reader, addres
 
 
 def test_search_takes_a_word_that_there_is_as_it_is(reader: Reader, address: str) -> None:
-    """Though others are a letter away: `tables`, `stable`. Words in quotation marks are never changed."""
+    """Though other words are a letter away: `tables`, `stable`. Words in quotation marks are never changed."""
     reader.open(f"{address}/index.html")
     reader.results("table")
     marked = reader.view.locator(".md-search-result__list mark").all_text_contents()
