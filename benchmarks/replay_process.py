@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ START_SECONDS = 900.0
 """Longest time to ready; ten million items take a few minutes to restore."""
 
 
+_LOOK_SECONDS = 0.02
+
+
 class ReplayProcess:
     """`python -m replay_server` on free ports. Use as a context manager; the end kills it.
 
@@ -28,7 +32,8 @@ class ReplayProcess:
       start_seconds, start_processor_seconds: from the start of the process to ready.
     """
 
-    def __init__(self, config: Path) -> None:
+    def __init__(self, config: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = environment
         self._grpc, self._http = _free_port(), _free_port()
         self._command = [sys.executable, "-m", "replay_server", "--config", str(config)]
         for name, value in (
@@ -42,12 +47,12 @@ class ReplayProcess:
 
     def __enter__(self) -> ReplayProcess:
         began = time.monotonic()
-        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL, env=self._environment)
         while self.ready_document()["status"] != "ready":
             if self._process.poll() is not None or time.monotonic() - began > START_SECONDS:
                 self._process.kill()
                 raise RuntimeError(f"the server did not start: {' '.join(self._command)}")
-            time.sleep(0.05)
+            time.sleep(_LOOK_SECONDS)
         self.start_seconds = time.monotonic() - began
         self.start_processor_seconds = self.processor_seconds()
         note(f"  the server was ready after {self.start_seconds:.1f} s")

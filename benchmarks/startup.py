@@ -1,4 +1,4 @@
-"""From the start of a process to what a user waits for: help, an inspected dataset, the first item in a server.
+"""From the start of a process to what a user waits for: help, an inspected dataset, a server, the first item in it.
 
 Compiled bytecode is kept (in a folder of the benchmark's own), as it is after an ordinary installation.
 """
@@ -17,10 +17,12 @@ from functools import partial
 from pathlib import Path
 
 from replay_server import TableConfig
+from replay_server.template import TableDraft, config_text
 
 from benchmarks import data, writers
 from benchmarks.common import Goal, Result, Size, Stopwatch, figure, note, timed
-from benchmarks.servers import BenchServer
+from benchmarks.replay_process import ReplayProcess
+from benchmarks.servers import BenchServer, rss_bytes
 
 FULL = Size(items=15, reference_items=15, repeats=1)
 SHORT = Size(items=5, reference_items=5, repeats=1)
@@ -28,6 +30,7 @@ SHORT = Size(items=5, reference_items=5, repeats=1)
 GOAL = Goal(0.3, at_most=True)
 GOAL_INSPECT = Goal(2.0, at_most=True)
 GOAL_FIRST_ITEM = Goal(1.0, at_most=True)
+GOAL_SERVE = Goal(3.0, at_most=True)
 
 _SCRIPT = str(Path(sys.executable).with_name("rlds2reverb"))
 _DATASET = "bundled:half_cheetah"
@@ -64,7 +67,26 @@ def run(size: Size) -> Iterator[Result]:
         seconds = {f"{name}_s": round(medians[name], 4) for name in ("inspect", "numpy")}
         result = figure("startup/inspect", ratio, "x of import numpy", GOAL_INSPECT, **seconds, runs=size.items)
         yield _without_tensorflow(result, _INSPECT, environment)
+        yield _serve(size, environment)
         yield _first_item(size, environment)
+
+
+def _serve(size: Size, environment: Environment) -> Result:
+    """Seconds from the start of an empty server's process to ready."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "server.yaml"
+        wanted = TableDraft("two_step", 1000, data.signature(data.half_cheetah()))
+        path.write_text(config_text("half-cheetah", [], {writers.TABLE: wanted}))
+        memory = []
+
+        def once() -> float:
+            with ReplayProcess(path, environment) as server:
+                memory.append(rss_bytes(server.pid))
+                return server.start_seconds
+
+        median = _medians(size.items, {"serve": once})["serve"]
+    megabytes = round(statistics.median(memory) / 1e6, 1)
+    return figure("startup/serve", median, "s", GOAL_SERVE, server_mb=megabytes, runs=size.items)
 
 
 def _first_item(size: Size, environment: Environment) -> Result:

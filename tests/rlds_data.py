@@ -137,6 +137,17 @@ def once(name: str, nest: Any = None) -> Any:
     return TableConfig(name, nest, sampler="fifo", remover="fifo", max_times_sampled=1, max_size=10_000_000)
 
 
+def tensor_spec(spec: Any) -> Any:
+    """An `ArraySpec` as `tf.TensorSpec`, bounded or not."""
+    import tensorflow as tf
+    from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
+
+    dtype = tf.string if spec.dtype == object else tf.dtypes.as_dtype(spec.dtype)
+    if spec.minimum is None or spec.maximum is None:
+        return tf.TensorSpec(spec.shape, dtype, spec.name or None)
+    return BoundedTensorSpec(spec.shape, dtype, spec.minimum, spec.maximum, spec.name or None)
+
+
 def trajectory_signature(columns: Any, policy_info_fn: Callable[[Any, Any], Any] | None = None) -> Any:
     """The table signature (of `ArraySpec`) that TF-Agents wants for such steps."""
     from tf_agents.specs import tensor_spec

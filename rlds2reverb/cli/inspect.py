@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +33,7 @@ from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.options import is_url
 from rlds2reverb.formats.registry import SOURCES
-from rlds2reverb.inspection.inspection import Inspection, Watcher, inspect_source
-from rlds2reverb.inspection.workers import Wanted
-from rlds2reverb.inspection.workers import inspected as inspected_by_workers
+from rlds2reverb.inspection.inspection import Inspection, Watch, Watcher, inspect_source
 from rlds2reverb.look.accounts import (
     dimensions_text,
     example_text,
@@ -56,6 +53,7 @@ from rlds2reverb.text import counted, on_command_line, visible
 
 if TYPE_CHECKING:
     from rlds2reverb.look.comparison import Comparison
+    from rlds2reverb.views.base import View
 
 # Loaded only for a page, or to compare.
 _collector: Callable[[int, Inspection], Watcher] = Lazily("rlds2reverb.look.collector:Collector")
@@ -151,12 +149,11 @@ def command(
         raise ConfigError("--seed is of the page; give --html FILE, too")
     options = EpisodeOptions(encoded=encoded, transform=transform, **given)
     watch = None if page is None and against is None else partial(_collector, seed or 0)
-    asked = Wanted(NamedSource(source), views, limit, options, watch)
-    execute = chosen_executor(workers, ray)
-    inspection = inspected(source, asked, execute, quiet)
+    read = partial(inspected, views, limit, options, watch, chosen_executor(workers, ray), quiet)
+    inspection = read(source)
     found = [inspection]
     if against is not None:
-        found.append(inspected(against, replace(asked, source=NamedSource(against)), execute, quiet))
+        found.append(read(against))
     of_view = ["--view", view or "two_step"] if view_config is None else ["--view-config", str(view_config)]
     of_tables = repeated("--into", into) or ["--table", name]
     made = {"encoded": encoded, "transform": transform, **given}
@@ -216,11 +213,23 @@ def _print_datasets(folder: str, as_json: bool) -> None:
     output.talk(f"{folder}: {counted(len(names), 'dataset')}; inspect one by its name")
 
 
-def inspected(source: str, asked: Wanted, execute: Callable[[Any], Any] | None, quiet: bool) -> Inspection:
+def inspected(
+    views: Mapping[str, View],
+    limit: int | None,
+    options: EpisodeOptions,
+    watch: Watch | None,
+    execute: Callable[[Any], Any] | None,
+    quiet: bool,
+    source: str,
+) -> Inspection:
+    """A source, read once: in this process, or by the workers of `execute`."""
     with progress.on_progress(quiet) as on_progress:
-        if execute is not None:
-            return inspected_by_workers(asked, execute, on_progress=on_progress)
-        return inspect_source(opened(source), asked.views, asked.limit, asked.options, on_progress, asked.watch)
+        if execute is None:
+            return inspect_source(opened(source), views, limit, options, on_progress, watch)
+        from rlds2reverb.inspection import workers  # its import takes a tenth of the time that a small dataset does
+
+        wanted = workers.Wanted(NamedSource(source), views, limit, options, watch)
+        return workers.inspected(wanted, execute, on_progress=on_progress)
 
 
 def _check_server_package() -> None:

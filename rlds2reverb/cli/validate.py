@@ -20,8 +20,6 @@ from rlds2reverb.cli.options import (
     source_argument,
 )
 from rlds2reverb.cli.sections import Command
-from rlds2reverb.formats.mix import NamedSource
-from rlds2reverb.inspection.workers import Wanted
 from rlds2reverb.look.accounts import mending
 from rlds2reverb.prepare.options import RAISE, EpisodeOptions, check_choices
 from rlds2reverb.text import counted
@@ -61,8 +59,8 @@ def command(
     What only a view finds (no_items, view_refused) is reported by inspect.
     """
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
-    asked = Wanted(NamedSource(source), {}, limit, EpisodeOptions(**making))
-    inspection = inspected(source, asked, chosen_executor(workers, ray), quiet)
+    options = EpisodeOptions(**making)
+    inspection = inspected({}, limit, options, None, chosen_executor(workers, ray), quiet, source)
     episodes, findings = inspection.episodes, inspection.findings
     rejecting = findings.codes(strict, allow)
     if as_json:
@@ -70,7 +68,7 @@ def command(
         output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")
     else:
         print_findings(findings, episodes, strict, allow, verbose)
-        mended = mending(findings, episodes, asked.options.conventions, strict, allow)
+        mended = mending(findings, episodes, options.conventions, strict, allow)
         part = [] if limit is None else ["--limit", str(limit)]
         made = [*part, *option_words({**making, "strict": strict, "allow": allow, **(mended or {})})]
         if mended is not None:

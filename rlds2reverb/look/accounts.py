@@ -12,7 +12,6 @@ from rlds2reverb.prepare.options import REPAIR, SKIP
 from rlds2reverb.prepare.problems import CODES, ENDS_ALIKE, INTOLERABLE
 from rlds2reverb.specs import view_in
 from rlds2reverb.text import counted, number, on_command_line, rate, size
-from rlds2reverb.wire.messages import insert_wait, sample_wait, sentence
 
 if TYPE_CHECKING:
     from rlds2reverb.conversion.report import ConvertReport
@@ -306,6 +305,8 @@ def example_text(problem: Problem) -> str:
 
 def table_fields(table: TableInfo, has_waits: bool = True) -> dict[str, str]:
     """A table of a server at the time of the request, with what its rate limiter lets through unless `has_waits` is False."""
+    from rlds2reverb.wire.messages import insert_wait, sample_wait, sentence  # not for an inspection
+
     limit = (
         f"at most {counted(table.max_times_sampled, 'time')}" if table.max_times_sampled > 0 else "any number of times"
     )
@@ -323,6 +324,8 @@ def next_command(tables: Iterable[TableInfo], server: str) -> list[str]:
     Args:
       server: what `--server` takes.
     """
+    from rlds2reverb.wire.messages import sample_wait
+
     tables = sorted(tables, key=lambda table: table.name)
     ready = [table for table in tables if table.current_size and not sample_wait(table).blocks]
     if staying := [table for table in ready if table.max_times_sampled <= 0]:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from rlds2reverb.errors import Rlds2ReverbError
-from rlds2reverb.formats.tfds.files import masked_checksum
+from rlds2reverb.formats.tfds.files import frame, masked_checksum
 
 BLOCK_BYTES = 1 << 20
 HEAD_BYTES, _SUM_BYTES = 12, 4
@@ -42,6 +42,15 @@ def inflate(compressed: Iterable[bytes]) -> Iterator[bytes]:
         raise RecordError(f"damaged ({error})") from error
     if size and not stream.eof:
         raise RecordError(f"ends in the middle, after {size:,} bytes")
+
+
+def deflate(records: Iterable[bytes]) -> Iterator[bytes]:
+    """The compressed stream of some records, in blocks: what `inflate` and `records_of` read."""
+    stream = zlib.compressobj()
+    for record in records:
+        before, after = frame(record)
+        yield stream.compress(before + record + after)
+    yield stream.flush()
 
 
 def records_of(blocks: Iterable[bytes], most_bytes: int, has_sums: bool = False) -> Iterator[bytes]:

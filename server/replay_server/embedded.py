@@ -16,14 +16,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from replay_server.tables import TableConfig, reverb_table
+from replay_server.library import start_server
+from replay_server.tables import TableConfig
 from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.extras import require
 
-START_SECONDS = 120.0  # importing TensorFlow and Reverb takes 3 to 15 s on a loaded machine
+START_SECONDS = (
+    120.0  # half a second on an idle machine; where Reverb has to import TensorFlow, 3 to 15 s on a loaded one
+)
 
 
 class EmbeddedServer:
@@ -132,15 +135,12 @@ def serve() -> None:
     """The child: tables from standard input, port to standard output, until standard input closes."""
     size = int.from_bytes(sys.stdin.buffer.read(8), "little")
     tables, port, checkpoint_dir = pickle.loads(sys.stdin.buffer.read(size))
-    if port is not None:
-        check_port_is_free(port)
-
-    import reverb
-
-    with tempfile.TemporaryDirectory() as unused:  # Reverb always creates a checkpoint folder, and does not remove it
-        checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(checkpoint_dir or unused)
-        server = reverb.Server([reverb_table(table) for table in tables], port=port, checkpointer=checkpointer)
-    sys.stdout.write(f"port {server.port}\n")
+    with ExitStack() as until_it_listens:
+        # Reverb always creates a checkpoint folder, and does not remove it.
+        folder = checkpoint_dir or until_it_listens.enter_context(tempfile.TemporaryDirectory())
+        port = until_it_listens.enter_context(held_port(port or 0))
+        _server = start_server(tables, port, folder)
+    sys.stdout.write(f"port {port}\n")
     sys.stdout.flush()
     sys.stdin.buffer.read()
     os._exit(0)  # Reverb's own shutdown waits for open streams

@@ -22,7 +22,7 @@ import xxhash
 
 from replay_server.errors import CheckpointError, CheckpointUnreadable
 from rlds2reverb.errors import StorageError
-from rlds2reverb.stored.records import RecordError, inflate, records_of
+from rlds2reverb.stored.records import RecordError, deflate, inflate, records_of
 
 RECORD_FILES = ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord")
 DONE = "DONE"
@@ -173,11 +173,8 @@ _MOST_RECORD_BYTES = 256 << 20  # more than any description of a table and any i
 
 def write_records(path: Path, records: Iterable[bytes]) -> None:
     """Writes records to a new file; its name must be free."""
-    import tensorflow as tf
-
-    with tf.io.TFRecordWriter(str(path), "ZLIB") as writer:
-        for record in records:
-            writer.write(record)
+    with path.open("xb") as file:
+        file.writelines(deflate(records))
 
 
 def cannot_read(path: Path, error: OSError) -> CheckpointError:

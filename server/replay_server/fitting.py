@@ -21,10 +21,11 @@ from google.protobuf.message import DecodeError
 
 from replay_server.errors import CheckpointError
 from replay_server.files import DONE, RECORD_FILES, link_files, read_records, write_records
-from replay_server.tables import Bounds, Entries, TableConfig, removal_order, reverb_table
+from replay_server.library import reverb_table, table_info
+from replay_server.tables import Bounds, Entries, TableConfig, removal_order
 from rlds2reverb.errors import WireError
 from rlds2reverb.specs import Nest, differences
-from rlds2reverb.wire.codec import decode_signature, encode_signature
+from rlds2reverb.wire.codec import decode_signature
 from rlds2reverb.wire.schema import message_class
 
 TABLES, ITEMS, _ = RECORD_FILES
@@ -184,14 +185,14 @@ def _signature_differences(record: Any, config: TableConfig) -> list[str]:
 
 def _rewritten(before: Any, config: TableConfig, fit: TableFit) -> bytes:
     """The checkpoint's record of a table, described as the config has it."""
-    info, record = reverb_table(config).info, type(before)()
+    info, record = table_info(reverb_table(config)), type(before)()
     record.CopyFrom(before)
     record.max_size, record.max_times_sampled = info.max_size, info.max_times_sampled
-    record.sampler.ParseFromString(info.sampler_options.SerializeToString())
-    record.remover.ParseFromString(info.remover_options.SerializeToString())
+    record.sampler.CopyFrom(info.sampler_options)
+    record.remover.CopyFrom(info.remover_options)
     record.ClearField("signature")
     if config.signature is not None:
-        record.signature.ParseFromString(encode_signature(config.signature).SerializeToString())
+        record.signature.CopyFrom(info.signature)
     limiter, bounds = record.rate_limiter, info.rate_limiter_info
     limiter.samples_per_insert, limiter.min_size_to_sample = bounds.samples_per_insert, bounds.min_size_to_sample
     limiter.min_diff, limiter.max_diff = bounds.min_diff, bounds.max_diff

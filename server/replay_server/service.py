@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
@@ -24,13 +24,14 @@ from replay_server.errors import CheckpointError, StartStopped
 from replay_server.folder_lock import FolderLock
 from replay_server.history import HistoryFile
 from replay_server.http import HttpServer, make_app
+from replay_server.library import library, start_server
 from replay_server.logs import Reading, bytes_in, log_progress, logger
 from replay_server.monitor import Monitor, PrefillTeller
 from replay_server.recorder import Recorder
 from replay_server.repeating import Repeating
 from replay_server.state import ServerState
 from replay_server.store import CheckpointStore
-from replay_server.tables import TableConfig, reverb_table
+from replay_server.tables import TableConfig
 from replay_server.uploads import uploads_of
 from rlds2reverb.errors import ServerUnreachable
 from rlds2reverb.transport.grpc import GrpcTransport
@@ -38,6 +39,7 @@ from rlds2reverb.wire.messages import ServerInfo
 
 READY_SECONDS = 0.8  # deadline of the ServerInfo call behind /readyz and the monitor
 _SPACING_SECONDS = 600.0  # between kept checkpoints of clients, where there is no schedule
+_STDERR = 2
 _LOOK_UP_SECONDS = 0.5  # how late a signal that woke nobody may be noticed
 
 
@@ -93,7 +95,7 @@ class ReplayService:
             uploads=self._uploads,
         )
         self.requested_checkpoint = Shared(lambda: self.checkpoints.write("request"), self.checkpoints.turn)
-        self._stop = threading.Event()
+        self._stop = _Stop()
         self._log = logger("service")
         self._server: Any = None
 
@@ -105,7 +107,7 @@ class ReplayService:
           CheckpointError: another server uses the checkpoint folder; or see `restore.prepare`.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, self._stop.on_signal)
         state = self.state
         try:
             self.lock.take()  # one server per checkpoint folder
@@ -148,6 +150,7 @@ class ReplayService:
             # before the wait, or in another thread, wakes nobody.
             while not self._stop.wait(_LOOK_UP_SECONDS):
                 pass
+            self._log.info("stopping", signal=self._stop.signal)
 
             state.phase = "stopping"
             self.checkpoints.stop()
@@ -186,9 +189,8 @@ class ReplayService:
         self._stop.set()
 
     def _start_reverb(self) -> None:
-        self._log.info("importing Reverb and TensorFlow")  # which takes seconds, on a busy machine many
-        import reverb
-
+        self._log.info("loading Reverb")
+        library()
         try:
             start = restore.prepare(self._store, self.config.checkpoints, self._tables, self._stop.is_set)
         except OSError as error:
@@ -201,11 +203,9 @@ class ReplayService:
         if start.staged is not None:
             total = bytes_in(start.staged)
             loading = log_progress(self._log, "loading the checkpoint", Reading(total).far, bytes=total)
-        checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(str(self._store.reverb))
-        tables = [reverb_table(config) for config in start.fit.configs]
         try:
             with loading:
-                self._server = reverb.Server(tables, port=self.config.grpc.port, checkpointer=checkpointer)
+                self._server = start_server(start.fit.configs, self.config.grpc.port, str(self._store.reverb))
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(f"Reverb does not start: {error}") from error
         restore.forget_staged(self._store)
@@ -255,10 +255,36 @@ class ReplayService:
             code = 1
         return code
 
-    def _on_signal(self, number: int, _: object) -> None:
-        name = signal.Signals(number).name
-        if self._stop.is_set():
-            self._log.error("second signal, leaving without a checkpoint", signal=name)
+
+class _Stop:
+    """Like `threading.Event`, and safe to set in the handler of a signal.
+
+    A handler runs in the middle of anything, of a log line or of a wait: it must neither write one nor take the lock of an `Event`.
+    """
+
+    def __init__(self) -> None:
+        self.signal: str | None = None
+        self._is_set = False
+        self._wake: SimpleQueue[None] = SimpleQueue()
+
+    def on_signal(self, number: int, _: object) -> None:
+        if self._is_set:
+            with suppress(OSError):
+                os.write(_STDERR, b"second signal, leaving without a checkpoint\n")
             os._exit(1)
-        self._log.info("stopping", signal=name)
-        self._stop.set()
+        self.signal = signal.Signals(number).name
+        self.set()
+
+    def set(self) -> None:
+        self._is_set = True
+        self._wake.put(None)
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is set, after at most `seconds`; for one thread."""
+        if not self._is_set:
+            with suppress(Empty):
+                self._wake.get(timeout=seconds)
+        return self._is_set

@@ -1,4 +1,4 @@
-"""Tables as plain values: what they hold, their selectors and rate limiters; and the `reverb.Table` made of them."""
+"""Tables as plain values: what they hold, their selectors and rate limiters. `library` makes tables of Reverb of them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 from msgspec import Meta, Struct
 
-from rlds2reverb.errors import ConfigError
-from rlds2reverb.specs import ArraySpec, Nest, map_leaves
-from rlds2reverb.wire.codec import names_on_wire
+from rlds2reverb.specs import Nest
 
 # Reverb lets an insert pass while (inserts + 1) * samples_per_insert - samples <= max_diff, and a sample while the table
 # holds min_size_to_sample items and inserts * samples_per_insert - samples - 1 >= min_diff; see rlds2reverb.wire.messages.
@@ -87,14 +85,6 @@ class _Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_f
         """As Reverb has them."""
 
     @abstractmethod
-    def to_reverb(self) -> Any:
-        """The `reverb.rate_limiters.RateLimiter`.
-
-        Raises:
-          ValueError: Reverb refuses the numbers.
-        """
-
-    @abstractmethod
     def dead_ends(self, max_size: int, max_times_sampled: int) -> Iterator[DeadEnd]:
         """Everything that keeps a table with these limits from ever being filled or sampled."""
 
@@ -129,11 +119,6 @@ class MinSize(_Kind, frozen=True, tag="min_size"):
     def bounds(self) -> Bounds:
         return Bounds(1.0, self.min_size, -_UNBOUNDED, _UNBOUNDED)
 
-    def to_reverb(self) -> Any:
-        from reverb import rate_limiters
-
-        return rate_limiters.MinSize(self.min_size)
-
     def dead_ends(self, max_size: int, max_times_sampled: int) -> Iterator[DeadEnd]:
         return _too_small(self.min_size, max_size)
 
@@ -148,11 +133,6 @@ class SampleToInsertRatio(_Kind, frozen=True, tag="sample_to_insert_ratio"):
     def bounds(self) -> Bounds:
         centre = self.samples_per_insert * self.min_size
         return Bounds(self.samples_per_insert, self.min_size, centre - self.error_buffer, centre + self.error_buffer)
-
-    def to_reverb(self) -> Any:
-        from reverb import rate_limiters
-
-        return rate_limiters.SampleToInsertRatio(self.samples_per_insert, self.min_size, self.error_buffer)
 
     def dead_ends(self, max_size: int, max_times_sampled: int) -> Iterator[DeadEnd]:
         yield from _too_small(self.min_size, max_size)
@@ -185,11 +165,6 @@ class _Once(_Kind, frozen=True):
 
     def bounds(self) -> Bounds:
         return Bounds(1.0, 1, 0.0, float(self.size))
-
-    def to_reverb(self) -> Any:
-        from reverb import rate_limiters
-
-        return getattr(rate_limiters, type(self).__name__)(self.size)
 
     def dead_ends(self, max_size: int, max_times_sampled: int) -> Iterator[DeadEnd]:
         if self.size < 1:
@@ -225,9 +200,6 @@ class Prefill(_Kind, frozen=True, tag="prefill"):
 
     def bounds(self) -> Bounds:
         return MinSize(min_size=self.items).bounds()
-
-    def to_reverb(self) -> Any:
-        return MinSize(min_size=self.items).to_reverb()
 
     def dead_ends(self, max_size: int, max_times_sampled: int) -> Iterator[DeadEnd]:
         if self.items < 1:
@@ -301,81 +273,10 @@ class TableConfig:
         return replace(self, rate_limiter=self.rate_limiter.settled())
 
 
-def reverb_table(config: TableConfig) -> Any:
-    """A `reverb.Table`.
-
-    Raises:
-      ConfigError: a selector that does not exist, or what Reverb and TensorFlow refuse.
-    """
-    import reverb
-
-    try:
-        return reverb.Table(
-            name=config.name,
-            sampler=reverb_selector(config.sampler, config.priority_exponent),
-            remover=reverb_selector(config.remover, config.priority_exponent),
-            max_size=config.max_size,
-            max_times_sampled=config.max_times_sampled,
-            rate_limiter=config.rate_limiter.to_reverb(),
-            signature=None if config.signature is None else map_leaves(_stored_spec, config.signature),
-        )
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f'table "{config.name}": {error}') from error
-
-
-def tensor_spec(spec: ArraySpec) -> Any:
-    """A leaf as `tf.TensorSpec`, bounded or not."""
-    import tensorflow as tf
-
-    dtype = tf.string if spec.dtype == object else tf.dtypes.as_dtype(spec.dtype)
-    name = names_on_wire(spec)[0] or None
-    if spec.minimum is None or spec.maximum is None:
-        return tf.TensorSpec(spec.shape, dtype, name)
-    from tensorflow.python.framework.tensor_spec import BoundedTensorSpec
-
-    return BoundedTensorSpec(spec.shape, dtype, spec.minimum, spec.maximum, name)
-
-
-def _stored_spec(spec: ArraySpec) -> Any:
-    """A leaf as Reverb keeps it. One that names the view of its table gets a name on its first axis once it is written as a message."""
-    import tensorflow as tf
-
-    plain, axis = tensor_spec(spec), names_on_wire(spec)[1]
-    if not axis:
-        return plain
-
-    class Shape(tf.TensorShape):  # type: ignore[misc]
-        def as_proto(self) -> Any:
-            proto = super().as_proto()
-            proto.dim[0].name = axis
-            return proto
-
-    kind = type(type(plain).__name__, (type(plain),), {"shape": property(lambda self: Shape(self._shape))})
-    bounds = () if spec.minimum is None or spec.maximum is None else (spec.minimum, spec.maximum)
-    return kind(spec.shape, plain.dtype, *bounds, plain.name)
-
-
 Selector = Literal["uniform", "fifo", "lifo", "max_heap", "min_heap", "prioritized"]
 SELECTORS: tuple[Selector, ...] = get_args(Selector)
 
 Entries = list[tuple[float, int]]  # (priority, key) of items, in the order of their insertion
-
-
-def reverb_selector(name: str, priority_exponent: float) -> Any:
-    """One of `reverb.selectors`; a ValueError for an unknown name, or where Reverb refuses the exponent."""
-    from reverb import selectors
-
-    makers = {
-        "uniform": selectors.Uniform,
-        "fifo": selectors.Fifo,
-        "lifo": selectors.Lifo,
-        "max_heap": selectors.MaxHeap,
-        "min_heap": selectors.MinHeap,
-        "prioritized": lambda: selectors.Prioritized(priority_exponent),
-    }
-    if name not in makers:
-        raise ValueError(f'selector "{name}", expected one of {", ".join(SELECTORS)}')
-    return makers[name]()
 
 
 def removal_order(remover: str, entries: Entries) -> Entries:

@@ -15,7 +15,6 @@ import tensorflow as tf
 import yaml
 from click.testing import CliRunner
 from replay_server.config import decode, from_plain, load, table_configs, to_plain
-from replay_server.tables import tensor_spec
 from tf_agents.replay_buffers import reverb_replay_buffer, rlds_to_reverb
 from tf_agents.specs.tensor_spec import add_outer_dim
 
@@ -36,6 +35,7 @@ from tests.conformance.observing import (
     dataset,
     outcome,
 )
+from tests.rlds_data import tensor_spec
 from tests.unit.server.forks import Embedded, Forks
 
 VIEWS = {

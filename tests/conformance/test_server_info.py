@@ -15,21 +15,18 @@ reverb = pytest.importorskip("reverb")
 
 import tensorflow as tf
 from replay_server import TableConfig
-from replay_server.tables import (
-    MinSize,
-    SampleToInsertRatio,
-    tensor_spec,
-)
+from replay_server.tables import MinSize, SampleToInsertRatio
 from tensorflow.core.protobuf import struct_pb2
 from tensorflow.python.saved_model import nested_structure_coder
 
 import rlds2reverb
 from rlds2reverb.formats.rlds import array_spec
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, named_tuple_type
-from rlds2reverb.wire.codec import encode_signature
+from rlds2reverb.wire.codec import decode_signature, encode_signature
 from rlds2reverb.wire.messages import insert_wait, inserts_needed, sample_wait, samples_needed, sentence
+from rlds2reverb.wire.schema import message_class
 from tests import strategies
-from tests.rlds_data import once
+from tests.rlds_data import once, tensor_spec
 from tests.unit.server.forks import Forks
 
 FLOAT32 = np.dtype(np.float32)
@@ -225,9 +222,10 @@ def test_the_limiter_says_how_many_inserts_it_will_take(client: rlds2reverb.Clie
     assert client.server_info().tables["ratio"].rate_limiter.samples == needed
 
 
-def test_bounds_that_tensorflow_writes_in_short_are_read(client: rlds2reverb.Client) -> None:
+def test_bounds_that_tensorflow_writes_in_short_are_read() -> None:
     """TensorFlow writes a bound of equal values as one value."""
-    specs = flatten(client.server_info().tables["bounded"].signature)
+    written = nested_structure_coder.encode_structure(map_leaves(tensor_spec, SIGNATURES["bounded"]))
+    specs = flatten(decode_signature(message_class("StructuredValue").FromString(written.SerializeToString())))
     assert specs["whole"] == array_spec(tf.TensorSpec((3,), tf.int32), "whole")
     assert {int(value) for value in specs["whole"].minimum} == {-5}
     assert specs["each"].minimum.tolist() == [-1.0, -2.0]

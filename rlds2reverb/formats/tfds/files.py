@@ -703,6 +703,12 @@ def masked_checksum(data: bytes) -> int:
     return ((plain >> 15 | plain << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
+def frame(record: bytes) -> tuple[bytes, bytes]:
+    """What stands before and after a record in a TFRecord file."""
+    length = len(record).to_bytes(_LENGTH_BYTES, "little")
+    return _HEAD.pack(len(record), masked_checksum(length)), masked_checksum(record).to_bytes(_SUM_BYTES, "little")
+
+
 def check_records(path: Path, most: int | None = None) -> None:
     """Refuses a file with a record longer than the file or 2 GiB among its first `most` (None for all); reads 8 bytes per record.
 

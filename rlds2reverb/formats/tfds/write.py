@@ -33,7 +33,7 @@ from rlds2reverb.formats.tfds.files import (
     PARQUET,
     TFRECORD,
     FileNames,
-    masked_checksum,
+    frame,
     tfrecords,
 )
 from rlds2reverb.formats.tfds.read import data_folders, in_snake_case
@@ -302,9 +302,7 @@ class TfdsDestination:
 RECORDS, LENGTHS = ".records", ".lengths"
 """Names of its files."""
 
-_HEAD = struct.Struct("<QI")
 _LENGTH = struct.Struct("<Q")
-_SUM = struct.Struct("<I")
 
 
 class Spool:
@@ -321,11 +319,11 @@ class Spool:
         """Raises `OSError` if records of the earlier run are missing, or the disk fails."""
         if self._lost is not None:
             raise self._lost
-        length = _LENGTH.pack(len(record))
-        self._file.write(_HEAD.pack(len(record), masked_checksum(length)))
+        before, after = frame(record)
+        self._file.write(before)
         self._file.write(record)
-        self._file.write(_SUM.pack(masked_checksum(record)))
-        self._lengths.write(length)
+        self._file.write(after)
+        self._lengths.write(_LENGTH.pack(len(record)))
         self.records += 1
         self.size += len(record) + FRAME_BYTES
 

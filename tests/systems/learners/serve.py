@@ -16,13 +16,14 @@ def main() -> None:
     size = int.from_bytes(sys.stdin.buffer.read(8), "little")
     tables = pickle.loads(sys.stdin.buffer.read(size))
 
-    import reverb
-    from replay_server.tables import TableConfig, reverb_table
+    from replay_server.embedded import held_port
+    from replay_server.library import start_server
+    from replay_server.tables import TableConfig
 
-    with tempfile.TemporaryDirectory() as unused:  # Reverb makes a folder for checkpoints in any case, and leaves it
-        checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(unused)
-        server = reverb.Server([reverb_table(TableConfig(**one)) for one in tables], checkpointer=checkpointer)
-    print(f"port {server.port}", flush=True)
+    # Reverb makes a folder for checkpoints in any case, and leaves it.
+    with tempfile.TemporaryDirectory() as unused, held_port(0) as port:
+        _server = start_server([TableConfig(**one) for one in tables], port, unused)
+    print(f"port {port}", flush=True)
     sys.stdin.buffer.read()
     os._exit(0)  # Reverb's own shutdown waits for open streams
 

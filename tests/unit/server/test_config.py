@@ -12,7 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from replay_server.config import ServerConfig, check, decode, load, table_configs
-from replay_server.tables import SELECTORS, MinSize, Prefill, Queue, SampleToInsertRatio, TableConfig, reverb_table
+from replay_server.library import reverb_table, table_info
+from replay_server.tables import SELECTORS, MinSize, Prefill, Queue, SampleToInsertRatio, TableConfig
 
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, ViewError
 from rlds2reverb.specs import flatten
@@ -293,7 +294,7 @@ def test_an_environment_variable_that_makes_no_sense_is_named(file: Path) -> Non
 def test_every_shipped_config_loads_and_makes_tables(path: Path) -> None:
     tables = table_configs(load(path, (), {}))
     check(tables)
-    assert [reverb_table(table).info.name for table in tables] == [table.name for table in tables]
+    assert [table_info(reverb_table(table)).name for table in tables] == [table.name for table in tables]
     for table in tables:
         reverb_table(table.filled())
 

@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import yaml
 import rlds2reverb
 from rlds2reverb.formats.registry import bundled_path
 from tests import strategies
-from tests.processes import wait_until
+from tests.processes import END_SECONDS, wait_until
 from tests.unit.server.forks import Forks
 from tests.unit.server.running import Server, ready
 
@@ -82,7 +84,7 @@ def test_a_service_of_its_own_lives_from_start_to_restart_with_all_its_items(tmp
         said = events(running.log)
         assert {
             "http is up",
-            "importing Reverb and TensorFlow",
+            "loading Reverb",
             "no checkpoint to restore",
             "ready",
             "stopping",
@@ -103,6 +105,41 @@ def test_a_service_of_its_own_lives_from_start_to_restart_with_all_its_items(tmp
         assert status["checkpoints"]["last"]["items"] == {"t": 50, "other": 30}
         assert running.stop(signal.SIGINT) == 0
         assert re.search(r"\[info +\] restored +items=80", running.log)
+
+
+IN_THE_MIDDLE = """if True:
+    import io, os, signal, sys
+    from pathlib import Path
+    from replay_server.command import run
+
+    class Signalling(io.FileIO):
+        def write(self, data):
+            if b" ready " in bytes(data):
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().write(data)
+
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(Signalling(2, "wb", closefd=False)), write_through=True)
+    run(Path(sys.argv[1]), (), False)
+"""
+
+
+def test_a_signal_in_the_middle_of_a_line_of_the_log_stops_the_server(tmp_path: Path) -> None:
+    file = tmp_path / "server.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "tables": [table()],
+                "grpc": {"port": 0},
+                "http": {"port": 0},
+                "checkpoints": {"folder": str(tmp_path / "checkpoints")},
+            }
+        )
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_THE_MIDDLE, file], capture_output=True, text=True, timeout=END_SECONDS, check=False
+    )
+    assert (ended.returncode, "Logging error" in ended.stderr) == (0, False)
+    assert re.search(r"\[info +\] stopping +signal=SIGTERM", ended.stderr)
 
 
 def test_a_killed_server_starts_from_its_newest_checkpoint(forks: Forks, tmp_path: Path) -> None:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import math
+import subprocess
+import sys
+import types
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from replay_server import TableConfig
-from replay_server.tables import SELECTORS, MinSize, RateLimiter, SampleToInsertRatio, reverb_table
+from replay_server.library import library, reverb_table, table_info
+from replay_server.tables import SELECTORS, MinSize, Prefill, Queue, SampleToInsertRatio, Stack
 
 import rlds2reverb
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
+from rlds2reverb.wire.codec import decode_signature
 from rlds2reverb.wire.messages import TableInfo
 from tests import strategies
+from tests.processes import END_SECONDS
+from tests.rlds_data import tensor_spec
 from tests.unit.server.forks import Forks
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
@@ -109,65 +116,110 @@ def test_names_of_leaves_reach_the_server(tables: dict[str, TableInfo]) -> None:
     assert (leaves["step_type"].name, leaves["next_step_type"].name) == ("step_type", "step_type")
 
 
-# Without a server: Reverb's own description of the table.
+# Without a server: the table that Reverb's own Python makes.
 
-
-@given(
-    sampler=st.sampled_from(SELECTORS),
-    remover=st.sampled_from(SELECTORS),
-    exponent=st.floats(0, 4),
-    max_size=st.integers(1, 2**31 - 1),
-    max_times_sampled=st.integers(0, 2**31 - 1),
-    min_size=st.integers(1, 1_000_000),
-    ratio=st.none() | st.floats(0.01, 100),
-    buffer_factor=st.floats(1.01, 1000),
+LIMITERS = st.one_of(
+    st.builds(MinSize, min_size=st.integers(1, 1000)),
+    st.builds(
+        lambda ratio, factor, size: SampleToInsertRatio(
+            samples_per_insert=ratio, error_buffer=factor * max(1.0, ratio), min_size=size
+        ),
+        st.floats(0.01, 100),
+        st.floats(1.01, 1000),
+        st.integers(1, 1000),
+    ),
+    st.builds(lambda items: Prefill(items=items, then=MinSize()), st.integers(1, 1000)),
 )
-def test_any_sensible_config_is_a_table(
-    sampler: Any,
-    remover: Any,
-    exponent: float,
-    max_size: int,
-    max_times_sampled: int,
-    min_size: int,
-    ratio: float | None,
-    buffer_factor: float,
-) -> None:
-    limiter: RateLimiter = MinSize(min_size=min_size)
-    if ratio is not None:
-        error_buffer = buffer_factor * max(1.0, ratio)
-        limiter = SampleToInsertRatio(samples_per_insert=ratio, error_buffer=error_buffer, min_size=min_size)
-    config = TableConfig("any", None, max_size, sampler, remover, exponent, max_times_sampled, limiter)
-    info = reverb_table(config).info
-    assert (info.name, info.max_size, info.max_times_sampled) == ("any", max_size, max_times_sampled)
-    assert info.rate_limiter_info.min_size_to_sample == min_size
-    for options, name in ((info.sampler_options, sampler), (info.remover_options, remover)):
-        assert is_selector(options, name, exponent)
-    found, bounds = info.rate_limiter_info, limiter.bounds()
-    assert found.samples_per_insert == bounds.samples_per_insert
-    assert math.isclose(found.max_diff, bounds.max_diff)
-    assert math.isclose(found.min_diff, bounds.min_diff, abs_tol=1e-6)
+COLUMNS = strategies.column_specs().map(
+    lambda columns: {
+        path.replace("/", "_"): ArraySpec((None, *shape), dtype) for path, (dtype, shape) in columns.items()
+    }
+)
+OTHERS = st.builds(
+    TableConfig,
+    st.text("abc/ \u00e9", min_size=1, max_size=9),
+    st.none() | COLUMNS,
+    st.integers(1000, 2**31 - 1),
+    st.sampled_from(SELECTORS),
+    st.sampled_from(SELECTORS),
+    st.floats(0, 4),
+    st.just(0) | st.integers(100, 2**31 - 1),
+    LIMITERS,
+)
 
 
-def is_selector(options: Any, name: str, exponent: float) -> bool:
-    """Whether Reverb's KeyDistributionOptions mean the selector."""
-    if name == "prioritized":
-        return bool(options.prioritized.priority_exponent == exponent)
-    if name in ("max_heap", "min_heap"):
-        return bool(options.HasField("heap") and options.heap.min_heap == (name == "min_heap"))
-    return bool(getattr(options, name))
+def made_by_reverb(config: TableConfig) -> Any:
+    """`reverb.Table`, by its documentation."""
+    import reverb
+
+    selectors = {
+        "uniform": reverb.selectors.Uniform,
+        "fifo": reverb.selectors.Fifo,
+        "lifo": reverb.selectors.Lifo,
+        "max_heap": reverb.selectors.MaxHeap,
+        "min_heap": reverb.selectors.MinHeap,
+        "prioritized": lambda: reverb.selectors.Prioritized(config.priority_exponent),
+    }
+    limiter = config.rate_limiter
+    if isinstance(limiter, SampleToInsertRatio):
+        made = reverb.rate_limiters.SampleToInsertRatio(
+            limiter.samples_per_insert, limiter.min_size, limiter.error_buffer
+        )
+    elif isinstance(limiter, Queue | Stack):
+        made = getattr(reverb.rate_limiters, type(limiter).__name__)(limiter.size)
+    else:
+        made = reverb.rate_limiters.MinSize(limiter.items if isinstance(limiter, Prefill) else limiter.min_size)
+    return reverb.Table(
+        config.name,
+        selectors[config.sampler](),
+        selectors[config.remover](),
+        config.max_size,
+        made,
+        config.max_times_sampled,
+        signature=None if config.signature is None else map_leaves(tensor_spec, config.signature),
+    ).internal_table
 
 
-@given(st.data())
-def test_any_step_spec_makes_a_signature_of_the_same_leaves(data: st.DataObject) -> None:
-    import tensorflow as tf
+def check_made(config: TableConfig) -> None:
+    ours, theirs = table_info(reverb_table(config)), table_info(made_by_reverb(config))
+    signatures = [decode_signature(info.signature) for info in (ours, theirs) if info.HasField("signature")]
+    assert len(signatures) == (0 if config.signature is None else 2)
+    assert len(signatures) == 0 or flatten(signatures[0]) == flatten(signatures[1])
+    for info in (ours, theirs):
+        info.ClearField("signature")
+    assert ours == theirs
 
-    columns = data.draw(strategies.column_specs())
-    spec = {path.replace("/", "_"): ArraySpec((None, *shape), dtype) for path, (dtype, shape) in columns.items()}
-    signature = reverb_table(TableConfig("any", spec)).info.signature
-    assert sorted(signature) == sorted(spec)
-    for path, leaf in spec.items():
-        expected = tf.string if leaf.dtype == object else tf.dtypes.as_dtype(leaf.dtype)
-        assert (signature[path].dtype, signature[path].shape.as_list()) == (expected, list(leaf.shape))
+
+@given(OTHERS)
+def test_any_table_is_the_one_that_reverbs_python_makes(config: TableConfig) -> None:
+    check_made(config)
+
+
+@pytest.mark.parametrize("config", [*CONFIGS, BOUNDED], ids=lambda config: config.name)
+def test_each_kind_of_table_is_the_one_that_reverbs_python_makes(config: TableConfig) -> None:
+    check_made(config)
+
+
+def test_a_server_needs_nothing_of_tensorflows_python() -> None:
+    code = """if True:
+        import sys
+        from replay_server import TableConfig
+        from replay_server.library import library, reverb_table
+        reverb_table(TableConfig("any"))
+        assert "tensorflow" not in sys.modules and "reverb" not in sys.modules
+        import reverb
+        assert reverb.selectors.Fifo is library().FifoSelector
+    """
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=END_SECONDS, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_library_that_does_not_load_by_itself_is_loaded_by_reverb(monkeypatch: pytest.MonkeyPatch) -> None:
+    import reverb
+
+    monkeypatch.setattr("replay_server.library.sys", types.SimpleNamespace(modules={}))
+    monkeypatch.setattr("replay_server.library._folder", Mock(side_effect=OSError("no such file")))
+    assert library.__wrapped__().FifoSelector is reverb.selectors.Fifo
 
 
 @pytest.mark.parametrize("field", ["sampler", "remover"])
