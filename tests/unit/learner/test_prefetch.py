@@ -20,7 +20,7 @@ TABLE = TableInfo("replay", "uniform", "fifo", 100, 0, 0, LIMITER, SMALL, 0, 0, 
 @pytest.mark.parametrize(
     ("batch_size", "signature", "expected"),
     [
-        (1, SMALL, 8),
+        (1, SMALL, 16),
         (256, SMALL, 8),
         (256, {"image": ArraySpec((2, 84, 84, 4), PIXELS)}, 4),
         (16, {"episode": ArraySpec((None, 17), FLOATS)}, 16),
