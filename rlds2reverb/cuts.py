@@ -191,12 +191,19 @@ def share(cuts: Sequence[Cut]) -> list[Cut]:
 
 def can_be_joined(episodes: Sequence[Sequence[Cut]]) -> bool:
     """Whether `join` takes these cuts: those of one view have the same fields, and their rows one dtype and shape."""
-    return len({tuple(map(_kind, cuts)) for cuts in episodes}) == 1
+    first = episodes[0]
+    return all(len(cuts) == len(first) and all(map(_is_like, cuts, first)) for cuts in episodes[1:])
 
 
-def _kind(cut: Cut) -> tuple[object, ...]:
-    fields = ((path, one.column, one.windows, one.anchors is None) for path, one in cut.fields.items())
-    return tuple(fields), tuple((path, rows.dtype, rows.shape[1:]) for path, rows in cut.rows.items())
+def _is_like(cut: Cut, other: Cut) -> bool:
+    if cut.fields is not other.fields and _kinds(cut) != _kinds(other):  # cuts of one view mostly share their fields
+        return False
+    pairs = zip(cut.rows.values(), other.rows.values())
+    return [*cut.rows] == [*other.rows] and all(a.dtype == b.dtype and a.shape[1:] == b.shape[1:] for a, b in pairs)
+
+
+def _kinds(cut: Cut) -> list[object]:
+    return [(path, one.column, one.windows, one.anchors is None) for path, one in cut.fields.items()]
 
 
 def join(episodes: Sequence[Sequence[Cut]], starts: Array) -> list[Cut]:

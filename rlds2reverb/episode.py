@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -245,7 +245,9 @@ class Episode:
 
     def __len__(self) -> int:
         """The number of rows T. When the lengths differ, that of the first column."""
-        return len(next(iter(self.columns.values()))) if self.columns else 0
+        for column in self.columns.values():
+            return len(column)
+        return 0
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{p}: {c.dtype}{list(c.shape)}" for p, c in self.columns.items())
@@ -266,7 +268,7 @@ class Episode:
         recorded, name = self.recorded_id, self.where or self.id
         return name if recorded is None else f"{name} ({EPISODE_ID} {recorded})"
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of all columns; a text column counts the bytes of its text."""
         return sum(column_bytes(column) for column in self.columns.values())
@@ -375,6 +377,8 @@ def _read_only(path: str, column: Array) -> Array:
         raise TypeError(f'column "{path}": expected a numpy array [T, ...], got {type(column).__name__}')
     if column.ndim == 0:
         raise TypeError(f'column "{path}": expected a leading time axis, got a scalar array')
+    if not column.flags.writeable:
+        return column
     view = column.view()
     view.flags.writeable = False
     return view

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from difflib import get_close_matches
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,23 +220,15 @@ class _Column:
 
     Attributes:
       array: [room, ...].
-      plain_dtype: of arrays that are copied in unchanged; None for text.
-      scalar: type of numpy scalars that are stored unchanged; None for text and columns of arrays.
+      sizes: the shape of a row.
     """
 
-    __slots__ = ("array", "path", "plain_dtype", "scalar", "spec")
+    __slots__ = ("array", "path", "sizes", "spec")
 
     def __init__(self, path: str, spec: ArraySpec, room: int) -> None:
         self.path, self.spec = path, spec
-        self.plain_dtype = None if spec.dtype.kind == "O" else np.dtype(spec.dtype.type)
-        self.scalar = None if self.plain_dtype is None or spec.shape else self.plain_dtype.type
-        self.array: Array = np.empty((room, *_sizes(spec)), spec.dtype.type)
-
-    def take(self, value: Any) -> Any:
-        """Returns the value as it is put into `array`; raises as `value_for` does."""
-        if self.scalar is not None and type(value) is self.scalar:
-            return value
-        return value_for(self.path, value, self.spec)
+        self.sizes = _sizes(spec)
+        self.array: Array = np.empty((room, *self.sizes), spec.dtype.type)
 
 
 class Columns:
@@ -270,11 +263,12 @@ class Columns:
         if row == self.room:
             self._grow()
         values = self.layout.values(step)
-        for value, (array, dtype, shape, column) in zip(values, self._fast):
-            if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
+        for value, (array, scalar, dtype, sizes, column) in zip(values, self._fast):
+            kind = type(value)
+            if kind is scalar or (kind is np.ndarray and value.dtype is dtype and value.shape == sizes):
                 array[row] = value
             else:
-                array[row] = column.take(value)
+                array[row] = value_for(column.path, value, column.spec)
         self.rows = row + 1
 
     def append_values(self, values: Mapping[str, Any]) -> None:
@@ -283,7 +277,8 @@ class Columns:
             self._grow()
         for column in self._columns:
             nothing = b"" if column.spec.dtype.kind == "O" else 0
-            column.array[self.rows] = column.take(values[column.path]) if column.path in values else nothing
+            is_given = column.path in values
+            column.array[self.rows] = value_for(column.path, values[column.path], column.spec) if is_given else nothing
         self.rows += 1
 
     def last(self, path: str) -> Any:
@@ -306,16 +301,20 @@ class Columns:
             )
         self.room = min(2 * self.room, self._most_rows)
         for column in self._columns:
-            grown = np.empty((self.room, *_sizes(column.spec)), column.spec.dtype.type)
+            grown = np.empty((self.room, *column.sizes), column.spec.dtype.type)
             grown[: len(column.array)] = column.array
             column.array = grown
         self._set_fast()
 
     def _set_fast(self) -> None:
-        """Prepares what `append` compares with. Text has no dtype here, so each of its values is checked by itself."""
-        self._fast: list[tuple[Array, DType | None, tuple[int, ...], _Column]] = [
-            (one.array, one.plain_dtype, _sizes(one.spec), one) for one in self._columns
-        ]
+        """Prepares what `append` compares with: what is a numpy scalar or array of the column's kind is stored as it is. Each text is
+        looked at by itself.
+        """
+        self._fast: list[tuple[Array, type | None, DType | None, tuple[int, ...], _Column]] = []
+        for one in self._columns:
+            dtype = None if one.spec.dtype.kind == "O" else np.dtype(one.spec.dtype.type)
+            scalar = None if dtype is None or one.sizes else dtype.type
+            self._fast.append((one.array, scalar, dtype, one.sizes, one))
 
 
 def _sizes(spec: ArraySpec) -> tuple[int, ...]:
@@ -348,16 +347,19 @@ class StepLayout:
         if not self.paths:
             raise ConfigError("step: expected the step's fields, got none")
         self._root = _branch(step)
-        is_flat = all(inner is None for _, inner in self._root.children)
-        self._keys = tuple(key for key, _ in self._root.children) if is_flat else ()
+        keys = [key for key, inner in self._root.children if inner is None]
+        self._of_keys = (
+            itemgetter(*keys) if 1 < len(keys) == len(self._root.children) else None
+        )  # where nothing is nested
 
-    def values(self, step: Nest) -> list[Any]:
+    def values(self, step: Nest) -> Sequence[Any]:
         """The values of a step, in the order of `paths`; raises ConfigError with the differences if it is nested in another way."""
-        if self._keys and type(step) is dict and len(step) == len(self._keys):
+        if self._of_keys is not None and type(step) is dict and len(step) == len(self.paths):
             try:
-                return [step[key] for key in self._keys]
+                values_of_keys: tuple[Any, ...] = self._of_keys(step)
             except KeyError:
                 raise self._difference(step) from None
+            return values_of_keys
         values: list[Any] = []
         if not _collect(self._root, step, values):
             raise self._difference(step)

@@ -159,8 +159,9 @@ class OpenEpisode:
             raise ConfigError("end_episode: there is no step; append the first one before")
         if self._thread != threading.get_ident():
             self._refuse_thread()
-        last = fields if step is None else {**step, **fields}
-        if last:
+        given = fields if step is None else {**step, **fields}
+        last = flatten(given)
+        if given:
             self._check_last(columns, last)
         is_terminal = self._checked_terminal(columns, terminal, last)
         episode_id = self._checked_id(id)
@@ -201,9 +202,9 @@ class OpenEpisode:
 
     def _check_last(self, columns: Columns, last: Mapping[str, Any]) -> None:
         """Refuses a last row without an observation, or with columns that the steps do not have."""
-        paths, given = columns.layout.paths, flatten(last)
-        said = [f'column "{path}" is not there' for path in paths if is_under(path, OBSERVATION) and path not in given]
-        said += [f'column "{path}" was not there before' for path in given if path not in paths]
+        paths = columns.layout.paths
+        said = [f'column "{path}" is not there' for path in paths if is_under(path, OBSERVATION) and path not in last]
+        said += [f'column "{path}" was not there before' for path in last if path not in paths]
         if said:
             raise ConfigError(f"end_episode: {'; '.join(said)}. The episode is as before")
 
@@ -245,7 +246,7 @@ class OpenEpisode:
         for path, spec in specs.items():
             if not is_terminal and is_under(path, DISCOUNT) and spec.shape == () and spec.dtype.kind == "f":
                 values[path] = spec.dtype.type(1)
-        columns.append_values({**values, **flatten(last)})
+        columns.append_values({**values, **last})
 
     def _finished(self, columns: Columns, is_terminal: bool) -> dict[str, Array]:
         """The episode's columns, with the flags that the steps do not hold."""

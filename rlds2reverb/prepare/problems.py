@@ -38,6 +38,7 @@ from rlds2reverb.episode import (
     byte_view,
     columns_under,
     faults,
+    is_under,
 )
 from rlds2reverb.formats.transform import SHIFT
 from rlds2reverb.images import image_size
@@ -453,6 +454,8 @@ def _check_specs(episode: Episode, columns: Columns) -> Iterator[Problem]:
         column = episode.columns.get(path)
         if column is None or path in FLAGS:
             continue
+        if column.dtype == spec.dtype and column.shape[1:] == spec.shape:
+            continue
         found = column_spec(column)
         if not same_dtype(found.dtype, spec.dtype):
             yield Problem("dtype", path, f"expected {dtype_name(spec.dtype)}, got {dtype_name(found.dtype)}")
@@ -463,8 +466,10 @@ def _check_specs(episode: Episode, columns: Columns) -> Iterator[Problem]:
 def _check_images(episode: Episode, columns: Columns) -> Iterator[Problem]:
     """By the headers of their files; what follows a header shows only when it is decoded."""
     for path, spec in columns.items():
+        if spec.image is None:
+            continue
         column = episode.columns.get(path)
-        if spec.image is None or column is None or column.dtype != object:
+        if column is None or column.dtype != object:
             continue
         height, width, _ = spec.image.shape
         sizes = [image_size(value) if isinstance(value, bytes) else None for value in column.ravel()]
@@ -508,13 +513,11 @@ def _check_terminal(episode: Episode) -> Iterator[Problem]:
 
 def _check_numbers(episode: Episode) -> Iterator[Problem]:
     """NaN and infinite values; not in the reward and discount of the last step, which carry no meaning."""
-    of_transitions = {*columns_under(episode.columns, REWARD), *columns_under(episode.columns, DISCOUNT)}
     for path, column in episode.columns.items():
-        if not _is_inexact(column):
+        if not _is_inexact(column) or np.isfinite(column).all():
             continue
-        meaningful = column[:-1] if path in of_transitions and len(column) > 1 else column
-        if np.isfinite(meaningful).all():
-            continue
+        is_of_transitions = is_under(path, REWARD) or is_under(path, DISCOUNT)
+        meaningful = column[:-1] if is_of_transitions and len(column) > 1 else column
         yield from _stray("nan", path, np.isnan(meaningful), 0, "expected numbers")
         yield from _stray("infinite", path, np.isinf(meaningful), 0, "expected finite numbers")
 
@@ -528,7 +531,7 @@ def _check_discount(episode: Episode) -> Iterator[Problem]:
 
 def _check_last_reward(episode: Episode) -> Iterator[Problem]:
     for path, reward in columns_under(episode.columns, REWARD).items():
-        if _is_real(reward) and len(reward) > 1 and np.any(reward[-1] != 0):
+        if _is_real(reward) and len(reward) > 1 and (reward[-1] != 0).any():
             lost = next((column[0] for column in _lost_by_shift(episode).values()), None)
             way = 'last_reward="shift" moves rewards one step back'
             way = way if lost is None else f"no shift mends it, for the first reward is {lost}"
@@ -541,7 +544,7 @@ def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
         return
     discounts = columns_under(episode.columns, DISCOUNT).items()
     real = {path: discount for path, discount in discounts if _is_real(discount) and len(discount) > 1}
-    into_end = {path: np.any(discount[-2]) for path, discount in real.items()}
+    into_end = {path: (discount[-2] != 0).any() for path, discount in real.items()}
     if ends_terminal(episode):
         for path, discount in real.items():
             if into_end[path]:
@@ -600,7 +603,7 @@ def _check_shifted_numbers(episode: Episode) -> Iterator[Problem]:
 
 
 def _is_inexact(column: Array) -> bool:
-    return column.dtype.kind in "fc" or column.dtype.name == "bfloat16"
+    return column.dtype.kind in "fc" or _is_bfloat16(column)
 
 
 def _is_numeric(column: Array) -> bool:
@@ -608,7 +611,11 @@ def _is_numeric(column: Array) -> bool:
 
 
 def _is_real(column: Array) -> bool:
-    return column.dtype.kind in "fiu" or column.dtype.name == "bfloat16"
+    return column.dtype.kind in "fiu" or _is_bfloat16(column)
+
+
+def _is_bfloat16(column: Array) -> bool:
+    return column.dtype.kind == "V" and column.dtype.name == "bfloat16"  # numpy takes a microsecond for a name
 
 
 def _stray(
@@ -684,9 +691,12 @@ class _ContentCheck(NamedTuple):
         """What it finds, but for what the conventions mend."""
         if self.is_of_end and conventions.mends_end(episode):
             return []
+        found = list(self.find(episode))
+        if not found:
+            return found
         mended = {"last_reward"} if conventions.last_reward == SHIFT else set()
         mended |= {"terminal_discount"} if conventions.terminal_discount == TRANSITION else set()
-        return [problem for problem in self.find(episode) if problem.code not in mended]
+        return [problem for problem in found if problem.code not in mended]
 
 
 def _content_checks(conventions: Conventions) -> tuple[_ContentCheck, ...]:
