@@ -150,8 +150,8 @@ class SampleOptions:
       prefetch: batches per stream that are requested, on their way, or ready, before they are read. The server counts these
         `streams * prefetch * batch_size` samples at most as taken although they were not read: in rate limiters, in
         `times_sampled` and for max_times_sampled, and changed priorities come too late for them. By
-        default 8 for small items of uniform samplers (up to 16 for batches below 32), else 4, and 1 for tables with a max_times_sampled, whose unread samples
-        are gone. See `default_prefetch`.
+        default 8 for small items of uniform samplers (up to 16 for batches below 32), else 4, and 1 for tables with a
+        max_times_sampled, whose unread samples are gone. See `default_prefetch`.
       samples: in all; None for no end.
       epochs: sample every item that the table holds now so often, and end; needs a table that removes items after as many
         samples, see `owed`.
@@ -290,10 +290,7 @@ def _check_seconds(name: str, seconds: object) -> None:
 
 
 _FEWEST, _MOST = 4, 8  # answers are larger, and come with less waiting, the more is requested at a time
-_MOST_OF_SMALL, _MOST_SAMPLES = (
-    16,
-    256,
-)  # of small batches more: the server answers a request for 128 samples without a pause
+_MOST_OF_SMALL, _MOST_SAMPLES = 16, 256  # more of small batches: 128 samples are sent without a pause
 _MOST_BYTES = 32 << 20  # of all batches beyond `_FEWEST`, by the table's signature
 _FREE_SIZE = 1_000  # steps of an episode, and bytes of a text, where the signature leaves them open
 

@@ -348,9 +348,8 @@ class StepLayout:
             raise ConfigError("step: expected the step's fields, got none")
         self._root = _branch(step)
         keys = [key for key, inner in self._root.children if inner is None]
-        self._of_keys = (
-            itemgetter(*keys) if 1 < len(keys) == len(self._root.children) else None
-        )  # where nothing is nested
+        is_flat = len(keys) == len(self._root.children)
+        self._of_keys = itemgetter(*keys) if is_flat and len(keys) > 1 else None
 
     def values(self, step: Nest) -> Sequence[Any]:
         """The values of a step, in the order of `paths`; raises ConfigError with the differences if it is nested in another way."""

@@ -24,9 +24,7 @@ from replay_server.tables import TableConfig
 from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.extras import require
 
-START_SECONDS = (
-    120.0  # half a second on an idle machine; where Reverb has to import TensorFlow, 3 to 15 s on a loaded one
-)
+START_SECONDS = 120.0  # half a second on an idle machine, 3 to 15 s on a loaded one that has to import TensorFlow
 
 
 class EmbeddedServer:
