@@ -27,6 +27,8 @@ CODES = {
     "images": "import imagecodecs, simplejpeg, numpy as np; from rlds2reverb.images import *; "
     "assert simplejpeg.decode_jpeg(simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))).shape == (8, 8, 3)",
     "msgpack": "import rlds2reverb.formats.rllib.records, msgpack; assert msgpack.unpackb(msgpack.packb([1])) == [1]",
+    "cloud": "import huggingface_hub; from rlds2reverb.formats.buckets import path_of; import obstore.store; "
+    "assert str(path_of('gs://bucket/key')) == 'gs://bucket/key'",
     "video": "import rlds2reverb.formats.lerobot.videos, av; assert av.codec.Codec('h264', 'r').name == 'h264'",
     "jax": "import rlds2reverb.adapters.jax",
     "torch": "import rlds2reverb.adapters.torch",
