@@ -226,7 +226,7 @@ def inspected(
     with progress.on_progress(quiet) as on_progress:
         if execute is None:
             return inspect_source(opened(source), views, limit, options, on_progress, watch)
-        from rlds2reverb.inspection import workers  # its import takes a tenth of the time that a small dataset does
+        from rlds2reverb.inspection import workers  # importing it takes a tenth of the time of a small dataset
 
         wanted = workers.Wanted(NamedSource(source), views, limit, options, watch)
         return workers.inspected(wanted, execute, on_progress=on_progress)

@@ -1,7 +1,7 @@
 """Reverb's C++ library, its tables and its server.
 
-Of TensorFlow a server needs one shared library and nothing of its Python, whose import takes seconds and some 300 MB. `import reverb`
-imports all of it, so the library is loaded by its file; where that fails, Reverb does it.
+A server needs one shared library of TensorFlow and none of its Python code, whose import takes seconds and nearly 400 MB. `import reverb`
+imports all of it, so this module loads Reverb's library from its file; where that fails, Reverb loads it.
 Source: server.py, item_selectors.py and rate_limiters.py of dm-reverb 0.14, which add nothing but checks of their arguments.
 """
 
@@ -74,8 +74,8 @@ def reverb_table(config: TableConfig) -> Any:
     """
     if not config.name:
         raise ConfigError("a table needs a name")
-    for key, reason in config.rate_limiter.dead_ends(config.max_size, config.max_times_sampled):
-        raise ConfigError(f'table "{config.name}": {key} {reason}')
+    if (found := next(config.rate_limiter.dead_ends(config.max_size, config.max_times_sampled), None)) is not None:
+        raise ConfigError(f'table "{config.name}": {found.reason} (rate_limiter.{found.key})')
     bounds = config.rate_limiter.bounds()
     try:
         return library().Table(
