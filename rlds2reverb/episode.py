@@ -321,13 +321,33 @@ class KnownEpisode:
     id: str  # see `Episode`
 
 
+class NamelessColumn(TypeError):
+    """A column holds objects whose bytes nothing fixes, so that no name can be made of them.
+
+    Attributes:
+      path: the column's.
+      why: what was expected, and what was found.
+    """
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(path, kind)
+        self.path, self.why = path, f"expected text (bytes or str) in a column of objects, got {kind}"
+
+    def __str__(self) -> str:
+        return f'column "{self.path}": {self.why}'
+
+
 def content_digest(columns: Mapping[str, Array]) -> str:
     """32 hex digits that depend on every path, dtype, shape and value of the columns; raises as `content_hash`."""
     return content_hash(columns).hexdigest()
 
 
 def content_hash(columns: Mapping[str, Array]) -> xxhash.xxh3_128:
-    """The unfinished hash of `content_digest`."""
+    """The unfinished hash of `content_digest`.
+
+    Raises:
+      NamelessColumn: a column of objects holds one that is neither `bytes` nor `str`.
+    """
     digest = xxhash.xxh3_128()
     for path in sorted(columns):
         column = columns[path]
@@ -339,9 +359,7 @@ def content_hash(columns: Mapping[str, Array]) -> xxhash.xxh3_128:
                 elif isinstance(value, bytes):
                     text = value
                 else:
-                    raise TypeError(
-                        f'column "{path}": expected text (bytes or str) in a column of objects, got {type(value).__name__}'
-                    )
+                    raise NamelessColumn(path, type(value).__name__)
                 digest.update(len(text).to_bytes(8, "little"))
                 digest.update(text)
         else:

@@ -337,3 +337,25 @@ def _rebuilt(value: Any, child: Callable[[Any], Any]) -> Any:
         made = np.fromiter(map(child, made.ravel()), object, made.size).reshape(made.shape)
     made.flags.writeable = False
     return made
+
+
+def stable_repr(value: Any) -> str:
+    """As `repr`, with the values of sets in the order of their texts: Python's own order of texts differs from process to process."""
+    try:
+        return _stable_repr(value)
+    except RecursionError:  # a nest without end, which `repr` ends by itself
+        return repr(value)
+
+
+def _stable_repr(value: Any) -> str:
+    kind = type(value)
+    if kind in (set, frozenset) and value:
+        inner = f"{{{', '.join(sorted(map(_stable_repr, value)))}}}"
+        return inner if kind is set else f"frozenset({inner})"
+    if kind is dict:
+        return f"{{{', '.join(f'{_stable_repr(key)}: {_stable_repr(part)}' for key, part in value.items())}}}"
+    if kind is list:
+        return f"[{', '.join(map(_stable_repr, value))}]"
+    if kind is tuple:
+        return f"({', '.join(map(_stable_repr, value))}{',' * (len(value) == 1)})"
+    return repr(value)

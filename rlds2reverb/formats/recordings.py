@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import xxhash
 
-from rlds2reverb.episode import Array, Episode, KnownEpisode, Notice, content_digest, content_name
+from rlds2reverb.episode import Array, Episode, KnownEpisode, NamelessColumn, Notice, content_digest, content_name
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.options import Parse, parted, read_options, unescaped, whole_number
@@ -210,7 +209,9 @@ class RecordedSource(Source):
     ) -> Generator[Episode | KnownEpisode, None, None]:
         for number, recording in zip(numbers, self._recordings.read(numbers)):
             where = f"{self._recordings.name}#{recording.name or number}"
-            name = recording.content or _named_by_rows(recording, where)
+            name = recording.content
+            if not name:
+                name, recording = _name_by_rows(recording, where)
             if is_known is not None and is_known(name):
                 yield KnownEpisode(name)
             else:
@@ -221,13 +222,26 @@ class RecordedSource(Source):
                 yield Episode(columns, recording.metadata, name, faults, where)
 
 
-def _named_by_rows(recording: Recording, where: str) -> str:
-    """The name of a recording by its rows; of one that cannot be read, by its place and the reason."""
+def _name_by_rows(recording: Recording, where: str) -> tuple[str, Recording]:
+    """The name of a recording by its rows, and the recording; of one that cannot be read, by its place and the reason.
+
+    Rows with objects that are no text have no bytes to name them by: such a recording is returned as one that cannot be read, named by
+    its other columns and the reason, which are the same wherever the dataset lies.
+    """
     columns = recording.decoded()
-    if columns or not recording.faults:
-        with suppress(TypeError):  # a column of objects, which validation refuses
-            return content_name(content_digest(columns))
-    return content_name(xxhash.xxh3_128_hexdigest(repr((where, recording.faults)).encode("utf-8", "surrogatepass")))
+    if recording.faults and not columns:
+        return _name_by_text(repr((where, recording.faults))), recording
+    try:
+        return content_name(content_digest(columns)), recording
+    except NamelessColumn as nameless:
+        others = {path: column for path, column in columns.items() if column.dtype != object}
+        faults = (*recording.faults, (nameless.path, nameless.why))
+        name = _name_by_text(repr((content_digest(others), faults)))
+        return name, replace(recording, columns={}, faults=faults)
+
+
+def _name_by_text(text: str) -> str:
+    return content_name(xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogatepass")))
 
 
 def decoded_bytes(episode: Episode | KnownEpisode) -> int:

@@ -190,12 +190,11 @@ def step_specs(recorded: Mapping[str, ArraySpec], has_terminal: bool = True) -> 
 def with_last(column: Array, last: Any) -> Array:
     """[T, ...] and one more row -> [T + 1, ...]. Raises `BrokenEpisode` if the row is not like those of the column."""
     row = np.empty((1, *column.shape[1:]), column.dtype)
-    if column.dtype != object:
-        last = np.asarray(last)
-        if last.shape != row.shape[1:] or last.dtype != column.dtype:
-            expected = f"{column.dtype}{list(row.shape[1:])}, as the other observations"
-            raise BrokenEpisode(OBSERVATION, f"the last one is {last.dtype}{list(last.shape)}; expected {expected}")
-    row[0] = last
+    last = np.asarray(last, object if column.dtype == object else None)
+    if last.shape != row.shape[1:] or last.dtype != column.dtype:
+        expected = f"{column.dtype}{list(row.shape[1:])}, as the other observations"
+        raise BrokenEpisode(OBSERVATION, f"the last one is {last.dtype}{list(last.shape)}; expected {expected}")
+    row[0, ...] = last  # with `row[0]` alone, a text would stay inside the array that holds it
     return np.concatenate([column, row])
 
 

@@ -23,6 +23,7 @@ from rlds2reverb.episode import (
     copy_name,
     is_content,
     is_copy,
+    metadata_values,
     number_of,
 )
 from rlds2reverb.errors import SourceError
@@ -120,7 +121,9 @@ class EpisodeNames:
         for episode in source.episodes():
             name = episode.id
             if is_content(name):
-                held = {path: _column_of(episode.metadata.get(path)) for path in self._metadata}
+                # What is missing, or no value that a column holds, makes the episode a bad one when it is checked.
+                values = metadata_values(episode, self._metadata)
+                held = {path: _column_of(episode.metadata[path]) for path in values}
                 name = f"{name}|{content_digest(held)}"
             yield KnownEpisode(name) if self._claim(name) else episode
 

@@ -102,6 +102,19 @@ def test_a_source_reads_the_same_twice(source: Source) -> None:
     assert source.episode_count in (len(whole), None)
 
 
+@pytest.mark.parametrize("kind", kinds(*SOURCES))
+def test_the_same_data_in_another_folder_have_the_same_names(kind: str) -> None:
+    one, other = SOURCES[kind](), SOURCES[kind]()
+    assert [episode.id for episode in one] == [episode.id for episode in other]
+
+
+def test_a_column_of_objects_holds_text_and_nothing_else(source: Source) -> None:
+    for episode in source:
+        for path, column in episode.columns.items():
+            if column.dtype == object:
+                assert {type(value) for value in column.ravel().tolist()} <= {bytes}, path
+
+
 def test_the_metadata_of_every_episode_is_what_the_source_says(source: Source) -> None:
     wanted = flatten(metadata_spec_of(source))
     for part in (source, source.first(2), source.shard(0, 2)):

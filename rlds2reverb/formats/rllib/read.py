@@ -260,7 +260,7 @@ class _EpisodePieces:
             for path, column in self._joined(pieces, name).items()
         }
         if keys.INFOS in further and (info := self._last(pieces, keys.NEXT_INFOS)) is not None:
-            further[keys.INFOS] = with_last(further[keys.INFOS], np.asarray(info[""], object))
+            further[keys.INFOS] = with_last(further[keys.INFOS], info[""])
         last = self._last(pieces)
         if last is None and self._last_step == MARK:
             reward = None if reward is None else reward[:-1]

@@ -25,7 +25,7 @@ import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.pickles import safe_loads
+from rlds2reverb.formats.pickles import safe_loads, stable_repr
 from rlds2reverb.formats.recordings import BrokenEpisode
 
 Leaves = dict[str, Array]  # path below the column, "" for a plain one -> [rows, ...].
@@ -119,10 +119,10 @@ def _text(value: Any) -> str:
         return json.dumps(
             value,
             sort_keys=True,
-            default=lambda one: one.tolist() if isinstance(one, (np.ndarray, np.generic)) else str(one),
+            default=lambda one: one.tolist() if isinstance(one, (np.ndarray, np.generic)) else stable_repr(one),
         )
     except (TypeError, ValueError, RecursionError):  # keys that JSON or sorting refuses; a nest without end
-        return str(value)
+        return stable_repr(value)
 
 
 PACKED = b"BCJNG"  # occurs in every line that holds a packed value

@@ -29,7 +29,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular, read_object
 from rlds2reverb.formats.buckets import local_copy
 from rlds2reverb.formats.paths import Stamp, check_unchanged, stamp_of, stays_in
-from rlds2reverb.formats.pickles import safe_loads
+from rlds2reverb.formats.pickles import safe_loads, stable_repr
 from rlds2reverb.formats.ted.keys import DTYPES
 from rlds2reverb.text import shortened
 
@@ -300,4 +300,4 @@ def _as_text(value: Any) -> bytes:
     try:
         return json.dumps(value).encode()
     except (TypeError, ValueError, RecursionError):
-        return repr(value).encode("utf-8", "backslashreplace")
+        return stable_repr(value).encode("utf-8", "backslashreplace")

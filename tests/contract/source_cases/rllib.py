@@ -54,6 +54,11 @@ def opened(options: str = "") -> Any:
     return open_source(write(Path(mkdtemp())) + options)
 
 
+def open_episodes() -> Any:
+    """Episodes of the new stack, with infos."""
+    return open_source(f"rllib:{shutil.copytree(DATA / 'episodes', Path(mkdtemp()) / 'run')}")
+
+
 WRITE = {"JSON": write, "Parquet": write_parquet}
-SOURCES = {"as it is": opened, "a part": lambda: opened("?episodes=1:,float=32")}
+SOURCES = {"as it is": opened, "a part": lambda: opened("?episodes=1:,float=32"), "episodes": open_episodes}
 PUSHED = ["as it is"]

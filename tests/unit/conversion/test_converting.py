@@ -35,6 +35,7 @@ from tests import strategies
 from tests.contract.destination_cases import data
 from tests.contract.test_destinations import Stopping
 from tests.profiles import examples
+from tests.project import ROOT
 from tests.unit.prepare.test_endings_state import mixture
 
 
@@ -783,3 +784,15 @@ def test_how_much_is_kept_is_told(name: str, episodes: list[Episode], monkeypatc
     with pytest.raises(SourceError) as caught:
         convert(Stopping(episodes, 3), name, overwrite=True)
     assert vars(caught.value)["report"].episodes_kept == 0
+
+
+@pytest.mark.parametrize("to", ["tfds:{}/own", "minari:{}/own-v0", "ted:{}/own.h5", "ilr:{}/own", "lerobot:{}/own"])
+def test_episodes_of_rllibs_new_stack_go_to_every_format(to: str, tmp_path: Path) -> None:
+    name = f"rllib:{ROOT / 'tests' / 'data' / 'rllib' / 'episodes'}"
+    written = to.format(tmp_path)
+    assert convert(name, written, verify=True).episodes_written == 2
+    if to.startswith("tfds"):
+        infos = [one.columns["infos"].tolist() for one in open_source(name)]
+        others = [one.columns["infos"].tolist() for one in back(written)]
+        assert others == infos
+        assert {type(text) for some in others for text in some} == {bytes}

@@ -8,6 +8,8 @@ import pickle
 import random
 import re
 import struct
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.pickles import Inert, safe_loads
+from rlds2reverb.formats.pickles import Inert, safe_loads, stable_repr
 from tests import damage
 from tests.profiles import examples
 from tests.raising import error_of
@@ -284,6 +286,25 @@ def test_values_that_are_shared_stay_so() -> None:
     found = safe_loads(pickle.dumps([shared] * 1000), "x")
     assert found == [shared] * 1000
     assert found[0] is found[-1]
+
+
+def test_texts_of_values_are_those_of_python() -> None:
+    value = {"a": [1, (2,), ()], (3, "b"): {4}, "c": [frozenset(), set(), {"x": None}, {"é"}, frozenset({1.5})]}
+    assert stable_repr(value) == repr(value)
+    endless: list[Any] = []
+    endless.append(endless)
+    assert stable_repr(endless) == "[[...]]"
+
+
+def test_texts_of_sets_are_the_same_in_every_process() -> None:
+    code = "from rlds2reverb.formats.pickles import stable_repr; print(stable_repr({'x': [set('abcdefgh'), frozenset('ab')]}))"
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert texts == {b"{'x': [{'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'}, frozenset({'a', 'b'})]}\n"}
 
 
 FAR_OUT = re.compile(rb"r..(.[^\0]|[^\0-\x0f].)|p\d{6}", re.DOTALL)

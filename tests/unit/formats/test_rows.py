@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from rlds2reverb.episode import FLAGS
 from rlds2reverb.formats.recordings import BrokenEpisode
-from rlds2reverb.formats.rows import differing, exactly, marked, steps
+from rlds2reverb.formats.rows import differing, exactly, marked, steps, with_last
 
 THREE = np.arange(3)
 
@@ -30,6 +30,19 @@ def test_a_recorded_column_with_the_name_of_a_flag_is_refused(flag: str) -> None
 def test_two_columns_of_one_name_are_refused() -> None:
     with pytest.raises(BrokenEpisode, match="two columns"):
         steps({"": np.arange(4)}, {"": THREE}, THREE, None, {"reward": THREE})
+
+
+@pytest.mark.parametrize("last", [b"z", np.array(b"z", object), np.array([b"z"], object)[0]])
+def test_a_last_text_is_a_text(last: Any) -> None:
+    column = with_last(np.array([b"x", b"y"], object), last)
+    assert column.tolist() == [b"x", b"y", b"z"]
+    assert {type(value) for value in column} == {bytes}
+
+
+@pytest.mark.parametrize("last", [b"z", np.array([b"z"], object), np.array([[b"z", b"z"]], object)])
+def test_a_last_row_of_texts_of_another_shape_is_refused(last: Any) -> None:
+    with pytest.raises(BrokenEpisode, match="expected object\\[2\\]"):
+        with_last(np.array([[b"x", b"y"]], object), last)
 
 
 DTYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,20 @@ BAD: dict[str, tuple[Any, str]] = {
     "has two texts": (np.array([b"a", b"b"], object), "shape"),
     "has no value": ([1], "missing_column"),
 }
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_such_an_episode_is_bad_also_where_it_is_named_by_its_content(kind: str) -> None:
+    language, code = BAD[kind]
+    episodes = [replace(robot(number, language=said), id="") for number, said in enumerate((b"lift", language, b"put"))]
+    report = push(
+        Server(),
+        episodes,
+        tables=("replay",),
+        view=view("transition:extras=metadata/language"),
+        on_invalid="skip",
+    )
+    assert (report.episodes_pushed, report.rejected) == (2, {code: 1})
 
 
 @pytest.mark.parametrize("kind", BAD)
