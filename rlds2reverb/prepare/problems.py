@@ -145,6 +145,12 @@ CODES: dict[str, Code] = {
     ),
     "done_inside": _of_dataset("an end is flagged before the last row of an episode"),
     "late_start": _of_dataset("episodes begin after their first step"),
+    "ids_return": _of_dataset(
+        "an id of a trajectory comes back after others; each time it is read as a new trajectory"
+    ),
+    "unwritten": _of_dataset(
+        "rows at the end are 0 in every column, as rows that were never written; they are left out"
+    ),
     "cut_start": _of_dataset("the oldest trajectories of an overwritten ring may lack their beginning"),
     "gaps": _of_dataset("observations after a step are not those of the next step: no-ops were removed, say"),
     "next_differs": _of_dataset(

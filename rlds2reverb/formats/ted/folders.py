@@ -227,6 +227,12 @@ class Leaf:
             raise SourceError(f"{self.path}: cannot be read: {error}") from error
 
 
+def leaf_of(values: Array) -> Leaf:
+    """Values in memory as a leaf."""
+    held = values.view(np.uint8) if values.dtype == bool else values
+    return Leaf(values.dtype, values.shape, held=held)
+
+
 def _sized_leaf(path: Path, dtype: Any, shape: Any) -> Leaf:
     """A leaf. Raises `SourceError` if dtype or shape is invalid, or the file has another size than they make."""
     known = _dtype_of(path, dtype)

@@ -25,7 +25,7 @@ from rlds2reverb.formats import hdf5
 from rlds2reverb.formats.paths import by_number
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.formats.ted.keys import DONES, NEXT, REWARD, ROWS, TedOptions, id_key, last_part, renamed
-from rlds2reverb.formats.ted.trajectories import check_ids, final_lost, no_end, overwritten
+from rlds2reverb.formats.ted.trajectories import check_ids, final_lost, ids_return, no_end, overwritten
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted
 
@@ -141,6 +141,7 @@ class H5Trajectories:
         if not self.id_key:
             return [_Segment(group) for group in groups], []
         segments: list[_Segment] = []
+        firsts: list[Array] = []
         lost = empty = 0
         for group in groups:
             try:
@@ -151,6 +152,7 @@ class H5Trajectories:
                 segments.append(_Segment(group))
                 continue
             stops = [*(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)]
+            firsts.append(ids[[0, *stops[:-1]]])
             for start, stop in zip([0, *stops], stops):
                 is_cut = stop < len(ids)
                 lost += is_cut
@@ -158,7 +160,11 @@ class H5Trajectories:
                     empty += 1
                 else:
                     segments.append(_Segment(group, start, stop - is_cut, is_cut))
-        return segments, final_lost(lost, empty)
+        numbers = np.concatenate(firsts) if firsts else np.empty(0)
+        numbers = numbers[
+            np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
+        ]  # an end flag divides groups of one id
+        return segments, final_lost(lost, empty) + ids_return(numbers, np.zeros(len(numbers)))
 
     def _recorded(
         self, file: h5py.File, groups: list[str], rows: int, last: int

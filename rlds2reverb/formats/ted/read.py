@@ -25,7 +25,6 @@ Without a key `observation`, all keys that are both at the root and under `next`
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -57,12 +56,12 @@ from rlds2reverb.formats.options import Parse, one_of, whole_number, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, step_specs, steps, with_last, zero_row
 from rlds2reverb.formats.source import Source
-from rlds2reverb.formats.ted.folders import META, Folder, as_metadata, read_folder, read_pytree
+from rlds2reverb.formats.ted.folders import META, as_metadata, read_folder, read_pytree
+from rlds2reverb.formats.ted.grids import lay_out
 from rlds2reverb.formats.ted.h5 import H5Trajectories
 from rlds2reverb.formats.ted.keys import CHECK, KEEP, LAST, NEXT, TedOptions, last_part, renamed
 from rlds2reverb.formats.ted.trajectories import (
     FlatTrajectories,
-    Grid,
     RingTrajectories,
     Trajectories,
     TrajectoryRows,
@@ -126,7 +125,6 @@ def open_ted(text: str) -> Source:
 _STORAGE, _WRITER = "storage", "writer"
 _STORAGE_METADATA = "storage_metadata.json"
 _CHECKPOINT = "checkpoint.h5"
-_MASKS = ("mask", "collector/mask")
 
 
 def _find(path: Path) -> list[tuple[Path, Path | None]]:
@@ -191,10 +189,10 @@ def _open_buffer(name: str, storage: Path, writer_folder: Path | None, options: 
         )
     cursor = writer.get("cursor") if options.cursor is None else options.cursor
     cursor = cursor if type(cursor) is int and cursor >= 0 else None
-    grid, cut_start = _grid(name, folder, about.get("len"), cursor, options.holds_trajectories)
-    written = writer.get("write_count", 0)
-    cut_start = cut_start or (type(written) is int and grid.time_first and written > grid.held == grid.rows)
-    return RingTrajectories(name, folder, leaves, grid, options, cut_start)
+    layout = lay_out(name, folder, leaves, about.get("len"), cursor, options)
+    grid, written = layout.grid, writer.get("write_count", 0)
+    cut_start = grid.first > 0 or (type(written) is int and grid.time_first and written > grid.held == grid.rows)
+    return RingTrajectories(name, layout.folder, layout.leaves, grid, options, cut_start, layout.notices)
 
 
 def _refuse_for_compact(name: str, options: TedOptions) -> None:
@@ -209,60 +207,6 @@ def _refuse_for_compact(name: str, options: TedOptions) -> None:
         raise SourceError(
             f"{name}: {odd[0]}: the Flat, Nested and H5 forms keep every observation once, in the order of recording; leave the option out"
         )
-
-
-def _grid(
-    name: str, folder: Folder, length: int | None, cursor: int | None, holds_trajectories: bool | None
-) -> tuple[Grid, bool]:
-    """Where steps are, and whether the oldest were overwritten.
-
-    A storage with ndim > 1 has time first; without its metadata time is last, as collectors and datasets have it.
-    """
-    batch, dims = folder.batch, len(folder.batch)
-    held, others, columns = batch[0], math.prod(batch[1:]), math.prod(batch[:-1])
-    if length is not None and length > math.prod(batch):
-        raise SourceError(
-            f"{name}: len {length:,}: expected at most {math.prod(batch):,}, as the batch size {list(batch)} says"
-        )
-    if holds_trajectories is None and dims > 1:
-        holds_trajectories = length is None or _are_items(batch, length, cursor)
-    if dims > 1 and holds_trajectories:
-        valid = columns if length is None else min(length, columns)
-        return Grid(valid, batch[-1], _masked(name, folder, valid, batch[-1]), 0, False, columns, dims), False
-    length = math.prod(batch) if length is None else length
-    if others == 0 or length % others:
-        raise SourceError(
-            f"{name}: len {length:,}: expected a multiple of {others:,}, as the batch size {list(batch)} says"
-        )
-    rows = length // others
-    first = cursor if cursor is not None and rows == held else 0
-    if first > held:
-        raise SourceError(f"{name}: write cursor {first:,}: expected at most {held:,}")
-    first %= max(held, 1)
-    return Grid(others, rows, np.full(others, rows), first, True, held, dims), first > 0
-
-
-def _are_items(batch: tuple[int, ...], length: int, cursor: int | None) -> bool:
-    """Whether items are trajectories: `len` counts items, else steps. If both are possible, the write cursor decides."""
-    others = math.prod(batch[1:])
-    if length > batch[0] or others == 0 or length % others:
-        return length <= batch[0]
-    return others > 1 and cursor is not None and cursor % batch[0] == length % batch[0]
-
-
-def _masked(name: str, folder: Folder, columns: int, rows: int) -> Any:
-    """[columns] the number of steps that a mask keeps; all steps without a mask."""
-    key = next((key for key in _MASKS if key in folder.leaves), None)
-    if key is None:
-        return np.full(columns, rows)
-    leaf = folder.leaves[key]
-    if math.prod(leaf.shape) != math.prod(folder.batch):
-        raise SourceError(f"{name}: {key}: has shape {list(leaf.shape)}; expected {list(folder.batch)}")
-    kept = leaf.values.reshape(-1, rows)[:columns] != 0
-    valid = kept.sum(axis=1)
-    if (kept != (np.arange(rows) < valid[:, None])).any():
-        raise SourceError(f"{name}: {key}: expected steps that are kept to come first in each trajectory")
-    return valid
 
 
 _ID = "trajectory_id"

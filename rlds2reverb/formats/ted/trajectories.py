@@ -15,7 +15,7 @@ that is not full, else the last of each column. The Nested form is the same byte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,12 +25,12 @@ import numpy as np
 
 from rlds2reverb.episode import Array, Notice
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.ted.folders import Folder, Leaf, PerRow, as_column, unchanged
+from rlds2reverb.formats.ted.folders import Folder, Leaf, PerRow, as_column, leaf_of, unchanged
 from rlds2reverb.formats.ted.keys import DONES, KEEP, NEXT, REWARD, ROWS, TRAJECTORY_IDS, TedOptions, id_key, last_part
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted, shortened
 
-_INDEX = "index"  # a root key that buffers add: the number of a row
+INDEX = "index"  # a root key that buffers add: the number of a row
 
 
 class TrajectoryRows(Protocol):
@@ -192,6 +192,25 @@ def final_lost(count: int, empty: int) -> list[Notice]:
     return [Notice("final_lost", text, count)] if count else []
 
 
+def ids_return(ids: Array, columns: Array) -> list[Notice]:
+    """A notice of trajectories [n] whose id an earlier one of the same column has, with others between them.
+
+    >>> [notice.count for notice in ids_return(np.array([4, 7, 4, 4]), np.array([0, 0, 0, 1]))]
+    [1]
+    """
+    numbers = np.unique(ids, return_inverse=True)[1].reshape(-1)
+    _, places = np.unique(np.stack([columns, numbers]), axis=1, return_index=True)
+    repeated = np.delete(ids, places)
+    if not len(repeated):
+        return []
+    text = (
+        f"{counted(len(repeated), 'trajectory')} with an id that came before, with others between them, first id {shortened(str(repeated[0]))}; each is read as "
+        "a new trajectory. Where steps of several environments were stored in turn, these are pieces of the same one: store each "
+        "environment's steps together. Where numbers began anew, all is as it should be; trajectories=done goes by end flags alone"
+    )
+    return [Notice("ids_return", text, len(repeated))]
+
+
 def _became(drop: bool) -> str:
     return "left out" if drop else "incomplete=drop leaves these out"
 
@@ -221,6 +240,7 @@ class Grid:
       time_first: whether leaves are [rows, columns, ...]; else [columns, rows, ...].
       held: allocated rows; allocated columns where time is last.
       dims: number of leading sizes of a leaf that rows and columns make.
+      items_end: whether a trajectory ends with its column where nothing else says so.
     """
 
     columns: int
@@ -230,6 +250,7 @@ class Grid:
     time_first: bool = True
     held: int = 0
     dims: int = 1
+    items_end: bool = False
 
     def shaped(self, values: Array) -> Array:
         """A leaf as [held, columns, ...], or [columns, rows, ...] where time is last."""
@@ -274,7 +295,14 @@ class RingTrajectories(_MappedTrajectories):
     """The trajectories of a storage in TED's own form."""
 
     def __init__(
-        self, name: str, folder: Folder, leaves: Mapping[str, Leaf], grid: Grid, options: TedOptions, cut_start: bool
+        self,
+        name: str,
+        folder: Folder,
+        leaves: Mapping[str, Leaf],
+        grid: Grid,
+        options: TedOptions,
+        cut_start: bool,
+        notices: Sequence[Notice] = (),
     ) -> None:
         self.grid, self._options, self._name = grid, options, name
         self._shaped: dict[str, Array] = {}
@@ -282,9 +310,7 @@ class RingTrajectories(_MappedTrajectories):
         per_row: dict[str, Leaf] = {}  # texts or numbers that are not tensors
         for key, held in folder.others.items():
             if isinstance(held, PerRow) and (len(held.values),) == folder.batch and grid.time_first:
-                column = as_column(held.values)
-                held_values = column.view(np.uint8) if column.dtype == bool else column
-                per_row[key] = Leaf(column.dtype, column.shape, held=held_values)
+                per_row[key] = leaf_of(as_column(held.values))
         self._leaves = {**leaves, **per_row}
         for key, leaf in self._leaves.items():
             if leaf.shape[: grid.dims] != folder.batch[: grid.dims]:
@@ -292,8 +318,8 @@ class RingTrajectories(_MappedTrajectories):
                     f"{name}: {key}: has shape {list(leaf.shape)}; expected it to begin with {list(folder.batch)}"
                 )
         self.id_key = id_key(name, options.trajectories, self._leaves)
-        self._bounds, notices = self._cut(cut_start)
-        self.notices = (*notices, *self._root_notices())
+        self._bounds, incomplete = self._cut(cut_start)
+        self.notices = (*notices, *incomplete, *self._root_notices())
 
     @cached_property
     def observed(self) -> Mapping[str, ArraySpec]:
@@ -316,7 +342,7 @@ class RingTrajectories(_MappedTrajectories):
                 is_step = self._options.next == KEEP or key[len(NEXT) :] not in self.observed
             else:
                 is_copy = last_part(key) == REWARD and NEXT + key in self._leaves
-                is_step = key not in self.observed and last_part(key) not in DONES and key != _INDEX and not is_copy
+                is_step = key not in self.observed and last_part(key) not in DONES and key != INDEX and not is_copy
             if is_step:
                 made[key] = self._spec(leaf)
         return made
@@ -338,7 +364,7 @@ class RingTrajectories(_MappedTrajectories):
         stop = stop if most is None else min(stop, start + most + 1)
         after = self.grid.take(self._values(NEXT + key), column, start, stop - 1)
         root = self.grid.take(self._values(key), column, start + 1, stop)
-        return np.flatnonzero((_as_bytes(after) != _as_bytes(root)).any(axis=1))
+        return np.flatnonzero((as_bytes(after) != as_bytes(root)).any(axis=1))
 
     def _values(self, key: str) -> Array:
         if key not in self._shaped:
@@ -380,21 +406,31 @@ class RingTrajectories(_MappedTrajectories):
         grid, options, flags = self.grid, self._options, self._flags()
         if options.trajectories == ROWS:
             return each_row(grid.columns, grid.valid), []
+        returning: list[Notice] = []
         if self.id_key:
             ids = grid.all(self._values(self.id_key))
             check_ids(self._name, self.id_key, ids.shape[2:])
-            bounds = cut(ends_of_ids(ids.reshape(ids.shape[:2])), grid.valid)
-        elif flags is None:
+            ids = ids.reshape(ids.shape[:2])
+            bounds = cut(ends_of_ids(ids), grid.valid)
+            # Environments beside each other number their trajectories by themselves; items are parts of one recording.
+            apart = bounds.column if grid.time_first else np.zeros_like(bounds.column)
+            returning = ids_return(ids[bounds.column, bounds.start], apart)
+        elif flags is not None:
+            bounds = cut(flags.copy(), grid.valid)
+        elif grid.items_end:
+            bounds = cut(np.zeros((grid.columns, grid.rows), bool), grid.valid)
+        else:
+            items = "" if grid.time_first and grid.dims == 1 else "; items=trajectories makes each item an episode"
             raise SourceError(
                 f"{self._name}: nothing says where trajectories end: neither {' nor '.join(TRAJECTORY_IDS)} nor next/done is there; "
-                "name a key by trajectories=KEY or done=KEY, or have every step as an episode by trajectories=rows"
+                f"name a key by trajectories=KEY or done=KEY, or have every step as an episode by trajectories=rows{items}"
             )
-        else:
-            bounds = cut(flags.copy(), grid.valid)
-        return _without_incomplete(bounds, flags, cut_start, options.drop_incomplete)
+        bounds, notices = _without_incomplete(bounds, flags, cut_start, options.drop_incomplete)
+        return bounds, notices + returning
 
 
-def _as_bytes(values: Array) -> Array:
+def as_bytes(values: Array) -> Array:
+    """[n, ...] -> [n, bytes of each], or [n, values of each] of objects."""
     flat = flattened(np.ascontiguousarray(values))
     return flat if flat.dtype == object else flat.view(np.uint8)
 
@@ -443,7 +479,7 @@ class FlatTrajectories(_MappedTrajectories):
     def steps(self) -> Mapping[str, ArraySpec]:
         """All other keys."""
         return {
-            key: _row_spec(leaf) for key, leaf in self._leaves.items() if leaf.shape[0] == self._count and key != _INDEX
+            key: _row_spec(leaf) for key, leaf in self._leaves.items() if leaf.shape[0] == self._count and key != INDEX
         }
 
     def step(self, key: str, number: int) -> Array:
@@ -494,11 +530,13 @@ class FlatTrajectories(_MappedTrajectories):
         lost: list[Notice] = []
         bounds = cut(ends.copy(), valid)
         if self.id_key:
-            bounds = cut(ends_of_ids(self._id_values().reshape(ends.shape)), valid)
+            ids = self._id_values().reshape(ends.shape)
+            bounds = cut(ends_of_ids(ids), valid)
+            returning = ids_return(ids[bounds.column, bounds.start], bounds.column)
             unmarked = ~ends[bounds.column, bounds.stop - 1]
             bounds.stop[unmarked] -= 1
             left = bounds.stop > bounds.start
-            lost = final_lost(int(unmarked.sum()), int((~left).sum()))
+            lost = final_lost(int(unmarked.sum()), int((~left).sum())) + returning
             bounds = bounds.only(left)
         bounds, notices = _without_incomplete(bounds, recorded, is_overwritten, self._options.drop_incomplete)
         return bounds, notices + lost

@@ -245,3 +245,50 @@ def _of_ours(one: Episode) -> Any:
         columns["reward"][:-1].tolist(),
         bool(columns["is_terminal"][-1]),
     )
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("capacity", [6, 9])
+@pytest.mark.parametrize("scratch", [False, True])
+def test_trajectories_that_are_stored_independently_are_read(
+    tmp_path: Path, ends: bool, capacity: int, scratch: bool
+) -> None:
+    """The batch has one dimension, so each item of the storage is a trajectory: `buffer[i]` as TorchRL gives it."""
+    rng = np.random.default_rng(capacity)
+    seen = torch.from_numpy(rng.normal(size=(6, 8, 3)).astype(np.float32))
+    data: dict[str, Any] = {
+        "observation": seen[:, :-1],
+        "action": torch.from_numpy(rng.normal(size=(6, 7, 2))),
+        "next": {"observation": seen[:, 1:], "reward": torch.from_numpy(rng.normal(size=(6, 7, 1)))},
+    }
+    if ends:
+        flags = torch.zeros(6, 7, 1, dtype=torch.bool)
+        flags[:, -1] = True
+        data["next"] |= {"done": flags, "terminated": flags.clone()}
+    folder = tmp_path / "scratch" if scratch else tmp_path / "dumped"
+    storage = LazyMemmapStorage(capacity, **({"scratch_dir": str(folder)} if scratch else {}))
+    buffer = TensorDictReplayBuffer(storage=storage, batch_size=2)
+    buffer.extend(TensorDict(data, [6]))
+    if not scratch:
+        buffer.dumps(folder)
+    source = open_source(f"ted:{folder}")
+    episodes = list(source)
+    assert len(episodes) == len(buffer)
+    for number, episode in enumerate(episodes):
+        item = buffer[number]
+        np.testing.assert_array_equal(episode.columns["observation"][:-1], item["observation"].numpy())
+        np.testing.assert_array_equal(episode.columns["observation"][-1], item["next", "observation"][-1].numpy())
+        np.testing.assert_array_equal(episode.columns["action"][:-1], item["action"].numpy())
+        np.testing.assert_array_equal(episode.columns["reward"][:-1], item["next", "reward"][:, 0].numpy())
+    assert ("unwritten" in {notice.code for notice in source.notices}) == (scratch and capacity > 6)
+
+
+def test_environments_in_turn_are_told(tmp_path: Path) -> None:
+    """`data.reshape(-1)` of time first: an id comes back with every step, which SliceSampler cannot handle either."""
+    batch = torch.stack([_steps(np.random.default_rng(seed), 4, 0) for seed in range(2)])
+    batch[1]["collector", "traj_ids"] += 1
+    buffer = TensorDictReplayBuffer(storage=LazyMemmapStorage(8), batch_size=2)
+    buffer.extend(batch.transpose(0, 1).reshape(-1))
+    buffer.dumps(tmp_path)
+    told = {notice.code: notice.count for notice in open_source(f"ted:{tmp_path}").notices}
+    assert told["ids_return"] == 6

@@ -1,0 +1,289 @@
+"""How a storage in TED's own form is laid out: what its items are, which of them were written, and where steps lie.
+
+| batch size | item | read as |
+| --- | --- | --- |
+| [N], leaves [N, ...] | a step | rows of one sequence |
+| [N], leaves [N, T, ...] | a trajectory that was stored as one item | N trajectories of T steps |
+| [N, T] or [columns, N, T] | a trajectory | the same |
+| [rows, columns] of a storage with ndim 2 | a step of each environment | columns beside each other, time first |
+
+A batch size of one dimension does not tell the first two apart: T may be an axis of each step, such as agents. `next` decides, where it goes on
+along one of the two axes; otherwise the user does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rlds2reverb.episode import Array, Notice, note
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.ted.folders import Folder, Leaf, PerRow, as_column, leaf_of
+from rlds2reverb.formats.ted.keys import DONE, DONES, NEXT, REWARD, ROWS, TRAJECTORY_IDS, TedOptions, last_part
+from rlds2reverb.formats.ted.trajectories import INDEX, Grid, as_bytes
+from rlds2reverb.text import counted
+
+_MASKS = ("mask", "collector/mask")
+_SAMPLED = 32  # items, and steps of each, whose `next` is compared
+_BLOCK_BYTES = 1 << 20  # read at once in the search for the last row that was written
+
+
+@dataclass(frozen=True)
+class StorageLayout:
+    """A storage, its keys as its items have them, and where its steps lie."""
+
+    folder: Folder
+    leaves: Mapping[str, Leaf]
+    grid: Grid
+    notices: tuple[Notice, ...]
+
+
+def lay_out(
+    name: str,
+    folder: Folder,
+    leaves: Mapping[str, Leaf],
+    length: int | None,
+    cursor: int | None,
+    options: TedOptions,
+) -> StorageLayout:
+    """Decides how a storage is read.
+
+    Args:
+      leaves: those of the folder, under the names that options give them.
+      length: the number of recorded items, or of steps; None without metadata: the rows at the end that are 0 in every key count as never
+        written, as in the `scratch_dir` of a LazyMemmapStorage.
+      cursor: the row that would be written next.
+
+    Raises:
+      SourceError: metadata and files disagree, or items may be steps as well as trajectories.
+    """
+    if length is not None and length > math.prod(folder.batch):
+        raise SourceError(
+            f"{name}: len {length:,}: expected at most {math.prod(folder.batch):,}, as the batch size {list(folder.batch)} says"
+        )
+    notices: list[Notice] = []
+    storage = folder
+    written = folder.batch[0] if length is None else min(length, folder.batch[0])
+    if length is None:
+        written = _written_rows(folder)
+        if written < folder.batch[0]:
+            notices.append(_unwritten(written, folder.batch[0]))
+    holds_trajectories = options.holds_trajectories
+    if len(folder.batch) == 1:
+        if holds_trajectories is None:
+            holds_trajectories = _items_are_trajectories(name, leaves, written, options)
+            if holds_trajectories:
+                text = "each item of the storage is read as a trajectory, along whose steps next goes on; items=steps says otherwise"
+                notices.append(note("items", text))
+        if holds_trajectories:
+            folder, leaves = _spread_items(name, folder, leaves)
+    elif holds_trajectories is None:
+        holds_trajectories = length is None or _are_items(folder.batch, length, cursor)
+    if holds_trajectories:
+        grid, padding = _grid_of_items(name, folder, leaves, length, written)
+        # A batch [columns, T] of a collector has the ends of several trajectories in each column, unless the user says otherwise.
+        is_whole = options.holds_trajectories is True or len(storage.batch) == 1
+        grid = replace(grid, items_end=is_whole)
+        notices += padding
+    else:
+        others = math.prod(folder.batch[1:])
+        grid = _grid_of_steps(name, folder, written * others if length is None else length, cursor)
+    return StorageLayout(folder, leaves, grid, tuple(notices))
+
+
+def _grid_of_items(
+    name: str, folder: Folder, leaves: Mapping[str, Leaf], length: int | None, written: int
+) -> tuple[Grid, list[Notice]]:
+    """Time is the last size of the batch, all other sizes count trajectories; and a notice of steps that only fill them up."""
+    batch = folder.batch
+    columns = math.prod(batch[:-1])
+    count = written * math.prod(batch[1:-1]) if length is None else min(length, columns)
+    steps, notices = _masked(name, folder, count, batch[-1]), []
+    if steps is None:
+        steps = _steps_before_padding(batch, leaves, count)
+        if padding := int((batch[-1] - steps).sum()):
+            text = (
+                f"{counted(padding, 'step')} at the end of {counted(int((steps < batch[-1]).sum()), 'trajectory')} are 0 in every key, as those that fill trajectories "
+                "up to one length, and no key mask is there: they are left out"
+            )
+            notices.append(Notice("unwritten", text, padding))
+    return Grid(count, batch[-1], steps, 0, False, columns, len(batch)), notices
+
+
+def _steps_before_padding(batch: tuple[int, ...], leaves: Mapping[str, Leaf], count: int) -> Array:
+    """[count] the number of steps of each trajectory up to the last one that is not 0 in every key."""
+    steps = np.full(count, batch[-1])
+    columns = [
+        values.reshape(math.prod(batch[:-1]), batch[-1], -1)[:count]
+        for leaf in leaves.values()
+        if math.prod(leaf.shape) and 0 not in (values := leaf.values).strides
+    ]
+    if not columns or not batch[-1]:
+        return steps
+    # Most trajectories end in a step that is not 0: only the others are read whole.
+    padded = np.logical_and.reduce([(column[:, -1] == 0).all(axis=1) for column in columns])
+    for number in np.flatnonzero(padded):
+        used = np.logical_or.reduce([(column[number] != 0).any(axis=1) for column in columns])
+        steps[number] = int(np.flatnonzero(used)[-1]) + 1 if used.any() else 0
+    return steps
+
+
+def _grid_of_steps(name: str, folder: Folder, length: int, cursor: int | None) -> Grid:
+    """Time is the first size of the batch, all other sizes count columns; a full storage is a ring."""
+    batch = folder.batch
+    held, others = batch[0], math.prod(batch[1:])
+    if others == 0 or length % others:
+        raise SourceError(
+            f"{name}: len {length:,}: expected a multiple of {others:,}, as the batch size {list(batch)} says"
+        )
+    rows = length // others
+    first = cursor if cursor is not None and rows == held else 0
+    if first > held:
+        raise SourceError(f"{name}: write cursor {first:,}: expected at most {held:,}")
+    return Grid(others, rows, np.full(others, rows), first % max(held, 1), True, held, len(batch))
+
+
+def _are_items(batch: tuple[int, ...], length: int, cursor: int | None) -> bool:
+    """Whether items are trajectories: `len` counts items, else steps. If both are possible, the write cursor decides."""
+    others = math.prod(batch[1:])
+    if length > batch[0] or others == 0 or length % others:
+        return length <= batch[0]
+    return others > 1 and cursor is not None and cursor % batch[0] == length % batch[0]
+
+
+def _masked(name: str, folder: Folder, columns: int, rows: int) -> Array | None:
+    """[columns] the number of steps that a mask keeps; None without a mask."""
+    key = next((key for key in _MASKS if key in folder.leaves), None)
+    if key is None:
+        return None
+    leaf = folder.leaves[key]
+    if math.prod(leaf.shape) != math.prod(folder.batch):
+        raise SourceError(f"{name}: {key}: has shape {list(leaf.shape)}; expected {list(folder.batch)}")
+    kept = leaf.values.reshape(-1, rows)[:columns] != 0
+    valid = np.asarray(kept.sum(axis=1))
+    if (kept != (np.arange(rows) < valid[:, None])).any():
+        raise SourceError(f"{name}: {key}: expected steps that are kept to come first in each trajectory")
+    return valid
+
+
+def _written_rows(folder: Folder) -> int:
+    """Number of rows up to the last one that is not 0 in every key."""
+    if any(isinstance(value, PerRow) for value in folder.others.values()):
+        return folder.batch[0]
+    written = 0
+    for leaf in folder.leaves.values():
+        if math.prod(leaf.shape) == 0 or leaf.shape[0] != folder.batch[0]:
+            continue
+        row_bytes = math.prod(leaf.shape[1:]) * leaf.dtype.itemsize
+        block, stop = max(_BLOCK_BYTES // row_bytes, 1), leaf.shape[0]
+        while stop > written:
+            start = max(written, stop - block)
+            used = np.flatnonzero(as_bytes(leaf.values[start:stop]).any(axis=1))
+            if len(used):
+                written = start + int(used[-1]) + 1
+                break
+            stop = start
+    return written
+
+
+def _unwritten(written: int, held: int) -> Notice:
+    text = (
+        f"{counted(held - written, 'row')} of {held:,} at the end are 0 in every key, as rows that were never written, and no file says how many were: "
+        "they are left out. ReplayBuffer.dumps writes the number of rows"
+    )
+    return Notice("unwritten", text, held - written)
+
+
+def _items_are_trajectories(name: str, leaves: Mapping[str, Leaf], written: int, options: TedOptions) -> bool:
+    """Whether items [T, ...] of a batch [N] are trajectories: T steps all keys must have, and `next` go on along them.
+
+    Raises:
+      SourceError: items may be both.
+    """
+    steps = _common_steps(leaves)
+    if steps < 2 or options.trajectories == ROWS:
+        return False
+    ids = next((leaf for key in (*TRAJECTORY_IDS, options.trajectories) if (leaf := leaves.get(key))), None)
+    if ids is not None and options.trajectories != DONE and ids.shape[1:] not in ((), (1,)):
+        return True
+    by_item, by_row = (_goes_on(leaves, written, axis) for axis in (1, 0))
+    if by_item and not by_row:
+        return True
+    has_ends = any(NEXT + key in leaves for key in DONES) or ids is not None
+    if by_row and not by_item and has_ends:
+        return False
+    raise SourceError(
+        f"{name}: a batch of {counted(written, 'item')}, each [{steps:,}, ...] in every key: items=trajectories reads {counted(written, 'trajectory')} of "
+        f"{counted(steps, 'step')}; items=steps reads {counted(written, 'step')}, each with {steps:,} values beside each other, of agents, say"
+    )
+
+
+def _common_steps(leaves: Mapping[str, Leaf]) -> int:
+    """The second size, if all keys have the same one; else 0. Ids and the number of a row may stand once for each item."""
+    sizes = {leaf.shape[1:2] for key, leaf in leaves.items() if key not in (INDEX, *TRAJECTORY_IDS, *_MASKS)}
+    return next(iter(sizes))[0] if len(sizes) == 1 and () not in sizes else 0
+
+
+def _goes_on(leaves: Mapping[str, Leaf], written: int, axis: int) -> bool:
+    """Whether `next` mostly is what stands one further on along the axis, where that differs from what stands here."""
+    continued = compared = 0
+    for key, leaf in leaves.items():
+        after = leaves.get(NEXT + key)
+        if (
+            after is None
+            or last_part(key) in DONES | {REWARD}
+            or (after.shape, after.dtype) != (leaf.shape, leaf.dtype)
+        ):
+            continue
+        rows = np.unique(np.linspace(0, max(written - 2, 0), min(written, _SAMPLED)).astype(int))
+        rows = rows[rows < written - (axis == 0)]
+        here, later = leaf.values[rows, :_SAMPLED], after.values[rows, :_SAMPLED]
+        if axis == 0:
+            beyond = leaf.values[rows + 1, :_SAMPLED]
+        else:
+            here, later, beyond = here[:, :-1], later[:, :-1], here[:, 1:]
+        moved = (_joined(here) != _joined(later)).any(axis=1)
+        compared += int(moved.sum())
+        continued += int((moved & (_joined(beyond) == _joined(later)).all(axis=1)).sum())
+    return 2 * continued > compared > 0
+
+
+def _joined(values: Array) -> Array:
+    """[rows, steps, ...] -> [rows * steps, bytes of each]."""
+    return as_bytes(values.reshape(math.prod(values.shape[:2]), *values.shape[2:]))
+
+
+def _spread_items(name: str, folder: Folder, leaves: Mapping[str, Leaf]) -> tuple[Folder, dict[str, Leaf]]:
+    """A batch of trajectories [N] as one of [N, T]. What stands once for a trajectory, such as its id, stands in each of its steps then."""
+    shapes = {key: leaf.shape for key, leaf in leaves.items() if key not in (INDEX, *TRAJECTORY_IDS)}
+    usual = [
+        shapes.get(key, ()) for key in (*(NEXT + key for key in ("done", "terminated", "truncated", REWARD)), "action")
+    ]
+    sizes = {shape[1] for shape in usual if len(shape) > 1} or {shape[1] for shape in shapes.values() if len(shape) > 1}
+    if len(sizes) != 1:
+        named = ", ".join(f"{key.replace('/', '.')} {list(shape)}" for key, shape in sorted(shapes.items()))
+        raise SourceError(
+            f"{name}: items=trajectories: expected keys of [{folder.batch[0]:,}, steps, ...] with one number of steps; found {named}"
+        )
+    batch = (folder.batch[0], sizes.pop())
+
+    def spread(leaf: Leaf) -> Leaf:
+        if leaf.shape[:2] == batch:
+            return leaf
+        if leaf.shape[:1] != batch[:1]:
+            raise SourceError(
+                f"{name}: has a key of shape {list(leaf.shape)}; expected it to begin with {list(folder.batch)}"
+            )
+        values = leaf.values if leaf.dtype != bool else leaf.values != 0
+        return leaf_of(np.broadcast_to(values[:, None], (*batch, *leaf.shape[1:])))
+
+    per_row = {
+        key: leaf_of(as_column(value.values))
+        for key, value in folder.others.items()
+        if isinstance(value, PerRow) and len(value.values) == batch[0]
+    }
+    spread_leaves = {key: spread(leaf) for key, leaf in {**leaves, **per_row}.items() if key != INDEX}
+    return replace(folder, batch=batch), spread_leaves

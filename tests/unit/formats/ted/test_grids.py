@@ -1,0 +1,194 @@
+"""What the items of a memory-mapped storage are: steps or trajectories, written or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlds2reverb.episode import Array, Episode, Notice
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats import open_source
+
+
+def dump(folder: Path, batch: tuple[int, ...], leaves: Mapping[str, Array], length: int | None = None) -> str:
+    """Writes a storage as TensorDict.memmap does; with its `len` as `ReplayBuffer.dumps` does. Returns the source."""
+    storage = folder / "storage" if length is not None else folder
+    metas: dict[Path, dict[str, Any]] = {}
+    for key, values in leaves.items():
+        file = storage / f"{key}.memmap"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        values.tofile(file)
+        leaf = {"dtype": f"torch.{values.dtype}", "shape": list(values.shape), "is_nested": False}
+        metas.setdefault(file.parent, {})[file.stem] = leaf
+    for below, meta in metas.items():
+        (below / "meta.json").write_text(json.dumps({**meta, "shape": list(batch), "_type": "TensorDict"}))
+    if length is not None:
+        (storage / "storage_metadata.json").write_text(json.dumps({"metadata": {}, "is_pytree": False, "len": length}))
+    return f"ted:{folder}"
+
+
+def trajectories(count: int = 6, steps: int = 5, seed: int = 0) -> dict[str, Array]:
+    """Keys of [count, steps, ...], in which `next` is the observation of the following step."""
+    rng = np.random.default_rng(seed)
+    seen = rng.normal(size=(count, steps + 1, 3)).astype(np.float32)
+    return {
+        "observation": seen[:, :-1].copy(),
+        "action": rng.normal(size=(count, steps, 2)),
+        "next/observation": seen[:, 1:].copy(),
+        "next/reward": rng.normal(size=(count, steps, 1)).astype(np.float32),
+    }
+
+
+def with_ends(leaves: Mapping[str, Array]) -> dict[str, Array]:
+    ends = np.zeros((*leaves["action"].shape[:2], 1), bool)
+    ends[:, -1] = True
+    return {**leaves, "next/done": ends, "next/terminated": ends, "next/truncated": np.zeros_like(ends)}
+
+
+def check(episodes: list[Episode], leaves: Mapping[str, Array]) -> None:
+    assert len(episodes) == len(leaves["action"])
+    for number, episode in enumerate(episodes):
+        columns = episode.columns
+        seen = [*leaves["observation"][number], leaves["next/observation"][number, -1]]
+        np.testing.assert_array_equal(columns["observation"], seen)
+        np.testing.assert_array_equal(columns["action"][:-1], leaves["action"][number])
+        np.testing.assert_array_equal(columns["reward"][:-1], leaves["next/reward"][number, :, 0])
+
+
+def notices(name: str) -> dict[str, Notice]:
+    return {notice.code: notice for notice in open_source(name).notices}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("option", ["", "?items=trajectories"])
+@pytest.mark.parametrize(("capacity", "length"), [(6, None), (6, 6), (9, 6)])
+def test_trajectories_are_items(tmp_path: Path, ends: bool, option: str, capacity: int, length: int | None) -> None:
+    leaves = with_ends(trajectories()) if ends else trajectories()
+    allocated = {
+        key: np.concatenate([one, np.ones((capacity - 6, *one.shape[1:]), one.dtype)]) for key, one in leaves.items()
+    }
+    name = dump(tmp_path / "buffer", (capacity,), allocated | {"index": np.arange(capacity)}, length) + option
+    episodes = list(open_source(name))
+    check(episodes, leaves)
+    for episode in episodes:
+        assert ("is_terminal" in episode.columns and bool(episode.columns["is_terminal"][-1])) == ends
+    assert ("items" in notices(name)) == (not option)
+
+
+def test_ids_of_whole_trajectories_are_their_metadata(tmp_path: Path) -> None:
+    leaves = trajectories() | {"collector/traj_ids": np.arange(30, 36)}
+    episodes = list(open_source(dump(tmp_path, (6,), leaves)))
+    check(episodes, leaves)
+    assert [int(episode.metadata["trajectory_id"]) for episode in episodes] == [*range(30, 36)]
+
+
+def test_an_end_inside_an_item_ends_a_trajectory(tmp_path: Path) -> None:
+    leaves = with_ends(trajectories(2))
+    leaves["next/done"][0, 1] = True
+    name = dump(tmp_path, (2,), leaves, 2) + "?items=trajectories"
+    assert [len(episode) for episode in open_source(name)] == [3, 4, 6]
+
+
+def test_steps_that_fill_up_a_trajectory_are_left_out_and_told(tmp_path: Path) -> None:
+    leaves = trajectories(4)
+    for values in leaves.values():
+        values[1, 3:] = 0
+    name = dump(tmp_path, (4,), leaves, 4)
+    assert [len(episode) for episode in open_source(name)] == [6, 4, 6, 6]
+    assert notices(name)["unwritten"].count == 2
+    masked = dump(tmp_path / "masked", (4,), leaves | {"mask": np.ones((4, 5), bool)}, 4) + "?items=trajectories"
+    assert [len(episode) for episode in open_source(masked)] == [6, 6, 6, 6]
+
+
+def agents(steps: int = 12) -> dict[str, Array]:
+    """Steps of three agents, whose keys are all [steps, agents, ...]."""
+    leaves = trajectories(3, steps)
+    return {key: np.ascontiguousarray(values.swapaxes(0, 1)) for key, values in with_ends(leaves).items()}
+
+
+def test_agents_of_a_step_are_no_trajectory(tmp_path: Path) -> None:
+    """`next` goes on along the rows, and their flags divide them: nothing is asked."""
+    leaves = agents()
+    (episode,) = open_source(dump(tmp_path, (12,), leaves, 12))
+    np.testing.assert_array_equal(episode.columns["observation"][:-1], leaves["observation"])
+    np.testing.assert_array_equal(episode.columns["action"][:-1], leaves["action"])
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_items_of_which_nothing_tells_what_they_are_are_asked_for(tmp_path: Path, ends: bool) -> None:
+    leaves = with_ends(trajectories()) if ends else trajectories()
+    name = dump(tmp_path, (6,), {key: values for key, values in leaves.items() if key != "next/observation"}, 6)
+    with pytest.raises(
+        SourceError, match=r"items=trajectories reads 6 trajectories of 5 steps; items=steps reads 6 steps"
+    ):
+        open_source(name)
+    assert [len(episode) for episode in open_source(f"{name}?items=trajectories")] == [6] * 6
+    if ends:
+        assert [len(episode) for episode in open_source(f"{name}?items=steps")] == [2] * 6
+    else:
+        with pytest.raises(SourceError, match="nothing says where trajectories end"):
+            open_source(f"{name}?items=steps")
+
+
+def test_the_example_of_the_manual_is_asked_for(tmp_path: Path) -> None:
+    """obs[:-1] and obs[1:] of [100, 50, 1]: said to be 99 trajectories, whose `next` is the following trajectory."""
+    seen = np.random.default_rng(0).normal(size=(100, 50, 1)).astype(np.float32)
+    name = dump(tmp_path, (99,), {"obs": seen[:-1].copy(), "next/obs": seen[1:].copy()}, 99)
+    with pytest.raises(SourceError, match="items=trajectories"):
+        open_source(name)
+    source = open_source(f"{name}?items=trajectories")
+    assert [len(episode) for episode in source] == [51] * 99
+    assert "next_differs" in {notice.code for notice in source.notices}
+
+
+def test_keys_that_differ_in_their_steps_are_named(tmp_path: Path) -> None:
+    leaves = {key: values for key, values in trajectories().items() if key in ("observation", "next/observation")}
+    leaves["extra"] = np.ones((6, 4))
+    with pytest.raises(SourceError, match=r"extra \[6, 4\].*observation \[6, 5, 3\]"):
+        open_source(dump(tmp_path, (6,), leaves, 6) + "?items=trajectories")
+
+
+def steps(count: int, capacity: int) -> dict[str, Array]:
+    """Steps of trajectories of four, in a storage with more rows."""
+    leaves = {key: values[0] for key, values in with_ends(trajectories(1, count)).items()}
+    leaves["next/done"][3::4] = True
+    leaves["collector/traj_ids"] = np.arange(count) // 4
+    return {
+        key: np.concatenate([one, np.zeros((capacity - count, *one.shape[1:]), one.dtype)])
+        for key, one in leaves.items()
+    }
+
+
+@pytest.mark.parametrize("has_ids", [False, True])
+def test_rows_that_were_never_written_are_left_out_and_told(tmp_path: Path, has_ids: bool) -> None:
+    leaves = steps(10, 25)
+    if not has_ids:
+        del leaves["collector/traj_ids"]
+    name = dump(tmp_path / "scratch", (25,), leaves)
+    assert [len(episode) for episode in open_source(name)] == [5, 5, 3]
+    assert notices(name)["unwritten"].count == 15
+    dumped = dump(tmp_path / "dumped", (25,), leaves, 10)
+    assert [len(episode) for episode in open_source(dumped)] == [5, 5, 3]
+    assert "unwritten" not in notices(dumped)
+
+
+def test_items_that_were_never_written_are_left_out(tmp_path: Path) -> None:
+    leaves = {key: np.concatenate([one, np.zeros_like(one)]) for key, one in trajectories().items()}
+    name = dump(tmp_path, (12,), leaves)
+    check(list(open_source(name)), trajectories())
+    assert notices(name)["unwritten"].count == 6
+
+
+def test_ids_that_come_back_are_told(tmp_path: Path) -> None:
+    leaves = steps(16, 16)
+    leaves["collector/traj_ids"] = np.repeat([3, 4, 3, 5], 4)
+    name = dump(tmp_path, (16,), leaves, 16)
+    assert [len(episode) for episode in open_source(name)] == [5] * 4
+    assert notices(name)["ids_return"].count == 1
+    assert "first id 3" in notices(name)["ids_return"].text
+    assert "ids_return" not in notices(dump(tmp_path / "other", (16,), steps(16, 16), 16))
