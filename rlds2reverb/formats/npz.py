@@ -12,13 +12,14 @@ import math
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -39,7 +40,8 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
-from rlds2reverb.formats.buckets import for_library
+from rlds2reverb.formats.agreement import EVERY, MOST_LOOKS, SPEC_OPTIONS, Agreement, SpecFrom, agree, look_at
+from rlds2reverb.formats.buckets import BucketPath, for_library
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.paths import by_number, check_unchanged, stamp_of, stays_in
 from rlds2reverb.formats.pickles import safe_loads
@@ -60,13 +62,14 @@ from rlds2reverb.formats.rows import (
     cut,
     ended,
     last_step_of,
+    step_specs,
     steps,
     tail_notice,
     truths,
 )
 from rlds2reverb.formats.source import Source
-from rlds2reverb.specs import ArraySpec, Nest, column_spec, nested
-from rlds2reverb.text import line_of, shortened
+from rlds2reverb.specs import ArraySpec, Nest, nested
+from rlds2reverb.text import counted, line_of, shortened
 
 _FIELDS = {  # name of an array, up to its first "/" -> field of a step
     "observations": OBSERVATION,
@@ -106,8 +109,17 @@ _MOST_HEADER = 10_000
 _NPY = ".npy"
 _SAFE_KEY = re.compile(r"[^/\0]+(/[^/\0]+)*")
 
+T = TypeVar("T")
+
 _OF_ONE_FILE = ("ends", "max_episode_steps", "tail")
 _WILD = "*["
+
+
+@dataclass(frozen=True)
+class _FileOptions(RowOptions):
+    """The options; see docs/formats/npz.md."""
+
+    spec_from: SpecFrom = EVERY
 
 
 def open_npz(text: str) -> Source:
@@ -116,9 +128,11 @@ def open_npz(text: str) -> Source:
     Raises:
       SourceError: there is no such file, it is damaged or has no steps, or an option makes no sense.
     """
-    wanted = asked("npz", text, ROW_OPTIONS)
-    path, name, options = wanted.path, wanted.name, RowOptions(**wanted.options)
+    wanted = asked("npz", text, {**ROW_OPTIONS, **SPEC_OPTIONS})
+    path, name, options = wanted.path, wanted.name, _FileOptions(**wanted.options)
     if path.is_file():
+        if "spec_from" in wanted.options:
+            raise SourceError(f'"{name}": option spec_from is for files with an episode each; one file has one spec')
         return wanted.source_of(_flat_recordings(path, name, options))
     for key in _OF_ONE_FILE:
         if key in wanted.options:
@@ -177,56 +191,121 @@ def _flat_recordings(path: Path, name: str, options: RowOptions) -> FlatRecordin
     return FlatRecordings(name, last_step, specs, values, cuts, columns, tuple(notices))
 
 
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """What one file has, by its headers.
+
+    Attributes:
+      specs: path -> spec of a row of the episode's columns, and of next observations if there are any.
+      last_step: how its last row is made; None where it is recorded.
+      left_out: keys of arrays that make no column.
+      has_values: whether there are arrays without dimensions.
+    """
+
+    specs: Mapping[str, ArraySpec]
+    last_step: str | None
+    left_out: tuple[str, ...]
+    has_values: bool
+
+
 class _EpisodeFiles(Recordings):
     """Episodes in files of their own, in the order of their names; numbers in these count as numbers."""
 
-    def __init__(self, paths: Sequence[Path], name: str, options: RowOptions) -> None:
+    def __init__(self, paths: Sequence[Path], name: str, options: _FileOptions) -> None:
         self.name, self._options = name, options
         self._paths = sorted(paths, key=lambda path: by_number(path.name))
         if not self._paths:
             raise SourceError(f"{name}: no .npz files there")
-        self._last_step: str | None = None
-        self._left_out: list[str] = []
-        try:
-            first = self.one(0)
-        except BrokenEpisode as broken:
-            raise SourceError(f"{broken.why}; the first file says what all of them have") from broken
-        self._first = {path: column_spec(column) for path, column in first.decoded().items()}
+        self._chosen: Sequence[int] | None = None
+        self._unread: Counter[str] = Counter()
+        """Columns outside the spec -> number of files read so far that have them."""
+
+    def choose(self, numbers: Sequence[int] | None) -> None:
+        self._chosen = numbers
+        _ = self._agreement
 
     @property
     def count(self) -> int:
         return len(self._paths)
 
+    @cached_property
+    def _looks(self) -> Mapping[int, _Look]:
+        numbers = range(self.count) if self._chosen is None else self._chosen
+        at_once = MOST_LOOKS if isinstance(self._paths[0], BucketPath) else 1
+        return look_at(
+            numbers,
+            lambda number: _look(self._paths[number], self._options),
+            self.name,
+            self._options.spec_from,
+            at_once,
+        )
+
+    @cached_property
+    def _agreement(self) -> Agreement:
+        return agree({number: look.specs for number, look in self._looks.items()}, self._options.spec_from)
+
+    @cached_property
+    def _specs(self) -> Mapping[str, ArraySpec]:
+        return {path: spec for path, spec in self._agreement.specs.items() if not is_under(path, NEXT_OBSERVATION)}
+
     @property
     def notices(self) -> tuple[Notice, ...]:
-        ending = () if self._last_step is None else (note("last_step", ENDINGS[self._last_step]),)
+        looks = self._looks.values()
+        endings = dict.fromkeys(look.last_step for look in looks if look.last_step is not None)
+        left_out = dict.fromkeys(key for look in looks for key in look.left_out)
         features = self._features.left_out if "_features" in vars(self) else ()
-        return (*ending, *_left_out_notices(self._left_out), *left_out_notices(features))
+        told = {notice.path for notice in self._agreement.notices}
+        unread = ((path, count) for path, count in sorted(self._unread.items()) if path not in told)
+        return (
+            *(note("last_step", ENDINGS[ending]) for ending in endings),
+            *_left_out_notices(list(left_out)),
+            *self._agreement.notices,
+            *(
+                Notice("left_out", f"{counted(count, 'file')} read so far have it; left out", count, path)
+                for path, count in unread
+            ),
+            *left_out_notices(features),
+        )
 
     def spec(self) -> Nest:
-        return nested(self._first, self.name)
+        return nested(self._specs, self.name)
 
     def metadata_spec(self) -> Nest:
-        return dict(self._features.spec)
+        return dict(self._features.spec) if self._has_values else {}
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         return self._features.of_each[number]
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        return each(self, numbers, lambda number: self._paths[number].stem, self._features.common)
+        return each(self, numbers, lambda number: self._paths[number].stem, self._common)
 
     def one(self, number: int) -> Recording:
         path = self._paths[number]
         try:
             with opened(path) as members:
                 keys = _keys_of(str(path), members)
-                columns = {one: members[key].rows() for one, key in keys.columns.items()}
-                if number == 0:
-                    self._left_out = [*keys.unused, *(key for key in keys.others if members[key].shape)]
+                columns = {one: members[key].rows() for one, key in keys.columns.items() if self._is_read(one)}
+                self._unread.update(one for one in keys.columns if one not in columns)
                 made = self._made(path, keys, columns, members)
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
-        return Recording(made, self._features.common(number), path.stem)
+        missing = [one for one in self._specs if one not in made]
+        if missing:
+            raise BrokenEpisode(missing[0], f"{path}: lacks what other files have: {', '.join(missing)}")
+        return Recording(
+            {one: column for one, column in made.items() if one in self._specs}, self._common(number), path.stem
+        )
+
+    def _is_read(self, path: str) -> bool:
+        return path in self._specs or is_under(path, NEXT_OBSERVATION)
+
+    @property
+    def _has_values(self) -> bool:
+        """Whether files have metadata. If none of those looked at has any, not all have one in common, and no file need be opened for it."""
+        return any(look.has_values for look in self._looks.values())
+
+    def _common(self, number: int) -> Mapping[str, Any]:
+        return self._features.common(number) if self._has_values else {}
 
     @cached_property
     def _features(self) -> Features:
@@ -238,18 +317,37 @@ class _EpisodeFiles(Recordings):
         if keys.is_of_rlds:
             return _without_next(columns)
         observation, action = columns_below(columns, OBSERVATION), columns_below(columns, ACTION)
-        rows = max(map(len, action.values()))
+        rows = max(map(len, action.values()), default=0)
         if not rows:
             raise BrokenEpisode("", f"{path}: no steps")
         is_terminal = _ends_terminal(path, members, keys, rows)
         if {len(column) for column in observation.values()} == {rows + 1}:
             return steps(observation, action, columns.get(REWARD), is_terminal, discount=columns.get(DISCOUNT))
-        self._last_step = last_step_of(str(path), columns, self._options.last_step)
+        last_step = last_step_of(str(path), columns, self._options.last_step)
         after = columns_below(columns, NEXT_OBSERVATION)
-        return ended(_without_next(columns), self._last_step, is_terminal, after.__getitem__)
+        return ended(_without_next(columns), last_step, is_terminal, after.__getitem__)
 
 
-def _without_next(columns: Mapping[str, Array]) -> dict[str, Array]:
+def _look(path: Path, options: RowOptions) -> _Look:
+    """Reads headers only. Raises `SourceError` or `BrokenEpisode` if the file cannot be read as an episode."""
+    with opened(path) as members:
+        keys = _keys_of(str(path), members)
+        found = {one: members[key] for one, key in keys.columns.items()}
+        if no_rows := next((member for member in found.values() if not member.shape), None):
+            raise BrokenEpisode(no_rows.key, f"{no_rows.where}: expected rows, found one value")
+        recorded = {one: member.spec for one, member in found.items()}
+        left_out = (*keys.unused, *(key for key in keys.others if members[key].shape))
+        has_values = any(not member.shape for member in members.values())
+    if keys.is_of_rlds:
+        return _Look(_without_next(recorded), None, left_out, has_values)
+    specs = step_specs(recorded, TERMINALS in keys.ends)
+    lengths = {is_of: {len(found[one]) for one in found if is_under(one, is_of)} for is_of in (OBSERVATION, ACTION)}
+    if {length - 1 for length in lengths[OBSERVATION]} == lengths[ACTION]:
+        return _Look(_without_next(specs), None, left_out, has_values)
+    return _Look(specs, last_step_of(str(path), recorded, options.last_step), left_out, has_values)
+
+
+def _without_next(columns: Mapping[str, T]) -> dict[str, T]:
     return {path: column for path, column in columns.items() if not is_under(path, NEXT_OBSERVATION)}
 
 

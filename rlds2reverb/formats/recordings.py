@@ -85,6 +85,13 @@ class Recordings:
         """Notices on the data as a whole: how the format's last steps were read, what its producers did to it."""
         return ()
 
+    def choose(self, numbers: Sequence[int] | None) -> None:
+        """Says once, before `spec` and `read`, which episodes are chosen; None is all. A spec that no file declares is found among these (`agreement`).
+
+        Raises:
+          SourceError: as `spec`.
+        """
+
     def spec(self) -> Nest:
         """The steps' spec: a nest of `ArraySpec` without the time axis, or path -> `ArraySpec`.
 
@@ -440,7 +447,9 @@ class Asked:
 
     def source_of(self, recordings: Recordings) -> RecordedSource:
         """The chosen episodes of recordings. Raises `SourceError` if they have none."""
-        return RecordedSource(recordings, self.choice.numbers(recordings))
+        numbers = self.choice.numbers(recordings)
+        recordings.choose(numbers)
+        return RecordedSource(recordings, numbers)
 
 
 def asked(scheme: str, text: str, known: Mapping[str, Parse]) -> Asked:

@@ -291,7 +291,7 @@ SOURCES: Formats[Source] = Formats(
             Lazily("rlds2reverb.formats.robomimic:open_robomimic"),
             "reading robomimic's files",
             extra="hdf5",
-            forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen or LIBERO"),),
+            forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen, LIBERO or Isaac Lab"),),
             page="formats/robomimic.md",
         ),
         Format(

@@ -1,9 +1,10 @@
 """robomimic: one HDF5 file, a group of datasets for each demonstration; also the files of MimicGen and LIBERO.
 
-`robomimic:FILE[?OPTIONS]`; see docs/formats/robomimic.md. The first demonstration that can be read determines the columns of all (`_Plan`).
+`robomimic:FILE[?OPTIONS]`; see docs/formats/robomimic.md. Several demonstrations determine the columns of all (`_Plan`, `agreement`). Isaac Lab's
+recorder writes the same layout, in which `actions` may be a group and `obs` one array.
 
 Source of the layout: robomimic 0.5.0, docs/datasets/overview.md, scripts/ and utils/dataset.py; MimicGen (commit 72bd767); LIBERO
-(commit 8f1084e), scripts/create_dataset.py.
+(commit 8f1084e), scripts/create_dataset.py; Isaac Lab 2.1, isaaclab/utils/datasets/hdf5_dataset_file_handler.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,31 +30,35 @@ from rlds2reverb.episode import (
     Array,
     Notice,
     column_bytes,
-    columns_below,
+    is_under,
     note,
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import hdf5
+from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, SpecFrom, agree, look_at
 from rlds2reverb.formats.features import Features, fitted, gathered, left_out_notices
 from rlds2reverb.formats.options import Parse, one_of, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rows import (
+    AFTER,
+    BEFORE,
     ENDINGS,
     MARK,
+    MOVED,
     NEXT,
     NEXT_OBSERVATION,
     REPEAT,
     ended,
     last_step_of,
+    moved,
     step_specs,
-    steps,
 )
 from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec, Nest, nested
 from rlds2reverb.text import counted
 
-_BEFORE, _AFTER, _AUTO = "before", "after", "auto"
-_ALIGNMENTS = (_AUTO, _BEFORE, _AFTER)
+_AUTO = "auto"
+_ALIGNMENTS = (_AUTO, BEFORE, AFTER)
 _NOTHING, _TERMINAL, _SUCCESS = "nothing", "terminal", "reward"
 _DONE_MEANINGS = (_NOTHING, _TERMINAL, _SUCCESS)
 _COLUMNS = {"obs": OBSERVATION, "next_obs": NEXT_OBSERVATION, "actions": ACTION, "rewards": REWARD}
@@ -61,7 +67,6 @@ _DONES, _STATES = "dones", "states"
 _DEMO = re.compile(r"demo_(\d{1,18})", re.ASCII)
 _LIBERO = ("bddl_file_name", "problem_info")
 _LANGUAGE = "language_instruction"
-_MOST_TRIED = 32  # demonstrations that are tried for the columns, until one can be read
 _WITH_OBSERVATIONS = ("robot_states",)  # recorded together with the observations, also if these come after the action
 _SHORT_BYTES = 1024  # of metadata by which episodes may be chosen; longer texts (a simulator's model) are not kept
 
@@ -72,6 +77,7 @@ _OPTIONS: dict[str, Parse] = {
     "done_means": words(*_DONE_MEANINGS),
     "flip": one_of(yes=True, no=False),
     "others": one_of(yes=True, no=False),
+    **SPEC_OPTIONS,
 }
 
 
@@ -85,6 +91,7 @@ class _Options:
     done_means: str = _NOTHING
     flip: bool = False
     others: bool = True
+    spec_from: SpecFrom = EVERY
 
 
 def open_robomimic(text: str) -> Source:
@@ -100,30 +107,49 @@ def open_robomimic(text: str) -> Source:
 class _Demonstrations(Recordings):
     """The demonstrations of a file, by their numbers."""
 
-    notices: tuple[Notice, ...] = ()
-
     def __init__(self, path: Path, name: str, options: _Options) -> None:
-        self.name, self._path = name, path
+        self.name, self._path, self._options = name, path, options
+        self._chosen: Sequence[int] | None = None
         with hdf5.opened(path) as file:
             self._stamp = hdf5.stamp_of(file)
             try:
-                self._demos, strangers = _chosen_demos(file, options.filter)
+                self._demos, self._strangers = _chosen_demos(file, options.filter)
                 data = _data(file)
                 self._known = _attributes(data)
                 if language := _language(self._known.get("problem_info")):
                     self._known[_LANGUAGE] = language
                 if not self._demos:
                     raise SourceError(f'{path}: filter "{options.filter}": none of its demonstrations is in the file')
-                plan = _plan(data, self._demos, options, _is_of_libero(self._known))
-                if _STATES in plan.specs and (shape := _state_shape(data, self._demos)) is not None:
-                    spec = ArraySpec(shape, plan.specs[_STATES].dtype)
-                    plan = replace(plan, specs={**plan.specs, _STATES: spec})
-                self._plan = plan
                 self._features, self._short = _metadata(data, self._demos, self._known)
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
-        self.notices = (
-            *_notices(self._plan, self._known, strangers),
+
+    def choose(self, numbers: Sequence[int] | None) -> None:
+        self._chosen = numbers
+        _ = self._plan
+
+    @cached_property
+    def _plan(self) -> _Plan:
+        numbers = range(self.count) if self._chosen is None else self._chosen
+        with hdf5.opened(self._path, stamp=self._stamp) as file:
+            try:
+                data = _data(file)
+                looks = look_at(
+                    numbers, lambda number: _look(_demo(data, self._demos[number])), self.name, self._options.spec_from
+                )
+                plan = _plan(looks, self._path, self._options, _is_of_libero(self._known))
+                if _STATES in plan.specs and (shape := _state_shape(data, self._demos)) is not None:
+                    spec = ArraySpec(shape, plan.specs[_STATES].dtype)
+                    plan = replace(plan, specs={**plan.specs, _STATES: spec})
+                return plan
+            except BrokenEpisode as broken:
+                raise SourceError(broken.why) from broken
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return (
+            *_notices(self._plan, self._known, self._strangers),
+            *self._plan.notices,
             *left_out_notices(self._features.left_out),
         )
 
@@ -136,7 +162,7 @@ class _Demonstrations(Recordings):
         samples = self.metadata_of(number).get("num_samples")
         if not isinstance(samples, (int, np.integer)) or isinstance(samples, bool):
             return None
-        return int(samples) + (self._plan.last_step != MARK and self._plan.align != _AFTER)
+        return int(samples) + (self._plan.last_step != MARK and self._plan.align != AFTER)
 
     def spec(self) -> Nest:
         return nested(step_specs(self._plan.specs, self._plan.options.done_means != _NOTHING), self.name)
@@ -173,11 +199,12 @@ class _Demonstrations(Recordings):
         where, samples = hdf5.where(demo), said.get("num_samples")
         missing = [path for path in self._plan.specs if path not in columns]
         if missing:
-            raise BrokenEpisode(missing[0], f"{where}: lacks what the first demonstration has: {', '.join(missing)}")
-        rows = len(columns[ACTION])
+            raise BrokenEpisode(missing[0], f"{where}: lacks what other demonstrations have: {', '.join(missing)}")
+        action = next(path for path in columns if is_under(path, ACTION))
+        rows = len(columns[action])
         if isinstance(samples, (int, np.integer)) and int(samples) != rows:
             raise BrokenEpisode(
-                ACTION, f"{where}: {rows:,} actions; expected {int(samples):,}, as its num_samples says"
+                action, f"{where}: {rows:,} actions; expected {int(samples):,}, as its num_samples says"
             )
         for path in self._plan.specs:
             if len(columns[path]) != rows:
@@ -190,26 +217,22 @@ class _Demonstrations(Recordings):
     def _made(self, columns: Mapping[str, hdf5.Column]) -> dict[str, Array]:
         plan = self._plan
         read = {path: self._upright(path, columns[path].rows()) for path in plan.specs}
-        rows = len(read[ACTION])
+        rows = len(next(iter(read.values())))
         if not rows:
             raise BrokenEpisode("", "no steps")
         is_terminal = self._is_terminal(columns, read)
-        if plan.align != _AFTER:
-            return ended(read, plan.last_step, is_terminal, lambda below: self._after(columns, below, rows))
-        read = {
-            path: column if _field(path) in (OBSERVATION, *_WITH_OBSERVATIONS) else column[1:]
-            for path, column in read.items()
-        }
-        others = {path: column for path, column in read.items() if _field(path) not in (OBSERVATION, ACTION, REWARD)}
-        observation = columns_below(read, OBSERVATION)
-        return steps(observation, {"": read[ACTION]}, read.get(REWARD), is_terminal, others)
+        if plan.align == AFTER:
+            return moved(read, is_terminal, _WITH_OBSERVATIONS)
+        return ended(read, plan.last_step, is_terminal, lambda below: self._after(columns, below, rows))
 
     def _after(self, columns: Mapping[str, hdf5.Column], below: str, rows: int) -> Array:
         """[1, ...] the last next observation."""
-        beside = columns.get(f"{NEXT_OBSERVATION}/{below}")
-        path = f"{OBSERVATION}/{below}"
+        path = f"/{below}" if below else ""
+        beside = columns.get(f"{NEXT_OBSERVATION}{path}")
         if beside is None or len(beside) != rows:
-            raise BrokenEpisode(path, f"no next_obs/{below} of {rows:,} rows; last_step=repeat does without")
+            raise BrokenEpisode(
+                f"{OBSERVATION}{path}", f"no next_obs{path} of {rows:,} rows; last_step=repeat does without"
+            )
         return self._upright(path, beside.rows(rows - 1, rows))
 
     def _upright(self, path: str, column: Array) -> Array:
@@ -229,17 +252,6 @@ class _Demonstrations(Recordings):
 
 def _field(path: str) -> str:
     return path.partition("/")[0]
-
-
-def _plan(data: h5py.Group, names: Sequence[str], options: _Options, is_libero: bool) -> _Plan:
-    """How demonstrations are read, from the first that can be read; raises the first error if there is none."""
-    why: SourceError | BrokenEpisode | None = None
-    for name in names[:_MOST_TRIED]:
-        try:
-            return _plan_of(_demo(data, name), options, is_libero)
-        except (SourceError, BrokenEpisode) as error:
-            why = why or error
-    raise why or SourceError(f"{hdf5.where(data)}: no demonstrations")
 
 
 def _data(file: h5py.File) -> h5py.Group:
@@ -312,8 +324,9 @@ class _Plan:
     Attributes:
       specs: path -> spec of a row; next observations are not among them.
       names: path -> dataset, of everything that is looked up in a demonstration.
-      align: `_BEFORE` or `_AFTER`.
+      align: `BEFORE` or `AFTER`.
       left_out: names of datasets with another number of rows.
+      notices: of columns in which demonstrations differ.
     """
 
     specs: Mapping[str, ArraySpec]
@@ -322,6 +335,7 @@ class _Plan:
     last_step: str
     left_out: tuple[str, ...]
     options: _Options
+    notices: tuple[Notice, ...] = ()
 
 
 def _columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Column]:
@@ -338,44 +352,84 @@ def _columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Colum
     return made
 
 
-def _plan_of(demo: h5py.Group, options: _Options, is_libero: bool) -> _Plan:
-    """How demonstrations like this one are read; raises `SourceError` if it has no actions or no observations."""
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """What one demonstration has: path -> spec of a row, number of rows, and dataset, of everything with rows; `rows` is the number of actions."""
+
+    specs: Mapping[str, ArraySpec]
+    lengths: Mapping[str, int]
+    names: Mapping[str, str]
+    rows: int
+
+
+def _look(demo: h5py.Group) -> _Look:
+    """Reads no values. Raises `SourceError` if there are no actions or no observations."""
 
     def path_of(name: str) -> str:
         first, slash, rest = name.partition("/")
         return f"{_COLUMNS.get(first, first)}{slash}{rest}"
 
-    there = {name: one for name, one in hdf5.leaves(demo).items() if one.shape}
-    columns = {path_of(name): hdf5.Column(demo, name, path_of(name), one.id) for name, one in there.items()}
-    if ACTION not in columns:
+    names = {path_of(name): name for name, dataset in hdf5.leaves(demo).items() if dataset.shape}
+    columns = {path: hdf5.Column(demo, name, path) for path, name in names.items()}
+    actions = [column for path, column in columns.items() if is_under(path, ACTION)]
+    if not actions:
         raise SourceError(f"{hdf5.where(demo)}: no actions; expected a robomimic file")
-    if not any(path.startswith(f"{OBSERVATION}/") for path in columns):
+    if not any(is_under(path, OBSERVATION) for path in columns):
         raise SourceError(
             f"{hdf5.where(demo)}: no obs: a file of raw demonstrations, with states and actions only. Have robomimic make the "
             "observations (scripts/dataset_states_to_obs.py), and read the file that it writes"
         )
-    rows = len(columns[ACTION])
-    beside = [path for path in columns if path.split("/")[0] not in _COLUMNS.values()]
-    not_kept = (*_OF_SEGMENTS, *STEP_FIELDS)
-    fitting = [path for path in beside if len(columns[path]) == rows and path.split("/")[0] not in not_kept]
-    fitting = fitting if options.others else []
-    used = [path for path in columns if path.split("/")[0] in (OBSERVATION, ACTION, REWARD)]
-    left_out = tuple(path for path in beside if path not in fitting) if options.others else ()
-    align = {_AUTO: _AFTER if is_libero else _BEFORE}.get(options.align, options.align)
-    specs = {path: columns[path].spec for path in (*used, *fitting)}
-    if align == _BEFORE:
-        last_step = last_step_of(hdf5.where(demo), columns, options.last_step)
+    specs = {path: column.spec for path, column in columns.items()}
+    return _Look(specs, {path: len(column) for path, column in columns.items()}, names, len(actions[0]))
+
+
+def _plan(looks: Mapping[int, _Look], path: Path, options: _Options, is_libero: bool) -> _Plan:
+    """How demonstrations like these are read. Raises `SourceError` for options that do not go together."""
+    found = dict.fromkeys(column for look in looks.values() for column in look.specs)
+    beside = [column for column in found if _field(column) not in _COLUMNS.values()]
+    fitting = [column for column in beside if options.others and _has_rows(column, looks)]
+    left_out = tuple(column for column in beside if column not in fitting) if options.others else ()
+    used = {*fitting, *(column for column in found if column not in beside)}
+
+    def join(column: str, specs: Sequence[ArraySpec]) -> ArraySpec | None:
+        """The size of a simulated state depends on the objects of the scene."""
+        if column != _STATES or len({(len(spec.shape), spec.dtype) for spec in specs}) > 1:
+            return None
+        return ArraySpec((None,) * len(specs[0].shape), specs[0].dtype)
+
+    agreement = agree(
+        {
+            number: {column: spec for column, spec in look.specs.items() if column in used}
+            for number, look in looks.items()
+        },
+        options.spec_from,
+        join,
+    )
+    align = {_AUTO: AFTER if is_libero else BEFORE}.get(options.align, options.align)
+    if align == BEFORE:
+        last_step = last_step_of(str(path), agreement.specs, options.last_step)
     elif options.last_step in (None, NEXT):
         last_step = NEXT
     else:
-        raise SourceError(
-            f"{hdf5.path_of(demo)}: last_step goes with align=before: after the last action there is an observation"
-        )
+        raise SourceError(f"{path}: last_step goes with align=before: after the last action there is an observation")
+    specs = {column: spec for column, spec in agreement.specs.items() if _field(column) != NEXT_OBSERVATION}
+    names = {_DONES: _DONES, REWARD: "rewards"}
+    for look in looks.values():
+        names |= look.names
     looked_up = [*specs, *{_TERMINAL: [_DONES], _SUCCESS: [REWARD]}.get(options.done_means, [])]
     if last_step == NEXT:
-        looked_up += [path for path in columns if path.split("/")[0] == NEXT_OBSERVATION]
-    names = {_DONES: _DONES, REWARD: "rewards", **{path_of(name): name for name in there}}
-    return _Plan(specs, {path: names[path] for path in looked_up}, align, last_step, left_out, options)
+        looked_up += [column for column in agreement.specs if _field(column) == NEXT_OBSERVATION]
+    read = {column: names[column] for column in looked_up}
+    return _Plan(specs, read, align, last_step, left_out, options, agreement.notices)
+
+
+def _has_rows(path: str, looks: Mapping[int, _Look]) -> bool:
+    """Whether a dataset has a row for each action, and not by chance: demonstrations of one action tell nothing where there are longer ones."""
+    if _field(path) in (*_OF_SEGMENTS, *STEP_FIELDS):
+        return False
+    looks_at_it = [look for look in looks.values() if path in look.lengths]
+    judges = [look for look in looks_at_it if look.rows > 1] or looks_at_it
+    return 2 * sum(look.lengths[path] == look.rows for look in judges) >= len(judges)
 
 
 def _state_shape(data: h5py.Group, demos: list[str]) -> tuple[int | None, ...] | None:
@@ -428,16 +482,12 @@ def _like(value: Any) -> Any:
 
 def _notices(plan: _Plan, known: Mapping[str, Any], strangers: int) -> Iterator[Notice]:
     """All notices on a file; `strangers` is the number of names in the mask that are not demonstrations."""
-    if plan.align == _AFTER:
-        yield note(
-            "align",
-            "an observation is taken for what came after its row's action: it goes with the next action, and the first action, whose "
-            "observation was not recorded, is left out. align=before reads rows as they stand",
-        )
+    if plan.align == AFTER:
+        yield note("align", MOVED)
     else:
         yield note("last_step", ENDINGS[plan.last_step])
     is_of_libero = _is_of_libero(known)
-    if is_of_libero and plan.align != _AFTER:
+    if is_of_libero and plan.align != AFTER:
         yield Notice(
             "observations_after",
             "LIBERO's create_dataset.py recorded each observation after its row's action, not before it; align=auto mends that",

@@ -54,6 +54,13 @@ ENDINGS = {
 }
 """What the notice `last_step` says."""
 
+BEFORE, AFTER = "before", "after"
+MOVED = (
+    "an observation is taken for what came after its row's action: it goes with the next action, and the first action, whose "
+    "observation was not recorded, is left out. align=before reads rows as they stand"
+)
+"""What the notice `align` says of rows that `moved` makes."""
+
 Columns = Mapping[str, Array]
 
 
@@ -162,6 +169,32 @@ def ended(
     others = {path: column for path, column in columns.items() if path.split("/")[0] not in (OBSERVATION, ACTION)}
     reward, discount = others.pop(REWARD, None), others.pop(DISCOUNT, None)
     return steps(observation, columns_below(columns, ACTION), reward, is_terminal, others, discount)
+
+
+def moved(columns: Columns, is_terminal: bool | None, beside: Collection[str] = ()) -> dict[str, Array]:
+    """RLDS columns of rows [T] whose observation came after their action: T rows, of T - 1 actions.
+
+    The first action led to the first observation, and the observation before it was not recorded: it is left out, with its reward. In files that
+    begin with the reset it is a filling of zeros.
+
+    Args:
+      columns: path (as of RLDS) -> [T, ...].
+      is_terminal: as of `steps`.
+      beside: first parts of the paths of further columns that were recorded with the observation.
+
+    Raises:
+      BrokenEpisode: as `steps`.
+    """
+    _check_no_flags(columns)
+    behind = {
+        path: column if path.partition("/")[0] in (OBSERVATION, *beside) else column[1:]
+        for path, column in columns.items()
+        if path.partition("/")[0] != NEXT_OBSERVATION
+    }
+    taken = (OBSERVATION, ACTION, REWARD, DISCOUNT)
+    others = {path: column for path, column in behind.items() if path.partition("/")[0] not in taken}
+    observation, action = columns_below(behind, OBSERVATION), columns_below(behind, ACTION)
+    return steps(observation, action, behind.get(REWARD), is_terminal, others, behind.get(DISCOUNT))
 
 
 def flags(rows: int, is_terminal: bool | None) -> dict[str, Array]:

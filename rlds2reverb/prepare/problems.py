@@ -127,6 +127,9 @@ CODES: dict[str, Code] = {
     "other_metadata": _of_dataset("parts of the dataset have another description than the first: their tasks differ"),
     "masked_names": _of_dataset("a filter of the file names demonstrations that are not there"),
     "left_out": _of_dataset("something recorded became no column: not every episode has it, say"),
+    "mixed_specs": _of_dataset(
+        "episodes differ in a column's dtype or shape, or some lack it, in a format whose files declare no spec: those unlike most are bad"
+    ),
     "cast": _of_dataset("episodes have a column in another dtype than others; cast, no value changed"),
     "space": _of_dataset("values are stored in another dtype or shape than the dataset says"),
     "frame_index": _of_dataset("LeRobot's own numbers of rows do not count the rows of an episode one by one"),

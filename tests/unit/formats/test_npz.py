@@ -355,3 +355,74 @@ def test_a_file_written_anew_is_told(tmp_path: Path) -> None:
     np.savez(path, **rows(more=np.zeros(ROWS)))
     with pytest.raises(SourceError, match="written anew"):
         list(source)
+
+
+def write_folder(folder: Path, files: list[dict[str, Any]]) -> str:
+    folder.mkdir()
+    for number, columns in enumerate(files):
+        np.savez(folder / f"{number}.npz", **columns)
+    return f"npz:{folder}"
+
+
+def file_of(length: int, **others: Any) -> dict[str, Any]:
+    at = np.arange(length)
+    return {"observations": at[:, None] * 1.0, "actions": at, "rewards": at.astype(np.float32), **others}
+
+
+def test_a_broken_first_file_is_a_bad_episode(tmp_path: Path) -> None:
+    name = write_folder(tmp_path / "files", [file_of(3), file_of(4), file_of(5)])
+    (tmp_path / "files" / "0.npz").write_bytes(b"PK no archive")
+    source = open_source(name)
+    assert [bool(one.faults) for one in source] == [True, False, False]
+    assert spec_texts(source.spec())["observation"] == "float64[1]"
+    for number in range(1, 3):
+        (tmp_path / "files" / f"{number}.npz").write_bytes(b"PK no archive")
+    with pytest.raises(SourceError, match=r"0\.npz: cannot be read as \.npz"):
+        open_source(name)
+
+
+def test_most_files_decide_and_the_others_are_told(tmp_path: Path) -> None:
+    files = [file_of(3), *(file_of(3, observations=np.zeros((3, 2), np.float32)) for _ in range(3))]
+    files[2]["observations/extra"] = np.zeros(3)
+    files = [
+        {key.replace("observations", "obs/main", 1) if key == "observations" else key: v for key, v in one.items()}
+        for one in files
+    ]
+    name = write_folder(tmp_path / "files", files)
+    source = open_source(name)
+    assert spec_texts(source.spec())["observation/main"] == "float32[2]"
+    told = {(notice.code, notice.path): notice.text for notice in source.notices}
+    assert "float64[1] in 1 episode (0)" in told["mixed_specs", "observation/main"]
+    assert ("left_out", "observation/extra") in told
+    assert all(set(one.columns) == set(spec_texts(source.spec())) for one in source)
+    assert spec_texts(open_source(f"{name}?spec_from=0").spec())["observation/main"] == "float64[1]"
+    assert spec_texts(open_source(f"{name}?episodes=0").spec())["observation/main"] == "float64[1]"
+    whole = open_source(name)
+    assert whole.shard(0, 2).spec() == whole.spec() == whole.shard(1, 2).spec()
+
+
+def test_a_column_that_no_look_saw_is_told_when_it_is_read(tmp_path: Path) -> None:
+    files = [file_of(2) for _ in range(40)]
+    files[1]["observations/late"] = np.zeros(2)
+    files = [{("obs/main" if key == "observations" else key): v for key, v in one.items()} for one in files]
+    source = open_source(write_folder(tmp_path / "files", files))
+    assert "left_out" not in codes(source)
+    assert not any(one.faults for one in source)
+    assert [notice.path for notice in source.notices if notice.code == "left_out"] == ["observation/late"]
+
+
+def test_opening_a_folder_looks_at_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = write_folder(tmp_path / "files", [file_of(2) for _ in range(60)])
+    looked_at: list[Path] = []
+    opened = npz.opened
+
+    def counting(path: Path, *others: Any) -> Any:
+        looked_at.append(path)
+        return opened(path, *others)
+
+    monkeypatch.setattr(npz, "opened", counting)
+    source = open_source(name)
+    source.spec(), metadata_spec_of(source)
+    assert len(looked_at) == 16
+    next(iter(source))
+    assert len(looked_at) < 40

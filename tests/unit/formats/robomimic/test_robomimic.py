@@ -102,7 +102,7 @@ def test_what_a_demonstration_lacks_is_named(opened: Any) -> None:
     demos["demo_3"] = written.without(demos["demo_3"], "next_obs")
     faults = [dict(one.faults) for one in opened(file_of(demos))]
     assert faults[0] == {}
-    assert "lacks what the first demonstration has: reward, action_dict/gripper" in str(faults[1])
+    assert "lacks what other demonstrations have: reward" in str(faults[1])
     assert "has 5 rows; expected 2" in faults[2]["states"]
     assert "no next_obs/" in str(faults[3])
 
@@ -257,3 +257,86 @@ def test_libero(opened: Any) -> None:
 def test_demonstrations_are_chosen_by_what_is_said_of_them(opened: Any) -> None:
     source = opened(file_of(written.demonstrations((2, 5, 3))), "?where=num_samples>2")
     assert names(source) == ["demo_1", "demo_2"]
+
+
+def told(source: Any, code: str) -> dict[str, str]:
+    return {notice.path: notice.text for notice in source.notices if notice.code == code}
+
+
+def test_a_column_that_only_some_demonstrations_have_is_told(opened: Any) -> None:
+    demos = written.demonstrations((2, 3, 4, 5))
+    for number in (1, 2, 3):
+        length = len(demos[f"demo_{number}"]["actions"])
+        demos[f"demo_{number}"] |= {"obs/object": np.ones((length, 2)), "next_obs/object": np.ones((length, 2))}
+    source = opened(file_of(demos))
+    assert "observation/object" not in spec_texts(source.spec())
+    assert all(not one.faults for one in source)
+    assert told(source, "left_out")["observation/object"].startswith("3 of 4 episodes looked at have it")
+    chosen = opened(file_of(demos), "?episodes=1:")
+    assert all(one.columns["observation/object"].shape == (len(one), 2) for one in chosen)
+    assert "left_out" not in codes(chosen)
+    most = opened(file_of(demos), "?spec_from=most")
+    assert [bool(one.faults) for one in most] == [True, False, False, False]
+    assert "observation/object" in told(most, "mixed_specs")
+
+
+@pytest.mark.parametrize("options", ["", "?sample=3"])
+def test_a_demonstration_of_one_step_makes_no_column_of_what_has_one_row(opened: Any, options: str) -> None:
+    demos = written.demonstrations((1, 6, 7))
+    for demo in demos.values():
+        demo["initial_state/robot/joints"] = np.ones((1, 9))
+    source = opened(file_of(demos), options)
+    assert "initial_state/robot/joints" not in spec_texts(source.spec())
+    assert all(not one.faults for one in source)
+    assert any("initial_state/robot/joints" in notice.text for notice in source.notices)
+
+
+@pytest.mark.parametrize("odd", range(3))
+def test_most_demonstrations_decide_on_sizes(opened: Any, odd: int) -> None:
+    demos = written.demonstrations((2, 3, 4))
+    demos[f"demo_{odd}"]["actions"] = np.zeros((odd + 2, 3))
+    source = opened(file_of(demos))
+    assert spec_texts(source.spec())["action"] == "float64[7]"
+    assert f"float64[3] in 1 episode ({odd}), of 3 episodes looked at" in told(source, "mixed_specs")["action"]
+    assert f"spec_from={odd}" in told(source, "mixed_specs")["action"]
+    assert spec_texts(opened(file_of(demos), f"?spec_from={odd}").spec())["action"] == "float64[3]"
+
+
+def test_isaac_lab(opened: Any) -> None:
+    rng = np.random.default_rng(6)
+
+    def demo(length: int, obs: dict[str, Any]) -> dict[str, Any]:
+        return {
+            **obs,
+            "actions/arm": rng.random((length, 6)).astype(np.float32),
+            "actions/gripper": rng.random((length, 1)).astype(np.float32),
+            "initial_state/articulation/robot/joint_position": np.ones((1, 9), np.float32),
+            "states/articulation/robot/joint_position": rng.random((length, 9)).astype(np.float32),
+        }
+
+    def fill(file: Any) -> None:
+        data = file.create_group("data")
+        data.attrs["env_args"] = '{"env_name": "Isaac-Lift", "type": 2}'
+        for number, found in enumerate(demos):
+            group = data.create_group(f"demo_{number}")
+            for path, column in found.items():
+                group[path] = column
+            group.attrs.update({"num_samples": len(found["actions/arm"]), "success": True})
+
+    for name in ("obs", "obs/policy"):
+        demos = [demo(length, {name: rng.random((length, 4)).astype(np.float32)}) for length in (5, 8)]
+        source = opened(fill)
+        path = name.replace("obs", "observation")
+        joints = "articulation/robot/joint_position"
+        plain = {path, "action/arm", "action/gripper", f"states/{joints}", "is_first", "is_last"}
+        assert set(spec_texts(source.spec())) == plain
+        for one, found in zip(source, demos, strict=True):
+            length = len(found["actions/arm"])
+            assert len(one) == length + 1
+            np.testing.assert_array_equal(one.columns[path][:length], found[name])
+            np.testing.assert_array_equal(one.columns["action/gripper"][:length], found["actions/gripper"])
+            np.testing.assert_array_equal(one.columns[f"states/{joints}"][:length], found[f"states/{joints}"])
+        assert f"initial_state/{joints}" in told(source, "left_out")[""]
+        after = next(iter(opened(fill, "?align=after")))
+        np.testing.assert_array_equal(after.columns[path], demos[0][name])
+        np.testing.assert_array_equal(after.columns["action/arm"][:-1], demos[0]["actions/arm"][1:])
