@@ -53,7 +53,7 @@ def keep_report(error: BaseException, report: PushReport | ConvertReport) -> Non
 
 
 def reason_of(error: BaseException) -> str:
-    if not isinstance(error, Exception):
+    if not isinstance(error, (Exception, SystemExit)):
         return "interrupted"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 

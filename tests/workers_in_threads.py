@@ -54,6 +54,12 @@ class InThreads:
     def stop(self, numbers: Collection[int]) -> None:
         self._stopped.update(numbers)
 
+    def whereabouts(self, number: int) -> str:
+        return f"the thread of task {number}"
+
+    def replace(self, number: int, why: str) -> None:
+        raise AssertionError(f"no task of a thread hangs: {why}")
+
     def _run(self, task: Task) -> None:
         outcome = self._outcome(task)
         if task.number in self._lost:

@@ -490,6 +490,8 @@ _MISSED = (
 
 _log = logging.getLogger(__name__)
 
+_GRACE_SECONDS = 10.0  # for a worker to say itself that its server confirms nothing, or is lost
+
 
 class DistributedPush:
     """A push of one source by workers: a `push.run.RunnablePush`, whose tasks are a `workers.driver.Undertaking`.
@@ -520,6 +522,7 @@ class DistributedPush:
         # Task -> the only episodes of it to push; see `Merged.copies`.
         self._copies: Mapping[int, Mapping[int, int]] = {}
         self._pace = Pace()
+        self._driver: Driver | None = None  # of the tasks that run
 
     def report(self) -> PushReport:
         new = {address: self._servers.new_items(address) for address in self._plan.names} if self._is_over else {}
@@ -564,7 +567,10 @@ class DistributedPush:
 
     def _run_tasks(self, executor: Executor, tasks: Collection[Task], copies: Mapping[int, Mapping[int, int]]) -> None:
         self._left, self._copies = deque(tasks), copies
-        Driver(executor, self, self._look).run()
+        deadlines = self._plan.tuning.deadlines
+        most_silent_seconds = max(deadlines.stall, deadlines.reconnect) + _GRACE_SECONDS
+        self._driver = Driver(executor, self, self._look, most_silent_seconds)
+        self._driver.run()
         assert not self._left  # else episodes would be missing from the report
 
     def _job(self, count: int) -> PushJob:
@@ -639,7 +645,9 @@ class DistributedPush:
             self._report_progress()
 
     def _report_progress(self) -> None:
-        self._plan.options.on_progress(self._merged.progress(time.monotonic() - self._began))
+        progress = self._merged.progress(time.monotonic() - self._began)
+        silent = "" if self._driver is None else self._driver.silent
+        self._plan.options.on_progress(replace(progress, waiting=silent) if silent else progress)
 
     def _terms(self, task: Task, places: Mapping[str, Mapping[str, int]] | None) -> Terms:
         return Terms(places, self._merged.endings, dict(self._servers.missing), self._copies.get(task.number))

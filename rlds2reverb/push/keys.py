@@ -89,7 +89,9 @@ class EpisodeNames:
         self._stores_once = plan.options.duplicates == ONCE
         self._wanted, self._is_task = copies, is_task
         self._occurrences = Occurrences()
-        self._claimed = deque[str]()
+        self._claimed = deque[
+            tuple[str, str]
+        ]()  # (content, name) of the episodes that the source was told of, and has not given yet
         self._place = 0
         self._contents, self._names = array("Q"), array("Q")
 
@@ -108,13 +110,35 @@ class EpisodeNames:
         return duplicates_notice(self.copies)
 
     def read(self, source: Source) -> Iterator[Episode | KnownEpisode]:
-        """The episodes of a source, under the names that their items get."""
-        episodes = self._with_metadata(source) if self._metadata else source.read(is_known=self._claim)
-        for episode in episodes:
-            name = self._claimed.popleft()
-            if name:
-                self.copies += is_copy(name)
-                yield episode if episode.id == name else replace(episode, id=name)
+        """The episodes of a source, under the names that their items get.
+
+        Raises:
+          SourceError: two episodes have one id; or the source asks `is_known` for other episodes than it gives.
+        """
+        if self._metadata:
+            for episode in self._with_metadata(source):
+                yield from self._named(episode)
+            return
+        for episode in source.read(is_known=self._claim):
+            if not self._claimed and isinstance(episode, Episode) and self._claim(episode.id):
+                yield from self._named(
+                    KnownEpisode(episode.id)
+                )  # of a source that does not ask, and reads what is stored
+                continue
+            if not self._claimed or self._claimed[0][0] != episode.id:
+                asked = f'"{self._claimed[0][0]}"' if self._claimed else "none"
+                raise SourceError(
+                    f'{source.name}: read gives episode "{episode.id}" where it asked is_known for {asked}: expected one call per episode, with its '
+                    "id, in order; or none at all"
+                )
+            yield from self._named(episode)
+
+    def _named(self, episode: Episode | KnownEpisode) -> Iterator[Episode | KnownEpisode]:
+        """The episode that was claimed first, under its name; nothing if this task leaves it out."""
+        _, name = self._claimed.popleft()
+        if name:
+            self.copies += is_copy(name)
+            yield episode if episode.id == name else replace(episode, id=name)
 
     def _with_metadata(self, source: Source) -> Iterator[Episode | KnownEpisode]:
         """With metadata in the items, metadata is part of the content, so an episode is read before its name is known."""
@@ -143,7 +167,7 @@ class EpisodeNames:
         if self._is_task:
             self._contents.append(number_of(content))
             self._names.append(number_of(name))
-        self._claimed.append(name)
+        self._claimed.append((content, name))
         return not name or self._knows(content if self._stores_once else name)
 
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import builtins
 import io
+import logging
 import pickle
 import socket
 import time
 import traceback
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -96,12 +97,24 @@ class SentError(NamedTuple):
 def sendable(outcome: Outcome) -> Outcome:
     if outcome.error is None:
         return outcome
-    kind = type(outcome.error)
-    summary = traceback.TracebackException.from_exception(outcome.error)
+    error = _as_error(outcome.error)
+    kind = type(error)
+    summary = traceback.TracebackException.from_exception(error)
     bases = tuple(one.__name__ for one in kind.__mro__ if _is_known(one))
-    pickled = _pickled(outcome.error) if _is_known(kind) else b""
+    pickled = _pickled(error) if _is_known(kind) else b""
     sent = SentError(f"{kind.__module__}.{kind.__qualname__}", str(summary), "".join(summary.format()), bases, pickled)
     return Outcome(outcome.value, cast("BaseException", sent))  # until `received`
+
+
+def _as_error(error: BaseException) -> BaseException:
+    """An exit that a source's code asked for, as an error: raised in the driver it would end that program, with code 0 even."""
+    if not isinstance(error, SystemExit):
+        return error
+    exit_error = SourceError(
+        f"code that the source, the transform or the view runs called sys.exit({error.code!r}) in a worker; it must raise an error instead"
+    )
+    exit_error.__cause__ = error
+    return exit_error
 
 
 def received(outcome: Outcome) -> Outcome:
@@ -178,6 +191,9 @@ class InTurn(Generic[T]):
 
 TRIES = 3
 """Most times that a task is begun. A worker is lost when it is killed, runs out of memory, or its machine is gone."""
+
+BEGUN = None
+"""A worker's first progress in a task: the source is open."""
 
 SendProgress = Callable[[Any], None]
 """Called by a worker with its progress. Raises KeyboardInterrupt when the worker is to stop: its work by then is its outcome."""
@@ -291,11 +307,28 @@ class Executor(Protocol):
     def stop(self, numbers: Collection[int]) -> None:
         """Stops the workers of these tasks; each ends with `Done`, and the work until then."""
 
+    def whereabouts(self, number: int) -> str:
+        """The worker of a running task, and what the system says of it, for messages."""
+
+    def replace(self, number: int, why: str) -> None:
+        """Ends the worker of a running task as if it were lost; `Retried` or `Lost` follows."""
+
 
 _EVENT_SECONDS = 0.25  # interval at which the undertaking is asked for tasks while nothing happens
 
 STOP_SECONDS = 15.0
 """For workers to stop; those that have not by then are ended with the executor."""
+
+QUIET_SECONDS = 30.0
+"""Without a sign of a task's worker, until a warning says so. A busy one tells its progress several times a second."""
+
+_OPEN_SECONDS = 600.0
+"""For a worker to open the source before it counts as hanging: it may import TensorFlow, or list a large bucket."""
+
+_MOST_COUNTED_SECONDS = 1.0
+"""Of one look at the running tasks, as silence. More passes only if the driver itself was stopped, or was busy."""
+
+_log = logging.getLogger(__name__)
 
 _OF_THE_DATA = (InvalidEpisode, SourceError, ViewError)  # errors that a single process would meet at the same episode
 
@@ -315,14 +348,57 @@ class Undertaking(Protocol):
         """Called when a task was begun again."""
 
 
+@dataclass
+class _Silence:
+    """How long nothing came of a running task."""
+
+    seconds: float = 0.0
+    has_begun: bool = False  # the source is open in its worker
+    is_told: bool = False
+
+
+@dataclass
+class _Silences:
+    """The silences of running tasks, by number; time in which the driver itself did not look does not count."""
+
+    by_task: dict[int, _Silence] = field(default_factory=dict)
+    looked_at: float = field(default_factory=time.monotonic)
+
+    def begin(self, number: int) -> None:
+        self.by_task[number] = _Silence()
+
+    def end(self, number: int) -> None:
+        self.by_task.pop(number, None)
+
+    def hear(self, number: int) -> None:
+        if number in self.by_task:
+            self.by_task[number] = _Silence(has_begun=True)
+
+    def grow(self) -> None:
+        now = time.monotonic()
+        passed, self.looked_at = min(now - self.looked_at, _MOST_COUNTED_SECONDS), now
+        for silence in self.by_task.values():
+            silence.seconds += passed
+
+
 class Driver:
-    """Runs the tasks of one undertaking to its end; calls `on_idle` a few times per second."""
+    """Runs the tasks of one undertaking to its end; calls `on_idle` a few times per second.
+
+    Args:
+      most_silent_seconds: without a sign of a task's worker, until another worker begins the task again. None: it is only told.
+    """
 
     def __init__(
-        self, executor: Executor, undertaking: Undertaking, on_idle: Callable[[], object] = lambda: None
+        self,
+        executor: Executor,
+        undertaking: Undertaking,
+        on_idle: Callable[[], object] = lambda: None,
+        most_silent_seconds: float | None = None,
     ) -> None:
         self._executor, self._undertaking, self._on_idle = executor, undertaking, on_idle
+        self._most_silent_seconds = most_silent_seconds
         self._running: dict[int, Task] = {}
+        self._silences = _Silences()
         # Number of the first task with an error of the data, and the error.
         self._failed: tuple[int, BaseException] | None = None
 
@@ -341,6 +417,7 @@ class Driver:
         try:
             while self._begin() or self._running:
                 self._handle(self._executor.event(_EVENT_SECONDS))
+                self._look_for_silent()
                 self._on_idle()
                 yield
         except BaseException:
@@ -357,21 +434,48 @@ class Driver:
             if task is None:
                 break
             self._running[task.number] = task
+            self._silences.begin(task.number)
             self._executor.submit(task)
             began = True
         return began
 
     def _handle(self, event: Event | None) -> None:
         if isinstance(event, Progressed):
-            if (task := self._running.get(event.number)) is not None:
+            self._silences.hear(event.number)
+            if (task := self._running.get(event.number)) is not None and event.what is not BEGUN:
                 self._undertaking.on_progress(task, event.what)
         elif isinstance(event, Retried):
+            self._silences.begin(event.number)
             self._undertaking.on_retry(self._running[event.number], event.why)
         elif isinstance(event, Done):
+            self._silences.end(event.number)
             self._take(self._running.pop(event.number), event.outcome)
         elif isinstance(event, Lost):
+            self._silences.end(event.number)
             self._running.pop(event.number)
             raise WorkersLost(f"{event.why}; what is done is kept, and the same command continues")
+
+    @property
+    def silent(self) -> str:
+        """The worker of which nothing came for the longest time, for the progress; "" while all tell how far they are."""
+        number, silence = max(self._silences.by_task.items(), key=lambda item: item[1].seconds, default=(0, _Silence()))
+        return self._describe_silence(number, silence) if silence.seconds >= QUIET_SECONDS else ""
+
+    def _describe_silence(self, number: int, silence: _Silence) -> str:
+        what = "has told nothing" if silence.has_begun else "has not begun"
+        return f"{self._executor.whereabouts(number)}, at {self._running[number]}, {what} for {silence.seconds:.0f} s"
+
+    def _look_for_silent(self) -> None:
+        """Warns of silent workers once, and replaces those that were silent for too long."""
+        self._silences.grow()
+        most = self._most_silent_seconds
+        for number, silence in list(self._silences.by_task.items()):
+            if silence.seconds >= QUIET_SECONDS and not silence.is_told:
+                silence.is_told = True
+                _log.warning("%s", self._describe_silence(number, silence))
+            if most is not None and silence.seconds >= (most if silence.has_begun else max(most, _OPEN_SECONDS)):
+                self._executor.replace(number, self._describe_silence(number, silence))
+                self._silences.begin(number)
 
     def _take(self, task: Task, outcome: Outcome) -> None:
         if self._undertaking.on_done(task, outcome) or outcome.error is None:

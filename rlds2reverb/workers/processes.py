@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from rlds2reverb.errors import ConfigError, reason_of
@@ -45,6 +46,7 @@ from rlds2reverb.workers.worker import DONE, JOB, PROGRESS, STOP, TASK
 
 _END_SECONDS = 5.0  # for a killed process to end; one that waits for a lost disk does not, and is not waited for longer
 _PERHAPS = "Out of memory, perhaps: take fewer workers, or look into the system's log"
+_HANGS = "The source hangs there, perhaps: read these episodes by inspect, or look at the disk or the bucket that they are on"
 
 _killpg, _KILL = getattr(os, "killpg", None), getattr(signal, "SIGKILL", None)  # Windows has neither
 _waitid: Any = getattr(os, "waitid", None)  # nor this, nor has macOS before Python 3.13
@@ -55,7 +57,7 @@ class _Worker:
 
     def __init__(self, job: bytes, answers: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
         self.task: Task | None = None
-        self._answers, self._unreadable, self._unsendable = answers, "", ""
+        self._answers, self._unreadable, self._unsendable, self._silent = answers, "", "", ""
         self._unsent: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         ours, self._theirs = Pipe()
         self._frames = Frames(ours)
@@ -77,6 +79,11 @@ class _Worker:
         """Queues a message for the worker, and does not wait; a worker that has ended does not receive it."""
         self._unsent.put(packed((kind, what)))
 
+    def end_silent(self, why: str) -> None:
+        """Kills a worker that hangs or is stopped."""
+        self._silent = why
+        self.kill()
+
     def kill(self) -> None:
         """Kills the worker and the processes that it has started."""
         with self._killing:
@@ -91,8 +98,23 @@ class _Worker:
         return f"process {self._process.pid}"
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether the system says that a signal (SIGSTOP) has stopped it; only Linux is asked."""
+        try:
+            state = Path(f"/proc/{self._process.pid}/stat").read_text("utf-8", "replace")
+            return state.rpartition(")")[2].split()[0] in ("T", "t")
+        except (OSError, IndexError):
+            return False
+
+    @property
+    def was_silent(self) -> bool:
+        return bool(self._silent)
+
+    @property
     def end(self) -> str:
         code = self._process.returncode
+        if self._silent:
+            return f"{self._silent}, and was ended"
         if self._unreadable:
             return f"was ended, for its answer cannot be read here: {self._unreadable}"
         if self._unsendable:
@@ -215,6 +237,20 @@ class Processes:
             if worker.task is not None and worker.task.number in numbers:
                 worker.send(STOP, worker.task.number)
 
+    def whereabouts(self, number: int) -> str:
+        worker = self._worker_of(number)
+        if worker is None:
+            return "a worker"
+        return f"{worker} (stopped by a signal)" if worker.is_stopped else str(worker)
+
+    def replace(self, number: int, why: str) -> None:
+        worker = self._worker_of(number)
+        if worker is not None:
+            worker.end_silent(why)
+
+    def _worker_of(self, number: int) -> _Worker | None:
+        return next((worker for worker in self._all if worker.task is not None and worker.task.number == number), None)
+
     def _begin(self, task: Task) -> None:
         worker = next((one for one in self._all if one.task is None), None)
         if worker is None:
@@ -240,12 +276,13 @@ class Processes:
         task = worker.task
         if task is None:
             return
-        why = f"{worker}, at {task}, {worker.end}"
+        why = worker.end if worker.was_silent else f"{worker}, at {task}, {worker.end}"
         if task.number in self._stopped:
             self._events.append(Done(task.number, Outcome(None, KeyboardInterrupt())))
             return
         if self._tries[task.number] >= TRIES:
-            self._events.append(Lost(task.number, f"{why}; it was begun {TRIES} times. {_PERHAPS}"))
+            perhaps = _HANGS if worker.was_silent else _PERHAPS
+            self._events.append(Lost(task.number, f"{why}; it was begun {TRIES} times. {perhaps}"))
             return
         self._tries[task.number] += 1
         self._begin(task)

@@ -25,6 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rlds2reverb.errors import ConfigError, WorkersLost, reason_of
 from rlds2reverb.text import shortened
 from rlds2reverb.workers.driver import (
+    BEGUN,
     TRIES,
     Done,
     Event,
@@ -104,6 +105,7 @@ def run_task(job: Sequence[Any], key: str, line: Any, task: Task) -> Outcome:
         call(line.begin, where)  # waited for: else a task that is killed soon would leave no trace
         if key not in _works:
             _works[key] = _open_works.enter_context(unpickled(ray.get(job[0])).opened())
+        tell(BEGUN)
         return sendable(_works[key].run(task, tell))
     except BaseException as error:
         return sendable(Outcome(None, error))
@@ -176,6 +178,22 @@ class OnRay:
             return
         with suppress(RayError):
             self._line.stop.remote(list(numbers))
+
+    def whereabouts(self, number: int) -> str:
+        return self._where.get(number, "a worker of the cluster")
+
+    def replace(self, number: int, why: str) -> None:
+        """A worker that does not notice the end of its task may go on with it beside the new one, which item keys make harmless."""
+        reference = next((reference for reference, task in self._tasks.items() if task.number == number), None)
+        if reference is None:
+            return
+        task = self._tasks.pop(reference)
+        with suppress(RayError, ValueError):
+            ray.cancel(reference, force=True)
+        try:
+            self._retry(task, why)
+        except RayError as error:
+            self._recover(error)
 
     def _settle(self) -> None:
         """Puts the job and an actor into the cluster."""

@@ -1,11 +1,13 @@
 """A worker as a process of this machine: `python -m rlds2reverb.workers.worker DESCRIPTOR DRIVER`, started by `processes`.
 
 It talks with its driver over an inherited connection; output of libraries goes to the driver's standard error. When the driver
-has ended, it ends, together with the processes that it has started.
+has ended, it ends, together with the processes that it has started. One that is stopped then is continued, by the kernel of Linux;
+elsewhere it ends as soon as it is continued. Only code that holds Python's lock for ever keeps it from ending.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import signal
@@ -13,11 +15,11 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import connection
 from typing import Any
 
-from rlds2reverb.workers.driver import Outcome, Task, Work, sendable, unpickled
+from rlds2reverb.workers.driver import BEGUN, Outcome, Task, Work, sendable, unpickled
 from rlds2reverb.workers.frames import Frames, packed
 
 # Messages to a worker: the pickled job, first; a task; the number of a task to stop.
@@ -49,6 +51,7 @@ class _Child:
         try:
             if self._work is None:
                 self._work = stack.enter_context(unpickled(job).opened())
+            self._tell(task.number, BEGUN)
             outcome = self._work.run(task, lambda what: self._tell(task.number, what))
             return packed((DONE, task.number, sendable(outcome)))
         except BaseException as error:
@@ -88,9 +91,9 @@ def _ending_with_driver(end: Callable[[], object]) -> Iterator[None]:
         yield
     except (EOFError, OSError):
         pass
+    except BaseException:
+        traceback.print_exc()
     finally:
-        if sys.exc_info()[0] is not None:
-            traceback.print_exc()
         end()
 
 
@@ -101,8 +104,25 @@ def _end() -> None:
     os._exit(1)
 
 
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+def _continue_when_driver_ends(driver: int) -> None:
+    """Has Linux send this process SIGCONT when the driver ends, so that one that is stopped then can notice it, and end.
+
+    SIGKILL would leave behind what the worker has started. The signal also comes when the driver's thread ends that started the worker,
+    which does no harm.
+    """
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # a system without prctl: the interval of looks remains
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
+        if os.getppid() != driver:  # it has ended before
+            _end()
+
+
 def main() -> None:
     handle, driver = map(int, sys.argv[1:])
+    _continue_when_driver_ends(driver)
     if sys.platform == "win32":
         inherited = connection.PipeConnection(handle)
     else:

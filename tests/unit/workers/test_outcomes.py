@@ -51,13 +51,20 @@ def sent(error: BaseException) -> BaseException:
         FileNotFoundError(2, "No such file", "a.npz"),
         KeyError("reward"),
         KeyboardInterrupt(),
-        SystemExit(3),
     ],
 )
 def test_an_error_of_ours_or_of_python_arrives_as_it_is(error: BaseException) -> None:
     arrived = sent(error)
     assert (type(arrived), str(arrived), arrived.args) == (type(error), str(error), error.args)
     assert isinstance(arrived.__cause__, WorkerError)
+    assert "in sent" in str(arrived.__cause__)
+
+
+@pytest.mark.parametrize("code", [None, 0, 3, "done"])
+def test_an_exit_arrives_as_an_error_of_the_source(code: object) -> None:
+    arrived = sent(SystemExit(code))
+    assert type(arrived) is SourceError
+    assert f"called sys.exit({code!r}) in a worker" in str(arrived)
     assert "in sent" in str(arrived.__cause__)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
@@ -20,8 +21,20 @@ import pytest
 
 from rlds2reverb import Client, PushReport, connect
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, WorkersLost, report_of
-from rlds2reverb.workers import frames, processes
-from rlds2reverb.workers.driver import TRIES, Done, Event, Lost, Outcome, Retried, SendProgress, Task, WorkerError
+from rlds2reverb.fleet import push as fleet
+from rlds2reverb.workers import driver, frames, processes
+from rlds2reverb.workers.driver import (
+    TRIES,
+    Done,
+    Event,
+    Lost,
+    Outcome,
+    Progressed,
+    Retried,
+    SendProgress,
+    Task,
+    WorkerError,
+)
 from rlds2reverb.workers.processes import Processes
 from tests.gated import ROWS, Gated, is_running
 from tests.processes import PATIENCE_SECONDS, started, wait_until
@@ -48,6 +61,10 @@ def client(server: FakeReverb) -> Iterator[Client]:
 
 def values(server: FakeReverb) -> dict[int, Any]:
     return {key: [np.asarray(one).tobytes() for one in item] for key, item in server.stored["replay"].items()}
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def in_background(push: Any) -> tuple[threading.Thread, list[PushReport]]:
@@ -138,14 +155,40 @@ def test_an_interruption_ends_all_workers_and_says_what_is_stored(server: FakeRe
     assert not any(map(is_running, children))
 
 
-def test_workers_end_with_the_process_that_started_them(server: FakeReverb, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_worker_stopped", [False, True])
+def test_workers_end_with_the_process_that_started_them(
+    server: FakeReverb, tmp_path: Path, is_worker_stopped: bool
+) -> None:
     source = Gated(tmp_path, COUNT, gate=20)
     with started(
         tmp_path, "-m", "tests.unit.fleet.interrupted", server.address, str(tmp_path), str(COUNT), "20"
     ) as pusher:
         worker = source.wait_for_worker()
+        if is_worker_stopped:
+            os.kill(worker, signal.SIGSTOP)
+            wait_until(lambda: is_stopped(worker))
         pusher.kill()
-    wait_until(lambda: not is_running(worker))
+    try:
+        wait_until(lambda: not is_running(worker))
+    finally:
+        if is_running(worker):
+            os.kill(worker, signal.SIGKILL)
+    assert "Traceback" not in pusher.errors  # which the worker has, too
+
+
+def exit_with_success(_: Path) -> None:
+    sys.exit(0)
+
+
+def test_an_exit_in_the_source_is_an_error_of_the_push(client: Client, tmp_path: Path) -> None:
+    source = Gated(tmp_path, COUNT, 20, at_gate=exit_with_success)
+    with pytest.raises(
+        SourceError, match=r"called sys\.exit\(0\) in a worker; it must raise an error instead"
+    ) as caught:
+        client.push(source, "replay", workers=2)
+    report = report_of(caught.value)
+    assert report is not None
+    assert report.episodes_pushed >= 16
 
 
 def test_workers_end_though_a_fork_of_that_process_holds_their_connections(server: FakeReverb, tmp_path: Path) -> None:
@@ -416,6 +459,66 @@ def test_the_end_of_the_executor_ends_workers_that_do_not_listen_and_their_forks
     wait_until(lambda: not any(map(is_running, forks_in(tmp_path))))
 
 
+def stop_once(folder: Path) -> None:
+    if _first(folder):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def hang_once(folder: Path) -> None:
+    if _first(folder):
+        signal.pause()
+
+
+@pytest.mark.parametrize(
+    ("act", "where"), [(stop_once, r"process \d+ \(stopped by a signal\)"), (hang_once, r"process \d+")]
+)
+def test_a_silent_worker_is_told_and_then_replaced(
+    server: FakeReverb,
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    act: Callable[[Path], object],
+    where: str,
+) -> None:
+    monkeypatch.setattr(driver, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(driver, "_OPEN_SECONDS", 60.0)
+    monkeypatch.setattr(fleet, "_GRACE_SECONDS", -59.0)  # `reconnect` is 60 seconds
+    waits: list[str] = []
+    source = Gated(tmp_path, COUNT, 20, at_gate=act)
+    report = client.push(
+        source, "replay", workers=2, stall_seconds=1.0, on_progress=lambda progress: waits.append(progress.waiting)
+    )
+    assert (report.parts_again, report.episodes_pushed, report.items_confirmed) == (1, COUNT, COUNT * ITEMS)
+    assert len(values(server)) == COUNT * ITEMS
+    silent = rf"{where}, at episodes 16 to 31, has told nothing for \d+ s"
+    assert any(re.fullmatch(silent, wait) for wait in waits), set(waits)
+    assert any(re.fullmatch(silent, record.getMessage()) for record in caplog.records)
+    assert any(
+        re.fullmatch(rf"{silent}, and was ended; another worker repeats the task", record.getMessage())
+        for record in caplog.records
+    )
+
+
+def hang(_: Path, __: int) -> None:
+    signal.pause()
+
+
+def test_a_task_that_hangs_every_time_is_told_as_that(tmp_path: Path) -> None:
+    with Processes(Acting(tmp_path, hang), 1) as workers:
+        workers.submit(Task(7, 0, 1))
+        for _ in range(TRIES):
+            while workers.event(PATIENCE_SECONDS) != Progressed(7, "begun"):
+                pass
+            workers.replace(7, "process 1, at episodes 0 to 0, has told nothing for 9 s")
+        *_, lost = what_comes(workers)
+    assert isinstance(lost, Lost)
+    assert lost.why.startswith(
+        "process 1, at episodes 0 to 0, has told nothing for 9 s, and was ended; it was begun 3 times. "
+    )
+    assert "The source hangs there, perhaps" in lost.why
+
+
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -492,10 +595,6 @@ class Large(Acting):
 
 def number_of_task(_: Path, number: int) -> int:
     return number
-
-
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.fixture
