@@ -132,6 +132,7 @@ CODES: dict[str, Code] = {
     ),
     "cast": _of_dataset("episodes have a column in another dtype than others; cast, no value changed"),
     "space": _of_dataset("values are stored in another dtype or shape than the dataset says"),
+    "jpeg_values": _of_dataset("numbers are stored as JPEG images, which changes them, as Minari 0.5.3 does; decoded"),
     "frame_index": _of_dataset("LeRobot's own numbers of rows do not count the rows of an episode one by one"),
     "upside_down": _of_dataset("images are recorded upside down, as LIBERO's are"),
     "both_ends": _of_dataset("episodes end both terminated and truncated"),

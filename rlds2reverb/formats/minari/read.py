@@ -70,6 +70,7 @@ from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec, Nest, column_spec, sam
 from rlds2reverb.text import counted
 
 _BOTH_ENDS, _NO_END, _CAST, _LEFT_OUT, _SPACE = "both_ends", "no_end", "cast", "left_out", "space"
+_JPEG_VALUES = "jpeg_values"
 
 _FIELDS = {OBSERVATION: OBSERVATIONS, ACTION: ACTIONS}
 _TEXTS = {
@@ -77,6 +78,7 @@ _TEXTS = {
     _NO_END: "{episodes} neither terminated nor truncated; read as truncated",
     _CAST: "{episodes} with another dtype than the others, or with whole numbers for rewards; cast, no value changed",
     _LEFT_OUT: "{episodes} with this group or info, which not every episode has as rows of numbers or texts; left out",
+    _JPEG_VALUES: "{episodes} whose values are stored as JPEG images, as Minari 0.5.3 stores small uint8 arrays; decoded, but JPEG has changed them, in small grids by up to 30 of 255 levels; Minari 0.5.4 records them as they are",
     _SPACE: "values are stored in another dtype or shape than the space says; read as they are stored",
 }
 _EPISODE_COUNT = "episode_count"
@@ -231,12 +233,17 @@ class MinariRecordings(Recordings):
             whole = reward.astype(np.int8) if reward.dtype == bool else reward
             reward = _cast(REWARD, whole, ArraySpec((), np.dtype(np.float64)))
         actions = len(reward)
-        observation = {leaf.path: _leaf(stored, OBSERVATION, leaf, actions + 1, jpeg) for leaf in self._observation}
-        action = {leaf.path: _leaf(stored, ACTION, leaf, actions, {}) for leaf in self._action}
+        observation = {
+            leaf.path: _leaf(stored, OBSERVATION, leaf, actions + 1, jpeg, notes) for leaf in self._observation
+        }
+        action = {leaf.path: _leaf(stored, ACTION, leaf, actions, {}, notes) for leaf in self._action}
         is_terminal = _end(stored, actions, notes)
         others: dict[str, Array] = {}
         for path, column in stored.others() if self._options.others else ():
             clashes = path.split("/")[0] in (*STEP_FIELDS, METADATA)
+            if isinstance(column, Images) and not clashes:
+                notes.add((_JPEG_VALUES, path))
+                column = _values_of_images(column.files, path)
             if column is None or clashes or len(column) not in (actions, actions + 1):
                 notes.add((_LEFT_OUT, path))
             else:
@@ -302,20 +309,38 @@ def _conforming(rows: _Rows, specs: Mapping[str, ArraySpec]) -> _Rows:
     return replace(rows, columns=columns, notes=frozenset(notes))
 
 
-def _leaf(stored: StoredEpisode, column: str, leaf: Leaf, rows: int, jpeg: dict[str, Leaf]) -> Array:
+def _leaf(
+    stored: StoredEpisode, column: str, leaf: Leaf, rows: int, jpeg: dict[str, Leaf], notes: set[tuple[str, str]]
+) -> Array:
     """The column of a leaf. Colour images of observations stay files, and are added to `jpeg`."""
     found, path = stored.leaf(_FIELDS[column], leaf, rows), _path(column, leaf)
     if not isinstance(found, Images):
         return _checked(found, path)
-    if column == OBSERVATION and len(leaf.spec.shape) == 3:
+    if not leaf.is_image:
+        notes.add((_JPEG_VALUES, path))
+    elif column == OBSERVATION and len(leaf.spec.shape) == 3:
         jpeg[path] = leaf
         return np.array(found.files, object)
     return _pixels(found.files, leaf, path)
 
 
 def _image_of(leaf: Leaf) -> ImageSpec:
-    height, width, *channels = leaf.spec.shape
+    height, width, *channels = (*leaf.spec.shape, 1) if len(leaf.spec.shape) == 1 else leaf.spec.shape
     return ImageSpec((height, width, channels[0] if channels else 1), leaf.spec.dtype, JPEG, is_accurate=True)
+
+
+def _values_of_images(files: Sequence[bytes], path: str) -> Array:
+    """[n, height], [n, height, width] or [n, height, width, 3] of files whose shape nothing declares; a row of numbers is an image of width 1."""
+    try:
+        pixels = decode_files(ImageSpec((None, None, None), np.dtype(np.uint8), JPEG), files, path, exact=True)
+    except SourceError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        raise BrokenEpisode(path, str(error)) from error
+    if pixels.shape[-1] == 1:
+        pixels = pixels[..., 0]
+        return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+    return pixels
 
 
 def _pixels(files: Sequence[bytes], leaf: Leaf, path: str) -> Array:

@@ -36,6 +36,14 @@ class Images:
     files: list[bytes]
 
 
+_JPEG_BEGINS = b"\xff\xd8\xff"
+
+
+def are_jpeg(files: Sequence[bytes]) -> bool:
+    """Whether each of one or more files begins as JPEG does."""
+    return bool(files) and all(file.startswith(_JPEG_BEGINS) for file in files)
+
+
 class StoredEpisode(Protocol):
     """One episode. Each method raises `BrokenEpisode` for data that cannot be read."""
 
@@ -45,8 +53,8 @@ class StoredEpisode(Protocol):
     def plain(self, name: str) -> Array:
         """The column "rewards", "terminations" or "truncations", [T]."""
 
-    def others(self) -> Iterator[tuple[str, Array | None]]:
-        """Path and values of every further column, `infos/...` first; None for values other than numbers or texts."""
+    def others(self) -> Iterator[tuple[str, Array | Images | None]]:
+        """Path and values of every further column, `infos/...` first; None for values other than numbers, texts or images."""
 
 
 Episodes = Callable[[int], StoredEpisode]  # an episode by its number, one of `Stored.numbers`
@@ -77,6 +85,7 @@ class HdfStorage:
     | --- | --- |
     | `observations`, `actions` | a dataset, or groups by the keys of Dicts and by `_index_i` in Tuples |
     | an image | its pixels; or, since 0.5.3, JPEG files: bytes of any length, or rows of bytes if all have one length |
+    | other uint8 values | as they are; or, by 0.5.3, JPEG files, too: its writer took all rows of one or two sizes, and 3 channels, for images |
     | `rewards`, `terminations`, `truncations` | a number per step |
     | `infos`, and any other | datasets in groups |
 
@@ -169,9 +178,14 @@ class _HdfEpisode:
 
     def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
         path = "/".join((field, *leaf.keys))
-        found = hdf5.found(self._group, path) if leaf.is_image else None
-        if isinstance(found, h5py.Dataset) and len(found.shape or ()) < 1 + len(leaf.spec.shape):
-            return Images(self._files(path, rows, found))
+        found = hdf5.found(self._group, path) if leaf.spec.dtype == np.uint8 else None
+        if isinstance(found, h5py.Dataset):
+            if leaf.is_image and len(found.shape or ()) < 1 + len(leaf.spec.shape):
+                return Images(self._files(path, rows, found))
+            if _holds_bytes(found) and found.shape != (rows, *leaf.spec.shape):
+                files = self._files(path, rows, found)
+                if are_jpeg(files):
+                    return Images(files)
         return self._rows(hdf5.Column(self._group, path, path), rows)
 
     def plain(self, name: str) -> Array:
@@ -180,7 +194,7 @@ class _HdfEpisode:
         values = column.rows()
         return values[:, 0] if values.shape[1:] == (1,) else values
 
-    def others(self) -> Iterator[tuple[str, Array | None]]:
+    def others(self) -> Iterator[tuple[str, Array | Images | None]]:
         try:
             if self._group.id.get_num_objs() == len(_KNOWN):  # these have been read already
                 return
@@ -194,8 +208,10 @@ class _HdfEpisode:
                     path = f"{name}/{below}" if below else name
                     yield path, self._other(path, dataset)
 
-    def _other(self, path: str, dataset: h5py.Dataset) -> Array | None:
+    def _other(self, path: str, dataset: h5py.Dataset) -> Array | Images | None:
         try:
+            if _holds_bytes(dataset) and are_jpeg(files := self._files(path, len(dataset), dataset)):
+                return Images(files)
             has_rows = bool(dataset.shape) and (
                 dataset.dtype.kind in "biufcS" or h5py.check_string_dtype(dataset.dtype) is not None
             )
@@ -228,6 +244,13 @@ class _HdfEpisode:
 
     def _unreadable(self, path: str, error: Exception) -> BrokenEpisode:
         return BrokenEpisode(path, f"{hdf5.where(self._group)}/{path}: cannot be read: {line_of(error)}")
+
+
+def _holds_bytes(dataset: h5py.Dataset) -> bool:
+    """Whether each row is a number of bytes, which may be a file."""
+    if h5py.check_vlen_dtype(dataset.dtype) == np.uint8:
+        return len(dataset.shape or ()) == 1
+    return dataset.dtype == np.uint8 and len(dataset.shape or ()) == 2
 
 
 _FOLDER = re.compile(r"0|[1-9]\d{0,11}", re.ASCII)
@@ -309,14 +332,16 @@ class _ArrowEpisode:
             values = values[:-1]
         if len(values) != rows:
             raise self._broken(path, f"has {len(values):,} rows; expected {rows:,}, as there are rewards")
-        if leaf.is_image and _is_binary(values.type) and not values.null_count:
-            return Images(values.to_pylist())
+        if leaf.spec.dtype == np.uint8 and _is_binary(values.type) and not values.null_count:
+            files = values.to_pylist()
+            if leaf.is_image or are_jpeg(files):
+                return Images(files)
         return self._values(values, leaf.spec.shape, path)
 
     def plain(self, name: str) -> Array:
         return self._values(self._field(name, (), name)[:-1], (), name)
 
-    def others(self) -> Iterator[tuple[str, Array | None]]:
+    def others(self) -> Iterator[tuple[str, Array | Images | None]]:
         if INFOS in self._table.column_names:
             yield from self._infos(INFOS, self._field(INFOS, (), INFOS))
 
@@ -351,7 +376,7 @@ class _ArrowEpisode:
         except (ArrowException, ValueError, TypeError, MemoryError) as error:
             raise self._broken(path, f"cannot be read: {shortened(str(error))}") from error
 
-    def _infos(self, path: str, values: Any) -> Iterator[tuple[str, Array | None]]:
+    def _infos(self, path: str, values: Any) -> Iterator[tuple[str, Array | Images | None]]:
         from pyarrow import types
 
         for number in range(values.type.num_fields):
