@@ -134,6 +134,16 @@ CODES: dict[str, Code] = {
     "space": _of_dataset("values are stored in another dtype or shape than the dataset says"),
     "jpeg_values": _of_dataset("numbers are stored as JPEG images, which changes them, as Minari 0.5.3 does; decoded"),
     "frame_index": _of_dataset("LeRobot's own numbers of rows do not count the rows of an episode one by one"),
+    "stale_pointers": _of_dataset(
+        "episodes whose rows are elsewhere than the dataset's description says; found by the keys that the rows carry"
+    ),
+    "unlisted_episodes": _of_dataset("files hold episodes that the dataset's description does not list; left out"),
+    "video_overlap": _of_dataset(
+        "episodes share frames of a video, by the dataset's description: their frames may be others' frames"
+    ),
+    "video_short": _of_dataset(
+        "episodes have more rows than their part of a video has time for: frames may be those of another episode"
+    ),
     "upside_down": _of_dataset("images are recorded upside down, as LIBERO's are"),
     "both_ends": _of_dataset("episodes end both terminated and truncated"),
     "no_end": _of_dataset("episodes end neither terminated nor truncated, and are read as truncated"),

@@ -4,17 +4,19 @@
 | --- | --- | --- |
 | episodes | meta/episodes.jsonl | meta/episodes/*/*.parquet |
 | tasks | meta/tasks.jsonl | meta/tasks.parquet; the text is the column `task`, or an index without a name |
-| rows | a file for each episode | a piece of a file, from `dataset_from_index` to `dataset_to_index` of all rows |
+| rows | a file for each episode | a piece of a file: `keys` |
 
 Templates are filled in by this module only, never by `str.format`.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ class Info:
       chunks_size: episodes (version 2) or files (version 3) in a folder.
       data_path, video_path: templates; the second is "" without videos.
       task_is_column: whether rlds2reverb wrote the dataset from data with the task as a column.
+      half_frame: seconds; half the time between two rows.
     """
 
     root: Path
@@ -57,6 +60,15 @@ class Info:
     video_path: str
     features: Mapping[str, Feature]
     task_is_column: bool = False
+    half_frame: float = 0.001
+
+    def data_files(self) -> list[Path]:
+        """All files of rows (maybe links), in the order in which LeRobot reads them; also such as meta/episodes does not name."""
+        parts = [escape(part) for part in _FIELD.sub("*", self.data_path).split("/")]
+        parts[-1] = f"*{Path(self.data_path).suffix}"
+        pattern = "/".join(part.replace("[*]", "*") for part in parts)
+        _below(self.root, pattern)
+        return sorted(self.root.glob(pattern))
 
     def data_file(self, fields: Mapping[str, int]) -> Path:
         """The file of an episode or a chunk; raises `SourceError` if the template leads out or has another field."""
@@ -92,7 +104,9 @@ def read_info(root: Path) -> Info:
         templates.append(template)
     features = features_of(path, found.get("features"))
     is_column = task_is_column(found["features"])
-    return Info(root, version, chunks_size, templates[0], templates[1], features, is_column)
+    fps = found.get("fps")
+    half_frame = 0.5 / fps if isinstance(fps, (int, float)) and 0 < fps < math.inf else Info.half_frame
+    return Info(root, version, chunks_size, templates[0], templates[1], features, is_column, half_frame)
 
 
 def _inside(root: Path, relative: str) -> Path:
@@ -155,28 +169,53 @@ class Episodes:
     def index(self, number: int) -> int:
         return int(self.columns[EPISODE_INDEX][number])
 
-    def rows(self, number: int) -> tuple[Path, int, int]:
-        """The file (maybe a link), its first row of the episode, and the number of rows; episodes in one file share the `Path`."""
-        length = int(self.columns[LENGTH][number])
+    def length(self, number: int) -> int:
+        """The rows of an episode."""
+        return int(self.columns[LENGTH][number])
+
+    def data_file(self, number: int) -> Path | None:
+        """The file of an episode (maybe a link); None if meta does not say it. Episodes in one file share the `Path`."""
         if self.info.version[0] == 2:
-            return self.info.data_file(self._numbered(number)), 0, length
+            return self.info.data_file(self._numbered(number))
         place = self._file(number, "data")
+        if place is None:
+            return None
         key = tuple(place.values())
         path = self._last_file.get(key)
         if path is None:
             path = self.info.data_file(place)
             self._last_file.clear()
             self._last_file[key] = path
-        return path, int(self.columns["first"][number]), length
+        return path
 
-    def video(self, number: int, key: str) -> tuple[Path, float]:
-        """The video of a feature (maybe a link), and the time in seconds at which the episode begins in it."""
+    def first_index(self, number: int) -> int | None:
+        """The `index` of an episode's first row, as meta says it; None if it does not."""
+        return int(self.columns[_FROM][number]) if _FROM in self.columns and self.columns[_FROM][number] >= 0 else None
+
+    def video(self, number: int, key: str) -> tuple[Path, float] | None:
+        """The video of a feature (maybe a link), and the time in seconds at which the episode begins in it; None if meta does not say it."""
         if self.info.version[0] == 2:
             return self.info.video_file(key, self._numbered(number)), 0.0
-        begin = self.columns.get(f"videos/{key}/from_timestamp")
-        if begin is None:
-            raise SourceError(f'{self.info.root}: meta/episodes: no column "videos/{key}/from_timestamp"')
-        return self.info.video_file(key, self._file(number, f"videos/{key}")), float(begin[number])
+        begin, place = self.columns.get(f"videos/{key}/from_timestamp"), self._file(number, f"videos/{key}")
+        return None if begin is None or place is None else (self.info.video_file(key, place), float(begin[number]))
+
+    def video_end(self, number: int, key: str) -> float:
+        """The time in seconds at which the episode ends in that video; infinite if meta does not say it."""
+        end = self.columns.get(f"videos/{key}/to_timestamp") if self.info.version[0] > 2 else None
+        return math.inf if end is None or math.isnan(end[number]) else float(end[number])
+
+    def overlapping(self, key: str) -> int:
+        """The number of episodes whose part of a video reaches by more than half a frame into that of another episode."""
+        names = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+        columns = [self.columns.get(f"videos/{key}/{name}") for name in names]
+        if self.info.version[0] == 2 or any(column is None for column in columns):
+            return 0
+        chunk, file, begin, end = (np.asarray(column) for column in columns)
+        order = np.lexsort((begin, file, chunk))
+        before, behind = order[:-1], order[1:]
+        shares_file = (chunk[before] == chunk[behind]) & (file[before] == file[behind])
+        overlaps = shares_file & (end[before] - begin[behind] > self.info.half_frame)
+        return len(np.union1d(before[overlaps], behind[overlaps]))
 
     def with_own_file(self, of: str) -> list[int]:
         """One episode of each file: all episodes in version 2, where each has its own."""
@@ -190,12 +229,11 @@ class Episodes:
         index = self.index(number)
         return {"episode_chunk": index // self.info.chunks_size, "episode_index": index}
 
-    def _file(self, number: int, of: str) -> dict[str, int]:
-        names = {name: f"{of}/{name}" for name in ("chunk_index", "file_index")}
-        for column in names.values():
-            if column not in self.columns:
-                raise SourceError(f'{self.info.root}: meta/episodes: no column "{column}"')
-        return {name: int(self.columns[column][number]) for name, column in names.items()}
+    def _file(self, number: int, of: str) -> dict[str, int] | None:
+        """The numbers in a file's name; None if meta does not say one of them."""
+        columns = {name: self.columns.get(f"{of}/{name}") for name in ("chunk_index", "file_index")}
+        place = {name: -1 if column is None else int(column[number]) for name, column in columns.items()}
+        return None if min(place.values()) < 0 else place
 
 
 def read_episodes(info: Info) -> Episodes:
@@ -255,20 +293,15 @@ def _of_tables(info: Info) -> Episodes:
         for name, values in found.items()
         if name in _NOT_METADATA - {TASKS} or name.startswith(("data/", "videos/"))
     }
-    for name in (EPISODE_INDEX, LENGTH, _FROM, _TO, "data/chunk_index", "data/file_index"):
+    for name in (EPISODE_INDEX, LENGTH):
         if name not in columns:
             raise SourceError(f'{folder}: no column "{name}"')
     order = np.argsort(columns[EPISODE_INDEX], kind="stable")
     columns = {name: values[order] for name, values in columns.items()}
     _check_indices(folder, columns[EPISODE_INDEX])
-    wrong = (columns[_TO] - columns[_FROM] != columns[LENGTH]) | (columns[_FROM] < 0) | (columns[LENGTH] < 0)
-    for name in columns:
-        if name.endswith(("chunk_index", "file_index")):
-            wrong |= columns[name] < 0
-    if wrong.any():
-        number = int(columns[EPISODE_INDEX][wrong][0])
-        raise SourceError(f"{folder}: episode {number}: its length, rows or files make no sense")
-    columns["first"] = _first_rows(columns)
+    if (columns[LENGTH] < 0).any():
+        number = int(columns[EPISODE_INDEX][columns[LENGTH] < 0][0])
+        raise SourceError(f"{folder}: episode {number}: its length is below 0")
     found = {name: [values[at] for at in order] for name, values in found.items()}
     tasks = _tasks(found[TASKS]) if TASKS in found else None
     rest = {
@@ -280,25 +313,23 @@ def _of_tables(info: Info) -> Episodes:
 
 
 def _numbers(folder: Path, name: str, values: list[Any]) -> Array:
-    kind, dtype = (float, np.float64) if name.endswith("timestamp") else (int, np.int64)
-    if not all(type(value) in (int, kind) and abs(value) < 1 << 62 for value in values):
-        raise SourceError(f'{folder}: column "{name}": expected {kind.__name__} for every episode')
-    return np.array(values, dtype)
+    """The numbers of a column. Of those that say where an episode stands, a missing one is -1 or NaN: the rows have keys of their own."""
+    is_time = name.endswith("timestamp")
+    if name not in (EPISODE_INDEX, LENGTH):
+        unknown = math.nan if is_time else -1
+        values = [unknown if value is None or value != value else value for value in values]
+    are_numbers = all(
+        (type(value) in (int, float) and abs(value) < 1 << 62) or (is_time and value != value) for value in values
+    )
+    if not are_numbers or not (is_time or all(value == int(value) for value in values)):
+        kind = "number" if is_time else "whole number"
+        raise SourceError(f'{folder}: column "{name}": expected a {kind} for every episode')
+    return np.array(values, np.float64 if is_time else np.int64)
 
 
 def _check_indices(path: Path, indices: Array) -> None:
     if len(indices) and (indices.min() < 0 or (np.diff(indices) == 0).any()):
         raise SourceError(f"{path}: an episode_index is below 0, or stands there twice")
-
-
-def _first_rows(columns: Mapping[str, Array]) -> Array:
-    """Each episode's first row in its file: its row in the dataset minus the row at which the file begins."""
-    files = np.stack([columns["data/chunk_index"], columns["data/file_index"]])
-    _, of = np.unique(files, axis=1, return_inverse=True)
-    of = of.reshape(-1)
-    first = np.full(int(of.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, of, columns[_FROM])
-    return np.asarray(columns[_FROM] - first[of])
 
 
 def _tasks(found: list[Any]) -> tuple[tuple[str, ...], ...] | None:

@@ -60,8 +60,9 @@ from rlds2reverb.formats.lerobot.features import (
     VIDEO,
     Feature,
 )
-from rlds2reverb.formats.lerobot.meta import LENGTH, Episodes, Info, read_episodes, read_info, read_tasks
-from rlds2reverb.formats.lerobot.values import TableRows, Taken, column, image_files
+from rlds2reverb.formats.lerobot.keys import NO_EPISODE, Keys, Run, find_places, read_keys
+from rlds2reverb.formats.lerobot.meta import Episodes, Info, read_episodes, read_info, read_tasks
+from rlds2reverb.formats.lerobot.values import TableRows, Taken, column, image_files, open_table
 from rlds2reverb.formats.lerobot.videos import Clip, check_libraries, check_library, decoded
 from rlds2reverb.formats.options import Parse, one_of, parted, unescaped, words
 from rlds2reverb.formats.paths import Stamp, WrittenAnew, check_link, check_unchanged, stamp_of
@@ -106,6 +107,8 @@ _DONE = {
 }
 ODD = {  # code of a notice -> text
     "frame_index": "episodes whose frame_index or index does not count their rows one by one; the rows were taken in the file's order",
+    "stale_pointers": "episodes whose rows are not where meta/episodes says (data/file_index, dataset_from_index); they were found by their own episode_index",
+    "video_short": "episodes with rows behind the end of their part of a video (to_timestamp in meta/episodes); their frames may be those of another episode",
     "done_inside": "episodes with next.done before their last row, which RLDS cannot say; done_means=nothing keeps it as a column",
 }
 
@@ -219,8 +222,20 @@ class LeRobotRecordings(Recordings):
             elif feature.kind == VIDEO and feature.is_depth:
                 text = "a depth map's codes, 0 to 4095, as the video has them; meta/info.json has what is needed to convert them to metres"
                 yield note("depth_codes", text, episodes, feature.path)
+            if (
+                feature.kind == VIDEO
+                and reading.videos != SKIP
+                and (count := dataset.episodes.overlapping(feature.name))
+            ):
+                text = "episodes whose parts of a video overlap (from_timestamp and to_timestamp in meta/episodes), so frames of one stand beside rows of another"
+                yield Notice("video_overlap", text, count, feature.path)
         for code, found in self._odd.items():
             yield Notice(code, ODD[code], len(found))
+        if dataset.unlisted:
+            text = (
+                "episodes whose rows stand in the files that were read, but which meta/episodes does not list; left out"
+            )
+            yield Notice("unlisted_episodes", text, len(dataset.unlisted))
         if names := dataset.episodes.left_out:
             text = f"metadata that is not one number or text for every episode, of one kind: {shortened(', '.join(names))}; left out"
             yield Notice("left_out", text, len(names))
@@ -228,7 +243,7 @@ class LeRobotRecordings(Recordings):
     def length_of(self, number: int) -> int:
         """Rows according to meta/, plus the row that is added."""
         dataset = self._dataset
-        rows = int(dataset.episodes.columns[LENGTH][number])
+        rows = dataset.episodes.length(number)
         return rows + (rows > 0 and not dataset.are_recorded and dataset.reading.last_step != MARK)
 
     def spec(self) -> Nest:
@@ -281,15 +296,45 @@ class Reader:
     def one(self, number: int) -> Recording:
         """One episode; raises `BrokenEpisode`, or `WrittenAnew` if a file has changed since it was first opened."""
         try:
-            path, first, count = self._dataset.episodes.rows(number)
-            return self._recording(number, self._opened(path, count).read(first, first + count))
+            return self._recording(number, self._taken(number))
         except WrittenAnew:
             raise
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
 
-    def _opened(self, path: Path, count: int) -> TableRows:
-        """The open file. In version 2.x it holds the rows of this episode only."""
+    def _taken(self, number: int) -> Taken:
+        """The rows of an episode. In version 2.x a file holds those of one episode only."""
+        episodes = self._dataset.episodes
+        path, count = episodes.data_file(number), episodes.length(number)
+        if path is not None and (self._dataset.info.version[0] == 2 or not count):
+            rows = self._opened(path)
+            if rows.count != count and count:
+                raise BrokenEpisode(
+                    "", f"{path}: has {rows.count:,} rows; expected {count:,}, as meta/episodes.jsonl says"
+                )
+            return rows.read(0, count)
+        runs = self._runs(number, path, count)
+        return Taken.joined([self._opened(run.path).read(run.start, run.stop) for run in runs])
+
+    def _runs(self, number: int, path: Path | None, count: int) -> list[Run]:
+        """The places of an episode's rows: in the file that meta names if that has them in one piece, else in any."""
+        dataset, episode, why = self._dataset, self._dataset.episodes.index(number), ""
+        if path is not None:
+            try:
+                keys = dataset.all_keys if dataset.has_all_keys else dataset.keys_of(path, self._opened(path))
+                if runs := keys.whole(episode, path, count):
+                    return runs
+            except WrittenAnew:
+                raise
+            except SourceError as error:
+                why = f"{error}; "
+        try:
+            return find_places(dataset.all_keys, episode, count)
+        except BrokenEpisode as broken:
+            raise BrokenEpisode("", f"{why}{broken.why}") from broken
+
+    def _opened(self, path: Path) -> TableRows:
+        """The open file."""
         dataset, rows = self._dataset, self._rows
         if rows is None or (rows.path is not path and rows.path != path):
             self.close()
@@ -302,8 +347,6 @@ class Reader:
             names = list(dict.fromkeys((*names, *needed)))
             numbers = [features[name] for name in names if name in features and features[name].kind == NUMBER]
             self._rows = rows = TableRows(path, names, sum(one.size * one.dtype.itemsize for one in numbers))
-        if dataset.info.version[0] == 2 and rows.count != count:
-            raise BrokenEpisode("", f"{path}: has {rows.count:,} rows; expected {count:,}, as meta/episodes.jsonl says")
         return rows
 
     def _recording(self, number: int, read: Taken) -> Recording:
@@ -359,11 +402,18 @@ class Reader:
         return content_name(digest.hexdigest())
 
     def _clip(self, feature: Feature, number: int, read: Taken) -> Clip:
-        video, begin = self._dataset.episodes.video(number, feature.name)
+        episodes = self._dataset.episodes
+        place = episodes.video(number, feature.name)
+        if place is None:
+            where = f"videos/{feature.name}/: file_index or from_timestamp"
+            raise BrokenEpisode(feature.path, f"{episodes.info.root}: meta/episodes: {where} is missing")
+        video, begin = place
         self._dataset.check(video)
         seconds = begin + self._plain(TIMESTAMP, read).astype(np.float64)
         if not np.isfinite(seconds).all():
             raise BrokenEpisode(feature.path, f"{read.path}: timestamps that are no finite numbers")
+        if len(seconds) and seconds.max() > episodes.video_end(number, feature.name) + episodes.info.half_frame:
+            self._odd.setdefault("video_short", set()).add(number)
         return Clip(feature, video, seconds, self._dataset.reading.tolerance)
 
     def _plain(self, name: str, read: Taken) -> Array:
@@ -386,6 +436,10 @@ class Reader:
         counted = [self._plain(name, read) for name in _COUNTED if name in self._dataset.info.features]
         if not all(one.dtype != bool and bool((one[1:] - one[:-1] == 1).all()) for one in counted):
             self._odd.setdefault("frame_index", set()).add(number)
+        first = self._dataset.episodes.first_index(number)
+        is_moved = read.path != self._dataset.episodes.data_file(number)
+        if is_moved or (INDEX in self._dataset.info.features and first not in (None, *counted[-1][:1].tolist())):
+            self._odd.setdefault("stale_pointers", set()).add(number)
 
     def _text(self, number: int, path: Path) -> bytes:
         text = self._dataset.tasks.get(number)
@@ -416,7 +470,7 @@ def row_behind(path: str, column: Array) -> Array:
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A dataset, and how its rows become steps: features that are read by name, `next.done` among them, and the stamps of files when they were
-    first opened. `task` is the place of a task's text: COLUMN, METADATA or SKIP.
+    first opened. `task` is the place of a task's text: COLUMN, METADATA or SKIP. `unlisted` are episodes of the rows that meta does not list.
     """
 
     info: Info
@@ -426,6 +480,34 @@ class Dataset:
     reading: Reading
     features: Mapping[str, Feature]
     stamps: dict[Path, Stamp] = field(default_factory=dict)
+    unlisted: set[int] = field(default_factory=set, init=False)
+    _keys: dict[Path, Keys] = field(default_factory=dict, init=False)
+
+    def keys_of(self, path: Path, rows: TableRows) -> Keys:
+        """Which rows of an open file are which episode's."""
+        if path not in self._keys:
+            self._keys[path] = keys = read_keys(path, rows.file)
+            self.unlisted.update(keys.runs.keys() - set(self.episodes.columns[EPISODE_INDEX].tolist()) - {NO_EPISODE})
+        return self._keys[path]
+
+    @property
+    def has_all_keys(self) -> bool:
+        return "all_keys" in vars(self)
+
+    @cached_property
+    def all_keys(self) -> Keys:
+        """Which rows of all files are which episode's; takes a look into every file."""
+        return Keys.joined(map(self._keys_with_index, self.info.data_files()))
+
+    def _keys_with_index(self, path: Path) -> Keys:
+        try:
+            self.check(path)
+            with open_table(path) as file:
+                return read_keys(path, file, with_index=True)
+        except WrittenAnew:
+            raise
+        except SourceError as error:
+            return Keys({}, str(error))
 
     def check(self, path: Path) -> None:
         """Checks a file of rows or frames before it is opened: it may be no link out of the dataset, and not have changed."""
@@ -437,7 +519,7 @@ class Dataset:
     def check_templates(self) -> None:
         """Raises `SourceError` if a template of paths cannot be filled in or leads out of the dataset."""
         for number in self.episodes.with_own_file("data"):
-            self.episodes.rows(number)
+            self.episodes.data_file(number)
         for feature in self.info.features.values() if self.reading.videos != SKIP else ():
             if feature.kind == VIDEO:
                 for number in self.episodes.with_own_file(f"videos/{feature.name}"):

@@ -45,7 +45,8 @@ _MOST_BATCH_ROWS = 1 << 16
 _MOST_ROWS = 10_000_000  # of a table that is read as a whole: the episodes, or the tasks
 
 
-def _opened(path: Path) -> ParquetFile:
+def open_table(path: Path) -> ParquetFile:
+    """Opens a file; raises `SourceError` if it is missing, not a regular one, or not Parquet."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise SourceError(f"{path}: not a regular file")
@@ -56,7 +57,7 @@ def _opened(path: Path) -> ParquetFile:
 
 def whole(path: Path, wanted: Callable[[str], bool]) -> pa.Table:
     """Those columns of a small table whose name is wanted; raises `SourceError` if it is damaged or too large."""
-    with _opened(path) as file:
+    with open_table(path) as file:
         if file.metadata.num_rows > _MOST_ROWS:
             raise SourceError(f"{path}: has {file.metadata.num_rows:,} rows; expected at most {_MOST_ROWS:,}")
         try:
@@ -93,6 +94,13 @@ class Taken:
     pieces: Sequence[tuple[Batch, int, int]]
     schema: pa.Schema
 
+    @staticmethod
+    def joined(parts: Sequence[Taken]) -> Taken:
+        """Rows that stand in several places, one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return Taken(parts[0].path, [piece for part in parts for piece in part.pieces], parts[0].schema)
+
     def column(self, name: str) -> pa.Array:
         with _broken_unless_read(str(self.path)):
             parts = [batch.rows.column(name).slice(start, stop - start) for batch, start, stop in self.pieces]
@@ -126,7 +134,7 @@ class TableRows:
 
     def __init__(self, path: Path, columns: Sequence[str], row_bytes: int = 1) -> None:
         self.path, self.columns, self._row_bytes = path, tuple(columns), max(1, row_bytes)
-        self._file = _opened(path)
+        self._file = open_table(path)
         with ExitStack() as unless_good:
             unless_good.callback(self._file.close)
             with _broken_unless_read(str(path)):
@@ -145,6 +153,10 @@ class TableRows:
         self._checked: set[int] = set()
         self._batch_rows = 0
         self._broken = 0, 0, ""  # rows that cannot be read, start and stop, and why
+
+    @property
+    def file(self) -> ParquetFile:
+        return self._file
 
     def close(self) -> None:
         self._batches, self._batch = iter(()), None

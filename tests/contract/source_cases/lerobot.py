@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from pyarrow import parquet
+
 from rlds2reverb.formats import open_source
 from tests.project import ROOT
 
@@ -32,6 +34,19 @@ def write_v20(into: Path) -> str:
     return f"lerobot:{folder}"
 
 
+def write_stale(into: Path) -> str:
+    """The dataset of several files, with every number of a file in meta/episodes off by one."""
+    folder = into / "stale"
+    shutil.copytree(DATA / "v30_old", folder)
+    for path in (folder / "meta/episodes").rglob("*.parquet"):
+        table = parquet.read_table(path)
+        for name in ("data/file_index", "data/chunk_index", "dataset_from_index"):
+            moved = [value + 1 for value in table[name].to_pylist()]
+            table = table.set_column(table.column_names.index(name), name, [moved])
+        parquet.write_table(table, path)
+    return f"lerobot:{folder}"
+
+
 def opened(name: str, options: str = "") -> Any:
     return open_source(f"lerobot:{DATA / name}{options}")
 
@@ -41,6 +56,7 @@ WRITE = {
     "v2.1": copies("v21"),
     "v3.0": copies("v30"),
     "v3.0, files": copies("v30_old"),
+    "v3.0, stale": write_stale,
     "depth": copies("v30_depth"),
 }
 SOURCES = {
@@ -51,6 +67,7 @@ SOURCES = {
         "v30", "?last_step=mark,videos=skip,task=skip,reserved=columns,done_means=nothing"
     ),
     "v3.0, files": lambda: opened("v30_old"),
+    "v3.0, stale": lambda: open_source(write_stale(Path(mkdtemp()))),
     "depth": lambda: opened("v30_depth"),
     "a part": lambda: opened("v30", "?episodes=1:"),
 }
