@@ -195,7 +195,7 @@ class MixedSource(Source):
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        """What each part has given, in the last reading of the mix or of what `encoded` made of it; also in another process (`add`)."""
+        """What each part has given, in the last reading of the mix or of what `encoded` and `without` made of it; also in another process (`add`)."""
         return self._readings[-1]
 
     def add(self, tallies: Sequence[Tally]) -> None:
@@ -231,7 +231,7 @@ class MixedSource(Source):
     @property
     def notices(self) -> tuple[Notice, ...]:
         """The parts', with their names; and the columns that are left out."""
-        found = [replace(one, text=f"{part.name}: {one.text}") for part in self._parts for one in part.notices]
+        found = [replace(one, text=f"{part.name}: {one.text}") for part in self._read for one in part.notices]
         if self._columns == COMMON and self._left_out:
             text = f"left out, for not all parts have them alike: {', '.join(self._left_out)}"
             found.append(note("not_common", text, len(self._left_out)))
@@ -243,8 +243,15 @@ class MixedSource(Source):
         return {path: image for path, image in first.items() if all(one.get(path) == image for one in others)}
 
     def encoded(self, paths: Collection[str]) -> MixedSource:
+        return self._of([part.encoded(paths) for part in self._parts])
+
+    def without(self, paths: Collection[str]) -> MixedSource:
+        return self._of([part.without(paths) for part in self._parts])
+
+    def _of(self, parts: Sequence[Source]) -> MixedSource:
+        """The same mix of what was made of the parts."""
         made = MixedSource(
-            [part.encoded(paths) for part in self._parts],
+            parts,
             self._draw.weights,
             self._draw.seed,
             length=self._draw.length,
@@ -274,7 +281,7 @@ class MixedSource(Source):
         """The episodes that are still to be drawn, after the parts gave so many; the first `unread` of them are left out."""
         tallies = tuple(Tally(part.name) for part in self._parts)
         self._readings[:] = [tallies]
-        cursors = [Cursor(part, skipped, self._draw.length is not None) for part, skipped in zip(self._parts, given)]
+        cursors = [Cursor(part, skipped, self._draw.length is not None) for part, skipped in zip(self._read, given)]
         while (part := drawing.part()) is not None:
             episode = cursors[part].next()
             if episode is None:
@@ -331,6 +338,11 @@ class MixedSource(Source):
     def _left_out(self) -> tuple[str, ...]:
         every = {path for spec in self._specs for path in flatten(spec)}
         return tuple(sorted(every - set(self._common)))
+
+    @cached_property
+    def _read(self) -> Sequence[Source]:
+        """The parts without the columns that are left out. They are named by what is left (`_only_common`), as they would be after reading."""
+        return [part.without(self._left_out) for part in self._parts] if self._columns == COMMON else self._parts
 
     @cached_property
     def _features(self) -> dict[str, ArraySpec]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import xxhash
@@ -18,6 +18,8 @@ from rlds2reverb.formats.options import Parse, parted, read_options, unescaped, 
 from rlds2reverb.formats.source import ENDLESS, IsKnown, Source, check_shard, columns_of, read_ahead
 from rlds2reverb.specs import ImageSpec, Nest, nested
 from rlds2reverb.text import counted
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +132,13 @@ class Recordings:
         """The same recordings with these of `images` as the files' bytes; `spec` has `ArraySpec.of_images` for them."""
         raise NotImplementedError
 
+    def without(self, paths: Collection[str]) -> Recordings:
+        """The same recordings, which need not read these step columns, nor check them; what they give of them is dropped, in `spec`, too.
+
+        A format overrides it where it can save work. `Recording.content` must not depend on these columns.
+        """
+        return self
+
 
 def each(
     recordings: Any,
@@ -149,12 +158,18 @@ def each(
 class RecordedSource(Source):
     """Episodes of recordings: shards, choices, names, prefetch; the same for all formats.
 
-    By default, `numbers` (ascending) are those of all episodes, and the name is that of the recordings.
+    By default, `numbers` (ascending) are those of all episodes, and the name is that of the recordings. `lacking` are columns that are left out.
     """
 
-    def __init__(self, recordings: Recordings, numbers: Sequence[int] | None = None, name: str = "") -> None:
+    def __init__(
+        self,
+        recordings: Recordings,
+        numbers: Sequence[int] | None = None,
+        name: str = "",
+        lacking: Collection[str] = frozenset(),
+    ) -> None:
         count = recordings.count
-        self._recordings = recordings
+        self._recordings, self._lacking = recordings, frozenset(lacking)
         self._numbers = range(ENDLESS if count is None else count) if numbers is None else numbers
         self.name = name or recordings.name
 
@@ -189,22 +204,32 @@ class RecordedSource(Source):
         return self._recordings.notices
 
     def spec(self) -> Nest:
-        return nested(columns_of(self._recordings.spec(), self.name))
+        return nested(self._kept(columns_of(self._recordings.spec(), self.name)))
 
     def metadata_spec(self) -> Nest:
         return self._recordings.metadata_spec()
 
     def images(self) -> Mapping[str, ImageSpec]:
-        return self._recordings.images()
+        return self._kept(self._recordings.images())
 
     def encoded(self, paths: Collection[str]) -> RecordedSource:
-        return RecordedSource(self._recordings.encoded(paths), self._numbers, self.name)
+        recordings = self._recordings.encoded(paths).without(self._lacking)
+        return RecordedSource(recordings, self._numbers, self.name, self._lacking)
+
+    def without(self, paths: Collection[str]) -> RecordedSource:
+        lacking = self._lacking.union(paths)
+        return RecordedSource(self._recordings.without(lacking), self._numbers, self.name, lacking) if paths else self
+
+    def _kept(self, columns: Mapping[str, T]) -> dict[str, T]:
+        return {path: column for path, column in columns.items() if path not in self._lacking}
 
     def shard(self, index: int, count: int) -> RecordedSource:
         check_shard(index, count)
         if count == 1:
             return self
-        return RecordedSource(self._recordings, self._numbers[index::count], f"{self.name}[{index}/{count}]")
+        return RecordedSource(
+            self._recordings, self._numbers[index::count], f"{self.name}[{index}/{count}]", self._lacking
+        )
 
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
@@ -216,6 +241,8 @@ class RecordedSource(Source):
     ) -> Generator[Episode | KnownEpisode, None, None]:
         for number, recording in zip(numbers, self._recordings.read(numbers)):
             where = f"{self._recordings.name}#{recording.name or number}"
+            if self._lacking and not callable(recording.columns):
+                recording = replace(recording, columns=self._kept(recording.columns))
             name = recording.content
             if not name:
                 name, recording = _name_by_rows(recording, where)
@@ -223,7 +250,7 @@ class RecordedSource(Source):
                 yield KnownEpisode(name)
             else:
                 try:
-                    columns, faults = recording.decoded(), recording.faults
+                    columns, faults = self._kept(recording.decoded()), recording.faults
                 except BrokenEpisode as broken:
                     columns, faults = {}, ((broken.path, broken.why),)
                 yield Episode(columns, recording.metadata, name, faults, where)

@@ -10,13 +10,13 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Generic, TypeVar, cast
 
 from rlds2reverb.episode import IS_FIRST, IS_LAST, Episode, KnownEpisode, Notice, is_under, metadata_specs
 from rlds2reverb.errors import SourceError, SpecError
-from rlds2reverb.specs import ImageSpec, Nest, column_spec, flatten, nested
+from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, nested
 
 ENDLESS = 1 << 62  # larger than any dataset's number of episodes
 
@@ -202,6 +202,14 @@ class Source:
                 )
         return self.encoded([path for path in images if ALL in encoded or any(is_under(path, one) for one in encoded)])
 
+    def without(self, paths: Collection[str]) -> Source:
+        """The same source without these step columns; its spec and its episodes lack them. Paths that it does not have are ignored.
+
+        What is left out is not checked. A format that can also does not fetch, read or decode it; by default, it is dropped after
+        reading. An episode that a format names by its columns is named by those that are left (docs/exactly_once.md).
+        """
+        return Without(self, paths) if paths else self
+
     @property
     def left_out(self) -> tuple[str, ...]:
         """Paths of step columns that a transform leaves out."""
@@ -316,6 +324,9 @@ class Slice(Wrapper):
     def encoded(self, paths: Collection[str]) -> Slice:
         return Slice(self._source.encoded(paths), self._numbers, self.name)
 
+    def without(self, paths: Collection[str]) -> Slice:
+        return Slice(self._source.without(paths), self._numbers, self.name)
+
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
     ) -> Iterator[Episode | KnownEpisode]:
@@ -341,6 +352,41 @@ class Slice(Wrapper):
         """The selected numbers below `whole`, the source's number of episodes."""
         numbers = self._numbers
         return range(numbers.start, min(numbers.stop, max(whole, numbers.start)), numbers.step)
+
+
+class Without(Wrapper):
+    """A source without some step columns, which are dropped after reading. Episodes keep their names."""
+
+    def __init__(self, source: Source, paths: Collection[str]) -> None:
+        super().__init__(source)
+        self._paths = frozenset(paths)
+
+    def spec(self) -> Nest:
+        columns: dict[str, ArraySpec] = columns_of(self._source.spec(), self.name)
+        return nested({path: leaf for path, leaf in columns.items() if path not in self._paths})
+
+    def images(self) -> Mapping[str, ImageSpec]:
+        return {path: image for path, image in self._source.images().items() if path not in self._paths}
+
+    def encoded(self, paths: Collection[str]) -> Without:
+        return Without(self._source.encoded(paths), self._paths)
+
+    def without(self, paths: Collection[str]) -> Source:
+        return Without(self._source, self._paths.union(paths))
+
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        episodes = self._source.read(start, stop, is_known)
+        return (one if isinstance(one, KnownEpisode) else self._fewer(one) for one in episodes)
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        return ((number, self._fewer(episode)) for number, episode in self._source.at(numbers))
+
+    def _fewer(self, episode: Episode) -> Episode:
+        columns = {path: column for path, column in episode.columns.items() if path not in self._paths}
+        faults = tuple(fault for fault in episode.faults if fault[0] not in self._paths or not columns)
+        return replace(episode, columns=columns, faults=faults)
 
 
 class Adapted(Source):

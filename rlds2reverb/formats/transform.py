@@ -26,11 +26,12 @@ from rlds2reverb.episode import (
     Array,
     Episode,
     KnownEpisode,
+    Notice,
     is_under,
 )
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import Lazily
-from rlds2reverb.formats.source import IsKnown, Source, Wrapper, checked_spec
+from rlds2reverb.formats.source import IsKnown, Source, Tally, Wrapper, checked_spec
 from rlds2reverb.images import Size
 from rlds2reverb.specs import (
     IMAGE_DTYPES,
@@ -540,18 +541,18 @@ def too_large(column: Array, dtype: np.dtype[Any]) -> str | None:
 
 
 class Transformed(Wrapper):
-    """The episodes of a source, with the columns that a transform makes; ids and metadata stay.
+    """The episodes of a source, with the columns that a transform makes; metadata stay. Columns that it makes nothing of are not read (`Source.without`).
 
-    An episode's id does not depend on the transform. Whoever stores the result puts `Transform.label` into the item keys, as a push with
-    the transform does (`PushOptions.data_label`).
+    So where the format names an episode by its columns, its id depends on which of them are read, and on nothing else of the transform. Whoever
+    stores the result puts `Transform.label` into the item keys, as a push with the transform does (`PushOptions.data_label`).
 
     An episode that the transform cannot be applied to lacks the columns that cannot be made, and has the reason among its `faults`; the
     columns that are only taken, renamed or not, are as they are. Validation then treats it as any other bad one.
     """
 
-    def __init__(self, source: Source, transform: Transform) -> None:
+    def __init__(self, source: Source, transform: Transform, lacking: Collection[str] = frozenset()) -> None:
         super().__init__(source)
-        self._transform = transform
+        self._transform, self._lacking = transform, frozenset(lacking)
 
     def spec(self) -> Nest:
         """The spec of the steps that are made.
@@ -568,18 +569,35 @@ class Transformed(Wrapper):
         return {path: offered[recorded] for path, recorded in self._taken.items() if recorded in offered}
 
     def encoded(self, paths: Collection[str]) -> Transformed:
-        return Transformed(self._source.encoded([self._taken[path] for path in paths]), self._transform)
+        return Transformed(self._source.encoded([self._taken[path] for path in paths]), self._transform, self._lacking)
+
+    def without(self, paths: Collection[str]) -> Transformed:
+        return Transformed(self._source, self._transform, self._lacking.union(paths))
 
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
     ) -> Iterator[Episode | KnownEpisode]:
         made, recorded = self._made, flatten(self._recorded)
-        episodes = self._source.read(start, stop, is_known)
+        episodes = self._read.read(start, stop, is_known)
         return (one if isinstance(one, KnownEpisode) else made_of(one, made, recorded) for one in episodes)
 
     def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
         made, recorded = self._made, flatten(self._recorded)
-        return ((number, made_of(episode, made, recorded)) for number, episode in self._source.at(numbers))
+        return ((number, made_of(episode, made, recorded)) for number, episode in self._read.at(numbers))
+
+    def episode_lengths(self) -> Sequence[int] | None:
+        return self._read.episode_lengths()
+
+    def count_lengths(self) -> Sequence[int]:
+        return self._read.count_lengths()
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return self._read.notices
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        return self._read.tallies
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -598,8 +616,14 @@ class Transformed(Wrapper):
         return checked_spec(self._source)
 
     @cached_property
+    def _read(self) -> Source:
+        """The source without the columns that nothing is made of."""
+        return self._source.without(self.left_out)
+
+    @cached_property
     def _made(self) -> dict[str, Made]:
-        return made_columns(self._transform, flatten(self._recorded))
+        made = made_columns(self._transform, flatten(self._recorded))
+        return {path: column for path, column in made.items() if path not in self._lacking}
 
 
 def transformed(source: Source, transform: Transform) -> Source:

@@ -19,11 +19,12 @@ One row is added to those of an episode, with the observation after the last act
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -188,14 +189,12 @@ class LeRobotRecordings(Recordings):
     """The episodes of a dataset; images of the paths `as_files` are given as their files' bytes.
 
     Raises:
-      SourceError: two columns exclude each other, or videos are to be decoded and PyAV is missing.
+      SourceError: two columns exclude each other.
     """
 
     def __init__(self, dataset: Dataset, name: str, as_files: Collection[str] = ()) -> None:
         self.name, self._dataset, self._as_files = name, dataset, frozenset(as_files)
         self._odd: dict[str, set[int]] = {}
-        if any(one.kind == VIDEO for one in dataset.columns.values()):
-            check_library()
         files = {path: ArraySpec.of_images(self.images()[path]) for path in self._as_files}
         self._spec = nested({path: files.get(path, one) for path, one in dataset.specs().items()}, name)
 
@@ -219,12 +218,13 @@ class LeRobotRecordings(Recordings):
         for feature in features.values():
             if feature.kind == VIDEO and reading.videos == SKIP:
                 yield note("videos_skipped", "its video is left out (videos=skip)", episodes, feature.path)
-            elif feature.kind == VIDEO and feature.is_depth:
+            elif feature.kind == VIDEO and feature.is_depth and feature.path not in dataset.lacking:
                 text = "a depth map's codes, 0 to 4095, as the video has them; meta/info.json has what is needed to convert them to metres"
                 yield note("depth_codes", text, episodes, feature.path)
             if (
                 feature.kind == VIDEO
                 and reading.videos != SKIP
+                and feature.path not in dataset.lacking
                 and (count := dataset.episodes.overlapping(feature.name))
             ):
                 text = "episodes whose parts of a video overlap (from_timestamp and to_timestamp in meta/episodes), so frames of one stand beside rows of another"
@@ -266,6 +266,11 @@ class LeRobotRecordings(Recordings):
     def encoded(self, paths: Collection[str]) -> LeRobotRecordings:
         return LeRobotRecordings(self._dataset, self.name, paths)
 
+    def without(self, paths: Collection[str]) -> LeRobotRecordings:
+        fewer = copy.copy(self)
+        fewer._dataset = replace(self._dataset, lacking=frozenset(paths))
+        return fewer
+
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         self._dataset.check_templates()
         reader = Reader(self._dataset, self._as_files, self._odd)
@@ -287,6 +292,8 @@ class Reader:
         self._decoded = [to for to, one in dataset.columns.items() if one.kind == IMAGE and to not in as_files]
         if self._decoded:
             check_libraries()
+        if dataset.videos:
+            check_library()
 
     def close(self) -> None:
         if self._rows is not None:
@@ -340,10 +347,11 @@ class Reader:
             self.close()
             dataset.check(path)
             features = dataset.info.features
-            names = [name for name, one in dataset.features.items() if one.kind != VIDEO]
+            names = [one.name for one in dataset.columns.values() if one.kind != VIDEO]
             needed = [EPISODE_INDEX, *(name for name in _COUNTED if name in features)]
-            needed += [TASK_INDEX] if dataset.task != SKIP else []
-            needed += [TIMESTAMP] if len(names) < len(dataset.features) else []
+            needed += [] if dataset.done is None else [dataset.done.name]
+            needed += [TASK_INDEX] if dataset.reads_tasks else []
+            needed += [TIMESTAMP] if dataset.videos else []
             names = list(dict.fromkeys((*names, *needed)))
             numbers = [features[name] for name in names if name in features and features[name].kind == NUMBER]
             self._rows = rows = TableRows(path, names, sum(one.size * one.dtype.itemsize for one in numbers))
@@ -353,7 +361,7 @@ class Reader:
         dataset = self._dataset
         self._check(number, read)
         stored = {to: self._stored(one, number, read) for to, one in dataset.columns.items()}
-        if dataset.task != SKIP:
+        if dataset.reads_tasks:
             tasks = self._plain(TASK_INDEX, read)
             numbers, of = tasks[:1], np.zeros(len(tasks), int)
             if (tasks != numbers).any():
@@ -376,7 +384,7 @@ class Reader:
                 for to in self._decoded:
                     feature = dataset.columns[to]
                     columns[to] = decoded(feature, columns[to].tolist(), f'{read.path}: column "{feature.name}"')
-                return dataset.steps(columns, flags)
+                return dataset.steps(columns, flags, read.count)
             except SourceError as error:
                 raise BrokenEpisode("", str(error)) from error
 
@@ -470,7 +478,8 @@ def row_behind(path: str, column: Array) -> Array:
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A dataset, and how its rows become steps: features that are read by name, `next.done` among them, and the stamps of files when they were
-    first opened. `task` is the place of a task's text: COLUMN, METADATA or SKIP. `unlisted` are episodes of the rows that meta does not list.
+    first opened. `task` is the place of a task's text: COLUMN, METADATA or SKIP. `lacking` are paths of columns that are left out. `unlisted` are
+    episodes of the rows that meta does not list.
     """
 
     info: Info
@@ -479,6 +488,7 @@ class Dataset:
     task: str
     reading: Reading
     features: Mapping[str, Feature]
+    lacking: frozenset[str] = frozenset()
     stamps: dict[Path, Stamp] = field(default_factory=dict)
     unlisted: set[int] = field(default_factory=set, init=False)
     _keys: dict[Path, Keys] = field(default_factory=dict, init=False)
@@ -520,10 +530,9 @@ class Dataset:
         """Raises `SourceError` if a template of paths cannot be filled in or leads out of the dataset."""
         for number in self.episodes.with_own_file("data"):
             self.episodes.data_file(number)
-        for feature in self.info.features.values() if self.reading.videos != SKIP else ():
-            if feature.kind == VIDEO:
-                for number in self.episodes.with_own_file(f"videos/{feature.name}"):
-                    self.episodes.video(number, feature.name)
+        for feature in self.videos:
+            for number in self.episodes.with_own_file(f"videos/{feature.name}"):
+                self.episodes.video(number, feature.name)
 
     @cached_property
     def are_recorded(self) -> bool:
@@ -538,14 +547,29 @@ class Dataset:
         return self.features.get(DONE)
 
     @cached_property
-    def columns(self) -> dict[str, Feature]:
+    def _recorded(self) -> dict[str, Feature]:
+        """Path -> feature of every column, those that are left out included."""
         done = self.done
         made = () if self.are_recorded else FLAGS if done else (IS_FIRST, IS_LAST)
         return {one.path: one for one in self.features.values() if one is not done and one.path not in made}
 
+    @cached_property
+    def columns(self) -> dict[str, Feature]:
+        return {path: feature for path, feature in self._recorded.items() if path not in self.lacking}
+
+    @cached_property
+    def videos(self) -> tuple[Feature, ...]:
+        """The columns that are videos."""
+        return tuple(feature for feature in self.columns.values() if feature.kind == VIDEO)
+
     @property
     def task_path(self) -> str:
-        return _TASK if LANGUAGE_INSTRUCTION in self.columns else LANGUAGE_INSTRUCTION
+        return _TASK if LANGUAGE_INSTRUCTION in self._recorded else LANGUAGE_INSTRUCTION
+
+    @property
+    def reads_tasks(self) -> bool:
+        """Whether the rows' tasks are needed: as a column, or to compare them with the one in the metadata."""
+        return self.task == METADATA or (self.task == COLUMN and self.task_path not in self.lacking)
 
     def specs(self) -> dict[str, ArraySpec]:
         specs = {path: feature.spec for path, feature in self.columns.items()}
@@ -555,9 +579,8 @@ class Dataset:
             specs |= {IS_FIRST: _FLAG, IS_LAST: _FLAG}
         return {**specs, self.task_path: _TEXT} if self.task == COLUMN else specs
 
-    def steps(self, rows: Mapping[str, Array], done: Array | None) -> dict[str, Array]:
-        """The steps [T, ...] or [T + 1, ...] of an episode, from its columns, path -> [T, ...], and `done` [T]."""
-        count = len(next(iter(rows.values()), ()))
+    def steps(self, rows: Mapping[str, Array], done: Array | None, count: int) -> dict[str, Array]:
+        """The steps [T, ...] or [T + 1, ...] of an episode, from its columns, path -> [T, ...], and `done` [T]; `count` is T."""
         if self.are_recorded:
             return dict(rows)
         if not count:

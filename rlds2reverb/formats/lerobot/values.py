@@ -101,6 +101,10 @@ class Taken:
             return parts[0]
         return Taken(parts[0].path, [piece for part in parts for piece in part.pieces], parts[0].schema)
 
+    @property
+    def count(self) -> int:
+        return sum(stop - start for _, start, stop in self.pieces)
+
     def column(self, name: str) -> pa.Array:
         with _broken_unless_read(str(self.path)):
             parts = [batch.rows.column(name).slice(start, stop - start) for batch, start, stop in self.pieces]

@@ -32,7 +32,7 @@ from rlds2reverb.episode import FLAGS, Array
 from rlds2reverb.errors import SourceError, SpecError
 from rlds2reverb.images import NotReadHere, decode_files
 from rlds2reverb.protobuf import KEY_BYTES, message_classes, unpacked_varints
-from rlds2reverb.specs import IMAGE_DTYPES, ArraySpec, ImageSpec, Nest, flatten, map_with_path
+from rlds2reverb.specs import IMAGE_DTYPES, ArraySpec, ImageSpec, Nest, flatten, map_with_path, nested
 from rlds2reverb.text import shortened
 
 # Features: what features.json says.
@@ -698,6 +698,15 @@ class EpisodeFeatures:
         }
         spec = map_with_path(lambda path, _: columns[path].step_spec, self.steps_spec)
         return replace(self, steps_spec=spec, _steps=tuple(columns.values()))
+
+    def without(self, paths: Collection[str]) -> EpisodeFeatures:
+        """The same features without these columns of steps."""
+        specs = {path: leaf for path, leaf in flatten(self.steps_spec).items() if path not in paths}
+        return replace(
+            self,
+            steps_spec=nested(specs),
+            _steps=tuple(column for column in self._steps if column.path not in paths),
+        )
 
     def read(self, record: bytes, where: str) -> tuple[dict[str, Array], dict[str, Any]]:
         """One episode: the columns of steps, path -> [T, ...], and the metadata, path -> array, number or bytes; in the order of their specs.

@@ -546,6 +546,10 @@ class TfdsSource(Source):
         kept = {path: image for path, image in self.images().items() if path in paths}
         return replace(self, features=self.features.encoded(list(kept)), as_files={**self.as_files, **kept})
 
+    def without(self, paths: Collection[str]) -> TfdsSource:
+        """The same source; episodes keep their names, for a record is read as a whole."""
+        return replace(self, features=self.features.without(paths)) if paths else self
+
     def shard(self, index: int, count: int) -> TfdsSource:
         check_shard(index, count)
         if count == 1:

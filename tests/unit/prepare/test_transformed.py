@@ -32,7 +32,7 @@ def test_a_good_episode_has_no_problems() -> None:
     [
         ("action/arm", np.zeros((4, 4), np.float32), "expected rows of float32[3], got float32[4]"),
         ("action/arm", np.zeros((4, 3)), "expected rows of float32[3], got float64[3]"),
-        ("action/arm", None, "expected it in every episode; found ['action/grip', 'action/mode', "),
+        ("action/arm", None, "expected it in every episode; found ['action/grip', 'discount', "),
         ("action/grip", np.zeros(3, bool), "expected columns of equal length, got action/grip 3, action/arm 4"),
         ("observation/image", np.zeros((4, 3, 4, 3), np.uint8), "expected rows of uint8[6, 5, 3], got uint8[3, 4, 3]"),
         ("observation/image", np.zeros((4, 6, 5, 3), np.float32), "expected rows of uint8[6, 5, 3], got float32"),

@@ -1,0 +1,170 @@
+"""Columns that are left out change nothing of those that are kept, and are not read where a format can skip them: `Source.without`, and transforms."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlds2reverb.episode import IS_FIRST, IS_LAST, Episode
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats import open_destination, open_source
+from rlds2reverb.formats.destination import Content
+from rlds2reverb.formats.source import Source
+from rlds2reverb.formats.transform import Transform, transformed
+from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec, flatten
+from tests.buckets import Faults, Storage
+from tests.contract.source_cases.lerobot import DATA as LEROBOT
+from tests.contract.test_sources import SOURCES, bytes_of, kinds
+
+
+def values(source: Source, kept: Any = None) -> list[Any]:
+    """Columns and metadata of every episode, of the kept columns only."""
+    return [
+        (
+            {
+                path: (column.dtype, column.shape, bytes_of(column))
+                for path, column in episode.columns.items()
+                if kept is None or path in kept
+            },
+            repr(sorted(episode.metadata.items())),
+        )
+        for episode in source
+    ]
+
+
+def choices(paths: list[str]) -> list[list[str]]:
+    """What may be left out: each column alone, all of one field, half of them, and all."""
+    fields = {path.split("/")[0] for path in paths}
+    together = [[path for path in paths if path.split("/")[0] == field] for field in sorted(fields)]
+    return [*([path] for path in paths), *(one for one in together if len(one) > 1), paths[::2], paths]
+
+
+@pytest.mark.parametrize("kind", kinds(*SOURCES))
+def test_columns_that_are_kept_are_as_in_the_whole(kind: str) -> None:
+    source = SOURCES[kind]()
+    if source.episode_count == 0:
+        pytest.skip("an empty list has no spec")
+    spec = flatten(source.spec())
+    names = [episode.id for episode in source]
+    for left_out in choices([path for path in spec if path not in (IS_FIRST, IS_LAST)]):
+        kept = {path: leaf for path, leaf in spec.items() if path not in left_out}
+        fewer = source.without(left_out)
+        assert flatten(fewer.spec()) == kept
+        assert values(fewer) == values(source, kept)
+        assert not any(episode.faults for episode in fewer)
+        assert fewer.images() == {path: image for path, image in source.images().items() if path in kept}
+        assert fewer.episode_lengths() == source.episode_lengths()
+        assert fewer.episode_count == source.episode_count
+    assert [episode.id for episode in source] == names
+
+
+@pytest.mark.parametrize("kind", kinds(*SOURCES))
+def test_a_name_depends_on_the_columns_that_are_kept_and_on_nothing_else(kind: str) -> None:
+    source = SOURCES[kind]()
+    if source.episode_count == 0:
+        pytest.skip("an empty list has no spec")
+    first, second, *_ = [path for path in flatten(source.spec()) if path not in (IS_FIRST, IS_LAST)]
+    ids = [episode.id for episode in source.without([first, second])]
+    assert [episode.id for episode in source.without([first]).without([second])] == ids
+    assert [episode.id for episode in source.without([second, first, "no such column"])] == ids
+    by_transform = transformed(source, Transform(drop=[second, first]))
+    assert [episode.id for episode in by_transform] == ids
+    assert [episode.id for episode in by_transform.shard(1, 2)] == ids[1::2]
+    assert [episode.id for episode in by_transform.slice(1, 3)] == ids[1:3]
+    if source.has_random_access:
+        assert [(number, episode.id) for number, episode in by_transform.at([0])] == [(0, ids[0])]
+    known = [one.id for one in by_transform.read(is_known=lambda name: name in ids[::2])]
+    assert known == ids
+
+
+def broken_video(dataset: str) -> Callable[[Path], tuple[str, str]]:
+    """A copy of LeRobot's data whose video cannot be read; its name, and the column."""
+
+    def write(folder: Path) -> tuple[str, str]:
+        copied = shutil.copytree(LEROBOT / dataset, folder / dataset)
+        for video in copied.rglob("*.mp4"):
+            video.write_bytes(b"no video")
+        return f"lerobot:{copied}", "observation/images/wrist"
+
+    return write
+
+
+def missing_video(folder: Path) -> tuple[str, str]:
+    name, path = broken_video("v30")(folder)
+    shutil.rmtree(folder / "v30" / "videos")
+    return name, path
+
+
+def broken_images(folder: Path) -> tuple[str, str]:
+    """A TFDS dataset with images that are no files of images."""
+    image, rows = ImageSpec((4, 5, 3), np.dtype(np.uint8), "png"), 3
+    columns = {
+        "observation/image": np.array([b"\x89PNG\r\n\x1a\nno image"] * rows, object),
+        "observation/state": np.arange(rows, dtype=np.float32),
+        "action": np.arange(rows, dtype=np.float32),
+        "is_first": np.arange(rows) == 0,
+        "is_last": np.arange(rows) == rows - 1,
+    }
+    specs = {path: column_spec(column) for path, column in columns.items()}
+    content = Content("test", {**specs, "observation/image": ArraySpec.of_images(image)}, {})
+    destination = open_destination(f"tfds:{folder / 'my_set'}")
+    destination.path.mkdir(parents=True)
+    sink, encode = destination.sink(destination.path, content, None), destination.encoder(content)
+    for number in range(2):
+        sink.write(encode(Episode({**columns, "action": columns["action"] + number})))
+    sink.sync()
+    sink.finish()
+    sink.close()
+    return destination.source(destination.path), "observation/image"
+
+
+BROKEN: dict[str, Callable[[Path], tuple[str, str]]] = {
+    "lerobot, v2.1": broken_video("v21"),
+    "lerobot, v3.0": broken_video("v30"),
+    "lerobot, no video": missing_video,
+    "tfds": broken_images,
+}
+"""What writes a dataset of which one column cannot be read, and gives its name and the column."""
+
+
+def is_readable(source: Source) -> bool:
+    try:
+        return not any(episode.faults for episode in source)
+    except SourceError:
+        return False
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_column_that_is_left_out_is_not_checked(kind: str, tmp_path: Path) -> None:
+    name, path = BROKEN[kind](tmp_path)
+    source = open_source(name)
+    assert path in flatten(source.spec())
+    assert not is_readable(source)
+    for fewer in (
+        source.without([path]),
+        transformed(source, Transform(drop=[path])),
+        open_source(f"mix:{name}").without([path]),
+    ):
+        episodes = list(fewer)
+        assert len(episodes) == source.episode_count
+        assert all(len(episode) and not episode.faults for episode in episodes)
+    kept = [one for one in flatten(source.spec()) if one != path]
+    assert is_readable(transformed(source, Transform(select=kept)))
+
+
+def test_the_video_that_is_left_out_is_not_requested_from_a_bucket(
+    storage: Storage, cloud: Faults, tmp_path: Path
+) -> None:
+    storage.create("videos")
+    storage.upload(LEROBOT / "v30", "videos", "v30")
+    here = transformed(open_source(f"lerobot:{LEROBOT / 'v30'}"), Transform(drop=["observation/images/wrist"]))
+    there = transformed(open_source("lerobot:s3://videos/v30"), Transform(drop=["observation/images/wrist"]))
+    assert [episode.id for episode in there] == [episode.id for episode in here]
+    assert values(there) == values(here)
+    assert cloud.requests
+    assert not [one.path for one in cloud.requests if ".mp4" in one.path and one.method == "GET"]
