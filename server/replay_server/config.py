@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -36,7 +36,7 @@ from rlds2reverb.wire.codec import NUMPY_DTYPES
 
 ENVIRONMENT_PREFIX = "REPLAY__"
 _PATHS = (("checkpoints", "folder"), ("checkpoints", "start_from"), ("http", "token_file"))  # section, key
-_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`(?: - at `\$\.(\w+)(?:\[\d+\])?`)?$")
+_UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`(?: - at `\$(?P<path>[^`]*)`)?$")
 
 Port = Annotated[int, Meta(ge=0, le=65535)]  # 0 for a free one
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
@@ -55,6 +55,10 @@ class Prioritized(_Section, frozen=True, tag="prioritized", tag_field="kind"):
     """
 
     exponent: Annotated[float, Meta(ge=0, le=1000)] = TableConfig.priority_exponent
+
+
+_KINDS = {struct.__struct_config__.tag: struct for struct in (Prioritized, *get_args(RateLimiter))}
+"""By the value of `kind`."""
 
 
 class TableSection(_Section, frozen=True):
@@ -222,7 +226,7 @@ def decode(plain: Any, where: str) -> ServerConfig:
     try:
         config = msgspec.convert(plain, ServerConfig, strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error}{_known_fields(str(error))}") from error
+        raise ConfigError(f"{where}: {error}{_known_fields(str(error), plain)}") from error
     names = [table.name for table in config.tables]
     for index, name in enumerate(names):
         if name in names[:index]:
@@ -249,17 +253,28 @@ def _no_place(value: str | None, key: str) -> str:
     return "" if is_writable or key == "start_from" else f"{value}: expected gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
 
 
-def _known_fields(refusal: str) -> str:
-    """The known fields, where an error names an unknown field of the config, of a table or of a section; else ""."""
+def _known_fields(refusal: str, plain: Any) -> str:
+    """The known fields, where an error names an unknown field of a plain config, a section of it, or a kind in a table; else ""."""
     found = _UNKNOWN_FIELD.search(refusal)
     if found is None:
         return ""
-    sections: dict[str | None, Any] = {
-        field.name: type(field.default) for field in msgspec.structs.fields(ServerConfig) if not field.required
-    }
-    known = {**sections, "tables": TableSection, None: ServerConfig}[found[2]]
-    names = [field.name for field in msgspec.structs.fields(known)]
-    return f"; there are {', '.join(names)}{did_you_mean(found[1], names)}"
+    keys = re.findall(r"\w+", found["path"] or "")
+    struct: Any = ServerConfig
+    for key in keys:
+        plain = plain[int(key)] if isinstance(plain, list) else plain[key]
+        if key == "tables":
+            struct = TableSection
+        elif isinstance(plain, dict) and "kind" in plain:
+            struct = _KINDS[plain["kind"]]
+        elif struct is ServerConfig:
+            struct = type(next(field.default for field in msgspec.structs.fields(struct) if field.name == key))
+    return _fields_of(struct, found[1])
+
+
+def _fields_of(struct: Any, unknown: str) -> str:
+    """The fields that there are, and the one that an unknown one was meant to be."""
+    names = [field.name for field in msgspec.structs.fields(struct)]
+    return f"; there are {', '.join(names)}{did_you_mean(unknown, names)}"
 
 
 def table_configs(config: ServerConfig) -> list[TableConfig]:
@@ -508,7 +523,8 @@ def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
         metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
         return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec), name_of(view))
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        unknown = _UNKNOWN_FIELD.search(str(error))
+        raise ConfigError(f"{path}: {error}{_fields_of(FromDataset, unknown[1]) if unknown else ''}") from error
     except (ConfigError, SourceError, SpecError, ViewError) as error:
         raise type(error)(f"{path}: {error}") from error
 

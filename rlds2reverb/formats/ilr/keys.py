@@ -72,6 +72,7 @@ class Options:
     done_means: str = TERMINAL
     gaps: str = KEEP
     last_step: str = REPEAT
+    without_effect: tuple[str, ...] = ()  # keys of a configuration that change nothing here
 
 
 _STACKED = 8  # more than the number of frames that are stacked
@@ -119,6 +120,9 @@ class Findings:
             yield note("done_means", text)
         else:
             yield note("done_means", "no step is read as terminal (done_means=truncation)")
+        if options.without_effect:
+            text = f"{', '.join(options.without_effect)}: known to il-representations, but chooses no shards; they hold what was recorded"
+            yield note("without_effect", text, len(options.without_effect))
         if self.gaps:
             stacked = ", all of them among the first of a trajectory, as where frames are stacked anew"
             recorded = "as recorded; gaps=split cuts trajectories there, gaps=refuse makes bad episodes of them"

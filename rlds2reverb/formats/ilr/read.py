@@ -17,6 +17,7 @@ A YAML file is a list of datasets that are mixed, il-representations' `dataset_c
 | `weights`, `seed`, `length` | as for a mix | equal weights and one pass by default; `length` is InterleavedDataset's nominal length, in episodes |
 
 An entry has `type` ("demos" by default), `env_cfg` and `env_data`; the latter two are merged into the defaults, mappings within mappings.
+Keys that il-representations does not know are refused. The note `without_effect` names those that it knows and that choose no shards.
 The file may also be a mapping with `dataset_configs`, and the defaults `env_cfg` and `env_data`. The shards of an entry are looked for in
 `<root>/data/processed/<type>/<benchmark_name>/<task_name>`, as il-representations does; then without `data/`; then, too, in the order of
 its documentation, `<task_name>/<benchmark_name>`. Source: `load_wds_datasets` and `get_data_dir` in il_representations/envs/auto.py.
@@ -25,8 +26,8 @@ its documentation, `<task_name>/<benchmark_name>`. Source: `load_wds_datasets` a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from rlds2reverb.formats.options import Parse, escaped, read_options, unescaped,
 from rlds2reverb.formats.recordings import RecordedSource, asked
 from rlds2reverb.formats.rows import LAST_STEPS
 from rlds2reverb.formats.source import Source
+from rlds2reverb.text import did_you_mean, shortened
 
 WEBDATASET, DICT = "webdataset", "dict"
 _Native = Callable[[Any, str, str], list[arrays.Arrays]]
@@ -131,6 +133,29 @@ def _part(path: Path, layout: str | None, options: Options) -> ReadFile:
 
 
 _KEYS = ("type", "env_cfg", "env_data")
+_WHOLE_KEYS = ("dataset_configs", "env_cfg", "env_data")
+_SECTION_KEYS = {  # section -> its keys: whether one chooses data here, or is one of il-representations' that changes none of a shard's
+    "env_cfg": {
+        **dict.fromkeys(("benchmark_name", "task_name"), True),
+        **dict.fromkeys(
+            (
+                "magical_preproc",
+                "magical_remove_null_actions",
+                "dm_control_frame_stack",
+                "dm_control_full_env_names",
+                "minecraft_max_env_steps",
+                "procgen_frame_stack",
+            ),
+            False,
+        ),
+    },
+    "env_data": {
+        **dict.fromkeys(("data_root", "wds_n_trajs", "wds_n_trans"), True),
+        **dict.fromkeys(
+            ("magical_demo_dirs", "dm_control_demo_patterns", "atari_demo_paths", "procgen_demo_paths"), False
+        ),
+    },
+}
 _CONFIG_OPTIONS: dict[str, Parse] = {
     "root": str,
     "benchmark": str,
@@ -148,17 +173,20 @@ _NAME = re.compile(r"[\w.+ -]*\w[\w.+ -]*")
 
 @dataclass(frozen=True)
 class _Entry:
-    """One dataset: the possible folders of its shards, in the order of search, and the number of trajectories to take."""
+    """One dataset: the possible folders of its shards, in the order of search, the number of trajectories to take, and keys that do nothing."""
 
     where: str
     folders: tuple[Path, ...]
     trajectories: int | None
+    without_effect: tuple[str, ...]
 
     def recordings(self, options: Options) -> ShardRecordings:
         for folder in self.folders:
             found = sorted(one for one in folder.glob("*") if one.name.endswith(SHARDS)) if folder.is_dir() else []
             if found:
-                return ShardRecordings(found, f"ilr:{escaped(folder)}", options)
+                return ShardRecordings(
+                    found, f"ilr:{escaped(folder)}", replace(options, without_effect=self.without_effect)
+                )
         looked = ", ".join(map(str, self.folders))
         raise SourceError(
             f"{self.where}: no shards; looked for *{', *'.join(SHARDS)} in {looked}. Name the data_root with ?root=FOLDER"
@@ -209,11 +237,10 @@ def _entries_of(
         raise SourceError(str(error)) from error
     whole = found if isinstance(found, Mapping) else {"dataset_configs": found}
     configs = whole.get("dataset_configs")
-    unknown = [str(key) for key in whole if key not in ("dataset_configs", "env_cfg", "env_data")]
-    if unknown or not isinstance(configs, list) or not configs:
+    _check_keys(f"{path}: ", whole, _WHOLE_KEYS)
+    if not isinstance(configs, list) or not configs:
         raise SourceError(
-            f"{path}: expected a list of datasets, or a mapping with dataset_configs, env_cfg and env_data; found "
-            f"{', '.join(unknown) or 'no dataset'}"
+            f"{path}: expected a list of datasets, or a mapping with dataset_configs, env_cfg and env_data; found no dataset"
         )
     given = {"benchmark_name": benchmark, "task_name": task}
     defaults = {
@@ -239,10 +266,11 @@ def _merged(defaults: Mapping[str, Any], config: Any, where: str) -> dict[str, A
 
 
 def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -> _Entry:
-    unknown = [key for key in config if key not in _KEYS] if isinstance(config, Mapping) else []
-    if unknown:
-        raise SourceError(f"{where}: unknown {', '.join(map(str, unknown))}; expected {', '.join(_KEYS)}")
+    if isinstance(config, Mapping):
+        _check_keys(f"{where}: ", config, _KEYS)
     whole = _merged(defaults, {} if config is None else config, f"{where}: ")
+    for section, known in _SECTION_KEYS.items():
+        _check_keys(f"{where}: {section}: ", whole[section], known)
     kind = _named(where, "type", whole["type"])
     benchmark, task = (
         _named(where, f"env_cfg.{key}", whole["env_cfg"].get(key)) for key in ("benchmark_name", "task_name")
@@ -261,7 +289,19 @@ def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -
         top / "processed" / kind / benchmark / task,
         top / "processed" / kind / task / benchmark,
     )
-    return _Entry(where, folders, trajectories)
+    without_effect = [
+        f"{section}.{key}" for section, known in _SECTION_KEYS.items() for key in whole[section] if not known[key]
+    ]
+    return _Entry(where, folders, trajectories, tuple(without_effect))
+
+
+def _check_keys(where: str, config: Mapping[Any, Any], known: Collection[str]) -> None:
+    """Raises `SourceError` for a key that il-representations does not know."""
+    unknown = [str(key) for key in config if key not in known]
+    if unknown:
+        raise SourceError(
+            f"{where}unknown {shortened(', '.join(unknown))}; expected {', '.join(known)}{did_you_mean(unknown[0], known)}"
+        )
 
 
 def _named(where: str, key: str, value: Any) -> str:

@@ -239,11 +239,11 @@ class MinariRecordings(Recordings):
         action = {leaf.path: _leaf(stored, ACTION, leaf, actions, {}, notes) for leaf in self._action}
         is_terminal = _end(stored, actions, notes)
         others: dict[str, Array] = {}
-        for path, column in stored.others() if self._options.others else ():
+        for path, held in stored.others() if self._options.others else ():
             clashes = path.split("/")[0] in (*STEP_FIELDS, METADATA)
-            if isinstance(column, Images) and not clashes:
+            column = _values_of_images(held.files, path) if isinstance(held, Images) else held
+            if isinstance(held, Images):
                 notes.add((_JPEG_VALUES, path))
-                column = _values_of_images(column.files, path)
             if column is None or clashes or len(column) not in (actions, actions + 1):
                 notes.add((_LEFT_OUT, path))
             else:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from rlds2reverb.episode import Array
 from rlds2reverb.formats import open_source
-from tests.unit.formats.minari.written import dataset
+from tests.unit.formats.minari.written import Change, dataset
 
 
 def box(*shape: int, high: int = 255) -> dict[str, Any]:
@@ -49,6 +49,10 @@ def store(group: h5py.Group, name: str, files: list[bytes]) -> None:
     group.create_dataset(name, data=rows, dtype=dtype, chunks=True)
 
 
+def observed(files: list[bytes]) -> Change:
+    return lambda group: store(group, "observations", files)
+
+
 def values(rng: np.random.Generator, rows: int, shape: tuple[int, ...], is_constant: bool) -> Array:
     drawn = rng.integers(0, 256, (rows, *shape), dtype=np.uint8)
     return np.repeat(drawn[:1], rows, axis=0) if is_constant else drawn
@@ -59,11 +63,7 @@ def values(rng: np.random.Generator, rows: int, shape: tuple[int, ...], is_const
 def test_observations_are_the_pixels_of_the_files(tmp_path: Path, shape: tuple[int, ...], is_constant: bool) -> None:
     rng = np.random.default_rng(len(shape))
     files = [files_of(values(rng, 4, shape, is_constant)) for _ in range(2)]
-    name = dataset(
-        tmp_path,
-        [lambda group, own=own: store(group, "observations", own) for own in files],
-        {"observation_space": json.dumps(box(*shape))},
-    )
+    name = dataset(tmp_path, [*map(observed, files)], {"observation_space": json.dumps(box(*shape))})
     source = open_source(name)
     episodes = list(source)
     for episode, own in zip(episodes, files, strict=True):
@@ -106,11 +106,8 @@ def test_numbers_that_begin_like_a_file_are_numbers_where_the_space_says_so(tmp_
 def test_a_damaged_file_makes_a_bad_episode(tmp_path: Path) -> None:
     files = files_of(values(np.random.default_rng(0), 4, (3,), True))
     files[2] = files[2][:20] + bytes(len(files[2]) - 20)
-    changes = [
-        lambda group: store(group, "observations", [files[0]] * 4),
-        lambda group: store(group, "observations", files),
-    ]
-    source = open_source(dataset(tmp_path, changes, {"observation_space": json.dumps(box(3))}))
+    changes = [observed([files[0]] * 4), observed(files)]
+    source = open_source(dataset(tmp_path, [*changes], {"observation_space": json.dumps(box(3))}))
     good, bad = source
     assert len(good.columns["observation"]) == 4
     assert bad.faults
