@@ -5,6 +5,7 @@
 | v21 | 0.3.3 | every kind of feature that it writes, with a video |
 | v30 | 0.6.1 | the same, in the files of v3.0 |
 | v30_old | 0.4.0 | some of it, in several files; its tasks are an index without a name |
+| v30_merged | 0.4.0 | some of it, merged of two sets with images; its meta/episodes has other files than the rows are in |
 | v30_depth | 0.6.1 | depth as images (TIFF) and as a video (hevc) |
 
 v20 is v21 with the version and the statistics of v2.0: `meta/stats.json` in place of `meta/episodes_stats.jsonl`.
@@ -20,7 +21,9 @@ import copy
 import json
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -55,8 +58,15 @@ LEFT_OUT = {
     "v21": (),
     "v30": ("observation.cube", "gripper", "next.success"),
     "v30_old": set(FEATURES) - {"observation.images.wrist", "action"},
+    "v30_merged": set(FEATURES) - {"observation.images.top", "action"},
 }
 """So that the files stay small."""
+
+FILES: dict[str, dict[str, Any]] = {
+    "v30_old": {"chunks_size": 1, "data_files_size_in_mb": 0.004, "video_files_size_in_mb": 0.001},
+    "v30_merged": {"chunks_size": 1000, "data_files_size_in_mb": 0.001, "video_files_size_in_mb": 0.001},
+}
+"""Those with several files."""
 
 COLUMNS = {
     "observation.state": "observation/state",
@@ -124,16 +134,25 @@ def task(episode: int, row: int) -> str:
 
 def make(name: str, folder: Path) -> None:
     """Records a dataset."""
+    if name == "v30_merged":
+        return merge(folder)
+    return record(name, folder, range(2 if name == "v30_depth" else len(LENGTHS)))
+
+
+def record(name: str, folder: Path, episodes: Iterable[int]) -> None:
+    """Records these episodes."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    features, record = (DEPTH_FEATURES, depth_frame) if name == "v30_depth" else (FEATURES, frame)
+    features, recorder = (DEPTH_FEATURES, depth_frame) if name == "v30_depth" else (FEATURES, frame)
     features = {key: feature for key, feature in features.items() if key not in LEFT_OUT.get(name, ())}
     made = LeRobotDataset.create(f"test/{name}", FPS, copy.deepcopy(features), folder, "robot")
-    if name == "v30_old":
-        made.meta.update_chunk_settings(chunks_size=1, data_files_size_in_mb=0.004, video_files_size_in_mb=0.001)
-    for episode, length in enumerate(LENGTHS[:2] if name == "v30_depth" else LENGTHS):
-        for row in range(length):
-            recorded = {key: value for key, value in record(episode, row, length).items() if key in features}
+    if name in FILES:
+        made.meta.update_chunk_settings(**FILES[name])
+    for episode in episodes:
+        for row in range(LENGTHS[episode]):
+            recorded = {
+                key: value for key, value in recorder(episode, row, LENGTHS[episode]).items() if key in features
+            }
             if name == "v21":
                 made.add_frame(recorded, task(episode, row) if episode else "lift the cube")
             else:
@@ -142,6 +161,19 @@ def make(name: str, folder: Path) -> None:
     if hasattr(made, "finalize"):
         made.finalize()
     shutil.rmtree(folder / "images", ignore_errors=True)
+
+
+def merge(folder: Path) -> None:
+    """Records two datasets, the first with two episodes, and merges them."""
+    from lerobot.datasets.aggregate import aggregate_datasets
+
+    with TemporaryDirectory() as place:
+        parts = [Path(place) / "first", Path(place) / "second"]
+        for part, episodes in zip(parts, ((0, 1), (2,))):
+            record("v30_merged", part, episodes)
+        aggregate_datasets(
+            ["test/part"] * 2, "test/v30_merged", roots=parts, aggr_root=folder, data_files_size_in_mb=0.001
+        )
 
 
 def told(name: str, folder: Path) -> list[dict[str, Any]]:

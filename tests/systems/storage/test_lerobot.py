@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("lerobot")
 
 from lerobot.datasets import lerobot_dataset
+from pyarrow import parquet
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats import open_source
@@ -29,7 +30,7 @@ VERSION = lerobot_dataset.CODEBASE_VERSION
 NAME = "v21" if VERSION == "v2.1" else "v30"
 
 HAS_DEPTH = find_spec("lerobot.datasets.depth_utils") is not None
-OTHERS = [] if VERSION == "v2.1" else ["v30_old", *(["v30_depth"] if HAS_DEPTH else [])]
+OTHERS = [] if VERSION == "v2.1" else ["v30_old", "v30_merged", *(["v30_depth"] if HAS_DEPTH else [])]
 
 needs_depth = pytest.mark.skipif(not HAS_DEPTH, reason="a lerobot with depth maps")
 needs_v3 = pytest.mark.skipif(VERSION != "v3.0", reason="a lerobot that reads version 3.0")
@@ -88,6 +89,25 @@ def compare(rows: list[Any], name: str, found: Any) -> None:
             assert (
                 told.numpy().reshape(one.shape) == one.astype(told.numpy().dtype)
             ).all()  # lists of float64 come as float32
+
+
+@needs_v3
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_stale_metadata_are_those_that_lerobot_gives(seed: int, tmp_path: Path) -> None:
+    folder = shutil.copytree(DATA / "v30_merged", tmp_path / "stale")
+    rng = np.random.default_rng(seed)
+    for path in (folder / "meta/episodes").rglob("*.parquet"):
+        table = parquet.read_table(path)
+        for name in ("data/file_index", "dataset_from_index", "dataset_to_index"):
+            scrambled = rng.permutation(table[name].to_numpy())
+            table = table.set_column(table.column_names.index(name), name, [scrambled])
+        parquet.write_table(table, path)
+    rows = loaded(folder)
+    episodes = list(open_source(f"lerobot:{folder}"))
+    for name in ("action", "observation.images.top"):
+        compare(rows, name, rows_of(episodes, make_lerobot.COLUMNS[name]))
+    numbers = [int(episode.metadata["episode_index"]) for episode in episodes for _ in episode.columns["action"][:-1]]
+    assert [row["episode_index"].item() for row in rows] == numbers
 
 
 @needs_depth

@@ -19,7 +19,7 @@ from rlds2reverb.specs import flatten
 from tests.contract.source_cases.lerobot import DATA, opened
 from tests.data.make_lerobot import COLUMNS, LENGTHS, task
 
-NAMES = ("v21", "v30", "v30_old", "v30_depth")
+NAMES = ("v21", "v30", "v30_old", "v30_merged", "v30_depth")
 
 
 def told(name: str) -> list[dict[str, Any]]:
@@ -44,6 +44,12 @@ def test_every_row_has_what_lerobot_gives(name: str) -> None:
             assert np.allclose(found.reshape(len(rows), -1), np.reshape(wanted, (len(rows), -1)))
         elif found.dtype == np.uint8:
             assert np.allclose(found.mean((1, 2)) / 255, wanted, atol=0.002)
+
+
+def test_lerobots_own_merge_points_to_other_files_than_the_rows_are_in() -> None:
+    source = opened("v30_merged")
+    assert not any(episode.faults for episode in source)
+    assert {notice.code: notice.count for notice in source.notices if not notice.is_note} == {"stale_pointers": 2}
 
 
 def test_frames_are_those_of_their_rows() -> None:
