@@ -124,6 +124,9 @@ CODES: dict[str, Code] = {
         "files hold the same steps several times, as RLlib's runners write them; they are read once"
     ),
     "episode_count": _of_dataset("files have more or fewer episodes than the dataset says"),
+    "episode_length": _of_dataset(
+        "episodes have more or fewer steps than the dataset says; read as the files have them"
+    ),
     "other_metadata": _of_dataset("parts of the dataset have another description than the first: their tasks differ"),
     "masked_names": _of_dataset("a filter of the file names demonstrations that are not there"),
     "left_out": _of_dataset("something recorded became no column: not every episode has it, say"),

@@ -70,7 +70,7 @@ from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec, Nest, column_spec, sam
 from rlds2reverb.text import counted
 
 _BOTH_ENDS, _NO_END, _CAST, _LEFT_OUT, _SPACE = "both_ends", "no_end", "cast", "left_out", "space"
-_JPEG_VALUES = "jpeg_values"
+_JPEG_VALUES, _EPISODE_LENGTH = "jpeg_values", "episode_length"
 
 _FIELDS = {OBSERVATION: OBSERVATIONS, ACTION: ACTIONS}
 _TEXTS = {
@@ -79,6 +79,7 @@ _TEXTS = {
     _CAST: "{episodes} with another dtype than the others, or with whole numbers for rewards; cast, no value changed",
     _LEFT_OUT: "{episodes} with this group or info, which not every episode has as rows of numbers or texts; left out",
     _JPEG_VALUES: "{episodes} whose values are stored as JPEG images, as Minari 0.5.3 stores small uint8 arrays; decoded, but JPEG has changed them, in small grids by up to 30 of 255 levels; Minari 0.5.4 records them as they are",
+    _EPISODE_LENGTH: "{episodes} with more or fewer steps than total_steps says; read as the files have them",
     _SPACE: "values are stored in another dtype or shape than the space says; read as they are stored",
 }
 _EPISODE_COUNT = "episode_count"
@@ -168,6 +169,8 @@ class MinariRecordings(Recordings):
         metadata = self._features.common(place)
         try:
             rows = self._rows_of(episodes(number))
+            if self.length_of(place) not in (None, len(rows.columns[REWARD])):
+                self._tally.note(number, [(_EPISODE_LENGTH, "")])
             if not rows.jpeg:
                 return Recording(self._columns(number, rows), metadata, name)
         except BrokenEpisode as broken:

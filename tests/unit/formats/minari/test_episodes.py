@@ -87,7 +87,7 @@ def test_episodes_without_steps_have_one_row(tmp_path: Path) -> None:
     assert len(episode) == 1
     assert episode.columns["is_first"] == episode.columns["is_last"] == [True]
     assert not episode.columns["is_terminal"]
-    assert codes(source) == {}
+    assert codes(source) == {"episode_length": 1}  # its total_steps is still 3
 
 
 def test_dtypes_that_differ_are_cast_where_no_value_changes(tmp_path: Path) -> None:
@@ -137,6 +137,16 @@ def test_a_count_that_is_not_the_files(tmp_path: Path) -> None:
     fewer = opened(tmp_path / "b", None, None, None, total_episodes=2)
     assert codes(fewer) == {"episode_count": 1}
     assert len(list(fewer)) == fewer.episode_count == 2
+
+
+def test_a_number_of_steps_that_is_not_the_rows_is_told(tmp_path: Path) -> None:
+    def claim(group: h5py.Group) -> None:
+        group.attrs["total_steps"] = 7
+
+    source = opened(tmp_path, None, claim)
+    assert [len(episode) for episode in source] == [4, 4]
+    list(source)
+    assert codes(source) == {"episode_length": 1}
 
 
 def test_metadata_that_not_every_episode_has_is_left_out_and_known_to_where(tmp_path: Path) -> None:
