@@ -20,10 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from rlds2reverb.episode import OBSERVATION, STEP_FIELDS, Notice
 from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.options import Parse, whole_number
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.formats.rows import NEXT_OBSERVATION
@@ -67,6 +69,11 @@ def spread(numbers: Sequence[int], most: int = MOST_LOOKS) -> list[int]:
     return [numbers[place * (len(numbers) - 1) // (most - 1)] for place in range(most)]
 
 
+def looks_at_once(path: Path) -> int:
+    """How many episodes to look at side by side: several where each look waits for a bucket."""
+    return MOST_LOOKS if isinstance(path, BucketPath) else 1
+
+
 def look_at(
     numbers: Sequence[int], look: Callable[[int], T], name: str, spec_from: SpecFrom = EVERY, at_once: int = 1
 ) -> dict[int, T]:
@@ -77,7 +84,7 @@ def look_at(
       look: of one episode; as a rule by its headers only. Raises `BrokenEpisode` or `SourceError` for one that cannot be read.
       name: of the dataset, for messages.
       spec_from: as the option; the episode of that number is looked at, too.
-      at_once: episodes to look at side by side, where each look waits for a bucket.
+      at_once: episodes to look at side by side, see `looks_at_once`.
 
     Raises:
       SourceError: none of them can be read, with the reason for the first; or `spec_from` cannot.
@@ -130,6 +137,34 @@ class Agreement:
     notices: tuple[Notice, ...] = ()
 
 
+def most_alike(looks: Mapping[int, Mapping[str, ArraySpec]]) -> int:
+    """The number of the episode whose columns are those of most; of a tie, the earliest."""
+    keys = {
+        number: frozenset((path, _key(spec)) for path, spec in columns.items()) for number, columns in looks.items()
+    }
+    counts = Counter(keys.values())
+    return max(keys, key=lambda number: (counts[keys[number]], -number))
+
+
+def unlike_notice(looks: Mapping[int, Mapping[str, ArraySpec]], chosen: int, kind: str) -> Iterator[Notice]:
+    """A notice of those that are unlike the chosen one, where no column is left out: they are bad. `kind` names them: "shard"."""
+    specs = {path: _key(spec) for path, spec in looks[chosen].items()}
+    unlike = {
+        number: sorted(
+            path for path in {*columns, *specs} if path not in columns or _key(columns[path]) != specs.get(path)
+        )
+        for number, columns in looks.items()
+    }
+    unlike = {number: paths for number, paths in unlike.items() if paths}
+    if unlike:
+        first = min(unlike)
+        text = (
+            f"{len(unlike):,} of {counted(len(looks), kind)} looked at differ from most in what they have, {kind} {first} in "
+            f"{', '.join(unlike[first][:_NAMED])}; their episodes are bad"
+        )
+        yield Notice(MIXED, text, len(unlike))
+
+
 Join = Callable[[str, Sequence[ArraySpec]], ArraySpec | None]
 """A column's path and its specs, which differ -> one that holds all of them; None where there is none."""
 
@@ -138,11 +173,8 @@ def agree(
     looks: Mapping[int, Mapping[str, ArraySpec]],
     spec_from: SpecFrom = EVERY,
     join: Join = lambda _path, _specs: None,
-    drops_others: bool = True,
 ) -> Agreement:
     """The spec of a dataset, from the columns of some episodes, path -> spec by number; see the module.
-
-    `drops_others` says whether reading leaves out columns that the spec does not have; else an episode with one is bad.
 
     >>> import numpy as np
     >>> number, image = ArraySpec((), np.dtype(np.float32)), ArraySpec((8, 8, 3), np.dtype(np.uint8))
@@ -162,10 +194,7 @@ def agree(
     }
     like_most = {number: columns for number, columns in looks.items() if number not in odd} or looks
     kept = _kept(like_most, list(specs), spec_from, looks)
-    notices = [
-        *_differing(looks, variants, joined, specs, kept),
-        *_missing(looks, specs, kept, spec_from, drops_others),
-    ]
+    notices = [*_differing(looks, variants, joined, specs, kept), *_missing(looks, specs, kept, spec_from)]
     return Agreement({path: specs[path] for path in specs if path in kept}, tuple(notices))
 
 
@@ -230,15 +259,10 @@ def _missing(
     specs: Mapping[str, ArraySpec],
     kept: set[str],
     spec_from: SpecFrom,
-    drops_others: bool,
 ) -> Iterator[Notice]:
     for path in specs:
         lacking = [number for number, columns in looks.items() if path not in columns]
-        if path not in kept and not drops_others:
-            having = [number for number, columns in looks.items() if path in columns]
-            text = f"{_episodes(having)}, of {counted(len(looks), 'episode')} looked at, have it, and are bad: most have none"
-            yield Notice(MIXED, text, len(having), path)
-        elif path not in kept:
+        if path not in kept:
             there = f"{len(looks) - len(lacking):,} of {counted(len(looks), 'episode')} looked at"
             way = (
                 "" if spec_from == MOST else f"; spec_from={MOST} keeps what most have, spec_from=N what episode N has"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
-from rlds2reverb.episode import Episode, is_content, metadata_specs
+from rlds2reverb.episode import Episode, Notice, is_content, metadata_specs, note
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.source import Source, check_shard, spec_of
-from rlds2reverb.specs import Nest
+from rlds2reverb.formats.agreement import MOST, agree, spread
+from rlds2reverb.formats.source import Source, check_shard
+from rlds2reverb.specs import ArraySpec, Nest, column_spec, nested
+from rlds2reverb.text import counted
 
 
 class EpisodeList(Source):
-    """A list of episodes as a source. Its specs are those of the first episode (with rows) of the whole list, also for a shard.
+    """A list of episodes as a source. Its specs are those of most episodes (with rows) of the whole list, also for a shard (`agreement`).
 
     Episodes without an id of their own are named by their content; equal ones have one name.
 
@@ -50,14 +53,39 @@ class EpisodeList(Source):
     def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
         return ((number, self._episodes[number]) for number in numbers)
 
+    @cached_property
+    def _looks(self) -> Mapping[int, Mapping[str, ArraySpec]]:
+        filled = [number for number, episode in enumerate(self._whole) if len(episode)]
+        return {
+            number: {path: column_spec(column) for path, column in self._whole[number].columns.items()}
+            for number in spread(filled)
+        }
+
     def spec(self) -> Nest:
-        for episode in self._whole:
-            if len(episode):
-                return spec_of(episode)
-        raise SourceError(f"{self.name}: no episode with steps, so there is no step spec")
+        if not self._looks:
+            raise SourceError(f"{self.name}: no episode with steps, so there is no step spec")
+        return nested(agree(self._looks, MOST).specs)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """Which columns some episodes do not have as most have them."""
+        looks = self._looks.values()
+        specs = agree(self._looks, MOST).specs if looks else {}
+        found = []
+        for path in dict.fromkeys(path for columns in looks for path in columns):
+            unlike = sum(columns.get(path) != specs.get(path) for columns in looks)
+            if unlike:
+                text = (
+                    f"{unlike:,} of {counted(len(looks), 'episode')} looked at have another dtype or shape of it than most, or lack it, or have "
+                    "it where most lack it: the spec is that of most, and those are bad"
+                )
+                found.append(note("spec_of_most", text, unlike, path))
+        return tuple(found)
 
     def metadata_spec(self) -> Nest:
-        return metadata_specs(self._whole[0]) if self._whole else {}
+        """Of the features that most episodes have."""
+        features = {number: metadata_specs(self._whole[number]) for number in spread(range(len(self._whole)))}
+        return dict(agree(features, MOST).specs) if features else {}
 
     def __iter__(self) -> Iterator[Episode]:
         return iter(self._episodes)

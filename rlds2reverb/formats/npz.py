@@ -40,8 +40,8 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
-from rlds2reverb.formats.agreement import EVERY, MOST_LOOKS, SPEC_OPTIONS, Agreement, SpecFrom, agree, look_at
-from rlds2reverb.formats.buckets import BucketPath, for_library
+from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, Agreement, SpecFrom, agree, look_at, looks_at_once
+from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.paths import by_number, check_unchanged, stamp_of, stays_in
 from rlds2reverb.formats.pickles import safe_loads
@@ -231,7 +231,7 @@ class _EpisodeFiles(Recordings):
     @cached_property
     def _looks(self) -> Mapping[int, _Look]:
         numbers = range(self.count) if self._chosen is None else self._chosen
-        at_once = MOST_LOOKS if isinstance(self._paths[0], BucketPath) else 1
+        at_once = looks_at_once(self._paths[0])
         return look_at(
             numbers,
             lambda number: _look(self._paths[number], self._options),

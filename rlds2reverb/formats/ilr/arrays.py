@@ -18,6 +18,7 @@ import numpy as np
 
 from rlds2reverb.episode import Array, Notice
 from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.agreement import most_alike, spread, unlike_notice
 from rlds2reverb.formats.ilr import keys
 from rlds2reverb.formats.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, Options
 from rlds2reverb.formats.ilr.pickles import Values, leaves_of
@@ -28,6 +29,9 @@ from rlds2reverb.formats.rows import REPEAT, differing
 from rlds2reverb.specs import ArraySpec, Nest
 
 ReadFile = Callable[[], Sequence[Mapping[str, Any]]]  # reads a file: dictionaries of arrays
+
+
+_LOOKED_BYTES = 64 << 20  # files are read as a whole
 
 
 class _DictTrajectories:
@@ -55,6 +59,11 @@ class _DictTrajectories:
 
     def __len__(self) -> int:
         return len(self._stops)
+
+    @property
+    def nbytes(self) -> int:
+        """Of arrays; objects count with their references only."""
+        return sum(value.nbytes for value in self._arrays.values() if isinstance(value, np.ndarray))
 
     def leaves(self) -> dict[str, dict[str, ArraySpec]]:
         """Key -> path within its value -> spec."""
@@ -136,18 +145,47 @@ class _DictTrajectories:
 
 
 class ArrayRecordings(Recordings):
-    """The episodes of dictionaries of arrays. Files are read one at a time; the first one stays in memory."""
+    """The episodes of dictionaries of arrays. Files are read one at a time; the first one stays in memory.
+
+    Where dictionaries differ in their arrays, most decide (`agreement`), among several files if these are small.
+    """
 
     def __init__(self, parts: Sequence[ReadFile], name: str, options: Options) -> None:
         self.name, self._parts, self._options = name, tuple(parts), options
-        self._first = self._trajectories(0)
-        filled = next((one for one in self._first if len(one)), None)
-        if filled is None:
+        self._first: list[_DictTrajectories] | None = None
+        looks = self._looks()
+        if not looks:
             raise SourceError(f"{name}: no step")
-        self._values, self._specs = filled.values(), column_specs(filled.leaves())
-        self._has_rewards = keys.REWS in filled.leaves()
+        specs = {number: column_specs(look.leaves()) for number, look in enumerate(looks)}
+        chosen = most_alike(specs)
+        like_most = looks[chosen]
+        self._values, self._specs = like_most.values(), specs[chosen]
+        self._mixed = tuple(unlike_notice(specs, chosen, "dictionary"))
+        self._has_rewards = keys.REWS in like_most.leaves()
         self._findings = Findings()
-        self._count = sum(map(len, self._first)) if len(self._parts) == 1 else None
+        self._count = sum(map(len, self._first or ())) if len(self._parts) == 1 else None
+
+    def _looks(self) -> list[_DictTrajectories]:
+        """Some dictionaries with steps: of the first file, and of others until `_LOOKED_BYTES` have been read. Raises the first error if none can be read."""
+        looks: list[_DictTrajectories] = []
+        why: SourceError | None = None
+        size = 0
+        for number in spread(range(len(self._parts))):
+            try:
+                found = self._trajectories(number)
+            except SourceError as error:
+                why = why or error
+                continue
+            if number == 0:
+                self._first = found
+            filled = [trajectories for trajectories in found if len(trajectories)]
+            looks += [filled[place] for place in spread(range(len(filled)))]
+            size += sum(trajectories.nbytes for trajectories in found)
+            if size > _LOOKED_BYTES and looks:
+                break
+        if not looks and why is not None:
+            raise why
+        return looks
 
     @property
     def count(self) -> int | None:
@@ -161,7 +199,7 @@ class ArrayRecordings(Recordings):
     @property
     def notices(self) -> tuple[Notice, ...]:
         """Known before reading, and the findings of the last pass."""
-        return tuple(self._findings.notices(self._has_rewards, self._options))
+        return (*self._mixed, *self._findings.notices(self._has_rewards, self._options))
 
     def spec(self) -> Nest:
         return dict(self._specs)
@@ -187,7 +225,8 @@ class ArrayRecordings(Recordings):
         """Every trajectory; an unreadable file counts as one broken trajectory."""
         for number in range(len(self._parts)):
             try:
-                found = self._first if number == 0 else self._trajectories(number)
+                kept = self._first if number == 0 else None
+                found = self._trajectories(number) if kept is None else kept
             except SourceError as error:
                 yield BrokenEpisode("", str(error)), 0
                 continue
@@ -212,7 +251,7 @@ class ArrayRecordings(Recordings):
             found = None if column is None else ArraySpec(column.shape[1:], column.dtype)
             if found != wanted:
                 raise BrokenEpisode(
-                    path, f"expected {wanted or 'none'}, as the first trajectory has, found {found or 'none'}"
+                    path, f"expected {wanted or 'none'}, as most trajectories have, found {found or 'none'}"
                 )
         return columns
 

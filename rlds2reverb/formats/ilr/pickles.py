@@ -145,7 +145,7 @@ class Values:
             if leaf is None or _spec_of(leaf) != spec:
                 got = "nothing" if leaf is None else str(_spec_of(leaf))
                 raise BrokenEpisode(
-                    f"{key}/{path}" if path else key, f"{where}: expected {spec}, as the first step has, found {got}"
+                    f"{key}/{path}" if path else key, f"{where}: expected {spec}, as most first steps have, found {got}"
                 )
             row.append(leaf if isinstance(leaf, bytes) else leaf.tobytes())
         return tuple(row)

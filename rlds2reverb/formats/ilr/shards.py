@@ -1,6 +1,6 @@
 """Shards for webdataset: members `frame_NNN.KEY.pickle` of tar archives, one group for each step, trajectory after trajectory.
 
-The first step determines the keys of all steps, and how each key's values are read. Trajectories are cut after steps that are done.
+The first step of a shard determines the keys of all its steps, and how each key's values are read; where shards differ, most decide. Trajectories are cut after steps that are done.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, Array, Notice
 from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.agreement import look_at, looks_at_once, most_alike, unlike_notice
 from rlds2reverb.formats.ilr import archives, keys
 from rlds2reverb.formats.ilr.archives import Frame, Metadata, frames
 from rlds2reverb.formats.ilr.description import features_of
@@ -31,8 +32,14 @@ class ShardRecordings(Recordings):
 
     def __init__(self, paths: Sequence[Path], name: str, options: Options) -> None:
         self.name, self._paths, self._options = name, tuple(paths), options
-        self.features, self._description, self._layout = _start_of(self._paths[0])
-        self._specs = column_specs({key: values.leaves for key, values in self._layout.values.items()})
+        starts = look_at(
+            range(len(paths)), lambda number: _start_of(self._paths[number]), name, at_once=looks_at_once(paths[0])
+        )
+        looks = {number: column_specs(layout.leaves) for number, (_, _, layout) in starts.items()}
+        chosen = most_alike(looks)
+        self.features, self._description, self._layout = starts[chosen]
+        self._specs = looks[chosen]
+        self._mixed = tuple(unlike_notice(looks, chosen, "shard"))
         self._findings = Findings()
         self._count: int | None = None
 
@@ -48,7 +55,7 @@ class ShardRecordings(Recordings):
     @property
     def notices(self) -> tuple[Notice, ...]:
         """Known before reading, and the findings of the last pass."""
-        return tuple(self._findings.notices(keys.REWS in self._layout.values, self._options))
+        return (*self._mixed, *self._findings.notices(keys.REWS in self._layout.values, self._options))
 
     def spec(self) -> Nest:
         return dict(self._specs)
@@ -308,6 +315,10 @@ class _ShardLayout:
     """How the values of every key of a shard are read, `dones` and `frame` included."""
 
     values: Mapping[str, Values]
+
+    @property
+    def leaves(self) -> dict[str, Mapping[str, ArraySpec]]:
+        return {key: values.leaves for key, values in self.values.items()}
 
     @staticmethod
     def of(first: Mapping[str, tuple[bytes, str, str]]) -> _ShardLayout:

@@ -22,6 +22,7 @@ import numpy as np
 from rlds2reverb.episode import Array, Notice
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import hdf5
+from rlds2reverb.formats.agreement import agree, look_at
 from rlds2reverb.formats.paths import by_number
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.formats.ted.keys import DONES, NEXT, REWARD, ROWS, TedOptions, id_key, last_part, renamed
@@ -48,6 +49,19 @@ class _Segment(NamedTuple):
     def steps(self) -> slice:
         """Its rows; open at the group's end, so that surplus rows are noticed."""
         return slice(self.start, self.stop if self.is_cut else None)
+
+
+class _Look(NamedTuple):
+    """What one group has: new key -> key in the file; the key that counts steps; key -> spec, of those with a row per step, and with one more."""
+
+    paths: dict[str, str]
+    rows_key: str
+    steps: dict[str, ArraySpec]
+    observed: dict[str, ArraySpec]
+
+    @property
+    def specs(self) -> dict[str, ArraySpec]:
+        return {**self.steps, **self.observed}
 
 
 class H5Trajectories:
@@ -84,7 +98,7 @@ class H5Trajectories:
             raise SourceError(f'{self._path}: expected groups "traj_0" and so on, as H5StorageCheckpointer writes them')
         form = {name: _plain(file, name) for name in _OF_THE_FORM if name in there}
         self.constants = {name: _plain(file, name) for name in set(there) - {*groups, *_OF_THE_FORM}}
-        self._set_keys(file, groups[0])
+        self._set_keys(file, groups)
         sizes, shift = np.atleast_1d(form.get("_storage_shape", 0)), form.get("shift", 0)
         if sizes.dtype.kind not in "iu" or sizes.ndim != 1 or type(shift) is not int or not len(sizes):
             raise SourceError(f"{self._path}: _storage_shape, shift: expected numbers of rows")
@@ -110,31 +124,44 @@ class H5Trajectories:
         whole = [one for one in self.segments if not (one.start == 0 and one.group in oldest)]
         notices += overwritten(len(self.segments) - len(whole), drop)
         self.segments = whole if drop else self.segments
-        self.notices = (*notices, *lost)
+        self.notices = (*self.notices_of_keys, *notices, *lost)
 
-    def _set_keys(self, file: h5py.File, group: str) -> None:
-        """The keys and their specs, from the first group."""
+    def _set_keys(self, file: h5py.File, groups: list[str]) -> None:
+        """The keys and their specs, of several groups (`agreement`)."""
+        spec_from = self._options.spec_from
+        looks = look_at(range(len(groups)), lambda number: self._look(file, groups[number]), self._name, spec_from)
+        found = agree({number: look.specs for number, look in looks.items()}, spec_from)
+        self.notices_of_keys = found.notices
+        like_most = next((look for look in looks.values() if found.specs.items() <= look.specs.items()), None)
+        if like_most is None:
+            raise SourceError(f"{self._path}: no trajectory has all keys that most have: {', '.join(found.specs)}")
+        self.paths, self.rows_key = like_most.paths, like_most.rows_key
+        self.steps = {key: spec for key, spec in like_most.steps.items() if key in found.specs}
+        self.observed = {key: spec for key, spec in like_most.observed.items() if key in found.specs}
+        self.id_key = id_key(self._name, self._options.trajectories, {**self.steps, **self.observed})
+        if self.id_key:
+            check_ids(self._name, self.id_key, like_most.specs[self.id_key].shape)
+
+    def _look(self, file: h5py.File, group: str) -> _Look:
         held = hdf5.found(file, group)
         if not isinstance(held, h5py.Group):
             raise SourceError(f"{self._path}: {group}: expected a group")
-        first = {key: hdf5.Column(held, key, key) for key in hdf5.leaves(held)}
-        keys = {(NEXT + key if last_part(key) in DONES | {REWARD} else key): key for key in first}
-        self.paths = renamed(self._name, keys, self._options.names)
-        shapes = {new: first[old] for new, old in self.paths.items()}
-        self.rows_key = next((key for key in (_DONE, f"{NEXT}terminated", "action") if key in shapes), "")
-        if not self.rows_key:
-            raise SourceError(f'{self._path}: {group}: expected "done" or "action"; found {", ".join(sorted(first))}')
-        rows = len(shapes[self.rows_key])
-        self.steps = {key: one.spec for key, one in shapes.items() if len(one) == rows and key != "index"}
-        self.observed = {key: one.spec for key, one in shapes.items() if len(one) == rows + 1}
-        odd = sorted(set(shapes) - {*self.steps, *self.observed, "index"})
+        columns = {key: hdf5.Column(held, key, key) for key in hdf5.leaves(held)}
+        keys = {(NEXT + key if last_part(key) in DONES | {REWARD} else key): key for key in columns}
+        paths = renamed(self._name, keys, self._options.names)
+        shapes = {new: columns[old] for new, old in paths.items()}
+        rows_key = next((key for key in (_DONE, f"{NEXT}terminated", "action") if key in shapes), "")
+        if not rows_key:
+            raise SourceError(f'{self._path}: {group}: expected "done" or "action"; found {", ".join(sorted(columns))}')
+        rows = len(shapes[rows_key])
+        steps = {key: column.spec for key, column in shapes.items() if len(column) == rows and key != "index"}
+        observed = {key: column.spec for key, column in shapes.items() if len(column) == rows + 1}
+        odd = sorted(set(shapes) - {*steps, *observed, "index"})
         if odd:
             raise SourceError(
-                f"{self._path}: {group}/{self.paths[odd[0]]}: has {len(shapes[odd[0]]):,} rows; expected {rows:,} or {rows + 1:,}"
+                f"{self._path}: {group}/{paths[odd[0]]}: has {len(shapes[odd[0]]):,} rows; expected {rows:,} or {rows + 1:,}"
             )
-        self.id_key = id_key(self._name, self._options.trajectories, {**self.steps, **self.observed})
-        if self.id_key:
-            check_ids(self._name, self.id_key, shapes[self.id_key].shape[1:])
+        return _Look(paths, rows_key, steps, observed)
 
     def _divided(self, file: h5py.File, groups: list[str]) -> tuple[list[_Segment], list[Notice]]:
         """The trajectories of groups, and notices about those that ids divide."""
@@ -257,7 +284,7 @@ class _H5Rows:
             wanted = f"{spec.dtype}{list(spec.shape)}"
             raise BrokenEpisode(
                 key,
-                f"{hdf5.path_of(self._file)}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as the first trajectory",
+                f"{hdf5.path_of(self._file)}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as most trajectories",
             )
         return found
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from rlds2reverb.episode import is_under
 from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.agreement import MOST, SpecFrom
 from rlds2reverb.formats.rows import REPEAT
 
 NEXT = "next/"
@@ -43,6 +44,7 @@ class TedOptions:
       holds_trajectories: whether each item of the storage is a trajectory [T]; None to decide by its files.
       last_step: of data without `next`, see `formats.rows`.
       names: new key -> the keys that it renames.
+      spec_from: which groups of the H5 form say what all have, see `agreement`.
     """
 
     trajectories: str = ""
@@ -54,6 +56,7 @@ class TedOptions:
     holds_trajectories: bool | None = None
     last_step: str = REPEAT
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spec_from: SpecFrom = MOST
 
 
 def last_part(key: str) -> str:

@@ -52,6 +52,7 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import read_object
+from rlds2reverb.formats.agreement import MOST, SPEC_OPTIONS
 from rlds2reverb.formats.options import Parse, one_of, whole_number, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, step_specs, steps, with_last, zero_row
@@ -97,6 +98,7 @@ _OPTIONS: dict[str, Parse] = {
     "done_means": one_of(terminal=True, timeout=False),
     "items": one_of(steps=False, trajectories=True),
     "last_step": words(*LAST_STEPS),
+    **SPEC_OPTIONS,
     **dict.fromkeys(_NAMED, lambda text: tuple(map(_key, text.split("+")))),
 }
 _FIELDS = {"incomplete": "drop_incomplete", "done_means": "done_is_terminal", "items": "holds_trajectories"}
@@ -165,6 +167,8 @@ def _open_buffer(name: str, storage: Path, writer_folder: Path | None, options: 
     if not is_folder or ((storage / _CHECKPOINT).is_file() and not (storage / META).exists()):
         _refuse_for_compact(name, options)
         return H5Trajectories(name, storage / _CHECKPOINT if is_folder else storage, options)
+    if options.spec_from != MOST:
+        raise SourceError(f"{name}: spec_from: only the H5 form has keys for each trajectory; leave the option out")
     about: dict[str, Any] = {}
     if (storage / _STORAGE_METADATA).exists():
         about = read_object(storage / _STORAGE_METADATA, "TorchRL's description of a storage")

@@ -215,7 +215,7 @@ def _became(drop: bool) -> str:
     return "left out" if drop else "incomplete=drop leaves these out"
 
 
-def check_ids(name: str, key: str, shape: tuple[int, ...]) -> None:
+def check_ids(name: str, key: str, shape: tuple[int | None, ...]) -> None:
     """Raises `SourceError` unless a step has one id."""
     if shape not in ((), (1,)):
         raise SourceError(

@@ -59,3 +59,17 @@ class TestEpisodeList:
     def test_refuses_what_is_no_episode(self, thing: Any) -> None:
         with pytest.raises(SourceError, match=f"episodes: number 1 is a {type(thing).__name__}, expected an Episode"):
             EpisodeList([numbered(1), thing])
+
+    @pytest.mark.parametrize("odd", range(3))
+    def test_an_odd_episode_does_not_decide_for_the_others(self, odd: int) -> None:
+        episodes = [
+            Episode({"a": np.zeros(2, np.float32), **({"b": np.zeros(2)} if number == odd else {})})
+            for number in range(3)
+        ]
+        source = EpisodeList([*episodes, Episode({"a": np.zeros((2, 4))}), Episode({})])
+        assert source.spec() == {"a": ArraySpec((), np.dtype(np.float32))}
+        assert {(notice.path, notice.count, notice.is_note) for notice in source.notices} == {
+            ("a", 1, True),
+            ("b", 1, True),
+        }
+        assert EpisodeList(episodes[:odd]).notices == ()

@@ -214,3 +214,18 @@ def test_a_folder_with_nothing_is_refused(tmp_path: Path) -> None:
         open_source(f"ilr:{tmp_path}")
     with pytest.raises(SourceError, match="not found"):
         open_source(f"ilr:{tmp_path}/*.tar")
+
+
+@pytest.mark.parametrize("broken", [True, False])
+@pytest.mark.parametrize("odd", range(3))
+def test_a_file_that_is_unlike_most_is_a_bad_episode(
+    tmp_path: Path, rng: np.random.Generator, odd: int, broken: bool
+) -> None:
+    for number in range(3):
+        found = made.trajectory(rng, 3, size=5 if number == odd else 4)
+        np.savez(tmp_path / f"{number}.npz", **{key: column for key, column in found.items() if key != "infos"})
+    if broken:
+        (tmp_path / f"{odd}.npz").write_bytes(b"PK")
+    source = open_source(f"ilr:{tmp_path}")
+    assert [bool(one.faults) for one in source] == [number == odd for number in range(3)]
+    assert ("mixed_specs" in {notice.code for notice in source.notices}) == (not broken)

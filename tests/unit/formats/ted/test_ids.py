@@ -134,3 +134,19 @@ def test_end_flags_inside_of_one_id_are_told(tmp_path: Path) -> None:
     assert counts(name)["done_inside"] == 1
     assert [len(one[2]) for one in read(f"{name}?trajectories=done")] == [50, 50]
     assert counts(f"{name}?trajectories=done") == {}
+
+
+@pytest.mark.parametrize("odd", range(3))
+def test_most_groups_of_the_h5_form_say_what_all_have(tmp_path: Path, odd: int) -> None:
+    name = h5_file(tmp_path / "x.h5", [{"ids": [number] * 3} for number in range(3)])
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        del file[f"traj_{odd}/action"]
+        file[f"traj_{odd}/action"] = np.zeros((3, 2), np.float32)
+        file[f"traj_{odd}/extra"] = np.zeros(3)
+    found = list(open_source(name))
+    assert [bool(one.faults) for one in found] == [number == odd for number in range(3)]
+    assert "expected int64[] as most trajectories" in str(found[odd].faults)
+    told = {(notice.code, notice.path) for notice in opened(name).notices}
+    assert {("mixed_specs", "action"), ("left_out", "extra")} <= told
+    chosen = list(open_source(f"{name}?spec_from={odd}"))
+    assert [bool(one.faults) for one in chosen] == [number != odd for number in range(3)]
