@@ -8,8 +8,8 @@ from functools import cached_property
 from rlds2reverb.episode import Episode, Notice, is_content, metadata_specs, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.agreement import MOST, agree, spread
-from rlds2reverb.formats.source import Source, check_shard
-from rlds2reverb.specs import ArraySpec, Nest, column_spec, nested
+from rlds2reverb.formats.source import Source, check_shard, spec_of
+from rlds2reverb.specs import ArraySpec, Nest, flatten, nested
 from rlds2reverb.text import counted
 
 
@@ -56,10 +56,7 @@ class EpisodeList(Source):
     @cached_property
     def _looks(self) -> Mapping[int, Mapping[str, ArraySpec]]:
         filled = [number for number, episode in enumerate(self._whole) if len(episode)]
-        return {
-            number: {path: column_spec(column) for path, column in self._whole[number].columns.items()}
-            for number in spread(filled)
-        }
+        return {number: flatten(spec_of(self._whole[number])) for number in spread(filled)}
 
     def spec(self) -> Nest:
         if not self._looks:
