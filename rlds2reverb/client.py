@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.servers import ASK_SECONDS, ServerPool
 from rlds2reverb.learner.writer import EpisodeWriter
 from rlds2reverb.prepare.preparation import Output, outputs_of
+from rlds2reverb.push.known import other_names
 from rlds2reverb.push.options import PushOptions, with_options
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
@@ -389,7 +390,8 @@ class Client:
     def planned(self, source: Any, options: PushOptions, asked_for: Any = None) -> PushPlan:
         """`plan` with the options as one object; workers open `asked_for`, by default the source."""
         allow_missing = self._servers.allow_missing
-        return plan_push(source, options, self.servers, self._names, allow_missing, asked_for=asked_for)
+        plan = plan_push(source, options, self.servers, self._names, allow_missing, asked_for=asked_for)
+        return replace(plan, found_before=other_names(plan))
 
     def pusher(self, plan: PushPlan) -> RunnablePush:
         """The push of a plan made just before: `run` it; its `report` may be called meanwhile.

@@ -127,6 +127,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "TransformLike": {"multiple": True, "metavar": "TEXT|FILE"},
     "str | Sequence[str]": {"multiple": True, "metavar": "PATH"},
     "str | None": {"metavar": "ADDRESS"},
+    "IdentityLike": {"metavar": "TEXT"},
     "int | None": {"type": click.IntRange(min=1)},
     "float": {"type": SECONDS, "show_default": True},
 }

@@ -37,6 +37,7 @@ from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import RunnablePush
+from rlds2reverb.text import counted
 
 _STDERR = 2
 _STOPPING = b"rlds2reverb: stopping: waiting for what is on its way to the server; Ctrl-C again ends at once\n"
@@ -206,6 +207,12 @@ def push(
             output.talk(
                 f"not known before the push: whether all items fit in {unsure}; it stops with exit code 4 where one does not"
             )
+        for table in plan.tables if options.ledger is None else ():
+            if table.size and table.size == table.least_items == table.most_items:
+                output.talk(
+                    f"{table.name} has {counted(table.size, 'item')} already, as many as this push makes. A table cannot be asked which: items of "
+                    "the same episodes are not stored again; of data converted or encoded again, all are (--identity)"
+                )
         print_plan(as_json, plan)
         return
     begun: list[RunnablePush] = []
@@ -216,6 +223,8 @@ def push(
         source, known_as = open_data()
         plan = client.planned(source.first(limit), options, NamedSource(known_as, limit))
         _tell_left_out(plan)
+        for notice in plan.found_before:
+            output.talk(notice.line)
         try:
             with ends_when_interrupted_twice(), progress.on_progress(quiet) as on_progress:
                 begun.append(client.pusher(plan.with_progress(on_progress)))

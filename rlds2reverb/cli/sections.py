@@ -34,7 +34,7 @@ SECTIONS: dict[str, frozenset[str]] = {
             *("terminal_discount", "last_reward", "last_observation"),
         ]
     ),
-    "Exactly once": frozenset(["ledger", "resume", "duplicates", "again", "move"]),
+    "Exactly once": frozenset(["ledger", "resume", "identity", "duplicates", "again", "move"]),
     "Speed": frozenset(["workers", "ray", "chunk_length"]),
     "Output": frozenset(["dry_run", "verbose", "quiet", "as_json"]),
 }

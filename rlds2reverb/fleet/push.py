@@ -295,7 +295,7 @@ class Merged:
         self._missed: list[str] = []  # titles for the notice `ends_found_late`
         self._in_turn = InTurn[TaskDone]()
         self._columns = ColumnStats.of(flatten(plan.step_spec))
-        self._notices: dict[Notice, None] = dict.fromkeys(plan.source.notices)
+        self._notices: dict[Notice, None] = dict.fromkeys(plan.notices)
 
     @property
     def endings(self) -> Endings:
@@ -351,10 +351,18 @@ class Merged:
         every = np.concatenate([NO_NAMES, *(contents for _, contents in self._contents.values())])
         repeated = repeated_ids(every)
         if len(repeated):
-            where = [str(task) for _, (task, found) in sorted(self._contents.items()) if np.isin(found, repeated).any()]
+            where = [
+                task.start + int(place)
+                for _, (task, found) in sorted(self._contents.items())
+                for place in np.flatnonzero(found == repeated[0])
+            ]
+            first, second = (next(self._plan.source.episodes(place, place + 1)).title for place in where[:2])
+            identity = self._plan.options.identity
+            kind = "id" if identity is None else f"identity ({identity})"
             raise SourceError(
-                f"{self._plan.source.name}: two episodes have one id, and their items the same keys, so that only those of one are stored: "
-                f"one is among {' and one among '.join(where[:2])}. Ids must differ, or be left out: then episodes are named by their content"
+                f"{self._plan.source.name}: two episodes have one {kind}, and their items the same keys, so that only those of one are stored: "
+                f"{first} (number {where[0]:,}) and {second} (number {where[1]:,}). They must differ, or be left out: then episodes are named by "
+                "their content"
             )
         self._copies = len(every) - len(np.unique(every))
 

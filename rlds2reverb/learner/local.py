@@ -12,6 +12,7 @@ import numpy as np
 
 from rlds2reverb.episode import Array, Episode, column_bytes
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
 from rlds2reverb.images import SizeLike
 from rlds2reverb.learner.batch import Batch, BatchIterator
 from rlds2reverb.learner.options import LIST, RAGGED, SampleOptions, check_count, check_pad, check_word
@@ -50,6 +51,7 @@ class LocalOptions:
       seed: of the shuffling; each epoch has an order of its own.
       drop_last: leave out the last batch where it is shorter than the rest. Batches extend across the ends of epochs.
       ragged, pad_to: as for `SampleOptions`.
+      identity: as for a push: what names an episode in place of its content, and so decides `info.key`.
       decode: decode images that the items hold encoded (`encoded=...`); False leaves their bytes, a size decodes to that size, as for
         `SampleOptions`.
 
@@ -68,6 +70,7 @@ class LocalOptions:
     ragged: str = LIST
     pad_to: int | None = None
     decode: bool | SizeLike = True
+    identity: IdentityLike = None
 
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size)
@@ -81,8 +84,14 @@ class LocalOptions:
         check_seed(self.seed)
         check_word("ragged", self.ragged, RAGGED)
         check_pad(self.pad_to, self.ragged)
+        _ = self.chosen_identity  # refuses what makes no sense
         if not isinstance(self.table, str):
             raise ConfigError(f"local: table {self.table!r}: expected the name of one table")
+
+    @property
+    def chosen_identity(self) -> Identity | None:
+        """What names episodes; None for their content."""
+        return identity_of(self.identity)
 
     @property
     def buffer_size(self) -> int:
@@ -847,6 +856,7 @@ class Local(BatchIterator):
             "view": self._ready.outputs[0].view.label,
             "data": self._ready.identity,
             "table": self.options.table,
+            **({} if self.options.identity is None else {"identity": self.options.identity}),
             "shuffle": int(self.options.buffer_size) if self._order is None else GLOBAL,
             "seed": self.options.seed,
             "on_invalid": options.on_invalid,
@@ -915,4 +925,4 @@ def local(source: Any, view: ViewLike = "two_step", batch_size: int = LocalOptio
     chosen, episodes = split_options(LocalOptions, "local", {"batch_size": batch_size, **options})
     outputs = outputs_of(chosen.table, view)
     episodes.check_files()
-    return Local(Preparation.open(source, episodes, outputs), chosen)
+    return Local(Preparation.open(source, episodes, outputs, chosen.chosen_identity), chosen)

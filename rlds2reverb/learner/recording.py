@@ -48,6 +48,7 @@ _NOT_OF_WRITERS = {
     "again": "item keys are new anyway, unless the writer or the episode is given a name",
     "move": "an episode is written once, to one server",
     "encoded": "steps hold what the loop gives; images that are files already are text",
+    "identity": "its episodes are named by `name` and their number",
     "duplicates": "a writer stores every episode that it is given, each under a name of its own",
 }
 
@@ -68,7 +69,7 @@ class WriteOptions(PushOptions):
         be larger.
       spec: nest of `ArraySpec`, one per value of a step; None to learn it from the first step.
 
-    The options `ledger`, `again`, `move` and `encoded` of a push are refused, and `duplicates` unless it is "keep". `on_progress` is
+    The options `ledger`, `again`, `move`, `encoded` and `identity` of a push are refused, and `duplicates` unless it is "keep". `on_progress` is
     called from the writer's own thread.
 
     Raises:

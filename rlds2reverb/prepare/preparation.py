@@ -27,6 +27,7 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Array, Episode, Notice, faults
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.identity import Identity, with_identity
 from rlds2reverb.formats.source import Source, check_steps, checked_spec, metadata_spec_of
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.images import LAST, kind
@@ -87,19 +88,22 @@ class Preparation:
     metadata: Mapping[str, ArraySpec]
 
     @classmethod
-    def open(cls, source: Any, options: EpisodeOptions, outputs: Sequence[Output] = ()) -> Preparation:
+    def open(
+        cls, source: Any, options: EpisodeOptions, outputs: Sequence[Output] = (), identity: Identity | None = None
+    ) -> Preparation:
         """Opens a source. No episode is read, unless items hold metadata whose specs only an episode shows.
 
         Args:
           source: anything that `open_source` takes.
+          identity: what names its episodes; None for their content.
 
         Raises:
-          SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, or cannot keep images encoded; or, with `strict`,
-            it reports a fault of its own.
+          SourceError: the source cannot be opened, has no spec, lacks is_first or is_last, cannot keep images encoded, or lacks what names
+            its episodes; or, with `strict`, it reports a fault of its own.
           ViewError: a view cannot cut such steps.
           ConfigError: a transform that the steps do not allow.
         """
-        opened = open_source(source).with_encoded(options.encoded_paths)
+        opened = with_identity(open_source(source).with_encoded(options.encoded_paths), identity)
         return cls.of(transformed(opened, options.chosen_transform), options, outputs)
 
     @classmethod

@@ -28,6 +28,7 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.source import Source
+from rlds2reverb.prepare.options import REPAIR
 from rlds2reverb.prepare.preparation import Output, duplicates_notice
 from rlds2reverb.push.options import ONCE
 from rlds2reverb.push.plan import PushPlan
@@ -63,6 +64,20 @@ class ItemNames:
 
     def part(self, cut: Cut) -> Part:
         return Part(self._tables, self._push_seed, self.key_name, cut)
+
+
+def names_in_ledger(plan: PushPlan) -> list[str]:
+    """What a ledger calls a push, per output."""
+    mended = (REPAIR,) if plan.options.on_invalid == REPAIR else ()
+    return [
+        "|".join((ItemNames(output, plan.ready.identity).identity, *mended, *output.tables))
+        for output in plan.options.outputs
+    ]
+
+
+def dataset_of(source: Source) -> str:
+    """What a ledger calls a dataset: its name without the options that choose episodes of it."""
+    return source.name.partition("?")[0].partition(", first ")[0]
 
 
 class EpisodeNames:

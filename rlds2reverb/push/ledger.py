@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rlds2reverb.episode import KnownEpisodes
 from rlds2reverb.errors import LedgerError
@@ -31,6 +31,12 @@ CREATE TABLE IF NOT EXISTS confirmed (
     PRIMARY KEY (push, episode)
 ) WITHOUT ROWID
 """
+_SCHEMA_OF_SOURCES = """
+CREATE TABLE IF NOT EXISTS sources (
+    push TEXT NOT NULL, source TEXT NOT NULL, episodes INTEGER, PRIMARY KEY (push, source)
+) WITHOUT ROWID
+"""
+"""The datasets that were pushed, and how many episodes each had; NULL where that was not known. Older ledgers lack it."""
 
 
 def check_ledger_file(path: Path) -> None:
@@ -62,6 +68,45 @@ def _check_is_ours(path: Path, database: sqlite3.Connection) -> None:
     tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if tables and (application, version) != (_APPLICATION_ID, _VERSION):
         raise LedgerError(f"ledger {path}: another program's file, or version {version}, not {_VERSION}")
+
+
+class KnownSources(NamedTuple):
+    """What a ledger has of one push, whatever server confirmed it.
+
+    Attributes:
+      episodes: confirmed ones.
+      is_known: for each name that was asked for, whether it is among them.
+      sources: datasets -> their number of episodes, None where it was not known.
+    """
+
+    episodes: int
+    is_known: list[bool]
+    sources: dict[str, int | None]
+
+
+def known_sources(path: Path, push: str, names: Callable[[], Sequence[str]]) -> KnownSources | None:
+    """What a ledger file has of a push; None if it has nothing, or is not there. Changes nothing; `names` is called only if there is something.
+
+    Raises:
+      LedgerError: the file cannot be read.
+    """
+    if not path.exists() or not path.stat().st_size:
+        return None
+    try:
+        with closing(
+            sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS)
+        ) as database:
+            count = database.execute("SELECT count(*) FROM confirmed WHERE push = ?", (push,)).fetchone()[0]
+            if not count:
+                return None
+            has = "SELECT count(*) FROM confirmed WHERE push = ? AND episode = ?"
+            is_known = [database.execute(has, (push, name)).fetchone()[0] > 0 for name in names()]
+            sources: dict[str, int | None] = {}
+            if database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'sources'").fetchone()[0]:
+                sources = dict(database.execute("SELECT source, episodes FROM sources WHERE push = ?", (push,)))
+            return KnownSources(count, is_known, sources)
+    except sqlite3.Error as error:
+        raise LedgerError(f"ledger {path}: cannot be used ({_reason(error)}); {_WAY_OUT}") from error
 
 
 class Ledger(Protocol):
@@ -151,6 +196,16 @@ class SqliteLedger:
             raise self._gone()
         self._new += len(rows)
 
+    def note_source(self, source: str, episodes: int | None) -> None:
+        """Notes that a dataset is pushed, and how many episodes it has."""
+        try:
+            with self._database:
+                self._database.execute(
+                    "INSERT OR REPLACE INTO sources VALUES (?, ?, ?)", (self._push, source, episodes)
+                )
+        except sqlite3.Error as error:
+            raise LedgerError(f"ledger {self._path}: cannot be written ({_reason(error)}); {_WAY_OUT}") from error
+
     def _is_there(self) -> bool:
         try:
             return os.path.samestat(self._path.stat(), self._file)
@@ -177,6 +232,7 @@ class SqliteLedger:
             self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             self._database.execute(f"PRAGMA user_version = {_VERSION}")
             self._database.execute(_SCHEMA)
+            self._database.execute(_SCHEMA_OF_SOURCES)
         # Busy in another push, or not possible on this file system: the mode that it has is as safe, only slower.
         with suppress(sqlite3.OperationalError):
             self._database.execute("PRAGMA journal_mode = WAL")

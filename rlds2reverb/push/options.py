@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
 from rlds2reverb.prepare.options import HELP, EpisodeOptions, Progress, check_workers, ignored, option_help
 from rlds2reverb.prepare.preparation import Output, outputs_of
 from rlds2reverb.push.ledger import check_ledger_file
@@ -50,6 +51,12 @@ class PushOptions(EpisodeOptions):
     duplicates: str = field(
         default=KEEP,
         metadata=option_help('Equal episodes: "keep" stores each of them, "once" only the first.', DUPLICATES),
+    )
+    identity: IdentityLike = field(
+        default=None,
+        metadata=option_help(
+            'What makes an episode the same one, in place of all its content: "columns=PATH,PATH", "columns=numeric" or "id=PATH".'
+        ),
     )
     again: bool = field(default=False, metadata=option_help("New item keys: store everything once more."))
     allow_eviction: bool = field(default=False, metadata=option_help("Let items of the push evict others."))
@@ -96,6 +103,7 @@ class PushOptions(EpisodeOptions):
             raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
         if self.duplicates not in DUPLICATES:
             raise ConfigError(f'duplicates (--duplicates) "{self.duplicates}": expected one of {", ".join(DUPLICATES)}')
+        _ = self.chosen_identity  # refuses what makes no sense
         self._check_combinations()
 
     def _check_combinations(self) -> None:
@@ -128,6 +136,11 @@ class PushOptions(EpisodeOptions):
     @property
     def tables(self) -> tuple[str, ...]:
         return tuple(table for output in self.outputs for table in output.tables)
+
+    @property
+    def chosen_identity(self) -> Identity | None:
+        """What names episodes; None for their content."""
+        return identity_of(self.identity)
 
     @property
     def is_distributed(self) -> bool:

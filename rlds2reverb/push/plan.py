@@ -158,6 +158,7 @@ class PushPlan:
       tables: in the order of the options; sizes add up over the servers.
       server_tables: address -> the tables of that server alone, of those that can be reached.
       asked_for: the source as the caller gave it, or a `NamedSource`; workers open it by that.
+      found_before: what the ledger tells of this dataset before anything is read or sent.
     """
 
     ready: Preparation
@@ -169,6 +170,7 @@ class PushPlan:
     tables: tuple[TablePlan, ...]
     server_tables: Mapping[str, tuple[TablePlan, ...]] = field(default_factory=dict)
     asked_for: Any = None
+    found_before: tuple[Notice, ...] = ()
 
     def _repr_html_(self) -> str:
         return as_html(self)
@@ -211,7 +213,7 @@ class PushPlan:
     @property
     def notices(self) -> tuple[Notice, ...]:
         """Notices about the dataset as a whole, known before it is read."""
-        return self.ready.notices
+        return (*self.ready.notices, *self.found_before)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -282,7 +284,7 @@ def plan_push(
         _check_views(options)
     elif options.move:
         raise ConfigError("move=True (--move) is for several servers: --server HOST:PORT,HOST:PORT")
-    ready = Preparation.open(source, options, options.outputs)
+    ready = Preparation.open(source, options, options.outputs, options.chosen_identity)
     if options.is_distributed:
         ready.source.known_count()
     infos = dict(ask())

@@ -25,10 +25,10 @@ from rlds2reverb.errors import (
     TransportError,
     reason_of,
 )
-from rlds2reverb.prepare.options import REPAIR, Examined, Progress
+from rlds2reverb.prepare.options import Examined, Progress
 from rlds2reverb.prepare.preparation import ItemCounts, OutputCut
 from rlds2reverb.prepare.problems import Problem
-from rlds2reverb.push.keys import ItemNames, new_key_bits
+from rlds2reverb.push.keys import ItemNames, dataset_of, names_in_ledger, new_key_bits
 from rlds2reverb.push.ledger import Ledger, MemoryLedger, SqliteLedger
 from rlds2reverb.push.options import ONCE
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
@@ -525,9 +525,10 @@ def open_ledgers(plan: PushPlan, address: str, stack: ExitStack) -> tuple[Sqlite
     path = plan.options.ledger
     if path is None:
         return ()
-    mended = (REPAIR,) if plan.options.on_invalid == REPAIR else ()
     process = f"{plan.infos[address].state_id:032x}" if address in plan.infos else ""
-    pushes = [
-        "|".join((ItemNames(one, plan.ready.identity).identity, *mended, *one.tables)) for one in plan.options.outputs
+    ledgers = [
+        stack.enter_context(SqliteLedger(path, push, process, plan.names[address])) for push in names_in_ledger(plan)
     ]
-    return tuple(stack.enter_context(SqliteLedger(path, push, process, plan.names[address])) for push in pushes)
+    for ledger in ledgers:
+        ledger.note_source(dataset_of(plan.source), plan.episodes)
+    return tuple(ledgers)

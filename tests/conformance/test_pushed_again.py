@@ -15,6 +15,7 @@ from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, ViewError
+from rlds2reverb.push.known import OTHER_NAMES
 from tests import strategies
 from tests.unit.push.in_memory import Unmeasured
 from tests.unit.server.forks import Embedded, Forks
@@ -140,3 +141,20 @@ def test_a_reader_that_leaves_is_no_error(server: Embedded, command: list[str]) 
     assert running.returncode == 0, text
     assert "Traceback" not in text
     assert "BrokenPipe" not in text
+
+
+def test_an_identity_finds_the_items_of_data_that_were_written_anew(client: rlds2reverb.Client, tmp_path: Path) -> None:
+    """Equal keys: the items of the second push take the places of the first one's."""
+    ledger = tmp_path / "ledger.db"
+    plain = [replace(one, id="") for one in episodes(3)]
+    anew = [one.with_columns(further=np.zeros(STEPS, np.float32)) for one in plain]
+    options: dict[str, Any] = {"transform": "select=observation,action", "identity": "columns=action"}
+    assert client.push(plain, "large", **options).items_new == 3 * (STEPS - 1)
+    assert client.push(anew, "large", **options).items_new == 0
+    assert size(client, "large") == 3 * (STEPS - 1)
+    del options["identity"]
+    client.push(plain, "large", ledger=ledger, **options)
+    assert size(client, "large") == 6 * (STEPS - 1)
+    [notice] = [one for one in client.plan(anew, "large", ledger=ledger, **options).notices if one.code == OTHER_NAMES]
+    assert "all 3 episodes will be stored once more" in notice.text
+    assert client.push(anew, "large", ledger=ledger, **options).items_new == 3 * (STEPS - 1)
