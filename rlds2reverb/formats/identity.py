@@ -35,8 +35,8 @@ from rlds2reverb.episode import (
     number_of,
 )
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.formats.source import IsKnown, Source, Wrapper, columns_of, metadata_spec_of, unless_known
-from rlds2reverb.specs import flatten
+from rlds2reverb.formats.source import IsKnown, Source, Without, Wrapper, columns_of, metadata_spec_of, unless_known
+from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.text import did_you_mean, shortened
 
 IdentityLike = str | None
@@ -63,6 +63,11 @@ class Identity:
     columns: tuple[str, ...] = ()
     id: str = ""
     name: str | None = None
+
+    def reads(self, path: str, spec: ArraySpec) -> bool:
+        """Whether a column is part of the names."""
+        is_named = path == self.id or any(is_under(path, name) for name in self.columns)
+        return _is_numeric(spec.dtype, len(spec.shape)) if self.columns == (NUMERIC,) else is_named
 
     def name_of(self, episode: Episode) -> str:
         """The episode's name. Raises `_Nameless` if it lacks what names it."""
@@ -149,11 +154,7 @@ def with_identity(source: Source, identity: Identity | None) -> Source:
         return source
     columns = columns_of(source.spec(), source.name)
     for path in identity.columns:
-        if path == NUMERIC:
-            is_there = any(_is_numeric(spec.dtype, len(spec.shape)) for spec in columns.values())
-        else:
-            is_there = any(is_under(column, path) for column in columns)
-        if not is_there:
+        if not any(replace(identity, columns=(path,)).reads(column, spec) for column, spec in columns.items()):
             raise _missing(source, identity, path, columns)
     if identity.id and identity.id not in columns:
         metadata = flatten(metadata_spec_of(source))
@@ -181,6 +182,14 @@ class Identified(Wrapper):
 
     def encoded(self, paths: Collection[str]) -> Identified:
         return Identified(self._source.encoded(paths), self._identity)
+
+    def without(self, paths: Collection[str]) -> Source:
+        """Columns that name episodes are read, and dropped once these have their names."""
+        columns = columns_of(self._source.spec(), self.name)
+        naming = {path for path in paths if path in columns and self._identity.reads(path, columns[path])}
+        others = set(paths) - naming
+        named = Identified(self._source.without(others), self._identity)
+        return Without(named, naming) if naming else named
 
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None

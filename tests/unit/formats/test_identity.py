@@ -17,6 +17,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.identity import Identified, identity_of, with_identity
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import MixedSource
+from rlds2reverb.specs import flatten
 
 FLAGS = {"is_first": np.arange(3) == 0, "is_last": np.arange(3) == 2}
 
@@ -143,6 +144,18 @@ def test_an_episode_that_is_known_is_not_given() -> None:
     assert [one.id for one in source.shard(1, 2)] == [second.id]
     assert [one.id for one in source.first(1)] == [first.id]
     assert isinstance(source, Identified)
+
+
+@pytest.mark.parametrize("identity", ["columns=numeric", "columns=action,observation/state", "id=index"])
+def test_names_do_not_depend_on_what_is_left_out(identity: str) -> None:
+    episodes = [episode(number, columns={"index": np.full(3, number)}) for number in range(2)]
+    source = with_identity(EpisodeList(episodes, "test"), identity_of(identity))
+    paths = ("action", "observation/image", "index", "nothing")
+    fewer = source.without(paths)
+    assert [one.id for one in fewer] == [one.id for one in source]
+    assert [one.id for _, one in fewer.at([0, 1])] == [one.id for one in source]
+    assert {path for one in fewer for path in one.columns} == set(episodes[0].columns) - set(paths)
+    assert set(flatten(fewer.spec())) == set(episodes[0].columns) - set(paths)
 
 
 def test_passes_of_a_mix_stay_apart() -> None:

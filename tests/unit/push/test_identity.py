@@ -29,7 +29,6 @@ from tests.unit.push import in_memory
 from tests.unit.push.in_memory import Server
 
 LEROBOT = CHECKOUT / "tests" / "data" / "lerobot" / "v30"
-VIEW = {"transform": "select=observation/state,action"}
 IDENTITIES = ("columns=observation/state,action", "id=episode_index,name=robot")
 
 
@@ -63,7 +62,7 @@ def with_a_feature(folder: Path) -> str:
 
 
 def as_tfds(folder: Path) -> str:
-    report = convert(f"lerobot:{LEROBOT}", f"tfds:{folder}", transform="select=observation/state,action,timestamp")
+    report = convert(f"lerobot:{LEROBOT}", f"tfds:{folder}")
     return f"tfds:{report.path}"
 
 
@@ -85,7 +84,7 @@ def told(notices: Any) -> list[str]:
 @pytest.mark.parametrize("kind", WRITTEN_ANEW)
 def test_data_written_anew_are_told_before_anything_is_sent_and_stored_again(kind: str, tmp_path: Path) -> None:
     server = Server()
-    options: dict[str, Any] = {"table": "replay", "ledger": tmp_path / "ledger.db", **VIEW}
+    options: dict[str, Any] = {"table": "replay", "ledger": tmp_path / "ledger.db"}
     source = WRITTEN_ANEW[kind](tmp_path / "anew")
     with client_of(server) as client:
         assert not told(client.plan(f"lerobot:{LEROBOT}", **options).notices)
@@ -110,7 +109,7 @@ def test_data_written_anew_are_told_before_anything_is_sent_and_stored_again(kin
 @pytest.mark.parametrize("identity", IDENTITIES)
 def test_with_an_identity_nothing_of_it_is_stored_again(kind: str, identity: str, tmp_path: Path) -> None:
     server = Server()
-    options: dict[str, Any] = {"table": "replay", "identity": identity, **VIEW}
+    options: dict[str, Any] = {"table": "replay", "identity": identity}
     source = WRITTEN_ANEW[kind](tmp_path / "anew")
     ledger = tmp_path / "ledger.db"
     with client_of(server) as client:
