@@ -23,9 +23,10 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
 from rlds2reverb.errors import SourceError, StorageError
 from rlds2reverb.formats.options import URL
+from rlds2reverb.formats.paths import DatasetPath
 
 if TYPE_CHECKING:
-    from rlds2reverb.formats.objects import Bucket
+    from rlds2reverb.formats.objects import Bucket, Entry, ObjectFile
 
 SCHEMES = ("gs", "s3", "hf")
 
@@ -54,7 +55,11 @@ def path_of(text: str) -> Path:
 
 def for_library(path: Path) -> Path | IO[bytes]:
     """What a library opens that takes a path or a file: the path itself on this machine, else an open file."""
-    return path.open("rb") if isinstance(path, BucketPath) else path
+    if isinstance(path, BucketPath):
+        return path.open("rb")
+    if isinstance(path, DatasetPath):
+        path.use()
+    return path
 
 
 def local_copy(path: Path) -> Path:
@@ -62,9 +67,14 @@ def local_copy(path: Path) -> Path:
 
     Raises:
       OSError: there is none, or no room for it.
+      SourceError: a dataset's file that may not be opened.
       StorageError: it cannot be read.
     """
-    return path.copied() if isinstance(path, BucketPath) else path
+    if isinstance(path, BucketPath):
+        return path.copied()
+    if isinstance(path, DatasetPath):
+        path.use()
+    return path
 
 
 class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has on this system
@@ -91,9 +101,43 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
             return self
         return type(self)(self.parts[0], *posixpath.normpath("/" + "/".join(self.parts[1:])).split("/"))
 
+    @property
+    def scheme(self) -> str:
+        return str(self.parts[0]).removesuffix(":")
+
+    @property
+    def bucket(self) -> Bucket:
+        return self._place()[0]
+
+    @property
+    def key(self) -> str:
+        """In the bucket; "" for the bucket itself."""
+        return self._place()[1]
+
+    def entry(self) -> Entry | None:
+        """The object; None if there is none of that name."""
+        return self.entry_now()
+
+    def entry_now(self) -> Entry | None:
+        """As `entry`, also of a path whose dataset says what it was at first."""
+        bucket, key = self._place()
+        return bucket.entry(key)
+
+    def object_file(self, start: int = 0, stop: int | None = None) -> ObjectFile:
+        """The object, or the bytes of it from `start` to `stop`, open without a buffer.
+
+        Raises:
+          FileNotFoundError: there is none.
+        """
+        bucket, key = self._place()
+        entry = self.entry()
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, "No such object", str(self))
+        return bucket.opened(key, entry, start, stop)
+
     def stat(self, **_: Any) -> os.stat_result:
         bucket, key = self._place()
-        found = bucket.entry(key)
+        found = self.entry()
         if found is None and not bucket.is_folder(key):
             raise FileNotFoundError(errno.ENOENT, "No such object", str(self))
         return _FOLDER_STAT if found is None else found.stat()
@@ -104,8 +148,7 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
         return self.is_file() or self.is_dir()
 
     def is_file(self, **_: Any) -> bool:
-        bucket, key = self._place()
-        return bucket.entry(key) is not None
+        return self.entry() is not None
 
     def is_dir(self, **_: Any) -> bool:
         bucket, key = self._place()
@@ -140,11 +183,7 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
     def open(self, mode: str = "r", buffering: int = -1, *texts: Any, **text: Any) -> IO[Any]:
         if set(mode) - set("rbt"):
             raise StorageError(f"{self}: an object is written whole; write a file on this machine, and upload it")
-        bucket, key = self._place()
-        found = bucket.entry(key)
-        if found is None:
-            raise FileNotFoundError(errno.ENOENT, "No such object", str(self))
-        raw: Any = bucket.opened(key, found)
+        raw: Any = self.object_file()
         if not buffering:
             return cast("IO[Any]", raw)
         buffered: Any = io.BufferedReader(raw, _BUFFER_BYTES if buffering < 0 else buffering)
@@ -152,20 +191,12 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
 
     def open_part(self, start: int, stop: int, buffering: int) -> IO[bytes]:
         """The bytes from `start` to `stop` as a file, in which they begin at 0; no others are asked for."""
-        bucket, key = self._place()
-        found = bucket.entry(key)
-        if found is None:
-            raise FileNotFoundError(errno.ENOENT, "No such object", str(self))
-        raw: Any = bucket.opened(key, found, start, stop)
+        raw: Any = self.object_file(start, stop)
         return io.BufferedReader(raw, buffering)
 
     def copied(self) -> Path:
         """See `local_copy`."""
-        bucket, key = self._place()
-        found = bucket.entry(key)
-        if found is None:
-            raise FileNotFoundError(errno.ENOENT, "No such object", str(self))
-        return bucket.copy(key, found)
+        return self.bucket.copy(self.object_file())
 
     def read_bytes(self) -> bytes:
         with self.open("rb", 0) as file:

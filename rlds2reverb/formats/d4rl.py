@@ -62,9 +62,8 @@ def open_d4rl(text: str) -> Source:
       SourceError: there is no such file, it is damaged or not D4RL's, or an option makes no sense.
     """
     wanted = asked("d4rl", text, _OPTIONS)
-    path, name, options = wanted.path, wanted.name, _Options(**wanted.options)
+    path, name, options = wanted.files.pin(wanted.path), wanted.name, _Options(**wanted.options)
     with hdf5.opened(path) as file:
-        stamp = hdf5.stamp_of(file)
         try:
             layout = _layout(file, options)
             last_step = rows.last_step_of(name, layout.names, options.last_step)
@@ -87,7 +86,7 @@ def open_d4rl(text: str) -> Source:
 
     @contextmanager
     def columns() -> Iterator[Mapping[str, rows.Rows]]:
-        with hdf5.opened(path, stamp=stamp) as file:
+        with hdf5.opened(path) as file:
             try:
                 group = _part(file, options.chunk)
                 found = {one: _column(group, at, one) for one, at in names.items()}

@@ -32,7 +32,8 @@ from rlds2reverb.episode import Array, byte_view
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import paths
 from rlds2reverb.formats.buckets import BucketPath
-from rlds2reverb.formats.paths import Stamp, WrittenAnew, check_unchanged
+from rlds2reverb.formats.dataset_files import FOLLOW_LINKS, boundary_of, may_lead_to
+from rlds2reverb.formats.paths import Stamp, WrittenAnew
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import line_of
@@ -64,16 +65,15 @@ _FILTERS = {  # names of filters: https://github.com/HDFGroup/hdf5_plugins/blob/
 
 
 @contextmanager
-def opened(path: Path, folder: Path | None = None, stamp: Stamp | None = None) -> Iterator[h5py.Group]:
-    """The file's root, open for reading. Links may lead to files in `folder`, by default its own.
+def opened(path: Path, folder: Path | None = None) -> Iterator[h5py.Group]:
+    """The file's root, open for reading. Links may lead to files in `folder`, by default that of its dataset or its own.
 
     Raises:
-      SourceError: it is missing, not a regular file, not HDF5, or changed since `stamp` was taken (`stamp_of`), or while it was read.
+      SourceError: it is missing, not a regular file, not HDF5, or changed while it was read.
     """
     with ExitStack() as closing:
-        root = _open(path, path.parent if folder is None else folder, closing)
+        root = _open(path, boundary_of(path) if folder is None else folder, closing)
         found = stamp_of(root)
-        check_unchanged(path, stamp, found)
         yield root
         if stamp_of(root) != found:
             raise WrittenAnew(f"{path}: was written anew while it was read; open the source again")
@@ -396,8 +396,11 @@ def _linked(group: h5py.Group, link: h5py.ExternalLink) -> _Group:
         inside = path.is_relative_to(folder)
     except ERRORS as error:
         raise BrokenEpisode("", f"{where(group)}: a link to {link.filename!r}: {line_of(error)}") from error
-    if not inside:
-        raise BrokenEpisode("", f"{where(group)}: a link to {path}, which is not in {folder}; not followed")
+    if not inside and not may_lead_to(one.path, path):
+        raise BrokenEpisode(
+            "",
+            f"{where(group)}: a link to {path}, which is not in {folder}; not followed; if you trust it, add {FOLLOW_LINKS} behind the name",
+        )
     if path not in one.linked:
         try:
             one.linked[path] = _open(path, folder, one.closing)

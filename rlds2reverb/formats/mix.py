@@ -220,6 +220,10 @@ class MixedSource(Source):
         counts = self._counts
         return None if counts is None else sum(counts)
 
+    def check_files(self) -> None:
+        for part in self._parts:
+            part.check_files()
+
     def spec(self) -> Nest:
         """That of the parts. Raises `SourceError`, which names every difference, where they differ."""
         return nested(self._common) if self._left_out else self._specs[0]

@@ -43,7 +43,7 @@ from rlds2reverb.files import check_regular
 from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, Agreement, SpecFrom, agree, look_at, looks_at_once
 from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
-from rlds2reverb.formats.paths import by_number, check_unchanged, stamp_of, stays_in
+from rlds2reverb.formats.paths import by_number
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
 from rlds2reverb.formats.rows import (
@@ -133,7 +133,7 @@ def open_npz(text: str) -> Source:
     if path.is_file():
         if "spec_from" in wanted.options:
             raise SourceError(f'"{name}": option spec_from is for files with an episode each; one file has one spec')
-        return wanted.source_of(_flat_recordings(path, name, options))
+        return wanted.source_of(_flat_recordings(wanted.files.pin(path), name, options))
     for key in _OF_ONE_FILE:
         if key in wanted.options:
             raise SourceError(
@@ -143,17 +143,15 @@ def open_npz(text: str) -> Source:
     if not folder.is_dir() or (folder != path and not any(sign in pattern for sign in _WILD)):
         raise SourceError(f"{name}: no such file or folder")
     try:
+        folder = wanted.files.pin(folder, is_deep=False)
         found = [one for one in folder.glob(pattern) if not one.is_dir() and one.suffix == ".npz"]
     except (ValueError, NotImplementedError, OSError) as error:
         raise SourceError(f"{name}: {error}") from error
-    for one in found:
-        if not stays_in(folder, one):
-            raise SourceError(f"{name}: {one.name} is a link out of the folder; not followed")
+    wanted.files.restrict(found)
     return wanted.source_of(_EpisodeFiles(found, name, options))
 
 
 def _flat_recordings(path: Path, name: str, options: RowOptions) -> FlatRecordings:
-    stamp = stamp_of(path)
     try:
         with opened(path) as members:
             keys = _keys_of(str(path), members)
@@ -184,7 +182,6 @@ def _flat_recordings(path: Path, name: str, options: RowOptions) -> FlatRecordin
 
     @contextmanager
     def columns() -> Iterator[Mapping[str, Rows]]:
-        check_unchanged(path, stamp)
         with opened(path) as members:
             yield {one: members[keys.columns[one]] for one in specs}
 

@@ -29,13 +29,16 @@ from datetime import timedelta
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import xxhash
 
 from rlds2reverb.errors import SourceError, StorageError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats.block_cache import block_cache, version_of
+
+if TYPE_CHECKING:
+    from rlds2reverb.formats.buckets import BucketPath
 
 _Answer = TypeVar("_Answer")
 
@@ -53,6 +56,12 @@ class Entry:
     seconds: int
     etag: str
     blob: str = ""
+
+    def is_other(self, now: Entry) -> bool:
+        """Whether an object is no longer the one of this entry."""
+        if self.etag and now.etag:
+            return (self.size, self.etag) != (now.size, now.etag)
+        return (self.size, self.seconds) != (now.size, now.seconds)
 
     def stat(self) -> os.stat_result:
         """As of a file. The digits below a second are a digest of the ETag or blob, since buckets say seconds only."""
@@ -157,9 +166,14 @@ class Bucket:
         changed = f"{where}: was written anew while it was read; open the source again"
         try:
             about, data = self._asked(where, get)
-        except _obstore().exceptions.PreconditionError as error:
-            raise StorageError(changed) from error
+        except (_obstore().exceptions.PreconditionError, FileNotFoundError) as error:
+            self.forget()
+            is_gone = isinstance(error, FileNotFoundError)
+            raise StorageError(
+                f"{where}: is gone, and was there when the dataset was opened; open the source again" if is_gone else changed
+            ) from error
         if about["size"] != entry.size or (entry.etag and about["e_tag"] and about["e_tag"] != entry.etag):
+            self.forget()
             raise StorageError(changed)
         if len(data) != stop - start:
             raise StorageError(
@@ -171,14 +185,14 @@ class Bucket:
         """An object, or the bytes of it from `start` to `stop`."""
         return ObjectFile(f"{self._url}/{key}", self, key, entry, start, stop)
 
-    def copy(self, key: str, entry: Entry) -> Path:
+    def copy(self, file: ObjectFile) -> Path:
         """A copy on this machine, made once in a process.
 
         Raises:
           OSError: no room for it.
           StorageError: it cannot be read.
         """
-        return _copies.made(self.opened(key, entry), entry)
+        return _copies.made(file)
 
     def walk(self, key: str) -> dict[str, Entry]:
         """All objects below a folder, by their keys, sorted; asked for anew."""
@@ -191,6 +205,36 @@ class Bucket:
         except FileNotFoundError:
             return {}
         return {one["path"]: _entry_of(one) for one in sorted(found, key=lambda one: str(one["path"]))}
+
+    def list_anew(self, folder: BucketPath, is_deep: bool) -> dict[str, Entry]:
+        """The objects in a folder, or below it, by their whole names. For some seconds, look-ups in it ask for nothing.
+
+        Raises:
+          StorageError: it cannot be listed.
+        """
+        key = folder.key
+        prefix, now = f"{key}/" if key else "", time.monotonic()
+        if is_deep:
+            entries = {name: entry for name, entry in self.walk(key).items() if name.startswith(prefix)}
+            below: dict[str, tuple[set[str], set[str]]] = {key: (set(), set())}  # folder -> names of objects, of folders
+            for name in entries:
+                above, _, last = name.rpartition("/")
+                below.setdefault(above, (set(), set()))[0].add(last)
+                while len(above) > len(key) and above.rpartition("/")[2] not in below.setdefault(
+                    above.rpartition("/")[0], (set(), set())
+                )[1]:
+                    above, _, last = above.rpartition("/")
+                    below[above][1].add(last)
+        else:
+            objects, folders = self._list(key)
+            entries = {f"{prefix}{name}": entry for name, entry in objects.items()}
+            below = {key: (set(objects), set(folders))}
+        self._looked |= {name: (now, entry) for name, entry in entries.items()}
+        self._listings |= {
+            name: _Listing(now, tuple(sorted(objects | folders)), frozenset(folders))
+            for name, (objects, folders) in below.items()
+        }
+        return {f"{self._url}/{name}": entry for name, entry in entries.items()}
 
     def upload(self, key: str, file: Path) -> Entry:
         """Puts a file there, whole or not at all: a large one by parts, which obstore 0.12 drops if one of them fails.
@@ -211,7 +255,7 @@ class Bucket:
             try:
                 self._asked(f"{self._url}/{key}", put, WRITE)
             finally:
-                self._forget()
+                self.forget()
         found = self._head(key)
         if found is None or found.size != size:
             is_there = "nothing" if found is None else f"{found.size:,} bytes"
@@ -239,15 +283,16 @@ class Bucket:
         try:
             return self._asked(f"{self._url}/{key}", put, WRITE)
         finally:
-            self._forget()
+            self.forget()
 
     def remove(self, key: str) -> None:
         """Removes an object; nothing happens if there is none."""
         with suppress(FileNotFoundError):
             self._asked(f"{self._url}/{key}", lambda store: _obstore().delete(store, key), WRITE)
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Forgets what was looked up: the next look asks anew."""
         self._looked.clear()
         self._listings.clear()
 
@@ -636,7 +681,7 @@ class ObjectFile(io.RawIOBase):
     def __init__(
         self, name: str, bucket: Bucket, key: str, entry: Entry, start: int = 0, stop: int | None = None
     ) -> None:
-        self.name, self._bucket, self._key, self._entry = name, bucket, key, entry
+        self.name, self._bucket, self._key, self.entry = name, bucket, key, entry
         self._start = min(start, entry.size)  # byte of the object that is byte 0 here
         self._size = max(0, (entry.size if stop is None else min(stop, entry.size)) - self._start)
         self._at = 0
@@ -681,7 +726,7 @@ class ObjectFile(io.RawIOBase):
 
     def stat(self) -> os.stat_result:
         """Of the object as it was opened."""
-        return self._entry.stat()
+        return self.entry.stat()
 
     def close(self) -> None:
         _open_files.discard(id(self))
@@ -717,7 +762,7 @@ class ObjectFile(io.RawIOBase):
     def _request(self, first: int, blocks: int) -> None:
         last = min(first + blocks, -(-self._size // _BLOCK))
         start, stop = first * _BLOCK, min(last * _BLOCK, self._size)
-        fetch = partial(self._bucket.range, self._key, self._start + start, self._start + stop, self._entry)
+        fetch = partial(self._bucket.range, self._key, self._start + start, self._start + stop, self.entry)
         request = _pool().submit(fetch) if self.has_threads else _done(fetch())
         for number in range(first, last):
             self._asked[number] = request, first
@@ -766,7 +811,8 @@ class _Copies:
         self._folder: Path | None = None
         self._made: dict[tuple[str, Entry], Path] = {}
 
-    def made(self, file: ObjectFile, entry: Entry) -> Path:
+    def made(self, file: ObjectFile) -> Path:
+        entry = file.entry
         with self._lock, file:
             copy = self._made.get((file.name, entry))
             if copy is not None:

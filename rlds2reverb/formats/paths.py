@@ -38,6 +38,8 @@ def allowed(folder: Path) -> Path:
 
 def check_link(folder: Path, path: Path) -> None:
     """Raises `SourceError` where a path in a dataset's folder is a link that leads elsewhere."""
+    if isinstance(path, DatasetPath):  # is checked when it is opened
+        return
     try:
         if not path.resolve().is_relative_to(allowed(folder)):
             raise SourceError(f"{path}: a link that leads out of the dataset; copy the file to where the link is")
@@ -45,11 +47,23 @@ def check_link(folder: Path, path: Path) -> None:
         raise SourceError(f"{path}: cannot be read: {error}") from error
 
 
+class DatasetPath:
+    """A path of a dataset whose files are watched: `formats.dataset_files`."""
+
+    def use(self) -> None:
+        """To call before a library opens the file by its name.
+
+        Raises:
+          SourceError: it may not be opened.
+        """
+        raise NotImplementedError
+
+
 Stamp = tuple[int, int]  # of a file: its size in bytes, and the time of its last change in nanoseconds
 
 
 class WrittenAnew(SourceError):
-    """A file has changed since it was first opened."""
+    """A file has changed or is gone since its dataset was opened. It ends the reading: no episode is broken by it."""
 
 
 def stamp_of(file: Path | IO[bytes]) -> Stamp:

@@ -14,7 +14,8 @@ import xxhash
 from rlds2reverb.episode import Array, Episode, KnownEpisode, NamelessColumn, Notice, content_digest, content_name
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.buckets import path_of
-from rlds2reverb.formats.options import Parse, parted, read_options, unescaped, whole_number
+from rlds2reverb.formats.dataset_files import DatasetFiles
+from rlds2reverb.formats.options import Parse, one_of, parted, read_options, unescaped, whole_number
 from rlds2reverb.formats.source import ENDLESS, IsKnown, Source, check_shard, columns_of, read_ahead
 from rlds2reverb.specs import ImageSpec, Nest, nested
 from rlds2reverb.text import counted
@@ -159,6 +160,7 @@ class RecordedSource(Source):
     """Episodes of recordings: shards, choices, names, prefetch; the same for all formats.
 
     By default, `numbers` (ascending) are those of all episodes, and the name is that of the recordings. `lacking` are columns that are left out.
+    `files` are those of the dataset, which must stay the same while it is read.
     """
 
     def __init__(
@@ -167,9 +169,10 @@ class RecordedSource(Source):
         numbers: Sequence[int] | None = None,
         name: str = "",
         lacking: Collection[str] = frozenset(),
+        files: DatasetFiles | None = None,
     ) -> None:
         count = recordings.count
-        self._recordings, self._lacking = recordings, frozenset(lacking)
+        self._recordings, self._lacking, self._files = recordings, frozenset(lacking), files or DatasetFiles()
         self._numbers = range(ENDLESS if count is None else count) if numbers is None else numbers
         self.name = name or recordings.name
 
@@ -196,12 +199,16 @@ class RecordedSource(Source):
 
     def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
         wanted = [self._numbers[number] for number in numbers]
-        episodes = cast("Generator[Episode, None, None]", self._episodes(wanted, None))
-        return zip(numbers, read_ahead(episodes, decoded_bytes))
+        episodes = cast("Generator[Episode, None, None]", self._episodes(wanted, None, is_whole=False))
+        read = read_ahead(episodes, decoded_bytes, self._files.check_recent)
+        return ((number, episode) for episode, number in zip(read, numbers))  # in this order `read` comes to its end
+
+    def check_files(self) -> None:
+        self._files.check()
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        return self._recordings.notices
+        return (*self._recordings.notices, *self._files.notices)
 
     def spec(self) -> Nest:
         return nested(self._kept(columns_of(self._recordings.spec(), self.name)))
@@ -214,11 +221,13 @@ class RecordedSource(Source):
 
     def encoded(self, paths: Collection[str]) -> RecordedSource:
         recordings = self._recordings.encoded(paths).without(self._lacking)
-        return RecordedSource(recordings, self._numbers, self.name, self._lacking)
+        return RecordedSource(recordings, self._numbers, self.name, self._lacking, self._files)
 
     def without(self, paths: Collection[str]) -> RecordedSource:
+        if not paths:
+            return self
         lacking = self._lacking.union(paths)
-        return RecordedSource(self._recordings.without(lacking), self._numbers, self.name, lacking) if paths else self
+        return RecordedSource(self._recordings.without(lacking), self._numbers, self.name, lacking, self._files)
 
     def _kept(self, columns: Mapping[str, T]) -> dict[str, T]:
         return {path: column for path, column in columns.items() if path not in self._lacking}
@@ -228,18 +237,30 @@ class RecordedSource(Source):
         if count == 1:
             return self
         return RecordedSource(
-            self._recordings, self._numbers[index::count], f"{self.name}[{index}/{count}]", self._lacking
+            self._recordings,
+            self._numbers[index::count],
+            f"{self.name}[{index}/{count}]",
+            self._lacking,
+            self._files,
         )
 
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
     ) -> Iterator[Episode | KnownEpisode]:
-        return read_ahead(self._episodes(self._numbers[start:stop], is_known), decoded_bytes)
+        numbers = self._numbers[start:stop]
+        is_whole = stop is None or stop >= len(self._numbers)
+        return read_ahead(self._episodes(numbers, is_known, is_whole), decoded_bytes, self._files.check_recent)
 
     def _episodes(
-        self, numbers: Sequence[int], is_known: IsKnown | None
+        self, numbers: Sequence[int], is_known: IsKnown | None, is_whole: bool
     ) -> Generator[Episode | KnownEpisode, None, None]:
-        for number, recording in zip(numbers, self._recordings.read(numbers)):
+        """The episodes of these numbers; `is_whole` says whether the last one of the source is among them."""
+        with self._files.reading(is_whole):
+            yield from self._read(numbers, is_known)
+
+    def _read(self, numbers: Sequence[int], is_known: IsKnown | None) -> Iterator[Episode | KnownEpisode]:
+        # The recordings stand first, so that their generator comes to its end, where it closes and checks its files.
+        for recording, number in zip(self._recordings.read(numbers), numbers):
             where = f"{self._recordings.name}#{recording.name or number}"
             if self._lacking and not callable(recording.columns):
                 recording = replace(recording, columns=self._kept(recording.columns))
@@ -439,6 +460,9 @@ CHOICES: dict[str, Parse] = {
 }
 """The options, and how each is read."""
 
+LINKS: dict[str, Parse] = {"links": one_of(inside=False, follow=True)}
+"""Of every format with files: whether links out of the dataset's folder are followed."""
+
 
 # Names: `SCHEME:PATH[?OPTIONS]`.
 
@@ -452,12 +476,14 @@ class Asked:
       place: the text before the options, as it is written.
       options: the format's own options that are given, by name.
       choice: which episodes.
+      files: those of the dataset; a format pins the place of its data there before it reads any of it.
     """
 
     name: str
     place: str
     options: dict[str, Any]
     choice: Choice
+    files: DatasetFiles = field(default_factory=DatasetFiles)
 
     @property
     def path(self) -> Path:
@@ -476,11 +502,11 @@ class Asked:
         """The chosen episodes of recordings. Raises `SourceError` if they have none."""
         numbers = self.choice.numbers(recordings)
         recordings.choose(numbers)
-        return RecordedSource(recordings, numbers)
+        return RecordedSource(recordings, numbers, files=self.files)
 
 
 def asked(scheme: str, text: str, known: Mapping[str, Parse]) -> Asked:
-    """Parses a source name: a format's scheme, and the text after its ":", with the format's own options and `CHOICES`.
+    """Parses a source name: a format's scheme, and the text after its ":", with the format's own options, `CHOICES` and `LINKS`.
 
     Raises:
       SourceError: nothing is named, an option is unknown, given twice, or its value makes no sense.
@@ -489,6 +515,6 @@ def asked(scheme: str, text: str, known: Mapping[str, Parse]) -> Asked:
     place, written = parted(text)
     if not place:
         raise SourceError(f'"{name}": names nothing; expected a path or a name behind "{scheme}:"')
-    options = read_options(name, written, {**known, **CHOICES})
-    choice = Choice.taken_from(options)
-    return Asked(name, place, options, choice)
+    options = read_options(name, written, {**known, **CHOICES, **LINKS})
+    choice, follow_links = Choice.taken_from(options), options.pop("links", False)
+    return Asked(name, place, options, choice, DatasetFiles(follow_links))

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rlds2reverb.episode import Episode, KnownEpisode
+from rlds2reverb.episode import Episode, KnownEpisode, Notice
+from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.errors import Rlds2ReverbError, SourceError
 from rlds2reverb.formats.source import ENDLESS, IsKnown, Source, check_shard, columns_of, unless_known
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
@@ -40,13 +41,14 @@ class RldsSource(Source):
         and any episode metadata.
       name: for messages.
       place_feature: an episode feature that says where the episode is stored; for messages.
+      files: those that the dataset reads, which are compared when it has been read.
 
     Raises:
       SourceError: the dataset is not in RLDS form; says what was found.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, name: str = "dataset", place_feature: str = "") -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: tf.data.Dataset, name: str = "dataset", place_feature: str = "", files: DatasetFiles | None = None) -> None:
+        self._dataset, self._files = dataset, files or DatasetFiles()
         self._place_feature = place_feature
         self._numbers = range(ENDLESS)
         self.name = name
@@ -83,7 +85,18 @@ class RldsSource(Source):
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
     ) -> Iterator[Episode | KnownEpisode]:
         """See `Source.read`; no columns are made of episodes before the first."""
-        return unless_known(self._episodes(start, stop), is_known)
+        return unless_known(self._watched(start, stop), is_known)
+
+    def check_files(self) -> None:
+        self._files.check()
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return self._files.notices
+
+    def _watched(self, start: int, stop: int | None) -> Iterator[Episode]:
+        with self._files.reading(is_whole=True):
+            yield from self._episodes(start, stop)
 
     def _episodes(self, start: int, stop: int | None) -> Iterator[Episode]:
         features = list(flatten(self.spec()))  # what cannot be stored is refused before anything is read
@@ -116,7 +129,7 @@ class RldsSource(Source):
         check_shard(index, count)
         if count == 1:
             return self
-        part = RldsSource(self._dataset.shard(count, index), f"{self.name}[{index}/{count}]", self._place_feature)
+        part = RldsSource(self._dataset.shard(count, index), f"{self.name}[{index}/{count}]", self._place_feature, self._files)
         part._numbers = self._numbers[index::count]
         return part
 

@@ -101,7 +101,7 @@ def open_robomimic(text: str) -> Source:
       SourceError: there is no such file, it is damaged or not robomimic's, or an option makes no sense.
     """
     wanted = asked("robomimic", text, _OPTIONS)
-    return wanted.source_of(_Demonstrations(wanted.path, wanted.name, _Options(**wanted.options)))
+    return wanted.source_of(_Demonstrations(wanted.files.pin(wanted.path), wanted.name, _Options(**wanted.options)))
 
 
 class _Demonstrations(Recordings):
@@ -111,7 +111,6 @@ class _Demonstrations(Recordings):
         self.name, self._path, self._options = name, path, options
         self._chosen: Sequence[int] | None = None
         with hdf5.opened(path) as file:
-            self._stamp = hdf5.stamp_of(file)
             try:
                 self._demos, self._strangers = _chosen_demos(file, options.filter)
                 data = _data(file)
@@ -177,7 +176,7 @@ class _Demonstrations(Recordings):
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         if not numbers:
             return
-        with hdf5.opened(self._path, stamp=self._stamp) as file:
+        with hdf5.opened(self._path) as file:
             try:
                 data = _data(file)
             except BrokenEpisode as broken:

@@ -210,6 +210,13 @@ class Source:
         """
         return Without(self, paths) if paths else self
 
+    def check_files(self) -> None:
+        """Compares all files of the dataset with those that were opened, for whoever had its episodes read elsewhere, by workers.
+
+        Raises:
+          SourceError: one has changed, or is gone.
+        """
+
     @property
     def left_out(self) -> tuple[str, ...]:
         """Paths of step columns that a transform leaves out."""
@@ -277,6 +284,9 @@ class Wrapper(Source):
     @property
     def is_at_hand(self) -> bool:
         return self._source.is_at_hand
+
+    def check_files(self) -> None:
+        self._source.check_files()
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -499,7 +509,9 @@ _FULL_BYTES = 1 << 20
 _MOST_ITEMS = 32
 
 
-def read_ahead(items: Generator[T, None, None], size_of: Callable[[T], int]) -> Iterator[T]:
+def read_ahead(
+    items: Generator[T, None, None], size_of: Callable[[T], int], check: Callable[[], None] = lambda: None
+) -> Iterator[T]:
     """The same items, read by a thread.
 
     The thread begins with the first item that is requested. It ends with the items, and when this iterator is closed or
@@ -509,9 +521,10 @@ def read_ahead(items: Generator[T, None, None], size_of: Callable[[T], int]) -> 
     Args:
       items: used by the thread only.
       size_of: bytes of an item.
+      check: is called after items were read and before they are given on; its error ends the items instead of them.
     """
     shelf: _Shelf[list[T]] = _Shelf()
-    thread = threading.Thread(target=_read, args=(items, size_of, shelf), name="rlds2reverb-read-ahead", daemon=True)
+    thread = threading.Thread(target=_read, args=(items, size_of, shelf, check), name="rlds2reverb-read-ahead", daemon=True)
     thread.start()
     try:
         while (batch := shelf.take()) is not None:
@@ -562,7 +575,12 @@ class _Shelf(Generic[T]):
             self._changed.notify_all()
 
 
-def _read(items: Generator[T, None, None], size_of: Callable[[T], int], shelf: _Shelf[list[T]]) -> None:
+def _read(
+    items: Generator[T, None, None],
+    size_of: Callable[[T], int],
+    shelf: _Shelf[list[T]],
+    check: Callable[[], None],
+) -> None:
     batch: list[T] = []
     most, size = 1, 0  # items, bytes
     failure: BaseException | None = None
@@ -573,10 +591,16 @@ def _read(items: Generator[T, None, None], size_of: Callable[[T], int], shelf: _
                 size += size_of(item)
                 if len(batch) >= most or size >= _FULL_BYTES:
                     full, batch, most, size = batch, [], min(2 * most, _MOST_ITEMS), 0
+                    check()
                     if not shelf.put(full):
                         return
     except BaseException as error:
         failure = error
+    if batch:
+        try:
+            check()
+        except Exception as error:
+            failure, batch = error, []
     if batch:
         shelf.put(batch)
     shelf.end(failure)

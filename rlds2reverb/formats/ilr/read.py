@@ -36,13 +36,14 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.files import check_regular
 from rlds2reverb.formats import mix
 from rlds2reverb.formats.buckets import path_of
+from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.ilr import arrays, keys, pickles
 from rlds2reverb.formats.ilr.arrays import ArrayRecordings, ReadFile
 from rlds2reverb.formats.ilr.keys import DONE_MEANS, GAPS, Options
 from rlds2reverb.formats.ilr.shards import ShardRecordings
 from rlds2reverb.formats.mix import COMMON, MixedSource
 from rlds2reverb.formats.options import Parse, escaped, read_options, unescaped, words
-from rlds2reverb.formats.recordings import RecordedSource, asked
+from rlds2reverb.formats.recordings import LINKS, RecordedSource, asked
 from rlds2reverb.formats.rows import LAST_STEPS
 from rlds2reverb.formats.source import Source
 from rlds2reverb.text import did_you_mean, shortened
@@ -84,7 +85,7 @@ def open_ilr(what: Any) -> Source:
     options = dict(wanted.options)
     layout = options.pop("layout", None)
     reading = Options(**options)
-    files = _files(wanted.path)
+    files = _files(wanted.path, wanted.files)
     start = pickles.start_of(files[0])
     is_pickle = start.startswith(_PICKLES) and not files[0].name.endswith(SHARDS)
     found: ShardRecordings | ArrayRecordings
@@ -97,16 +98,19 @@ def open_ilr(what: Any) -> Source:
     return wanted.source_of(found)
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path, files: DatasetFiles) -> list[Path]:
+    """The files of a dataset, sorted and pinned."""
     if path.is_dir():
+        path = files.pin(path, is_deep=False)
         for endings in (SHARDS, _OTHERS):
             found = [one for one in path.iterdir() if one.name.endswith(endings) and not one.name.startswith(".")]
             if found:
+                files.restrict(found)
                 return sorted(found)
         raise SourceError(f"{path}: expected files *{', *'.join((*SHARDS, *_OTHERS))} in it")
     if path.exists():
-        return [path]
-    found = [one for one in path.parent.glob(path.name) if not one.is_dir()] if path.name else []
+        return [files.pin(path)]
+    found = [files.pin(one) for one in path.parent.glob(path.name) if not one.is_dir()] if path.name else []
     if not found:
         raise SourceError(f"{path}: not found; expected a file, a folder, or a pattern that fits some files")
     return sorted(found)
@@ -163,6 +167,7 @@ _CONFIG_OPTIONS: dict[str, Parse] = {
     "done_means": words(*DONE_MEANS),
     "gaps": words(*GAPS),
     **{key: parse for key, parse in mix.OPTIONS.items() if key != "columns"},
+    **LINKS,
 }
 _SPACES = ("color_space", "observation_space", "action_space")
 CONFIGS = re.compile(r"(?P<path>.*\.ya?ml)(\?(?P<options>.*))?", re.DOTALL)
@@ -179,10 +184,15 @@ class _Entry:
     folders: tuple[Path, ...]
     trajectories: int | None
     without_effect: tuple[str, ...]
+    files: DatasetFiles
 
     def recordings(self, options: Options) -> ShardRecordings:
         for folder in self.folders:
-            found = sorted(one for one in folder.glob("*") if one.name.endswith(SHARDS)) if folder.is_dir() else []
+            if not folder.is_dir():
+                continue
+            pinned = self.files.pin(folder, is_deep=False)
+            found = sorted(one for one in pinned.glob("*") if one.name.endswith(SHARDS))
+            self.files.restrict(found)
             if found:
                 return ShardRecordings(
                     found, f"ilr:{escaped(folder)}", replace(options, without_effect=self.without_effect)
@@ -194,13 +204,13 @@ class _Entry:
 
     def source(self, recordings: ShardRecordings) -> RecordedSource:
         if self.trajectories is None:
-            return RecordedSource(recordings)
+            return RecordedSource(recordings, files=self.files)
         counted = recordings.counted()
         if (counted.count or 0) < self.trajectories:
             raise SourceError(
                 f"{self.where}: env_data.wds_n_trajs: {self.trajectories:,}, but there are {counted.count:,}"
             )
-        return RecordedSource(counted, range(self.trajectories))
+        return RecordedSource(counted, range(self.trajectories), files=self.files)
 
 
 def open_configs(path: Path, options: str) -> MixedSource:
@@ -209,7 +219,8 @@ def open_configs(path: Path, options: str) -> MixedSource:
     wanted = read_options(name, options, _CONFIG_OPTIONS)
     chosen = Options(**{key: wanted.pop(key) for key in ("done_means", "gaps") if key in wanted})
     defaults = {key: wanted.pop(key) for key in ("root", "benchmark", "task") if key in wanted}
-    entries = _entries_of(path, **defaults)
+    follow_links = wanted.pop("links", False)
+    entries = [replace(entry, files=DatasetFiles(follow_links)) for entry in _entries_of(path, **defaults)]
     recordings = [entry.recordings(chosen) for entry in entries]
     spaces = [{key: one.features.get(key, b"none").decode() for key in _SPACES} for one in recordings]
     for entry, found in zip(entries, spaces):
@@ -292,7 +303,7 @@ def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -
     without_effect = [
         f"{section}.{key}" for section, known in _SECTION_KEYS.items() for key in whole[section] if not known[key]
     ]
-    return _Entry(where, folders, trajectories, tuple(without_effect))
+    return _Entry(where, folders, trajectories, tuple(without_effect), DatasetFiles())
 
 
 def _check_keys(where: str, config: Mapping[Any, Any], known: Collection[str]) -> None:

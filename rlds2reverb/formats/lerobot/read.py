@@ -113,6 +113,9 @@ ODD = {  # code of a notice -> text
     "done_inside": "episodes with next.done before their last row, which RLDS cannot say; done_means=nothing keeps it as a column",
 }
 
+PARTS = ("meta", "data", "videos", "images")
+"""The folders of a dataset that hold files of it."""
+
 _REPO = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?", re.ASCII)
 _REVISIONS = ("v3.0", "v2.1", "v2.0", "main")
 
@@ -141,7 +144,8 @@ def open_lerobot(text: str) -> Source:
       SourceError: there is no such dataset, it is damaged or of another version, or an option makes no sense.
     """
     wanted = asked("lerobot", text, OPTIONS)
-    dataset = read_dataset(_folder(wanted.name, wanted.text), Reading(**wanted.options))
+    root = wanted.files.pin(_folder(wanted.name, wanted.text), within=PARTS)
+    dataset = read_dataset(root, Reading(**wanted.options))
     return wanted.source_of(LeRobotRecordings(dataset, wanted.name))
 
 

@@ -17,7 +17,6 @@ from rlds2reverb.files import read_object
 from rlds2reverb.formats import hdf5
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.minari.spaces import Leaf, parse_space
-from rlds2reverb.formats.paths import check_link
 from rlds2reverb.text import shortened
 
 ROOT_VARIABLE = "MINARI_DATASETS_PATH"
@@ -58,16 +57,6 @@ def data_folder(text: str) -> Path:
     raise SourceError(
         f"{path}: no Minari dataset: expected {METADATA_FILE} or {MAIN_FILE} there or in data/{_found_at(path)}"
     )
-
-
-def checked(folder: Path, path: Path, follow_links: bool) -> Path:
-    """A path in the folder `data` of a dataset; raises `SourceError` if it leads out of the dataset's folder, and may not."""
-    if not follow_links:
-        try:
-            check_link(folder.parent, path)
-        except SourceError as error:
-            raise SourceError(f"{error}; or, if you trust it, add links=follow behind the name") from error
-    return path
 
 
 def _of_id(name: str) -> Path:
@@ -142,20 +131,16 @@ class Facts:
     metadata: Mapping[str, Any]
     observation: tuple[Leaf, ...] | None
     action: tuple[Leaf, ...] | None
-    follow_links: bool = False
 
     @property
     def episodes(self) -> int | None:
         total = self.metadata.get("total_episodes")
         return int(total) if isinstance(total, (int, np.integer)) else None
 
-    def checked(self, path: Path) -> Path:
-        return checked(self.folder, path, self.follow_links)
 
-
-def read_facts(folder: Path, follow_links: bool = False) -> Facts:
+def read_facts(folder: Path) -> Facts:
     """The description in a folder `data`; raises `SourceError` if it is missing or makes no sense."""
-    file = checked(folder, folder / METADATA_FILE, follow_links)
+    file = folder / METADATA_FILE
     if file.is_file():
         found, where = read_json(file), str(file)
         kind = found.get("data_format", HDF5)
@@ -163,7 +148,7 @@ def read_facts(folder: Path, follow_links: bool = False) -> Facts:
             raise SourceError(f"{file}: data_format {shortened(repr(kind))}; expected one of {', '.join(_FORMATS)}")
     else:
         where, kind = str(folder / MAIN_FILE), HDF5
-        with hdf5.opened(checked(folder, folder / MAIN_FILE, follow_links)) as main:
+        with hdf5.opened(folder / MAIN_FILE) as main:
             found = hdf5.attributes(main)
         if "total_episodes" not in found:
             raise SourceError(
@@ -173,7 +158,7 @@ def read_facts(folder: Path, follow_links: bool = False) -> Facts:
         parse_space(found[name], f"{where}: {name}") if found.get(name) is not None else None
         for name in ("observation_space", "action_space")
     )
-    return Facts(folder, kind, found, observation, action, follow_links)
+    return Facts(folder, kind, found, observation, action)
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -19,7 +19,6 @@
 | option | values | meaning |
 | --- | --- | --- |
 | `infos` | `keep`, `drop` | whether infos and further groups become columns; "keep" by default |
-| `links` | `inside`, `follow` | whether links of HDF5 and of the file system to files outside of the dataset's folder are followed; "inside" by default |
 | `spaces` | `declared`, `stored` | `stored` takes shapes and dtypes from the files of a dataset that has no spaces |
 """
 
@@ -87,14 +86,12 @@ _MOST_TRIED = 32  # episodes that are tried for the spec, until one can be read
 
 _OPTIONS: dict[str, Parse] = {
     "infos": one_of(keep=True, drop=False),
-    "links": one_of(inside=False, follow=True),
     "spaces": one_of(declared=False, stored=True),
 }
 
 
 @dataclass(frozen=True)
 class Options:
-    follow_links: bool = False
     others: bool = True
     stored_spaces: bool = False
 
@@ -111,15 +108,16 @@ def open_minari(text: str) -> Source:
       SourceError: there is no such dataset, it is damaged or not Minari's, or an option makes no sense.
     """
     wanted = asked("minari", text, _OPTIONS)
-    options = Options(**wanted.renamed({"links": "follow_links", "infos": "others", "spaces": "stored_spaces"}))
-    return wanted.source_of(MinariRecordings(data_folder(wanted.text), wanted.name, options))
+    options = Options(**wanted.renamed({"infos": "others", "spaces": "stored_spaces"}))
+    folder = data_folder(wanted.text)
+    return wanted.source_of(MinariRecordings(wanted.files.pin(folder, boundary=folder.parent), wanted.name, options))
 
 
 class MinariRecordings(Recordings):
     def __init__(
         self, folder: Path, name: str, options: Options = Options(), encoded: Collection[str] = frozenset()
     ) -> None:
-        facts = read_facts(folder, options.follow_links)
+        facts = read_facts(folder)
         self.name, self._facts, self._options, self._encoded = name, facts, options, encoded
         self._stored: Stored
         if facts.format == HDF5:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +19,6 @@ from rlds2reverb.formats import hdf5
 from rlds2reverb.formats.arrow import read_arrow, read_parquet
 from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, PARQUET, Facts, read_json
 from rlds2reverb.formats.minari.spaces import TEXT, Leaf
-from rlds2reverb.formats.paths import Stamp, WrittenAnew, allowed, stamp_of
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import line_of, shortened
@@ -94,11 +92,9 @@ class HdfStorage:
     """
 
     def __init__(self, facts: Facts) -> None:
-        self._path = facts.checked(facts.folder / MAIN_FILE)
+        self._path = facts.folder / MAIN_FILE
         self._is_old = not (facts.folder / METADATA_FILE).is_file()
-        self._folder = facts.folder.absolute().parents[-1] if facts.follow_links else allowed(facts.folder.parent)
-        self._stamps = self._found_stamps()
-        with self._main() as file:
+        with hdf5.opened(self._path) as file:
             try:
                 matches = [_GROUP.fullmatch(name) for name in hdf5.names(file)]
             except BrokenEpisode as broken:
@@ -107,12 +103,12 @@ class HdfStorage:
 
     @contextmanager
     def opened(self) -> Iterator[Episodes]:
-        with self._main() as file:
+        with hdf5.opened(self._path) as file:
             yield lambda number: _HdfEpisode(_group(file, number))
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
         """The attributes of each episode's group; of Minari 0.3, with the statistics of its rewards."""
-        with self._main() as file:
+        with hdf5.opened(self._path) as file:
             for number in self.numbers:
                 try:
                     group = _group(file, number)
@@ -124,26 +120,9 @@ class HdfStorage:
                     found = {}
                 yield found
 
-    @contextmanager
-    def _main(self) -> Iterator[h5py.File]:
-        """The main file; raises `SourceError` if an HDF5 file in the folder has changed since it was first found."""
-        with hdf5.opened(self._path, self._folder, self._stamps.get(self._path)) as file:
-            self._check_stamps()
-            yield file
-            self._check_stamps()
-
-    def _found_stamps(self) -> dict[Path, Stamp]:
-        return {path: stamp_of(path) for path in self._path.parent.glob("*.hdf5")}
-
-    def _check_stamps(self) -> None:
-        if self._found_stamps() != self._stamps:
-            raise WrittenAnew(
-                f"{self._path.parent}: its HDF5 files were written anew after they were first looked at; open the source again"
-            )
-
     def leaves(self, number: int, field: str) -> tuple[Leaf, ...]:
         """The leaves of a field in an episode, for datasets without spaces: groups are Dicts, or Tuples."""
-        with self._main() as file:
+        with hdf5.opened(self._path) as file:
             group = _group(file, number)
             found = hdf5.found(group, field)
             datasets = hdf5.leaves(found) if isinstance(found, h5py.Group) else {"": hdf5.Column(group, field, field)}
@@ -165,8 +144,7 @@ def _group(file: h5py.File, number: int) -> h5py.Group:
     try:
         group = hdf5.found(file, name)
     except BrokenEpisode as broken:
-        way_out = "; if you trust it, add links=follow behind the name" if "not followed" in broken.why else ""
-        raise BrokenEpisode("", f"{name}: {broken.why}{way_out}") from broken
+        raise BrokenEpisode("", f"{name}: {broken.why}") from broken
     if not isinstance(group, h5py.Group):
         raise BrokenEpisode("", f"{hdf5.path_of(file)}: {name}: expected a group")
     return group
@@ -268,7 +246,7 @@ class ArrowStorage:
     """
 
     def __init__(self, facts: Facts) -> None:
-        self._facts, self._folder, self._format = facts, facts.folder, facts.format
+        self._folder, self._format = facts.folder, facts.format
         with needing("reading Minari's Arrow and Parquet files", "parquet", SourceError):
             import pyarrow  # noqa: F401
         try:
@@ -290,26 +268,17 @@ class ArrowStorage:
             yield found
 
     def _metadata_of(self, number: int) -> dict[str, Any]:
-        return read_json(self._facts.checked(self._folder / str(number) / METADATA_FILE))
-
-    @cached_property
-    def _stamps(self) -> dict[int, dict[Path, Stamp]]:
-        return {number: self._stamps_of(number) for number in self.numbers}
-
-    def _stamps_of(self, number: int) -> dict[Path, Stamp]:
-        return {path: stamp_of(path) for path in sorted((self._folder / str(number)).glob(f"*.{self._format}"))}
+        return read_json(self._folder / str(number) / METADATA_FILE)
 
     def _table(self, number: int) -> tuple[Any, str]:
-        """The rows of an episode, and its folder for messages. Raises `WrittenAnew` if the files have changed."""
+        """The rows of an episode, and its folder for messages."""
         from pyarrow import ArrowException, concat_tables
 
-        folder, stamps = self._folder / str(number), self._stamps[number]
-        if stamps != self._stamps_of(number):
-            raise WrittenAnew(f"{folder}: was written anew after it was first looked at; open the source again")
-        if not stamps:
+        folder = self._folder / str(number)
+        files = sorted(folder.glob(f"*.{self._format}"))
+        if not files:
             raise BrokenEpisode("", f"{folder}: no .{self._format} file")
         try:
-            files = [self._facts.checked(path) for path in stamps]
             self._metadata_of(number)
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error

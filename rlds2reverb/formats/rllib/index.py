@@ -26,7 +26,8 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
 from rlds2reverb.formats.buckets import for_library, path_of
-from rlds2reverb.formats.paths import by_number, stays_in
+from rlds2reverb.formats.dataset_files import DatasetFiles
+from rlds2reverb.formats.paths import by_number
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.formats.rllib import keys
 from rlds2reverb.text import shortened
@@ -69,34 +70,36 @@ class DataFile:
         return (f"{self.path.parent.parent}/{found[1]}", int(found[2])) if found else None
 
 
-def find(paths: Sequence[str]) -> list[DataFile]:
-    """The files at paths and patterns, in the order of these, sorted within each.
+def find(paths: Sequence[str], files: DatasetFiles) -> list[DataFile]:
+    """The files at paths and patterns, in the order of these, sorted within each. They are pinned in `files`.
 
     Raises:
       SourceError: there are none, a link leads out of the folder, or there are files of both kinds.
     """
     text = ";".join(paths)
-    found = [file for one in paths for file in _of(one)]
+    found = [file for one in paths for file in _of(one, files)]
     if not found:
         raise SourceError(f"{text}: no files of data; expected .json, .zip or .parquet files, or a folder of them")
+    files.restrict(file.path for file in found)
     if len({file.kind for file in found}) > 1:
         raise SourceError(f"{text}: has both JSON and Parquet files; name one kind, as in {text.rstrip('/')}/*.json")
     return [member for file in found for member in (_members(file) if file.path.suffix == ".zip" else (file,))]
 
 
-def _of(text: str) -> list[DataFile]:
+def _of(text: str, files: DatasetFiles) -> list[DataFile]:
     path = path_of(text)
     if not text:
         raise SourceError("an empty path; expected a file, a folder or a pattern")
     try:
         if path.is_dir():
-            return [_file(one, path) for one in _sorted(path.rglob("*"), path) if one.suffix.lower() in _KINDS]
+            path = files.pin(path)
+            return [_file(one) for one in _sorted(path.rglob("*"), path) if one.suffix.lower() in _KINDS]
         if not path.exists() and not _PATTERN.search(text):
             raise SourceError(f"{text}: no such file or folder")
         if path.exists():
-            return [_file(path, None)]
+            return [_file(files.pin(path))]
         fixed = next(one for one in path.parents if not _PATTERN.search(str(one)))
-        return [_file(one, None) for one in _sorted(fixed.glob(str(path.relative_to(fixed))), fixed)]
+        return [_file(files.pin(one)) for one in _sorted(fixed.glob(str(path.relative_to(fixed))), fixed)]
     except (OSError, ValueError, NotImplementedError) as error:
         raise SourceError(f"{text}: cannot be read: {shortened(str(error))}") from error
 
@@ -111,11 +114,9 @@ def _sorted(paths: Iterable[Path], folder: Path) -> list[Path]:
     return sorted(kept, key=lambda path: by_number(str(path)))
 
 
-def _file(path: Path, folder: Path | None) -> DataFile:
-    """Checks that a path is a regular file inside the folder in which it was found."""
+def _file(path: Path) -> DataFile:
+    """Checks that a path is a regular file."""
     check_regular(path)
-    if folder is not None and not stays_in(folder, path):
-        raise SourceError(f"{path}: a link that leads out of the folder; name the file itself to read it")
     return DataFile(path, _KINDS.get(path.suffix.lower(), JSON))
 
 

@@ -54,7 +54,7 @@ def open_rllib(text: str) -> Source:
     given = wanted.renamed({"columns": "names", "float": "floats", "others": "keeps_others"})
     of_rows = {name: given.pop(name) for name in ("last_step", "keeps_others") if name in given}
     settings = Settings(**given)
-    files = find([unescaped(one.strip()) for one in wanted.place.split(";")])
+    files = find([unescaped(one.strip()) for one in wanted.place.split(";")], wanted.files)
     store: Store
     if files[0].kind == PARQUET:
         with needing("reading RLlib's Parquet files", "parquet", SourceError):
@@ -163,7 +163,6 @@ class RllibRecordings(Recordings):
         return {**known, "t": np.int64(chain.first_t)} if self._index.has_t else known
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        self._store.check()
         with self._rows(self._others) as rows:
             for number in numbers:
                 name, metadata = self._index.names[number], self.metadata_of(number)
@@ -171,7 +170,6 @@ class RllibRecordings(Recordings):
                     yield Recording(self._checked(self._columns_of(rows, number, self._others)), metadata, name)
                 except BrokenEpisode as broken:
                     yield Recording({}, metadata, name, ((broken.path, broken.why),))
-        self._store.check()
 
     @contextmanager
     def _rows(self, others: Sequence[str]) -> Iterator[_EpisodePieces]:

@@ -28,7 +28,6 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.lru import LRU
-from rlds2reverb.formats.paths import check_unchanged, stamp_of
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.formats.rllib import keys
 from rlds2reverb.formats.rllib.index import DataFile, FoundRows, PolicyRows, RecordPlace, policy_rows
@@ -77,7 +76,6 @@ class Store(ABC):
 
     def __init__(self, files: list[DataFile], settings: Settings) -> None:
         self._files, self.settings, self.troubles = files, settings, Troubles()
-        self._stamps = {file.path: stamp_of(file.path) for file in files}
 
     def scan(self, wanted: Wanted) -> Iterator[FoundRows]:
         """All parts, in the order of the files, without writings that the next one of the same worker repeats.
@@ -98,11 +96,6 @@ class Store(ABC):
                 yield from held
             held = now
         yield from held
-
-    def check(self) -> None:
-        """Raises `SourceError` if a file has changed since it was opened."""
-        for path, stamp in self._stamps.items():
-            check_unchanged(path, stamp)
 
     @contextmanager
     def reader(self, wanted: frozenset[str]) -> Iterator[Reader]:

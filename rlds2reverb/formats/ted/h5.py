@@ -76,7 +76,6 @@ class H5Trajectories:
                 f"{name}: trajectories=rows: the H5 form keeps whole trajectories; expected ids, done or the key of ids"
             )
         with hdf5.opened(path) as file:
-            self._stamp = hdf5.stamp_of(file)
             try:
                 self._open(file)
             except BrokenEpisode as broken:
@@ -88,7 +87,7 @@ class H5Trajectories:
 
     @contextmanager
     def reading(self) -> Iterator[_H5Rows]:
-        with hdf5.opened(self._path, stamp=self._stamp) as file:
+        with hdf5.opened(self._path) as file:
             yield _H5Rows(self, file)
 
     def _open(self, file: h5py.File) -> None:

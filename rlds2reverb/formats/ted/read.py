@@ -115,7 +115,7 @@ def open_ted(text: str) -> Source:
     name, given = wanted.name, wanted.renamed(_FIELDS)
     names = {key: given.pop(option) for option, key in _NAMED.items() if option in given}
     options = TedOptions(**given, names=names)
-    found = _find(wanted.path)
+    found = _find(wanted.files.pin(wanted.path))
     if options.buffer is not None:
         if options.buffer >= len(found):
             raise SourceError(f"{name}: buffer {options.buffer}: there are {len(found):,}, from 0")
@@ -256,7 +256,7 @@ class TedRecordings(Recordings):
         for at, buffer in enumerate(self._buffers):
             start, stop = self._starts[at], self._starts[at + 1]
             inside = [number - start for number in numbers if start <= number < stop]
-            for number, recording in zip(inside, buffer.read(inside)):
+            for recording, number in zip(buffer.read(inside), inside):  # so that `read` comes to its end
                 yield recording if len(self._buffers) == 1 else replace(recording, name=f"{at}/{number}")
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:

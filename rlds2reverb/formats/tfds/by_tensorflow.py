@@ -32,6 +32,7 @@ import tensorflow_datasets as tfds
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import read_object
+from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.rlds import STEPS, RldsSource, source_errors
 from rlds2reverb.formats.source import columns_of
 from rlds2reverb.formats.tfds.files import EXPECTED, FEATURES_FILE, INFO_FILE, check_records
@@ -97,8 +98,8 @@ _FILES_AT_ONCE = 16
 """Files that are checked in parallel: on remote storage, each check waits."""
 
 
-def open_by_tensorflow(directory: Path, request: Request, people: str) -> RldsSource:
-    """Opens a version directory with TFDS; `people` is what messages and reports call it.
+def open_by_tensorflow(directory: Path, files: DatasetFiles, request: Request, people: str) -> RldsSource:
+    """Opens a version directory with TFDS; `people` is what messages and reports call it, and `files` are those in it.
 
     Raises:
       SourceError: no such split, a file is missing or damaged, it would import code, it is not in RLDS form, or an option
@@ -111,13 +112,14 @@ def open_by_tensorflow(directory: Path, request: Request, people: str) -> RldsSo
         builder = tfds.builder_from_directory(str(directory))
         as_is = _columns_are_stored_as_is(builder)
     _check_shapes(builder, people)
-    split = _check_files(builder, request, people)
+    split, parts = _check_files(builder, request, people)
+    files.restrict([directory / INFO_FILE, directory / FEATURES_FILE, *(directory / Path(part).name for part in parts)])
     decoders = {STEPS: tfds.decode.SkipDecoding()} if as_is else None
     in_file_order = {"interleave_cycle_length": 1} if request.order == FILE_ORDER else {}
     config = tfds.ReadConfig(add_tfds_id=True, try_autocache=False, **in_file_order)
     with source_errors(f'{people}: split "{request.split}" cannot be read'):
         dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=config, decoders=decoders)
-    return RldsSource(dataset, people, _ID_FEATURE)
+    return RldsSource(dataset, people, _ID_FEATURE, files)
 
 
 def _class_names(kind: Any) -> Iterator[str]:
@@ -139,20 +141,21 @@ def _check_shapes(builder: Any, people: str) -> None:
             raise SourceError(f'{people}: feature "{path}" has the shape {info.shape}, which TensorFlow cannot read')
 
 
-def _check_files(builder: Any, request: Request, people: str) -> Any:
-    """Checks the lengths of the records in all files of a split that are on this machine; returns the split for TFDS."""
+def _check_files(builder: Any, request: Request, people: str) -> tuple[Any, list[str]]:
+    """Checks the lengths of the records in all files of a split that are on this machine; returns the split for TFDS, and the files' names."""
     splits = ", ".join(sorted(builder.info.splits)) or "none"
     with source_errors(f'{people}: split "{request.split}" cannot be read', f"there are: {splits}"):
         split, even = request.split, request.even
         if even is not None:
             split = tfds.even_splits(split, even.count, drop_remainder=even.drop_remainder)[even.index]
         parts = list(builder.info.splits[split].file_instructions)
+    names = [str(part.filename) for part in parts]
     if builder.info.file_format not in (None, tfds.core.FileFormat.TFRECORD):
-        return split  # only TFRecords say their lengths
+        return split, names  # only TFRecords say their lengths
     local = [part for part in parts if "://" not in str(part.filename)]
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         list(pool.map(_check_part, local))
-    return split
+    return split, names
 
 
 def _check_part(part: Any) -> None:

@@ -69,7 +69,7 @@ def beside_path(shard: Path) -> Path:
     """
     if isinstance(shard, BucketPath):
         raise SourceError(f"{shard}: no index is put beside it: it is in a bucket; leave --beside out")
-    return shard.with_name(f"{shard.name}{SUFFIX}")
+    return Path(str(shard.with_name(f"{shard.name}{SUFFIX}")))  # is none of the dataset's own files, which are watched
 
 
 def check_beside(shard: Path) -> None:

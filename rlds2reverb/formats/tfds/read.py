@@ -10,6 +10,7 @@ directory. SPLIT is any TFDS split (`train`, `train[:10%]`, `train+test`), `trai
 | `reader` | `files` (default), `tfds` | who reads: this package from the files, where it can; or TFDS |
 | `even` | `INDEXofCOUNT` | one of `tfds.even_splits(SPLIT, COUNT)`, numbered from 0 |
 | `drop_remainder` | `no` (default), `yes` | of `even`: make all parts equally long, and leave out what is over |
+| `links` | `inside` (default), `follow` | whether links to files outside of the version directory are followed |
 
 A split ends a path only when no separator follows its "@", and options only when none follows their "?"; a sign that is part of the path
 is written as in `formats.options`.
@@ -40,8 +41,9 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.files import read_object
 from rlds2reverb.formats.buckets import path_of
+from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.options import Parse, escaped, is_url, one_of, parted, read_options, unescaped
-from rlds2reverb.formats.recordings import decoded_bytes
+from rlds2reverb.formats.recordings import LINKS, decoded_bytes
 from rlds2reverb.formats.registry import bundled_path
 from rlds2reverb.formats.source import IsKnown, Source, check_shard, read_ahead
 from rlds2reverb.formats.tfds.example import EpisodeFeatures
@@ -93,6 +95,7 @@ _OPTIONS: dict[str, Parse] = {
     "reader": one_of(files=False, tfds=True),
     "even": _even,
     "drop_remainder": one_of(yes=True, no=False),
+    **LINKS,
 }
 
 
@@ -150,6 +153,7 @@ class Request:
       lost_records: whether to read what is left of a Parquet file with fewer records than the dataset says.
       through_tfds: whether TFDS reads it even where it can be read from the files.
       even: which even part of the split; None for the whole.
+      follow_links: whether links may lead out of the version directory.
     """
 
     dataset: DatasetName | str
@@ -158,6 +162,7 @@ class Request:
     lost_records: bool = False
     through_tfds: bool = False
     even: EvenPart | None = None
+    follow_links: bool = False
 
     @staticmethod
     def parse(text: str, name: str = "") -> Request:
@@ -180,6 +185,8 @@ class Request:
             wanted["even"] = replace(wanted["even"], drop_remainder=drop)
         if "reader" in wanted:
             wanted["through_tfds"] = wanted.pop("reader")
+        if "links" in wanted:
+            wanted["follow_links"] = wanted.pop("links")
         dataset = unescaped(dataset)
         # An existing folder counts only if it is written as a path.
         is_directory = _DIRECTORY.match(dataset) or (not _NAME.fullmatch(dataset) and os.path.isdir(dataset))  # noqa: PTH112 - of no path too long, either
@@ -362,12 +369,13 @@ def open_tfds(text: str, name: str = "") -> Source:
     """
     name = name or f"tfds:{text}"
     request = Request.parse(text, name)
-    directory = _directory(request)
+    files = DatasetFiles(request.follow_links)
+    directory = files.pin(_directory(request), is_deep=False)
     try:
-        return _open_files(directory, request, name)
+        return _open_files(directory, files, request, name)
     except NotReadHere as reason:
         with needing(f"{reason}. So TFDS has to read it, which", "tfds", SourceError):
-            return _by_tensorflow(directory, request, name)  # type: ignore[no-any-return]
+            return _by_tensorflow(directory, files, request, name)  # type: ignore[no-any-return]
 
 
 def open_bundled(text: str) -> Source:
@@ -402,7 +410,7 @@ def selection_of(source: Source) -> Selection:
     return source.selection
 
 
-def _open_files(directory: Path, request: Request, name: str) -> TfdsSource:
+def _open_files(directory: Path, files: DatasetFiles, request: Request, name: str) -> TfdsSource:
     if request.through_tfds:
         raise NotReadHere(f"{name}: reader=tfds is given")
     info = read_info(directory)
@@ -423,6 +431,7 @@ def _open_files(directory: Path, request: Request, name: str) -> TfdsSource:
     # TFDS reads array_record without tf.data, and file by file.
     in_file_order = request.order == FILE_ORDER or info.is_ordered or info.file_format == ARRAY_RECORD
     selection = Selection(directory, info.file_format, parts, 1 if in_file_order else CYCLE)
+    files.restrict([directory / INFO_FILE, path, *(directory / file for file in selection.lengths)])
     selection.check_files()
     lost: Mapping[Path, int] = {}
     if request.lost_records and info.file_format == PARQUET:
@@ -434,6 +443,7 @@ def _open_files(directory: Path, request: Request, name: str) -> TfdsSource:
         name=name,
         numbers=range(selection.count),
         lost=lost,
+        files=files,
     )
 
 
@@ -446,6 +456,7 @@ class TfdsSource(Source):
       numbers: which episodes of the selection, by their place in its order.
       lost: files with fewer records than the dataset says, and the number of missing ones.
       as_files: path -> image, of the columns that `features` keeps as the bytes of their files.
+      files: of the dataset, which must stay the same while it is read.
     """
 
     selection: Selection
@@ -454,17 +465,21 @@ class TfdsSource(Source):
     name: str
     numbers: range
     lost: Mapping[Path, int]
+    files: DatasetFiles
     as_files: Mapping[str, ImageSpec] = field(default_factory=dict)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
         if not self.lost:
-            return ()
+            return self.files.notices
         text = (
             f"{counted(len(self.lost), 'file')} with fewer records than {INFO_FILE} says, which are skipped, as asked; the "
             f"first is {min(self.lost)}; prepare the dataset again as tfrecord to have them"
         )
-        return (Notice("lost_records", text, sum(self.lost.values())),)
+        return (Notice("lost_records", text, sum(self.lost.values())), *self.files.notices)
+
+    def check_files(self) -> None:
+        self.files.check()
 
     @property
     def is_at_hand(self) -> bool:
@@ -515,16 +530,20 @@ class TfdsSource(Source):
 
         def episodes() -> Generator[Episode, None, None]:
             decoded = ""
-            try:
-                for number, record in self.selection.at(wanted):
-                    decoded = f", episode {number}"
-                    which.append(own.index(number))
-                    yield self._episode(record, content_name(xxhash.xxh3_128_hexdigest(record.data)))
-                    decoded = ""
-            except SourceError as error:
-                raise self._unreadable(error, decoded) from error
+            with self.files.reading(is_whole=False):
+                try:
+                    for number, record in self.selection.at(wanted):
+                        decoded = f", episode {number}"
+                        which.append(own.index(number))
+                        yield self._episode(record, content_name(xxhash.xxh3_128_hexdigest(record.data)))
+                        decoded = ""
+                except SourceError as error:
+                    raise self._unreadable(error, decoded) from error
 
-        return ((which.popleft(), episode) for episode in read_ahead(episodes(), decoded_bytes)) if wanted else iter(())
+        if not wanted:
+            return iter(())
+        read = read_ahead(episodes(), decoded_bytes, self.files.check_recent)
+        return ((which.popleft(), episode) for episode in read)
 
     def spec(self) -> Nest:
         def leaf_of(path: str, leaf: ArraySpec) -> ArraySpec:
@@ -559,9 +578,17 @@ class TfdsSource(Source):
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
     ) -> Iterator[Episode | KnownEpisode]:
-        return read_ahead(self._episodes(self.numbers[start:stop], is_known), decoded_bytes)
+        is_whole = stop is None or stop >= len(self.numbers)
+        episodes = self._episodes(self.numbers[start:stop], is_known, is_whole)
+        return read_ahead(episodes, decoded_bytes, self.files.check_recent)
 
-    def _episodes(self, numbers: range, is_known: IsKnown | None) -> Generator[Episode | KnownEpisode, None, None]:
+    def _episodes(
+        self, numbers: range, is_known: IsKnown | None, is_whole: bool
+    ) -> Generator[Episode | KnownEpisode, None, None]:
+        with self.files.reading(is_whole):
+            yield from self._decoded(numbers, is_known)
+
+    def _decoded(self, numbers: range, is_known: IsKnown | None) -> Iterator[Episode | KnownEpisode]:
         number = numbers.start
         try:
             for record in self._records(numbers):

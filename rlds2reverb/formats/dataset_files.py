@@ -1,0 +1,476 @@
+"""The files of a dataset as they were when it was opened: their stamps, what may be opened of them, whether they are still the same.
+
+A format pins the place of its data once (`DatasetFiles.pin`), and gets a path that is used as any other; so are all paths made of it. One
+listing stamps every file: size, time of change and inode on a disk, size and ETag in a bucket. From then on
+
+- an object is read as it was listed, by its ETag, however late it is opened;
+- a file on a disk is compared with its stamp before the episodes that were read from it are given on (`check_recent`), and once more at the
+  end of the reading (`reading`). Comparing names is enough: who writes a file, or puts another one in its place, changes what `stat` says;
+- a link that leads out of the dataset's folder is refused, unless `links=follow` allows it;
+- a git-lfs pointer is told as such.
+
+Files that came later are no change. A dataset on the hub is read at one commit and cannot change.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+
+from rlds2reverb.episode import Notice, note
+from rlds2reverb.errors import SourceError, StorageError
+from rlds2reverb.formats.buckets import BucketPath
+from rlds2reverb.formats.paths import DatasetPath, WrittenAnew, allowed
+
+if TYPE_CHECKING:
+    from rlds2reverb.formats.objects import Bucket, Entry, ObjectFile
+
+FOLLOW_LINKS = "links=follow"
+
+_KEPT_RECENT = 32  # files that are compared with every batch although they were opened before it: TFDS interleaves 16
+_MOST_POINTER_BYTES = 1024
+_POINTER = b"version https://git-lfs.github.com/spec/"
+"""Source: docs/spec.md of git-lfs: a pointer is a text of less than 1,024 bytes, whose first line is this with a version."""
+
+
+class _Stamp(NamedTuple):
+    size: int
+    changed: int  # nanoseconds, as `inode_changed`
+    inode: int
+    inode_changed: int
+
+    @staticmethod
+    def of(found: os.stat_result) -> _Stamp:
+        return _Stamp(found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
+
+    def is_other(self, found: os.stat_result) -> bool:
+        """Whether a file is no longer the one of this stamp.
+
+        An inode alone says nothing: gcsfuse and its like give one file several. Its time alone says nothing, either: a chmod or a hard link
+        changes it. Both change where another file with the same size and time took the name, as tar and rsync put it there.
+        """
+        if found.st_size != self.size or found.st_mtime_ns != self.changed:
+            return True
+        return found.st_ino != self.inode and found.st_ctime_ns != self.inode_changed
+
+
+class DatasetFiles:
+    """The files of one dataset. May be used by several readings at once.
+
+    Args:
+      follow_links: whether links may lead out of the dataset's folder.
+    """
+
+    def __init__(self, follow_links: bool = False) -> None:
+        self._links = _Links(follow_links)
+        self._disk, self._buckets = _Disk(self._links), _Buckets(self._links)
+        self._classes: dict[type, type] = {}
+
+    def pin(self, path: Path, within: Collection[str] = (), is_deep: bool = True, boundary: Path | None = None) -> Path:
+        """Lists a file or a folder, and returns its path as one of this dataset.
+
+        Args:
+          within: of a folder, the files and folders in it that belong to the dataset; () for all. Those whose names begin with "." never do.
+          is_deep: whether folders in it belong to it, too.
+          boundary: the folder out of which no link may lead; by default that of the path.
+
+        Raises:
+          SourceError, OSError: it cannot be listed.
+          StorageError: the bucket does not answer.
+        """
+        if isinstance(path, BucketPath):
+            self._buckets.list(path, within, is_deep)
+        else:
+            self._disk.list(path, within, is_deep, boundary)
+        return self._of_dataset(path)
+
+    def restrict(self, paths: Iterable[Path]) -> None:
+        """Only these of the listed files belong to the dataset, and those that were opened already.
+
+        Raises:
+          SourceError: one of them is a link out of the dataset's folder.
+        """
+        paths = list(paths)
+        self._disk.restrict([one for one in paths if not isinstance(one, BucketPath)])
+        self._buckets.restrict([one for one in paths if isinstance(one, BucketPath)])
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """That links were followed, and where to."""
+        targets = self._links.followed
+        if not targets:
+            return ()
+        first, more = next(iter(targets.items())), f", and {len(targets) - 1:,} more" if len(targets) > 1 else ""
+        text = f"links that lead out of the dataset's folder are followed ({FOLLOW_LINKS}): {first[0]} to {first[1]}{more}"
+        return (note("links_followed", text, len(targets)),)
+
+    @contextmanager
+    def reading(self, is_whole: bool) -> Generator[None, None, None]:
+        """Around the reading of a range of episodes: compares at its end all files of the dataset, or those that the range used.
+
+        An error inside is told as a change if the dataset has changed, whatever it was taken for.
+
+        Raises:
+          WrittenAnew: a file has changed, or is gone.
+        """
+        began = self._disk.begin()
+        try:
+            yield
+        except (SourceError, StorageError) as error:
+            try:
+                self.check()
+            except WrittenAnew as changed:
+                raise changed from error
+            except StorageError:  # the bucket does not answer, which the first error says
+                pass
+            raise
+        if is_whole:
+            self.check()
+        else:
+            self._disk.check_since(began)
+
+    def check(self) -> None:
+        """Raises `WrittenAnew` if any file of the dataset is no longer as it was listed, or, looked at later, as it was then."""
+        self._disk.check_all()
+        self._buckets.check_all()
+
+    def check_recent(self) -> None:
+        """As `check`, for what was used since the last call. Objects in buckets need none: they are read by their ETags."""
+        self._disk.check_recent()
+
+    def _of_dataset(self, path: Path) -> Path:
+        """The path, as one of a class whose paths know these files: paths made of it are of its class in every version of Python."""
+        base = _ObjectPath if isinstance(path, BucketPath) else _DiskPath
+        files = self._buckets if isinstance(path, BucketPath) else self._disk
+        if base not in self._classes:
+            self._classes[base] = type(base.__name__, (base,), {"files": files})
+        return cast("Path", self._classes[base](path))
+
+
+def boundary_of(path: Path) -> Path:
+    """The folder out of which no link of a dataset leads, those within its files included, unless `may_lead_to`."""
+    return path.files.boundary(str(path)) if isinstance(path, _DiskPath) else path.parent
+
+
+def may_lead_to(path: Path, target: Path) -> bool:
+    """Whether a link within a file may lead to another one out of the dataset's folder; then it becomes a notice."""
+    return isinstance(path, (_DiskPath, _ObjectPath)) and path.files.links.may_follow(str(path), str(target))
+
+
+@dataclass
+class _Links:
+    """Those that lead out of the dataset's folder: link -> its target."""
+
+    are_followed: bool
+    followed: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def may_follow(self, name: str, target: str) -> bool:
+        (self.followed if self.are_followed else self.refused)[name] = target
+        return self.are_followed
+
+
+# On a disk.
+
+
+@dataclass
+class _Root:
+    """A place that was listed: its name, the name with links followed, and how far its links may lead."""
+
+    name: str
+    real: str
+    boundary: Path
+
+
+@dataclass
+class _Disk:
+    links: _Links
+    _roots: list[_Root] = field(default_factory=list)
+    _stamps: dict[str, _Stamp] = field(default_factory=dict)
+    _aliases: dict[str, str] = field(default_factory=dict)  # other names -> those that were listed
+    _checked: set[str] = field(default_factory=set)  # may be opened
+    _used: dict[str, int] = field(default_factory=dict)  # -> clock of the last use
+    _recent: dict[str, None] = field(default_factory=dict)  # a plain one: `list` of it is one step for other threads
+    _clock: int = 0
+    _opening: tuple[str, ...] | None = None  # used before the first reading: the description of the dataset
+
+    def list(self, path: Path, within: Collection[str], is_deep: bool, boundary: Path | None) -> None:
+        name = str(path)
+        is_folder = path.is_dir()
+        try:
+            root = _Root(name, os.path.realpath(name), allowed(boundary or (path if is_folder else path.parent)))
+        except (OSError, ValueError, RuntimeError) as error:
+            raise SourceError(f"{path}: cannot be read: {error}") from error
+        self._roots.append(root)
+        if not is_folder:
+            self._stamp(name)
+            return
+        seen = {root.real}
+        for part in within or ("",):
+            self._list(os.path.join(name, part) if part else name, root, is_deep, seen)
+
+    def _list(self, folder: str, root: _Root, is_deep: bool, seen: set[str]) -> None:
+        try:
+            entries = list(os.scandir(folder))
+        except (NotADirectoryError, FileNotFoundError):  # a file among those `within`, or none of that name
+            self._stamp(folder)
+            return
+        except (OSError, ValueError):  # said by whoever needs what is in it
+            return
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            try:
+                if entry.is_symlink() and not self._may_follow(entry.path, root):
+                    continue
+                if entry.is_dir():
+                    if is_deep and (not entry.is_symlink() or _is_new(entry.path, seen)):
+                        self._list(entry.path, root, is_deep, seen)
+                elif entry.is_file():
+                    self._stamps[entry.path] = _Stamp.of(entry.stat())
+            except OSError:  # a circle of links, or gone since
+                continue
+
+    def _may_follow(self, name: str, root: _Root) -> bool:
+        target = Path(os.path.realpath(name))
+        return target.is_relative_to(root.boundary) or self.links.may_follow(name, str(target))
+
+    def restrict(self, paths: Sequence[Path]) -> None:
+        kept = set(map(str, paths))
+        self._stamps = {name: stamp for name, stamp in self._stamps.items() if name in kept or name in self._checked}
+        for name in kept:
+            self._check_link(name)
+
+    def boundary(self, name: str) -> Path:
+        return next((root.boundary for root in self._roots if _is_below(name, root.name)), Path(name).parent)
+
+    # What is looked at and opened.
+
+    def look(self, path: Path) -> None:
+        """Notes that something depends on a file, or on there being none: it is compared later."""
+        name = str(path)
+        name = self._aliases.get(name, name)
+        if name not in self._stamps:
+            name = self._alias(name)
+        self._used[name] = self._clock
+        self._recent.pop(name, None)
+        self._recent[name] = None
+
+    def use(self, path: Path) -> None:
+        """Before a file is opened.
+
+        Raises:
+          SourceError: it is a link that leads out of the dataset, or a git-lfs pointer.
+        """
+        self.look(path)
+        name = str(path)
+        if name not in self._checked:
+            self._check_link(name)
+            stamp = self._stamps.get(self._aliases.get(name, name))
+            if stamp is not None and stamp.size < _MOST_POINTER_BYTES:
+                with open(name, "rb", buffering=0) as file:
+                    check_pointer(name, file.read(len(_POINTER)))
+            self._checked.add(name)
+
+    def _check_link(self, name: str) -> None:
+        for root in self._roots:
+            if not _is_below(name, root.name):
+                continue
+            if name not in self._stamps:  # listed files were checked, and those that are not may lie behind a link
+                self._may_follow(name, root)
+            target = self.links.refused.get(name)
+            if target is not None:
+                raise SourceError(
+                    f"{name}: a link that leads out of the dataset, to {target}; copy the file to where the link is or, if you trust it, "
+                    f"add {FOLLOW_LINKS} behind the name"
+                )
+            return
+
+    def _alias(self, name: str) -> str:
+        """The name by which a file was listed, of one that is written in another way; that of now where it was not listed."""
+        if name in self._used:
+            return name
+        real = os.path.realpath(name)
+        for root in self._roots:
+            listed = root.name + real[len(root.real) :] if _is_below(real, root.real) else name
+            if listed in self._stamps and listed != name:
+                self._aliases[name] = listed
+                return listed
+        self._stamp(name)
+        return name
+
+    def _stamp(self, name: str) -> None:
+        with suppress(OSError, ValueError):
+            found = os.stat(name)
+            if stat.S_ISREG(found.st_mode):
+                self._stamps[name] = _Stamp.of(found)
+
+    # Whether they are the same.
+
+    def begin(self) -> int:
+        if self._opening is None:
+            self._opening = tuple(self._used)
+        self._clock += 1
+        return self._clock
+
+    def check_since(self, began: int) -> None:
+        recent = [name for name, clock in list(self._used.items()) if clock >= began]
+        self._check({*recent, *(self._opening or ())})
+
+    def check_recent(self) -> None:
+        self._check(list(self._recent))
+        for name in list(self._recent)[:-_KEPT_RECENT]:
+            self._recent.pop(name, None)
+
+    def check_all(self) -> None:
+        self._check(list(self._stamps))
+
+    def _check(self, names: Iterable[str]) -> None:
+        for name in names:
+            stamp = self._stamps.get(name)
+            if stamp is None:  # a folder, or nothing
+                continue
+            try:
+                is_other = stamp.is_other(os.stat(name))
+            except (FileNotFoundError, NotADirectoryError):
+                raise _gone(name) from None
+            except OSError as error:
+                raise SourceError(f"{name}: cannot be read: {error.strerror}") from error
+            if is_other:
+                raise _other(name)
+
+
+def _is_new(name: str, seen: set[str]) -> bool:
+    real = os.path.realpath(name)
+    is_new = real not in seen
+    seen.add(real)
+    return is_new
+
+
+def _is_below(name: str, folder: str) -> bool:
+    return name == folder or name.startswith(folder if folder.endswith(os.sep) else f"{folder}{os.sep}")
+
+
+def check_pointer(where: object, start: bytes) -> None:
+    """Raises `SourceError` where a file begins as a git-lfs pointer."""
+    if start.startswith(_POINTER):
+        raise SourceError(f"{where}: a git-lfs pointer, not the file itself; run `git lfs pull` in its folder")
+
+
+def _other(name: object) -> WrittenAnew:
+    return WrittenAnew(f"{name}: was written anew after the dataset was opened; open the source again")
+
+
+def _gone(name: object) -> WrittenAnew:
+    return WrittenAnew(f"{name}: is gone, and was there when the dataset was opened; open the source again")
+
+
+class _DiskPath(DatasetPath, type(Path())):  # type: ignore[misc]  # the class that Path has on this system
+    files: ClassVar[_Disk]
+
+    def use(self) -> None:
+        self.files.use(self)
+
+    def stat(self, **how: Any) -> os.stat_result:
+        self.files.look(self)
+        return cast("os.stat_result", super().stat(**how))
+
+    def open(self, *how: Any, **more: Any) -> IO[Any]:
+        self.files.use(self)
+        return cast("IO[Any]", super().open(*how, **more))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path, (str(self),)
+
+
+# In buckets.
+
+@dataclass
+class _Buckets:
+    links: _Links
+    _roots: list[tuple[BucketPath, tuple[str, ...], bool]] = field(default_factory=list)
+    _entries: dict[str, Entry] = field(default_factory=dict)  # by the whole name
+    _opened: set[str] = field(default_factory=set)
+
+    def list(self, path: BucketPath, within: Collection[str], is_deep: bool) -> None:
+        if path.scheme == "hf":
+            return
+        path.bucket.forget()
+        is_likely_object = not path.suffix[1:].isdigit() and path.suffix != ""  # the folder of a version ends in digits
+        if is_likely_object and self.entry_of(path) is not None:
+            return
+        listed = self._listed(path, tuple(within), is_deep)
+        if listed:
+            self._roots.append((path, tuple(within), is_deep))
+            self._entries |= listed
+        elif not is_likely_object:
+            self.entry_of(path)
+
+    def restrict(self, paths: Sequence[Path]) -> None:
+        kept = {str(path.resolve()) for path in paths}
+        self._entries = {name: entry for name, entry in self._entries.items() if name in kept or name in self._opened}
+
+    def open(self, path: BucketPath) -> None:
+        self._opened.add(str(path.resolve()))
+
+    def entry_of(self, path: BucketPath) -> Entry | None:
+        """An object as it was listed, or at the first look."""
+        name = str(path.resolve())
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = path.entry_now()
+            if entry is not None and path.scheme != "hf":
+                self._entries[name] = entry
+        return entry
+
+    def check_all(self) -> None:
+        """Asks for the listings anew, and for what was in none of them."""
+        now: dict[str, Entry] = {}
+        for path, within, is_deep in self._roots:
+            path.bucket.forget()
+            now |= self._listed(path, within, is_deep)
+        folders: dict[BucketPath, list[BucketPath]] = {}
+        for name in self._entries.keys() - now.keys():
+            path = BucketPath(name)
+            folders.setdefault(path.parent, []).append(path)
+        for folder, paths in folders.items():
+            folder.bucket.forget()
+            if len(paths) > 1:
+                now |= self._listed(folder, (), is_deep=False)
+            elif (entry := paths[0].entry_now()) is not None:
+                now[str(paths[0])] = entry
+        for name, entry in self._entries.items():
+            if name not in now:
+                raise _gone(name)
+            if entry.is_other(now[name]):
+                raise _other(name)
+
+    def _listed(self, path: BucketPath, within: Sequence[str], is_deep: bool) -> dict[str, Entry]:
+        listed: dict[str, Entry] = {}
+        for part in within or ("",):
+            listed |= path.bucket.list_anew(path / part if part else path, is_deep)
+        return listed
+
+
+class _ObjectPath(BucketPath):
+    files: ClassVar[_Buckets]
+
+    def entry(self) -> Entry | None:
+        return self.files.entry_of(self)
+
+    def object_file(self, start: int = 0, stop: int | None = None) -> ObjectFile:
+        raw = super().object_file(start, stop)
+        self.files.open(self)
+        if start == 0 and raw.stat().st_size < _MOST_POINTER_BYTES:
+            head = bytes(raw.read(len(_POINTER)))
+            raw.seek(0)  # its only block is held now, so that nothing is asked for twice
+            check_pointer(self, head)
+        return raw
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BucketPath, (str(self),)
