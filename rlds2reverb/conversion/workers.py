@@ -206,5 +206,6 @@ class ByWorkers:
                 for _ in steps:
                     yield from self._parts.ready()
                 yield from self._parts.ready()
+                self._job.source.check_files()
             finally:
                 steps.close()

@@ -568,6 +568,7 @@ class DistributedPush:
             if self._plan.options.duplicates == KEEP:
                 # Each task has numbered its copies by itself, so two tasks may have used the same names.
                 self._run_tasks(executor, *self._merged.copies(first_number=len(whole)))
+        self._plan.source.check_files()  # each worker has opened them for itself
         servers.final_check()
         self._is_over = True
         self._merged.moved = servers.move(self._merged.sent)

@@ -9,15 +9,17 @@ listing stamps every file: size, time of change and inode on a disk, size and ET
 - a link that leads out of the dataset's folder is refused, unless `links=follow` allows it;
 - a git-lfs pointer is told as such.
 
-Files that came later are no change. A dataset on the hub is read at one commit and cannot change.
+Files that came later are no change, unless they were looked for. A dataset on the hub is read at one commit and cannot change.
 """
+
+# Names are texts here: a dataset may have 100,000 files, and a `Path` of each costs more than its `stat`.
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Collection, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
@@ -28,7 +30,7 @@ from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.paths import DatasetPath, WrittenAnew, allowed
 
 if TYPE_CHECKING:
-    from rlds2reverb.formats.objects import Bucket, Entry, ObjectFile
+    from rlds2reverb.formats.objects import Entry, ObjectFile
 
 FOLLOW_LINKS = "links=follow"
 
@@ -106,7 +108,9 @@ class DatasetFiles:
         if not targets:
             return ()
         first, more = next(iter(targets.items())), f", and {len(targets) - 1:,} more" if len(targets) > 1 else ""
-        text = f"links that lead out of the dataset's folder are followed ({FOLLOW_LINKS}): {first[0]} to {first[1]}{more}"
+        text = (
+            f"links that lead out of the dataset's folder are followed ({FOLLOW_LINKS}): {first[0]} to {first[1]}{more}"
+        )
         return (note("links_followed", text, len(targets)),)
 
     @contextmanager
@@ -192,6 +196,8 @@ class _Disk:
     links: _Links
     _roots: list[_Root] = field(default_factory=list)
     _stamps: dict[str, _Stamp] = field(default_factory=dict)
+    _missing: set[str] = field(default_factory=set)  # were looked at, and not there
+    _late: set[str] = field(default_factory=set)  # stamped at the first look, as they were in no listing
     _aliases: dict[str, str] = field(default_factory=dict)  # other names -> those that were listed
     _checked: set[str] = field(default_factory=set)  # may be opened
     _used: dict[str, int] = field(default_factory=dict)  # -> clock of the last use
@@ -212,7 +218,7 @@ class _Disk:
             return
         seen = {root.real}
         for part in within or ("",):
-            self._list(os.path.join(name, part) if part else name, root, is_deep, seen)
+            self._list(str(path / part), root, is_deep, seen)
 
     def _list(self, folder: str, root: _Root, is_deep: bool, seen: set[str]) -> None:
         try:
@@ -222,17 +228,19 @@ class _Disk:
             return
         except (OSError, ValueError):  # said by whoever needs what is in it
             return
+        above = "" if folder == os.curdir else os.path.join(folder, "")  # as pathlib writes what is in it
         for entry in entries:
             if entry.name.startswith("."):
                 continue
+            name = above + entry.name
             try:
-                if entry.is_symlink() and not self._may_follow(entry.path, root):
+                if entry.is_symlink() and not self._may_follow(name, root):
                     continue
                 if entry.is_dir():
-                    if is_deep and (not entry.is_symlink() or _is_new(entry.path, seen)):
-                        self._list(entry.path, root, is_deep, seen)
+                    if is_deep and (not entry.is_symlink() or _is_new(name, seen)):
+                        self._list(name, root, is_deep, seen)
                 elif entry.is_file():
-                    self._stamps[entry.path] = _Stamp.of(entry.stat())
+                    self._stamps[name] = _Stamp.of(entry.stat())
             except OSError:  # a circle of links, or gone since
                 continue
 
@@ -281,7 +289,7 @@ class _Disk:
         for root in self._roots:
             if not _is_below(name, root.name):
                 continue
-            if name not in self._stamps:  # listed files were checked, and those that are not may lie behind a link
+            if name not in self._stamps or name in self._late:  # those that were listed were checked then
                 self._may_follow(name, root)
             target = self.links.refused.get(name)
             if target is not None:
@@ -301,12 +309,18 @@ class _Disk:
             if listed in self._stamps and listed != name:
                 self._aliases[name] = listed
                 return listed
+        self._late.add(name)
         self._stamp(name)
         return name
 
     def _stamp(self, name: str) -> None:
-        with suppress(OSError, ValueError):
+        try:
             found = os.stat(name)
+        except (FileNotFoundError, NotADirectoryError):
+            self._missing.add(name)
+        except (OSError, ValueError):  # said by whoever opens it
+            pass
+        else:
             if stat.S_ISREG(found.st_mode):
                 self._stamps[name] = _Stamp.of(found)
 
@@ -328,12 +342,14 @@ class _Disk:
             self._recent.pop(name, None)
 
     def check_all(self) -> None:
-        self._check(list(self._stamps))
+        self._check([*self._stamps, *self._missing])
 
     def _check(self, names: Iterable[str]) -> None:
         for name in names:
             stamp = self._stamps.get(name)
             if stamp is None:  # a folder, or nothing
+                if name in self._missing and os.path.isfile(name):
+                    raise _new(name)
                 continue
             try:
                 is_other = stamp.is_other(os.stat(name))
@@ -353,7 +369,9 @@ def _is_new(name: str, seen: set[str]) -> bool:
 
 
 def _is_below(name: str, folder: str) -> bool:
-    return name == folder or name.startswith(folder if folder.endswith(os.sep) else f"{folder}{os.sep}")
+    if folder == os.curdir:
+        return not os.path.isabs(name) and not name.startswith(os.pardir)
+    return name == folder or name.startswith(os.path.join(folder, ""))
 
 
 def check_pointer(where: object, start: bytes) -> None:
@@ -368,6 +386,10 @@ def _other(name: object) -> WrittenAnew:
 
 def _gone(name: object) -> WrittenAnew:
     return WrittenAnew(f"{name}: is gone, and was there when the dataset was opened; open the source again")
+
+
+def _new(name: object) -> WrittenAnew:
+    return WrittenAnew(f"{name}: is there, and was not when the dataset was opened; open the source again")
 
 
 class _DiskPath(DatasetPath, type(Path())):  # type: ignore[misc]  # the class that Path has on this system
@@ -390,12 +412,14 @@ class _DiskPath(DatasetPath, type(Path())):  # type: ignore[misc]  # the class t
 
 # In buckets.
 
+
 @dataclass
 class _Buckets:
     links: _Links
     _roots: list[tuple[BucketPath, tuple[str, ...], bool]] = field(default_factory=list)
     _entries: dict[str, Entry] = field(default_factory=dict)  # by the whole name
     _opened: set[str] = field(default_factory=set)
+    _missing: set[str] = field(default_factory=set)  # were looked at, and not there
 
     def list(self, path: BucketPath, within: Collection[str], is_deep: bool) -> None:
         if path.scheme == "hf":
@@ -424,7 +448,9 @@ class _Buckets:
         entry = self._entries.get(name)
         if entry is None:
             entry = path.entry_now()
-            if entry is not None and path.scheme != "hf":
+            if entry is None:
+                self._missing.add(name)
+            elif path.scheme != "hf":
                 self._entries[name] = entry
         return entry
 
@@ -444,6 +470,8 @@ class _Buckets:
                 now |= self._listed(folder, (), is_deep=False)
             elif (entry := paths[0].entry_now()) is not None:
                 now[str(paths[0])] = entry
+        for name in self._missing & now.keys():
+            raise _new(name)
         for name, entry in self._entries.items():
             if name not in now:
                 raise _gone(name)
@@ -453,7 +481,7 @@ class _Buckets:
     def _listed(self, path: BucketPath, within: Sequence[str], is_deep: bool) -> dict[str, Entry]:
         listed: dict[str, Entry] = {}
         for part in within or ("",):
-            listed |= path.bucket.list_anew(path / part if part else path, is_deep)
+            listed |= path.bucket.list_anew((path / part if part else path).key, is_deep)
         return listed
 
 
@@ -467,7 +495,7 @@ class _ObjectPath(BucketPath):
         raw = super().object_file(start, stop)
         self.files.open(self)
         if start == 0 and raw.stat().st_size < _MOST_POINTER_BYTES:
-            head = bytes(raw.read(len(_POINTER)))
+            head = raw.read(len(_POINTER)) or b""
             raw.seek(0)  # its only block is held now, so that nothing is asked for twice
             check_pointer(self, head)
         return raw

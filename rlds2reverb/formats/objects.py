@@ -29,16 +29,13 @@ from datetime import timedelta
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import xxhash
 
 from rlds2reverb.errors import SourceError, StorageError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats.block_cache import block_cache, version_of
-
-if TYPE_CHECKING:
-    from rlds2reverb.formats.buckets import BucketPath
 
 _Answer = TypeVar("_Answer")
 
@@ -170,7 +167,9 @@ class Bucket:
             self.forget()
             is_gone = isinstance(error, FileNotFoundError)
             raise StorageError(
-                f"{where}: is gone, and was there when the dataset was opened; open the source again" if is_gone else changed
+                f"{where}: is gone, and was there when the dataset was opened; open the source again"
+                if is_gone
+                else changed
             ) from error
         if about["size"] != entry.size or (entry.etag and about["e_tag"] and about["e_tag"] != entry.etag):
             self.forget()
@@ -206,23 +205,25 @@ class Bucket:
             return {}
         return {one["path"]: _entry_of(one) for one in sorted(found, key=lambda one: str(one["path"]))}
 
-    def list_anew(self, folder: BucketPath, is_deep: bool) -> dict[str, Entry]:
+    def list_anew(self, key: str, is_deep: bool) -> dict[str, Entry]:
         """The objects in a folder, or below it, by their whole names. For some seconds, look-ups in it ask for nothing.
 
         Raises:
           StorageError: it cannot be listed.
         """
-        key = folder.key
         prefix, now = f"{key}/" if key else "", time.monotonic()
         if is_deep:
             entries = {name: entry for name, entry in self.walk(key).items() if name.startswith(prefix)}
-            below: dict[str, tuple[set[str], set[str]]] = {key: (set(), set())}  # folder -> names of objects, of folders
+            below: dict[str, tuple[set[str], set[str]]] = {
+                key: (set(), set())
+            }  # folder -> names of objects, of folders
             for name in entries:
                 above, _, last = name.rpartition("/")
                 below.setdefault(above, (set(), set()))[0].add(last)
-                while len(above) > len(key) and above.rpartition("/")[2] not in below.setdefault(
-                    above.rpartition("/")[0], (set(), set())
-                )[1]:
+                while (
+                    len(above) > len(key)
+                    and above.rpartition("/")[2] not in below.setdefault(above.rpartition("/")[0], (set(), set()))[1]
+                ):
                     above, _, last = above.rpartition("/")
                     below[above][1].add(last)
         else:

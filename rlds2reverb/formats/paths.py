@@ -13,14 +13,6 @@ from rlds2reverb.errors import SourceError
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
 
 
-def stays_in(folder: Path, path: Path) -> bool:
-    """Whether a path leads to a place in a folder; False as well for what the system cannot follow: circles of links, names with NUL."""
-    try:
-        return path.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):
-        return False
-
-
 def allowed(folder: Path) -> Path:
     """Where links in a dataset's folder may lead: into that folder; for a snapshot in Hugging Face's cache, into the cache's folder of the dataset.
 

@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from rlds2reverb.episode import Episode, KnownEpisode, Notice
-from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.errors import Rlds2ReverbError, SourceError
+from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.source import ENDLESS, IsKnown, Source, check_shard, columns_of, unless_known
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 from rlds2reverb.text import shortened
@@ -47,7 +47,13 @@ class RldsSource(Source):
       SourceError: the dataset is not in RLDS form; says what was found.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, name: str = "dataset", place_feature: str = "", files: DatasetFiles | None = None) -> None:
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        name: str = "dataset",
+        place_feature: str = "",
+        files: DatasetFiles | None = None,
+    ) -> None:
         self._dataset, self._files = dataset, files or DatasetFiles()
         self._place_feature = place_feature
         self._numbers = range(ENDLESS)
@@ -129,7 +135,9 @@ class RldsSource(Source):
         check_shard(index, count)
         if count == 1:
             return self
-        part = RldsSource(self._dataset.shard(count, index), f"{self.name}[{index}/{count}]", self._place_feature, self._files)
+        part = RldsSource(
+            self._dataset.shard(count, index), f"{self.name}[{index}/{count}]", self._place_feature, self._files
+        )
         part._numbers = self._numbers[index::count]
         return part
 

@@ -524,7 +524,9 @@ def read_ahead(
       check: is called after items were read and before they are given on; its error ends the items instead of them.
     """
     shelf: _Shelf[list[T]] = _Shelf()
-    thread = threading.Thread(target=_read, args=(items, size_of, shelf, check), name="rlds2reverb-read-ahead", daemon=True)
+    thread = threading.Thread(
+        target=_read, args=(items, size_of, shelf, check), name="rlds2reverb-read-ahead", daemon=True
+    )
     thread.start()
     try:
         while (batch := shelf.take()) is not None:

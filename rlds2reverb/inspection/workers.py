@@ -167,5 +167,6 @@ def inspected(
     with execute(wanted) as executor:
         together = _Together(whole, split_tasks(count, executor.workers, most), on_progress)
         Driver(executor, together, together.look).run()
+    ready.source.check_files()
     together.finish()
     return whole.completed([0 for _ in ready.outputs])

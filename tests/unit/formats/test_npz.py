@@ -252,7 +252,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     folder.mkdir()
     np.savez(tmp_path / "outside.npz", observation=np.zeros(3), action=np.zeros(2))
     (folder / "episode_0.npz").symlink_to(tmp_path / "outside.npz")
-    with pytest.raises(SourceError, match="a link out of the folder"):
+    with pytest.raises(SourceError, match="a link that leads out of the dataset"):
         open_source(f"npz:{folder}")
 
 

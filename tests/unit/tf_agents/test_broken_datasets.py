@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rlds2reverb import cli
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.registry import bundled_path
 from tests.raising import error_of
 
@@ -605,7 +606,7 @@ def check_damaged(victim: Path, name: str, damages: list[tuple[float, int]]) -> 
 
 def read_through_tfds(folder: Path, episodes: str) -> int:
     request = Request.parse(f"{folder}@{episodes}")
-    return sum(1 for _ in by_tensorflow.open_by_tensorflow(folder, request, "x"))
+    return sum(1 for _ in by_tensorflow.open_by_tensorflow(folder, DatasetFiles(), request, "x"))
 
 
 def test_a_good_copy_is_read_whole(road: str, folder: Path) -> None:

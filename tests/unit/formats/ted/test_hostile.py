@@ -53,7 +53,7 @@ def test_keys_do_not_lead_out(plain: Path, key: str) -> None:
 def test_links_do_not_lead_out(plain: Path, tmp_path: Path) -> None:
     shutil.move(plain / "action.memmap", tmp_path / "action.memmap")
     (plain / "action.memmap").symlink_to(tmp_path / "action.memmap")
-    refused(plain, "leads out of the folder")
+    refused(plain, "leads out of the dataset")
 
 
 def test_a_pytree_does_not_lead_out(tmp_path: Path) -> None:

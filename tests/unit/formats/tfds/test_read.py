@@ -147,6 +147,7 @@ def test_a_damaged_episode_is_named_when_it_is_read_alone(folder: Path) -> None:
     with pytest.raises(SourceError, match="episode 1: cannot be read"):
         list(source.at([0, 1]))
     damage(folder / "test-00000", -3)
+    source = open_source(f"tfds:{folder}@test")
     with pytest.raises(SourceError, match=r"test: cannot be read.*record 1 is damaged"):
         list(source.at([1]))
 
