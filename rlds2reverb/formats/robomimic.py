@@ -130,7 +130,7 @@ class _Demonstrations(Recordings):
     @cached_property
     def _plan(self) -> _Plan:
         numbers = range(self.count) if self._chosen is None else self._chosen
-        with hdf5.opened(self._path, stamp=self._stamp) as file:
+        with hdf5.opened(self._path) as file:
             try:
                 data = _data(file)
                 looks = look_at(
