@@ -23,6 +23,7 @@ from rlds2reverb.cli.sections import Command
 from rlds2reverb.look.accounts import mending
 from rlds2reverb.prepare.options import RAISE, EpisodeOptions, check_choices
 from rlds2reverb.text import counted
+from rlds2reverb.views.base import propose_names, renaming
 
 
 @click.command(
@@ -70,6 +71,8 @@ def command(
         print_findings(findings, episodes, strict, allow, verbose)
         mended = mending(findings, episodes, options.conventions, strict, allow)
         part = [] if limit is None else ["--limit", str(limit)]
+        if names := propose_names(dict.fromkeys(path.split("/")[0] for path in inspection.step_spec)):
+            making["transform"] = (*making["transform"], renaming(names))
         made = [*part, *option_words({**making, "strict": strict, "allow": allow, **(mended or {})})]
         if mended is not None:
             push = ["rlds2reverb", "push", source, "--server", "localhost:8000", "--table", "replay"]

@@ -33,6 +33,7 @@ observation only. So T rows are T - 1 transitions.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from types import MappingProxyType
@@ -42,9 +43,11 @@ import numpy as np
 
 from rlds2reverb.cuts import Cut, Field, Window, zeros_like
 from rlds2reverb.episode import (
+    ACTION,
     IS_LAST,
     IS_TERMINAL,
     METADATA,
+    OBSERVATION,
     STEP_FIELDS,
     Array,
     Episode,
@@ -402,8 +405,43 @@ def need(view: str, spec: Nest, *names: str) -> Mapping[str, Nest]:
         raise ViewError(f"{view}: expected a dict of step fields, got {type(spec).__name__}")
     missing = [name for name in names if name not in spec]
     if missing:
-        raise ViewError(f"{view}: the steps lack {', '.join(missing)}; found {sorted(spec)}")
+        raise ViewError(f"{view}: the steps lack {', '.join(missing)}; found {sorted(spec)}{renaming_hint(spec)}")
     return spec
+
+
+_ACTIONS, _OBSERVATIONS = ("actions", "act"), ("observations", "obs")
+_NEVER_OBSERVED = (*STEP_FIELDS, "timestamp", "task", "prompt", "language_instruction", "policy_info", "info", "infos")
+
+
+def propose_names(spec: Collection[str]) -> dict[str, str]:
+    """Name of a step field -> new path, which makes an observation and an action of steps that have them by other names; {} if they have not.
+
+    So have the datasets that openpi's scripts make for LeRobot: `state`, `image`, `wrist_image` and `actions`.
+    """
+    names: dict[str, str] = {}
+    if ACTION not in spec:
+        action = next((name for name in _ACTIONS if name in spec), None)
+        if action is None:
+            return {}
+        names[action] = ACTION
+    if OBSERVATION not in spec:
+        whole = next((name for name in _OBSERVATIONS if name in spec), None)
+        others = [name for name in spec if name not in (*names, *_NEVER_OBSERVED) and not name.startswith("next.")]
+        names |= {whole: OBSERVATION} if whole else {name: f"{OBSERVATION}/{name}" for name in others}
+        if OBSERVATION not in {new.split("/")[0] for new in names.values()}:
+            return {}
+    return {} if any(set(name) & set(",:=") for name in names) else names
+
+
+def renaming(names: Mapping[str, str]) -> str:
+    """The text of a transform that renames columns."""
+    return "rename=" + ",".join(f"{old}:{new}" for old, new in names.items())
+
+
+def renaming_hint(spec: Collection[str]) -> str:
+    """The end of a message about steps without an observation or an action: how to make them, or ""."""
+    names = propose_names(spec)
+    return f"; if these are their other names, add --transform {shlex.quote(renaming(names))}" if names else ""
 
 
 def under(columns: Mapping[str, Array], name: str, renamed: str | None = None) -> dict[str, str]:

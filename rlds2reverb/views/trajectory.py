@@ -57,6 +57,7 @@ from rlds2reverb.views.base import (
     check_made_up,
     check_options,
     continued,
+    renaming_hint,
 )
 
 FIRST, MID, LAST = 0, 1, 2
@@ -83,7 +84,7 @@ def trajectory_spec(step_spec: Nest) -> Nest:
     if missing:
         raise ViewError(
             f"step spec without {', '.join(missing)}: a trajectory needs them; found {sorted(step_spec)}; "
-            "a transform must not leave them out, and can rename columns to them"
+            f"a transform must not leave them out, and can rename columns to them{renaming_hint(step_spec)}"
         )
     step_type = ArraySpec((), _INT32, STEP_TYPE)
     return named_tuple_type(TRAJECTORY, FIELDS)(

@@ -13,7 +13,7 @@ One row is added to those of an episode, with the observation after the last act
 
 | column | in the added row |
 | --- | --- |
-| action, `next.*` | zeros, or empty text |
+| action, `actions`, `next.*` | zeros, or empty text |
 | everything else, the discount among it | the last row's value |
 """
 
@@ -43,7 +43,6 @@ from rlds2reverb.episode import (
     Notice,
     content_hash,
     content_name,
-    is_under,
     note,
 )
 from rlds2reverb.errors import SourceError
@@ -473,9 +472,13 @@ _TASK = "task"  # the column of the task's text if a feature is called `language
 _NOT_STEPS = (FRAME_INDEX, EPISODE_INDEX, INDEX, TASK_INDEX)  # they follow from a row's place, or are in the metadata
 
 
+_OTHER_ACTIONS = ("actions",)  # openpi's name of it, which a transform may make `action`
+
+
 def row_behind(path: str, column: Array) -> Array:
     """The row [1, ...] that follows the last action of a column [T, ...]."""
-    is_of_action = is_under(path, ACTION) or path == REWARD or path.startswith("next.")
+    field = path.split("/")[0].split(".")[0]
+    is_of_action = field in (ACTION, *_OTHER_ACTIONS) or path == REWARD or field == "next"
     return zero_row(column) if is_of_action else column[-1:]
 
 

@@ -12,7 +12,7 @@ import pytest
 from rlds2reverb import views
 from rlds2reverb.errors import ViewError
 from rlds2reverb.views import trajectory as sequence
-from rlds2reverb.views.base import check_options
+from rlds2reverb.views.base import check_options, need, propose_names, renaming
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,40 @@ def test_the_examples_of_the_docstrings_run(module: ModuleType) -> None:
     results = doctest.testmod(module)
     assert results.attempted > 0
     assert results.failed == 0
+
+
+OF_OPENPI = {  # what its scripts for LIBERO and DROID call their features -> new names
+    ("actions", "image", "wrist_image", "state", "timestamp", "is_first"): {
+        "actions": "action",
+        "image": "observation/image",
+        "wrist_image": "observation/wrist_image",
+        "state": "observation/state",
+    },
+    ("actions", "joint_position", "gripper_position", "task", "next.success"): {
+        "actions": "action",
+        "joint_position": "observation/joint_position",
+        "gripper_position": "observation/gripper_position",
+    },
+}
+NAMED = {
+    **OF_OPENPI,
+    ("act", "obs", "state"): {"act": "action", "obs": "observation"},
+    ("actions", "observation"): {"actions": "action"},
+    ("action", "state"): {"state": "observation/state"},
+    ("action", "observation", "actions"): {},
+    ("actions", "timestamp"): {},
+    ("state", "torque"): {},
+    ("actions", "a:b"): {},
+}
+
+
+@pytest.mark.parametrize(("fields", "names"), NAMED.items())
+def test_other_names_of_observations_and_actions_are_proposed(fields: tuple[str, ...], names: dict[str, str]) -> None:
+    assert propose_names(fields) == names
+
+
+def test_the_proposal_stands_in_the_error_as_a_command_line_takes_it() -> None:
+    text = "rename=actions:action,state:observation/state"
+    with pytest.raises(ViewError, match=f"; if these are their other names, add --transform {text}$"):
+        need("v", {"actions": {}, "state": {}}, "observation", "action")
+    assert text == renaming({"actions": "action", "state": "observation/state"})
