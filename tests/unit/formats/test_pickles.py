@@ -329,3 +329,114 @@ def test_damaged_pickles_give_values_or_our_error(part: int) -> None:
         assert error is None or str(error).startswith("x: "), name
 
     damage.each_case("pickles", part, few=1_000, deep=100_000, job=job)
+
+
+def _nest(depth: int, step: bytes) -> bytes:
+    """Tuples within tuples: each step makes one of what is on the stack."""
+    return b"K\x01" + step * depth
+
+
+def _doubled(depth: int, width: int = 2) -> bytes:
+    """Each tuple holds the one before so many times: hashing follows every reference."""
+    step = b"q\x00" + b"0" + b"(" + b"h\x00" * width + b"t"  # written down, taken off, and so many times in a tuple
+    return b"K\x01" + step * depth
+
+
+def _as_dict(key: bytes) -> dict[str, bytes]:
+    """Pickles that hash a key, by every instruction that does, and by every function that may be called."""
+    return {
+        "SETITEM": b"}" + key + b"Ns.",
+        "SETITEMS": b"}(" + key + b"Nu.",
+        "DICT": b"(" + key + b"Nd.",
+        "ADDITEMS": b"\x8f(" + key + b"\x90.",
+        "FROZENSET": b"(" + key + b"\x91.",
+        "set": b"c__builtin__\nset\n(](" + key + b"etR.",
+        "frozenset": b"cbuiltins\nfrozenset\n((" + key + b"ttR.",
+        "OrderedDict": b"ccollections\nOrderedDict\n(](" + key + b"N\x86etR.",
+        "OrderedDict items": b"ccollections\nOrderedDict\n)R" + key + b"Ns.",
+    }
+
+
+HOSTILE_KEYS = {
+    "deep": _nest(100_000, b"\x85"),
+    "deep by marks": b"(" * 50_000 + b"K\x01" + b"t" * 50_000,
+    "doubled": _doubled(40),
+    "wide": b"(" + b"K\x01" * 1_000 + b"t",
+    "wide and doubled": _doubled(3, 90),
+}
+
+
+def test_keys_that_would_end_or_stop_the_process_are_refused() -> None:
+    """Python hashes tuples within tuples by recursion in C, without a limit: SIGSEGV; so this runs in a process of its own."""
+    code = (
+        "from rlds2reverb.errors import SourceError\n"
+        "from rlds2reverb.formats.pickles import safe_loads\n"
+        "from tests.unit.formats.test_pickles import HOSTILE_KEYS, _as_dict\n"
+        "for name, key in HOSTILE_KEYS.items():\n"
+        "    for way, data in _as_dict(key).items():\n"
+        "        try:\n"
+        "            safe_loads(data, f'{name}, {way}')\n"
+        "        except SourceError as error:\n"
+        "            print(error)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr[-500:]
+    lines = ran.stdout.splitlines()
+    assert len(lines) == len(HOSTILE_KEYS) * len(_as_dict(b""))
+    assert [line for line in lines if "refused: the pickle has a key of more than 64 values" not in line] == []
+
+
+MODULUS = (1 << 61) - 1
+
+
+def _equal_hashes() -> dict[str, list[Any]]:
+    ints = [at * MODULUS + 5 for at in range(3_000)]
+    return {
+        "ints": ints,
+        "tuples": [(1, (at, None)) for at in ints],
+        "complex": [complex(at * 1.5, -at) for at in range(9_000)],
+    }
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", ["ints", "tuples", "complex"])
+def test_keys_of_one_hash_are_refused_before_they_are_many(kind: str, protocol: int) -> None:
+    keys = _equal_hashes()[kind]
+    for value in (dict.fromkeys(keys[:80], 1), set(keys[:80]), frozenset(keys[:80])):
+        if kind == "complex":
+            safe_loads(pickle.dumps(value, protocol), "x")
+        else:
+            with pytest.raises(SourceError, match="more than 64 keys of one hash"):
+                safe_loads(pickle.dumps(value, protocol), "x")
+    if kind == "complex":
+        with pytest.raises(SourceError, match="too many keys that are objects"):
+            safe_loads(pickle.dumps(dict.fromkeys(keys), protocol), "x")
+
+
+@pytest.mark.parametrize("data", [b"K\x01r\xff\xff\xff\x7f.", b"K\x01p99999999999\n."])
+def test_a_memo_that_takes_gigabytes_is_refused(data: bytes) -> None:
+    with pytest.raises(SourceError, match="numbers a value"):
+        safe_loads(data, "x")
+
+
+def test_texts_of_errors_do_not_follow_every_reference() -> None:
+    """A dtype and a shape of tuples that share tuples, of which a text would have 2**40 parts."""
+    nest = _doubled(40)
+    for data in (
+        b"cnumpy\ndtype\n" + nest + b"\x85R.",
+        b"cnumpy._core.numeric\n_frombuffer\n(C\x01acnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R"
+        + nest
+        + b"X\x01\x00\x00\x00CtR.",
+    ):
+        with pytest.raises(SourceError) as caught:
+            safe_loads(data, "x")
+        assert len(str(caught.value)) < 500
+
+
+def test_a_shape_of_very_many_sizes_is_refused() -> None:
+    data = (
+        b"cnumpy._core.numeric\n_frombuffer\n(C\x01acnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R("
+        + b"J\xff\xff\xff\x7f" * 100_000
+    )
+    with pytest.raises(SourceError, match="at most 64 sizes"):
+        safe_loads(data + b"tX\x01\x00\x00\x00CtR.", "x")
