@@ -65,14 +65,14 @@ def pictures(random_bytes: bool = False) -> list[dict[str, Array]]:
     ]
 
 
-def camera_pictures(side: int = CAMERA_SHAPE[0]) -> list[dict[str, Array]]:
-    """Columns of episodes with what a robot's camera sees, `side` by `side` pixels: objects, texture, something that moves, noise."""
+def camera_pictures() -> list[dict[str, Array]]:
+    """Columns of episodes with what a robot's camera sees, 64 by 64 pixels: objects, texture, something that moves, noise."""
     camera = example("open_x_camera")
     rng = np.random.default_rng(_SEED)
     made = []
     for _ in range(4):
         motion = camera.motion(rng, IMAGE_STEPS)
-        images = np.stack(list(camera.film(rng, motion, (side, side), moving=False)))
+        images = np.stack(list(camera.film(rng, motion, CAMERA_SHAPE[:2], moving=False)))
         actions = np.concatenate([motion.moved, motion.turned], axis=1).astype(np.float32)
         made.append({"observation": images, "action": actions, **_scalars(IMAGE_STEPS, rng)})
     return made

@@ -159,14 +159,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True, scope="session")
-def many_processors() -> Iterator[None]:
-    """Samplers use all streams that a test asks for, however few processors the machine has."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rlds2reverb.learner.options.processors", lambda: 64)
-        yield
-
-
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """Starts services, servers and programs in a tenth of a second each."""

@@ -6,7 +6,7 @@ A file that was made to attack may lie about both; docs/datasets.md says how to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,17 @@ def check_row_groups(
     check_read(size, path.stat().st_size, MOST_BYTES)
 
 
-def read_parquet(path: Path) -> Any:
-    """All of a small file, as a `pyarrow.Table`.
+def _fields(kind: Iterable[Any]) -> Iterator[tuple[str, ...]]:
+    """The names on the way to each value of a schema or struct: those of the structs around it, and its own."""
+    from pyarrow import types
+
+    for field in kind:
+        below = _fields(field.type) if types.is_struct(field.type) and field.type.num_fields else [()]
+        yield from ((field.name, *names) for names in below)
+
+
+def read_parquet(path: Path, unread: Collection[tuple[str, ...]] = ()) -> Any:
+    """All of a small file, as a `pyarrow.Table`, without the `unread` values, each a field and the fields of structs below it.
 
     Raises:
       ValueError, OSError, pyarrow.ArrowException: it is damaged, or too large.
@@ -55,21 +64,28 @@ def read_parquet(path: Path) -> Any:
 
     check_regular(path)
     with ParquetFile(for_library(path), memory_map=False) as file:
-        check_row_groups(path, file)
-        table = file.read()
+        names = [".".join(names) for names in _fields(file.schema_arrow) if names not in unread] if unread else None
+        check_row_groups(path, file, names)
+        table = file.read(names)
     table.validate(full=True)
     return table
 
 
-def read_arrow(path: Path) -> Any:
-    """All of a small file, batch by batch; raises as `read_parquet`."""
+def read_arrow(path: Path, unread: Collection[tuple[str, ...]] = ()) -> Any:
+    """All of a small file, batch by batch, without columns of which all values are unread; raises as `read_parquet`."""
     import pyarrow as pa
     from pyarrow import ipc
 
     stored = check_regular(path).st_size
     check_read(stored, stored, MOST_BYTES)
     size, batches = 0, []
-    with path.open("rb") as raw, ipc.open_file(raw) as file:
+    options = None
+    if unread:
+        with path.open("rb") as raw, ipc.open_file(raw) as file:
+            needed = {names[0] for names in _fields(file.schema) if names not in unread}
+            places = [place for place, name in enumerate(file.schema.names) if name in needed]
+        options = ipc.IpcReadOptions(included_fields=places)
+    with path.open("rb") as raw, ipc.open_file(raw, options=options) as file:
         for number in range(file.num_record_batches):
             batches.append(file.get_batch(number))
             batches[-1].validate(full=True)

@@ -6,7 +6,7 @@ Source of the layout: d4rl/offline_env.py, d4rl/__init__.py and scripts/generati
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -85,11 +85,11 @@ def open_d4rl(text: str) -> Source:
     }
 
     @contextmanager
-    def columns() -> Iterator[Mapping[str, rows.Rows]]:
+    def columns(paths: Collection[str]) -> Iterator[Mapping[str, rows.Rows]]:
         with hdf5.opened(path) as file:
             try:
                 group = _part(file, options.chunk)
-                found = {one: _column(group, at, one) for one, at in names.items()}
+                found = {one: _column(group, names[one], one) for one in paths}
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
             yield found
@@ -260,8 +260,12 @@ def _notices_of_next(layout: _Layout, cuts: rows.Cuts, group: h5py.Group) -> Ite
         beside = name[len("next_") :]
         if beside not in layout.names.values():
             continue
-        after = _column(group, name, path).rows(0, compared)[:-1]
-        others = int((rows.differing(after, _column(group, beside, path).rows(0, compared)[1:]) & inside).sum())
+        try:
+            after = _column(group, name, path).rows(0, compared)[:-1]
+            following = _column(group, beside, path).rows(0, compared)[1:]
+        except BrokenEpisode:  # told when it is read, if it is
+            continue
+        others = int((rows.differing(after, following) & inside).sum())
         if others:
             yield Notice(
                 "next_differs",

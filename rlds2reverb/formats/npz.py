@@ -8,12 +8,13 @@ Source of the layout: numpy/lib/_format_impl.py ("NPY format"); a .npz file is a
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -62,10 +63,12 @@ from rlds2reverb.formats.rows import (
     cut,
     ended,
     last_step_of,
+    observed_as,
     step_specs,
     steps,
     tail_notice,
     truths,
+    unread_of,
 )
 from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec, Nest, nested
@@ -181,9 +184,10 @@ def _flat_recordings(path: Path, name: str, options: RowOptions) -> FlatRecordin
     notices += _left_out_notices([*keys.unused, *(key for key in keys.others if key not in values)])
 
     @contextmanager
-    def columns() -> Iterator[Mapping[str, Rows]]:
-        with opened(path) as members:
-            yield {one: members[keys.columns[one]] for one in specs}
+    def columns(paths: Collection[str]) -> Iterator[Mapping[str, Rows]]:
+        names = {one: keys.columns[one] for one in paths}
+        with opened(path, set(names.values()).__contains__) as members:
+            yield {one: members[key] for one, key in names.items()}
 
     return FlatRecordings(name, last_step, specs, values, cuts, columns, tuple(notices))
 
@@ -214,8 +218,11 @@ class _EpisodeFiles(Recordings):
         if not self._paths:
             raise SourceError(f"{name}: no .npz files there")
         self._chosen: Sequence[int] | None = None
-        self._unread: Counter[str] = Counter()
+        self._strange: Counter[str] = Counter()
         """Columns outside the spec -> number of files read so far that have them."""
+        self._unread: frozenset[str] = frozenset()
+        self._counting: frozenset[str] = frozenset()
+        """Columns that are not read, but whose lengths are needed: whether a file has one more observation than actions."""
 
     def choose(self, numbers: Sequence[int] | None) -> None:
         self._chosen = numbers
@@ -252,14 +259,14 @@ class _EpisodeFiles(Recordings):
         left_out = dict.fromkeys(key for look in looks for key in look.left_out)
         features = self._features.left_out if "_features" in vars(self) else ()
         told = {notice.path for notice in self._agreement.notices}
-        unread = ((path, count) for path, count in sorted(self._unread.items()) if path not in told)
+        strange = ((path, count) for path, count in sorted(self._strange.items()) if path not in told)
         return (
             *(note("last_step", ENDINGS[ending]) for ending in endings),
             *_left_out_notices(list(left_out)),
             *self._agreement.notices,
             *(
                 Notice("left_out", f"{counted(count, 'file')} read so far have it; left out", count, path)
-                for path, count in unread
+                for path, count in strange
             ),
             *left_out_notices(features),
         )
@@ -273,20 +280,34 @@ class _EpisodeFiles(Recordings):
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         return self._features.of_each[number]
 
+    def without(self, paths: Collection[str]) -> _EpisodeFiles:
+        fewer = copy.copy(self)
+        fewer._unread = unread_of(paths, self._specs)
+        fields = ([path for path in self._specs if is_under(path, field)] for field in (OBSERVATION, ACTION))
+        fewer._counting = frozenset(min(of) for of in fields if of and fewer._unread.issuperset(of))
+        return fewer
+
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         return each(self, numbers, lambda number: self._paths[number].stem, self._common)
 
     def one(self, number: int) -> Recording:
         path = self._paths[number]
+        names: dict[str, None] = {}
+
+        def is_wanted(key: str) -> bool:
+            names[key] = None
+            return key in _ENDINGS or self._is_read(_path_of(key)) or _path_of(key) in self._counting
+
         try:
-            with opened(path) as members:
-                keys = _keys_of(str(path), members)
+            with opened(path, is_wanted) as members:
+                keys = _keys_of(str(path), names)
                 columns = {one: members[key].rows() for one, key in keys.columns.items() if self._is_read(one)}
-                self._unread.update(one for one in keys.columns if one not in columns)
+                unread = (one for one in keys.columns if one not in columns and observed_as(one) not in self._unread)
+                self._strange.update(unread)
                 made = self._made(path, keys, columns, members)
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
-        missing = [one for one in self._specs if one not in made]
+        missing = [one for one in self._specs if one not in made and one not in self._unread]
         if missing:
             raise BrokenEpisode(missing[0], f"{path}: lacks what other files have: {', '.join(missing)}")
         return Recording(
@@ -294,7 +315,8 @@ class _EpisodeFiles(Recordings):
         )
 
     def _is_read(self, path: str) -> bool:
-        return path in self._specs or is_under(path, NEXT_OBSERVATION)
+        is_kept = path in self._specs or is_under(path, NEXT_OBSERVATION)
+        return is_kept and observed_as(path) not in self._unread
 
     @property
     def _has_values(self) -> bool:
@@ -314,11 +336,12 @@ class _EpisodeFiles(Recordings):
         if keys.is_of_rlds:
             return _without_next(columns)
         observation, action = columns_below(columns, OBSERVATION), columns_below(columns, ACTION)
-        rows = max(map(len, action.values()), default=0)
+        lengths = {one: len(members[key]) for one, key in keys.columns.items() if key in members and members[key].shape}
+        rows = max((length for one, length in lengths.items() if is_under(one, ACTION)), default=0)
         if not rows:
             raise BrokenEpisode("", f"{path}: no steps")
         is_terminal = _ends_terminal(path, members, keys, rows)
-        if {len(column) for column in observation.values()} == {rows + 1}:
+        if {length for one, length in lengths.items() if is_under(one, OBSERVATION)} == {rows + 1}:
             return steps(observation, action, columns.get(REWARD), is_terminal, discount=columns.get(DISCOUNT))
         last_step = last_step_of(str(path), columns, self._options.last_step)
         after = columns_below(columns, NEXT_OBSERVATION)
@@ -383,14 +406,19 @@ def _is_other(key: str) -> bool:
     return key not in _ENDINGS and key.partition("/")[0] not in _FIELDS
 
 
+def _path_of(key: str) -> str:
+    """The path of the column that an array of this name is, unless `_is_other`."""
+    first, slash, rest = key.partition("/")
+    return f"{_FIELDS.get(first)}{slash}{rest}"
+
+
 def _keys_of(where: str, there: Mapping[str, object]) -> _Keys:
     """The meanings of the arrays of a file, from their names. Raises `SourceError` if two are the same column, or one is missing."""
     columns: dict[str, str] = {}
     ends: dict[str, str] = {}
     others = []
     for key in there:
-        first, slash, rest = key.partition("/")
-        made, path = (ends, _ENDINGS[key]) if key in _ENDINGS else (columns, f"{_FIELDS.get(first)}{slash}{rest}")
+        made, path = (ends, _ENDINGS[key]) if key in _ENDINGS else (columns, _path_of(key))
         if _is_other(key):
             others.append(key)
         elif path in made:

@@ -4,10 +4,6 @@ A pickle is a program that may call any function. `pickle.Unpickler` runs it wit
 this module, which make numpy's values and check their arguments. Classes that a format allows by name become `Inert` objects, with the
 pickled state and none of the code.
 
-Even values alone can end the process: Python hashes a key of tuples within tuples by recursion in C, which has no limit (SIGSEGV) and
-follows every reference, and keys of equal hashes make a dict's insertions quadratic. So a pickle's instructions are walked before it is
-loaded (`_check_program`): on the walk, values are only what their hash costs.
-
 A hostile pickle may take much memory; docs/datasets.md says how to read such data in a container.
 
 Sources of the layouts: numpy/core/src/multiarray (`array_setstate`, `arraydescr_setstate`), Lib/copyreg.py, Lib/pickle.py.
@@ -18,11 +14,10 @@ from __future__ import annotations
 import io
 import math
 import pickle
-import pickletools
 import re
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -40,12 +35,6 @@ _MOST_VALUES = 20_000_000
 _DTYPE = re.compile(r"[|<>=]?([biufc?O]|[SUV])\d{0,9}")
 _MOST_ITEM_BYTES = 1 << 30
 _MOST_ROWS = 1 << 40
-_MOST_SIZES = 64  # of a shape: numpy's own limit
-_MOST_KEY_PARTS, _MOST_KEY_DEPTH = 64, 8  # of a tuple that is a key, every reference followed
-_MOST_EQUAL_HASHES = 64
-"""Keys of one dict or set that hash alike. Of numbers below 2**61 only -1 and -2 do, and hashes of texts have a seed that nobody knows."""
-_MOST_PAIRS = 5_000_000
-"""Pairs, within a dict or a set, of keys whose hashes are not known here, such as numpy's scalars: comparing so many takes a second."""
 
 
 def safe_loads(data: bytes, where: str, inert: Collection[str] = frozenset()) -> Any:
@@ -60,7 +49,6 @@ def safe_loads(data: bytes, where: str, inert: Collection[str] = frozenset()) ->
       SourceError: it is damaged, refers to anything but numpy's values and these classes, or to itself.
     """
     try:
-        _check_program(data)
         return _finished(_Unpickler(data, frozenset(inert)).load())
     except _Refused as refused:
         raise SourceError(f"{where}: refused: {refused}") from refused
@@ -92,283 +80,6 @@ class Inert:
 
 class _Refused(Exception):
     """A pickle requests something that is not allowed."""
-
-
-_Token = Any
-"""Of a value on the walk: the place of the instruction that pushes a number, a text, or a list; a tuple of tokens; or a `_Keys`, which stands for
-a dict, a set, or any object."""
-
-
-class _Keys:
-    """The keys of a dict or a set that do not tell their own costs: hashes that anybody can choose, with their numbers, and unknown ones."""
-
-    __slots__ = ("hashes", "objects")
-
-    def __init__(self) -> None:
-        self.hashes: dict[int, int] | None = None
-        self.objects = 0
-
-    def add(self, key: Any, has_objects: bool) -> int:
-        """Adds a key, and returns the number of pairs of keys that may have to be compared for it; raises `_Refused` if too many hash alike."""
-        if has_objects:
-            self.objects += 1
-            return self.objects - 1
-        if self.hashes is None:
-            self.hashes = {}
-        number = hash(key)
-        count = self.hashes[number] = self.hashes.get(number, 0) + 1
-        if count > _MOST_EQUAL_HASHES:
-            raise _Refused(f"the pickle has a dict or a set with more than {_MOST_EQUAL_HASHES} keys of one hash")
-        return 0
-
-
-class _KeyParts:
-    """Makes what hashes as a key does, of at most so many parts; raises `_Refused` for a larger one."""
-
-    def __init__(self, scalar: Callable[[Any], Any]) -> None:
-        self._scalar, self._left, self.has_objects = scalar, _MOST_KEY_PARTS, False
-
-    def value(self, key: Any, depth: int = 0) -> Any:
-        if isinstance(key, tuple):
-            if depth == _MOST_KEY_DEPTH:
-                raise _Refused(_TOO_LARGE_A_KEY)
-            return tuple([self.value(part, depth + 1) for part in key]) if key else self._counted(())
-        return self._counted(key)
-
-    def _counted(self, key: Any) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise _Refused(_TOO_LARGE_A_KEY)
-        if isinstance(key, (_Keys, tuple)):
-            self.has_objects |= isinstance(key, _Keys)
-            return ()
-        return self._scalar(key)
-
-
-def _check_keys(keys: Iterable[Any]) -> None:
-    """Checks keys that are there, as `_check_program` does those to come."""
-
-    def scalar(key: Any) -> Any:
-        parts.has_objects |= type(key) not in (int, float, bool, str, bytes, type(None))
-        return id(key) if isinstance(key, (str, bytes)) else 0 if parts.has_objects else key
-
-    held, pairs = _Keys(), 0
-    for key in keys:
-        parts = _KeyParts(scalar)
-        pairs += held.add(parts.value(key), parts.has_objects)
-    if pairs > _MOST_PAIRS:
-        raise _Refused(_TOO_MANY_PAIRS)
-
-
-(
-    _FIXED, _SIZED, _GET, _MEMOIZE, _TUPLE, _PUT, _OBJECT, _MARK, _ITEMS, _ITEM, _DROP, _DROP_MARK, _SKIP, _LINES, _NAMED,
-    _TUPLE_FROM_MARK, _LIST_FROM_MARK, _KEYS_FROM_MARK, _OBJECT_FROM_MARK, _TEXT_GET, _TEXT_PUT, _POP, _DUPLICATE, _END, _OUTSIDE,
-) = range(1, 26)  # fmt: skip
-_STEPS: dict[str, tuple[int, int]] = {  # instruction of `pickletools` -> what it does, and with how many bytes or values
-    **dict.fromkeys(("NONE", "NEWTRUE", "NEWFALSE", "EMPTY_LIST"), (_FIXED, 0)),
-    "BININT1": (_FIXED, 1), "BININT2": (_FIXED, 2), "BININT": (_FIXED, 4), "BINFLOAT": (_FIXED, 8),
-    **dict.fromkeys(("SHORT_BINSTRING", "SHORT_BINBYTES", "SHORT_BINUNICODE", "LONG1"), (_SIZED, 1)),
-    **dict.fromkeys(("BINSTRING", "BINBYTES", "BINUNICODE", "LONG4"), (_SIZED, 4)),
-    **dict.fromkeys(("BINUNICODE8", "BINBYTES8", "BYTEARRAY8"), (_SIZED, 8)),
-    **dict.fromkeys(("INT", "LONG", "FLOAT", "STRING", "UNICODE"), (_LINES, 1)),
-    "EMPTY_TUPLE": (_TUPLE, 0), "TUPLE1": (_TUPLE, 1), "TUPLE2": (_TUPLE, 2), "TUPLE3": (_TUPLE, 3),
-    "EMPTY_DICT": (_OBJECT, 0), "EMPTY_SET": (_OBJECT, 0), "STACK_GLOBAL": (_OBJECT, 2), "REDUCE": (_OBJECT, 2),
-    "NEWOBJ": (_OBJECT, 2), "NEWOBJ_EX": (_OBJECT, 3), "GLOBAL": (_NAMED, 0),
-    "OBJ": (_OBJECT_FROM_MARK, 0), "INST": (_OBJECT_FROM_MARK, 2),
-    "TUPLE": (_TUPLE_FROM_MARK, 0), "LIST": (_LIST_FROM_MARK, 0), "DICT": (_KEYS_FROM_MARK, 2), "FROZENSET": (_KEYS_FROM_MARK, 1),
-    "SETITEM": (_ITEM, 0), "SETITEMS": (_ITEMS, 2), "ADDITEMS": (_ITEMS, 1), "MARK": (_MARK, 0),
-    "APPEND": (_DROP, 0), "BUILD": (_DROP, 0), "APPENDS": (_DROP_MARK, 0), "POP_MARK": (_DROP_MARK, 0),
-    "BINGET": (_GET, 1), "LONG_BINGET": (_GET, 4), "GET": (_TEXT_GET, 0), "MEMOIZE": (_MEMOIZE, 0),
-    "BINPUT": (_PUT, 1), "LONG_BINPUT": (_PUT, 4), "PUT": (_TEXT_PUT, 0), "POP": (_POP, 0), "DUP": (_DUPLICATE, 0),
-    "PROTO": (_SKIP, 1), "FRAME": (_SKIP, 8), "STOP": (_END, 0), "PERSID": (_OUTSIDE, 0), "BINPERSID": (_OUTSIDE, 0),
-}  # fmt: skip
-_NAMES = {ord(instruction.code): instruction.name for instruction in pickletools.opcodes}
-_CODES = {name: code for code, name in _NAMES.items()}
-_DOES = [(0, 0)] * 256
-for _name, _step in _STEPS.items():
-    _DOES[_CODES[_name]] = _step
-_IS_CHEAP = bytearray(
-    256
-)  # of the instruction that pushes a key: a text, bytes, or a whole number below `_HASH_MODULUS`; or what no dict takes
-for _name in [
-    "NONE",
-    "NEWTRUE",
-    "NEWFALSE",
-    "EMPTY_LIST",
-    "LIST",
-    "BININT1",
-    "BININT2",
-    "BININT",
-    "SHORT_BINSTRING",
-    "SHORT_BINBYTES",
-    "SHORT_BINUNICODE",
-    "BINSTRING",
-    "BINBYTES",
-    "BINUNICODE",
-    "BINUNICODE8",
-    "BINBYTES8",
-    "BYTEARRAY8",
-    "STRING",
-    "UNICODE",
-]:
-    _IS_CHEAP[_CODES[_name]] = True
-_TOO_LARGE_A_KEY = (
-    f"the pickle has a key of more than {_MOST_KEY_PARTS} values, or of tuples more than {_MOST_KEY_DEPTH} deep"
-)
-_TOO_MANY_PAIRS = "the pickle has dicts or sets with too many keys that are objects"
-
-
-def _check_program(data: bytes) -> None:
-    """Walks a pickle up to its end, with Lib/pickle.py's stack, marks and memo, and tokens in place of values.
-
-    Raises `_Refused` for keys that take long to hash or to tell from one another, and one of `_ERRORS` for what is no pickle.
-    """
-    does, size = _DOES, len(data)
-    fixed, sized, get, memoize, tuples, put = _FIXED, _SIZED, _GET, _MEMOIZE, _TUPLE, _PUT
-    at = pairs = 0
-    stack: list[_Token] = []
-    below: list[list[_Token]] = []  # the stacks under the marks
-    memo: dict[int, _Token] = {}
-
-    def add(keys: Sequence[_Token]) -> None:
-        nonlocal pairs
-        held = stack[-1]
-        for key in keys:
-            if type(key) is int and _IS_CHEAP[data[key]]:
-                continue
-            parts = _KeyParts(lambda place: _scalar_at(data, place))
-            value = parts.value(key)
-            if isinstance(held, _Keys):
-                pairs += held.add(value, parts.has_objects)
-        if pairs > _MOST_PAIRS:
-            raise _Refused(_TOO_MANY_PAIRS)
-
-    while True:  # the most frequent instructions first
-        place = at
-        what, count = does[data[at]]
-        at += 1
-        if what == fixed:
-            stack.append(place)
-            at += count
-        elif what == memoize:
-            memo[len(memo)] = stack[-1]
-        elif what == get:
-            stack.append(memo[data[at] if count == 1 else int.from_bytes(data[at : at + count], "little")])
-            at += count
-        elif what == sized:
-            at += count + (data[at] if count == 1 else int.from_bytes(data[at : at + count], "little"))
-            if at > size:
-                raise pickle.UnpicklingError("pickle data was truncated")
-            stack.append(place)
-        elif what == tuples:
-            stack[len(stack) - count :] = [_tuple_of(stack, count)]
-        elif what == put:
-            number = int.from_bytes(data[at : at + count], "little")
-            _check_place(number, size)
-            memo[number] = stack[-1]
-            at += count
-        elif what == _OBJECT:
-            del stack[_start_of(stack, count) :]
-            stack.append(_Keys())
-        elif what == _MARK:
-            below.append(stack)
-            stack = []
-        elif what == _ITEMS:
-            items, stack = stack, below.pop()
-            add(items[::count])
-        elif what == _ITEM:
-            key = stack[-2]
-            del stack[-2:]
-            add((key,))
-        elif what == _DROP:
-            stack.pop()
-        elif what == _DROP_MARK:
-            stack = below.pop()
-        elif what == _SKIP:
-            at += count
-        elif what == _LINES:
-            at = _after_lines(data, at, 1)
-            stack.append(place)
-        elif what == _NAMED:
-            at = _after_lines(data, at, 2)
-            stack.append(_Keys())
-        elif what == _TUPLE_FROM_MARK:
-            items, stack = stack, below.pop()
-            stack.append(tuple(items))
-        elif what == _LIST_FROM_MARK:
-            stack = below.pop()
-            stack.append(place)
-        elif what == _KEYS_FROM_MARK:
-            items, stack = stack, below.pop()
-            stack.append(_Keys())
-            add(items[::count])
-        elif what == _OBJECT_FROM_MARK:
-            stack = below.pop()
-            stack.append(_Keys())
-            at = _after_lines(data, at, count)
-        elif what in (_TEXT_GET, _TEXT_PUT):
-            number, at = int(data[at : data.index(b"\n", at)]), _after_lines(data, at, 1)
-            _check_place(number, size)
-            if what == _TEXT_GET:
-                stack.append(memo[number])
-            else:
-                memo[number] = stack[-1]
-        elif what == _POP:  # of a mark where it is on top
-            if stack:
-                stack.pop()
-            else:
-                stack = below.pop()
-        elif what == _DUPLICATE:
-            stack.append(stack[-1])
-        elif what == _END:
-            return
-        elif what == _OUTSIDE:
-            raise _Refused("the pickle refers to something outside of it")
-        else:  # extensions of other libraries, buffers beside the pickle, and what is no instruction
-            raise pickle.UnpicklingError(f"byte {place:,} is {data[place]:#04x}, no instruction that is read")
-
-
-def _start_of(stack: list[_Token], count: int) -> int:
-    """Where the topmost values begin; raises `UnpicklingError` if there are fewer."""
-    if len(stack) < count:
-        raise pickle.UnpicklingError("unexpected MARK found, or too few values")
-    return len(stack) - count
-
-
-def _tuple_of(stack: list[_Token], count: int) -> tuple[_Token, ...]:
-    return tuple(stack[_start_of(stack, count) :])
-
-
-def _after_lines(data: bytes, at: int, count: int) -> int:
-    for _ in range(count):
-        at = data.index(b"\n", at) + 1
-    return at
-
-
-def _check_place(number: int, size: int) -> None:
-    """Python makes room for all places of the memo below one that is used."""
-    if not 0 <= number <= size:
-        raise _Refused(f"the pickle numbers a value {number:,}, and has {size:,} bytes")
-
-
-def _scalar_at(data: bytes, place: int) -> Any:
-    """The number of an instruction; the place of another, which stands for a text of its own."""
-    what, count = _DOES[data[place]]
-    name = _NAMES[data[place]]
-    end = place + 1 + count
-    if name in ("LONG1", "LONG4"):
-        end += int.from_bytes(data[place + 1 : end], "little")
-    elif what == _LINES:
-        end = _after_lines(data, place, 1)
-    if name not in _NUMBER_CODES:
-        return f"at {place}"
-    return next(pickletools.genops(data[place:end]))[1]
-
-
-_NUMBER_CODES = (
-    *("NONE", "NEWTRUE", "NEWFALSE", "BININT1", "BININT2", "BININT", "BINFLOAT", "INT", "LONG", "FLOAT", "LONG1"),
-    "LONG4",
-)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -432,8 +143,6 @@ class _Dtype:
         if part is not None:
             self.made = np.dtype((_dtype_of(part[0]), part[1]))
         elif names:
-            if not all(isinstance(name, str) for name in names):
-                raise TypeError("fields of a dtype whose names are no texts")
             formats, offsets = [_dtype_of(fields[name][0]) for name in names], [fields[name][1] for name in names]
             if any(one.hasobject for one in formats):
                 raise _Refused("the pickle has structured arrays of objects")
@@ -449,8 +158,7 @@ def _named_dtype(name: Any, *_: Any) -> _Dtype:
     if isinstance(name, type) and issubclass(name, np.generic):
         return _Dtype(np.dtype(name))
     if not isinstance(name, str) or not _DTYPE.fullmatch(name):
-        kind = shortened(repr(name)) if isinstance(name, str) else type(name).__name__
-        raise _Refused(f"the pickle has an array of {kind}; only numbers, texts and objects are read")
+        raise _Refused(f"the pickle has an array of {shortened(repr(name))}; only numbers, texts and objects are read")
     made: np.dtype[Any] = np.dtype(name)
     if made.itemsize > _MOST_ITEM_BYTES:
         raise ValueError("an item of more than a GiB")
@@ -473,8 +181,8 @@ def _empty_array(kind: Any, *_: Any) -> _Array:
 def _array(contents: Any, dtype: np.dtype[Any], shape: Any, order: Any) -> Array:
     """An array over these bytes; of these objects for a dtype of objects."""
     shape, order = (shape,) if isinstance(shape, int) else tuple(shape), "F" if order == "F" else "C"
-    if len(shape) > _MOST_SIZES or not all(isinstance(size, int) and 0 <= size < _MOST_ROWS for size in shape):
-        raise ValueError(f"an array whose shape is not of at most {_MOST_SIZES} sizes below 2**40")
+    if not all(isinstance(size, int) and 0 <= size < _MOST_ROWS for size in shape):
+        raise ValueError(f"an array of shape {shortened(str(shape))}")
     if dtype.hasobject:
         if not isinstance(contents, list) or len(contents) != math.prod(shape):
             raise ValueError(f"an array of shape {shortened(str(shape))} without as many objects")
@@ -525,15 +233,7 @@ def _bytearray(value: Any = b"", encoding: Any = "latin1") -> bytearray:
 def _set(values: Any = ()) -> set[Any]:
     if not isinstance(values, (list, tuple)):
         raise TypeError("a set made of no list")
-    _check_keys(values)
     return set(values)
-
-
-def _ordered_dict(items: Any = ()) -> OrderedDict[Any, Any]:
-    if not isinstance(items, dict):
-        items = [(key, value) for key, value in items]
-        _check_keys(key for key, _ in items)
-    return OrderedDict(items)
 
 
 def _object_of(kind: Any, *_: Any) -> Inert:
@@ -553,7 +253,7 @@ _NUMBERS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", 
 _CALLS: dict[str, Callable[..., Any]] = {
     "numpy.ndarray": _not_called,
     "numpy.dtype": _named_dtype,
-    "collections.OrderedDict": _ordered_dict,
+    "collections.OrderedDict": lambda items=(): OrderedDict(items),
     "copyreg._reconstructor": _object_of,
     "_codecs.encode": _encoded,
     "builtins.object": _not_called,

@@ -9,9 +9,10 @@ Source of the layout: robomimic 0.5.0, docs/datasets/overview.md, scripts/ and u
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -51,7 +52,9 @@ from rlds2reverb.formats.rows import (
     ended,
     last_step_of,
     moved,
+    observed_as,
     step_specs,
+    unread_of,
 )
 from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec, Nest, nested
@@ -173,6 +176,11 @@ class _Demonstrations(Recordings):
         """Metadata of a demonstration, without long texts."""
         return self._short[number]
 
+    def without(self, paths: Collection[str]) -> _Demonstrations:
+        fewer = copy.copy(self)
+        fewer._plan = self._plan.without(paths)
+        return fewer
+
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         if not numbers:
             return
@@ -194,9 +202,10 @@ class _Demonstrations(Recordings):
             said = {**self._known, **_attributes(demo), EPISODE_ID: name.encode()}
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
-        columns = _columns(demo, self._plan.names)
+        plan = self._plan
+        columns = _columns(demo, plan.names)
         where, samples = hdf5.where(demo), said.get("num_samples")
-        missing = [path for path in self._plan.specs if path not in columns]
+        missing = [path for path in plan.read if path not in columns]
         if missing:
             raise BrokenEpisode(missing[0], f"{where}: lacks what other demonstrations have: {', '.join(missing)}")
         action = next(path for path in columns if is_under(path, ACTION))
@@ -205,7 +214,7 @@ class _Demonstrations(Recordings):
             raise BrokenEpisode(
                 action, f"{where}: {rows:,} actions; expected {int(samples):,}, as its num_samples says"
             )
-        for path in self._plan.specs:
+        for path in plan.read:
             if len(columns[path]) != rows:
                 raise BrokenEpisode(
                     path,
@@ -215,7 +224,7 @@ class _Demonstrations(Recordings):
 
     def _made(self, columns: Mapping[str, hdf5.Column]) -> dict[str, Array]:
         plan = self._plan
-        read = {path: self._upright(path, columns[path].rows()) for path in plan.specs}
+        read = {path: self._upright(path, columns[path].rows()) for path in plan.read}
         rows = len(next(iter(read.values())))
         if not rows:
             raise BrokenEpisode("", "no steps")
@@ -326,6 +335,7 @@ class _Plan:
       align: `BEFORE` or `AFTER`.
       left_out: names of datasets with another number of rows.
       notices: of columns in which demonstrations differ.
+      unread: paths of columns that are not read.
     """
 
     specs: Mapping[str, ArraySpec]
@@ -335,6 +345,23 @@ class _Plan:
     left_out: tuple[str, ...]
     options: _Options
     notices: tuple[Notice, ...] = ()
+    unread: frozenset[str] = frozenset()
+
+    @property
+    def read(self) -> list[str]:
+        """The paths of columns that are read."""
+        return [path for path in self.specs if path not in self.unread]
+
+    def without(self, paths: Collection[str]) -> _Plan:
+        """The same without what only these columns need; actions are looked up, for they count the rows."""
+        unread = unread_of(paths, self.specs)
+        by_ends = {_TERMINAL: _DONES, _SUCCESS: REWARD}.get(self.options.done_means)
+        names = {
+            path: name
+            for path, name in self.names.items()
+            if observed_as(path) not in unread or path == by_ends or is_under(path, ACTION)
+        }
+        return replace(self, names=names, unread=unread)
 
 
 def _columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Column]:

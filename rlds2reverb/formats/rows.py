@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -317,6 +317,11 @@ _TEXT_BYTES = 64
 """Assumed size of a text."""
 
 
+def values_in(spec: ArraySpec) -> int:
+    """The number of values of a row, where free sizes count once."""
+    return int(np.prod([size or 1 for size in spec.shape], dtype=object))
+
+
 class Rows(Protocol):
     """A column of all episodes."""
 
@@ -336,7 +341,7 @@ class _Blocks:
         self._columns = columns
         row_bytes = 0
         for column in columns.values():
-            values = int(np.prod([size or 1 for size in column.spec.shape], dtype=object))
+            values = values_in(column.spec)
             row_bytes += values * (_TEXT_BYTES if column.spec.dtype.kind == "O" else column.spec.dtype.itemsize)
         self._most_rows = _BLOCK_BYTES // max(1, row_bytes)
         self._start = self._stop = self._next = self._ahead = 0
@@ -474,8 +479,8 @@ ROWS = "rows"
 _FEW_ROWS = 256
 """All next observations of an episode of at most so many rows are read, with those of its neighbours; of a longer one only the last."""
 
-Opened = Callable[[], AbstractContextManager[Mapping[str, Rows]]]
-"""Opens the columns for one pass over them: path (as of RLDS; `next_observation` beside them) -> column."""
+Opened = Callable[[Collection[str]], AbstractContextManager[Mapping[str, Rows]]]
+"""Opens the columns of these paths for one pass over them: path (as of RLDS; `next_observation` beside them) -> column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -490,6 +495,7 @@ class FlatRecordings(Recordings):
       cuts: where episodes begin and end.
       opened: opens the columns.
       notices: of the data.
+      unread: paths of columns that are not read.
     """
 
     name: str
@@ -499,10 +505,14 @@ class FlatRecordings(Recordings):
     cuts: Cuts
     opened: Opened
     notices: tuple[Notice, ...] = ()
+    unread: frozenset[str] = frozenset()
 
     @property
     def count(self) -> int:
         return len(self.cuts)
+
+    def without(self, paths: Collection[str]) -> FlatRecordings:
+        return replace(self, unread=unread_of(paths, self.specs))
 
     def length_of(self, number: int) -> int:
         """Its rows, and the one that is added."""
@@ -520,7 +530,7 @@ class FlatRecordings(Recordings):
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         if not numbers:
             return
-        with self.opened() as columns:
+        with self.opened([path for path in self.specs if observed_as(path) not in self.unread]) as columns:
             passing = _Pass(self, columns)
             yield from each(passing, numbers, passing.name_of, lambda _: self.metadata)
 
@@ -553,3 +563,19 @@ class _Pass:
 
 def _is_next(path: str) -> bool:
     return path.split("/")[0] == NEXT_OBSERVATION
+
+
+def observed_as(path: str) -> str:
+    """The path of the observation whose next ones a column holds; of any other column its own."""
+    return f"{OBSERVATION}{path[len(NEXT_OBSERVATION) :]}" if _is_next(path) else path
+
+
+def unread_of(paths: Collection[str], specs: Mapping[str, ArraySpec]) -> frozenset[str]:
+    """Which of the columns that are left out need not be read: all, unless no observation and no action remains, which count an episode's rows.
+
+    The smallest of these is read then.
+    """
+    counting = [path for path in specs if path.split("/")[0] in (OBSERVATION, ACTION)]
+    if counting and set(counting) <= set(paths):
+        return frozenset(paths) - {min(counting, key=lambda path: specs[path].dtype.itemsize * values_in(specs[path]))}
+    return frozenset(paths)

@@ -105,7 +105,7 @@ class BatchQueue:
             )
         self._users = [
             SampleStream(transport, table, self._window, options.request_size, prefetch, chunks)
-            for _ in range(options.streams_used)
+            for _ in range(options.streams)
         ]
         silence = _DEADLINES.silence * (_LONGER_SILENCE if table.max_times_sampled > 0 else 1.0)
         deadlines = replace(_DEADLINES, silence=silence, reconnect=options.reconnect_seconds)

@@ -161,10 +161,6 @@ class _Block:
     priorities: Array  # [n] float64
     columns: Sequence[ItemColumn]
 
-    @property
-    def name(self) -> tuple[int, str]:
-        return self.number, self.episode_id
-
     @classmethod
     def of(cls, number: int, episode_id: str, part: Part) -> _Block:
         """The items that a table would get of an episode; `part` is for one table, and has items.
@@ -275,36 +271,24 @@ class _InOrder:
       ready: the source, for one output with one table.
       first: episodes to pass over at the start; only where `_can_skip`.
       silent_until: bad episodes before this one are in the quarantine file already.
-      witness: number and id of the first episode of the epoch before, by which a state at the start of this one tells other data.
     """
 
     def __init__(
-        self,
-        ready: Preparation,
-        options: LocalOptions,
-        number: int,
-        first: int = 0,
-        silent_until: int = 0,
-        witness: tuple[int, str] | None = None,
+        self, ready: Preparation, options: LocalOptions, number: int, first: int = 0, silent_until: int = 0
     ) -> None:
         self.number, self._ready, self._options = number, ready, options
         self._policy = ready.options.policy()
         self._blocks = self._read(first, silent_until)
         self._current: _Block | None = None
-        self._ahead: _Block | None = None  # read already, and comes next
         self._episode = self._item = 0  # what is read next
         self._buffer = ShuffleBuffer[_Item](options.buffer_size, options.seed, number)
-        self._first = self._last = (
-            witness  # episodes that were read; a state between two of them has nothing else to be told by
-        )
 
     @classmethod
     def at(cls, ready: Preparation, options: LocalOptions, state: Mapping[str, Any]) -> _InOrder:
         """The epoch at the position of a state; raises ConfigError if its items are not those of the source."""
         number, episode, item = (count_in(state, name) for name in ("epoch", "episode", "item"))
         held = pairs_in(state, "buffer")
-        last = None if state.get("last") is None else count_in(state, "last")
-        needed = {one for one, _ in held} | ({episode} if item else set()) | ({last} if last is not None else set())
+        needed = {one for one, _ in held} | ({episode} if item else set())
         first = min([episode, *needed]) if _can_skip(ready) else 0
         there = cls(ready if number == 0 else ready.silent(), options, number, first, episode)
         blocks = there._found(needed)
@@ -313,18 +297,11 @@ class _InOrder:
                 raise ConfigError(
                     f"restore: the state has item {place} of episode {one}, which has {len(blocks[one].keys)}: other data"
                 )
-        if state.get("ids") != _ids(block.name for block in blocks.values()):
+        if state.get("ids") != _ids(blocks):
             raise ConfigError(
                 "restore: the episodes that the state stands at are not those of this source: other data under the same name"
             )
-        there._episode, there._item = episode, item
-        if last is not None:
-            there._last = blocks[last].name
-            there._first = there._first or there._last
-        if item:
-            there._current = blocks[episode]
-        elif last is not None and last >= episode:  # the first of the epoch before, which comes again
-            there._ahead = blocks[last]
+        there._current, there._episode, there._item = blocks.get(episode) if item else None, episode, item
         there._buffer = ShuffleBuffer(
             options.buffer_size,
             options.seed,
@@ -357,24 +334,21 @@ class _InOrder:
 
     def position(self) -> State:
         held = [(block.number, item) for block, item in self._buffer.held]
-        names = {block.name for block, _ in self._buffer.held}
+        blocks = {block.number: block for block, _ in self._buffer.held}
         if self._item and self._current is not None:
-            names.add(self._current.name)
-        if self._last is not None:
-            names.add(self._last)
+            blocks[self._current.number] = self._current
         return {
             "epoch": self.number,
             "drawn": self._buffer.drawn,
             "episode": self._episode,
             "item": self._item,
             "buffer": [list(pair) for pair in held],
-            "last": None if self._last is None else self._last[0],
-            "ids": _ids(names),
+            "ids": _ids(blocks),
         }
 
     def again(self, number: int) -> _InOrder:
         self.close()
-        return _InOrder(self._ready.silent(), self._options, number, witness=self._first)
+        return _InOrder(self._ready.silent(), self._options, number)
 
     def close(self) -> None:
         self._blocks.close()
@@ -391,23 +365,16 @@ class _InOrder:
 
     def _next_read(self) -> _Item | None:
         while self._current is None:
-            block, self._ahead = self._ahead or next(self._blocks, None), None
+            block = next(self._blocks, None)
             if block is None:
                 return None
             if block.number >= self._episode:
                 self._current, self._episode, self._item = block, block.number, 0
-        self._note(self._current)
         item = self._current, self._item
         self._item += 1
         if self._item == len(self._current.keys):
             self._current, self._episode, self._item = None, self._episode + 1, 0
         return item
-
-    def _note(self, block: _Block) -> None:
-        """An episode of which items are given now."""
-        if not self._buffer.drawn and not self._buffer.held:
-            self._first = block.name
-        self._last = block.name
 
     def _found(self, needed: set[int]) -> dict[int, _Block]:
         """Reads up to the last of these episodes."""
@@ -441,9 +408,8 @@ def _can_skip(ready: Preparation) -> bool:
     return not is_of_stream and (ready.options.stops or ENDS_ALIKE in ready.options.allow)
 
 
-def _ids(names: Iterable[tuple[int, str]]) -> str:
-    """Of episodes by number and id."""
-    return digest(*(episode_id for _, episode_id in sorted(names)))
+def _ids(blocks: Mapping[int, _Block]) -> str:
+    return digest(*(blocks[number].episode_id for number in sorted(blocks)))
 
 
 _ROUNDS = 16
@@ -603,7 +569,6 @@ class _Permuted:
       place: in the order, from which it goes on.
       bad: episodes that were left out already.
       size: items of the first window; 0 to find it out.
-      witness: number and id of the episode whose item came last in the epoch before; see `_InOrder`.
     """
 
     def __init__(
@@ -616,7 +581,6 @@ class _Permuted:
         drawn: int = 0,
         bad: Iterable[int] = (),
         size: int = 0,
-        witness: tuple[int, str] | None = None,
     ) -> None:
         self.number, self.drawn = number, drawn
         self._ready, self._options, self._order, self._place, self._bad = ready, options, order, place, set(bad)
@@ -628,9 +592,6 @@ class _Permuted:
         self._window: _Window | None = None
         self._left = np.empty(0, np.int64)  # places of the window that are still to be given
         self._ids: dict[int, str] = {}  # of the window's episodes
-        self._last = (
-            witness  # number and id of the episode whose item was given last; at the start, in the epoch before
-        )
 
     @classmethod
     def at(cls, ready: Preparation, options: LocalOptions, order: GlobalOrder, state: Mapping[str, Any]) -> _Permuted:
@@ -639,11 +600,9 @@ class _Permuted:
         bad = counts_in(state, "bad")
         there = cls(ready if number == 0 else ready.silent(), options, order, number, place, drawn, bad)
         fits = place <= order.count and max(bad, default=-1) < order.episodes
-        last = None if state.get("last") is None else count_in(state, "last")
         if fits and place:
             last = there._last_episode()
-        if fits and last is not None and last < order.episodes:
-            there._last = next((number, episode.id) for number, episode in ready.source.at([last]))
+            there._ids = {one: episode.id for one, episode in ready.source.at([last])}
         if not fits or state.get("ids") != there._digest():
             raise ConfigError(
                 "restore: the episodes that the state stands at are not those of this source: other data under the same name"
@@ -664,8 +623,6 @@ class _Permuted:
         places, self._left = self._left[:count], self._left[count:]
         self.drawn += len(places)
         self._place = self._start + int(places[-1]) + 1
-        last = self._last_episode()
-        self._last = last, self._ids[last]
         return self._window.batch(places, self._order.count - self._start - places, self.number)
 
     def position(self) -> State:
@@ -674,13 +631,12 @@ class _Permuted:
             "drawn": self.drawn,
             "place": self._place,
             "bad": sorted(self._bad),
-            "last": None if self._last is None else self._last[0],
             "ids": self._digest(),
         }
 
     def _digest(self) -> str:
         """Of the lengths of all episodes, and of the one whose item was given last."""
-        return digest(self._order.digest, "" if self._last is None else self._last[1])
+        return digest(self._order.digest, self._ids[self._last_episode()] if self._place else "")
 
     def _last_episode(self) -> int:
         number = int(self._permutation.at(self._place - 1, self._place)[0])
@@ -688,8 +644,7 @@ class _Permuted:
 
     def again(self, number: int) -> _Permuted:
         self.close()
-        ready = self._ready.silent()
-        return _Permuted(ready, self._options, self._order, number, size=self._size, witness=self._last)
+        return _Permuted(self._ready.silent(), self._options, self._order, number, size=self._size)
 
     def close(self) -> None:
         self._window = None
@@ -768,9 +723,7 @@ _FILLED = 0.9
 """Of the bytes for a window that are filled by the size of the items in the last one."""
 
 
-_KIND, _VERSION = "local", 2
-_READ_VERSIONS = (1, _VERSION)
-"""Version 1 has no "last": other data is not noticed between two episodes."""
+_KIND, _VERSION = "local", 1
 
 
 class Local(BatchIterator):
@@ -878,7 +831,7 @@ class Local(BatchIterator):
             stands behind the last of `epochs`.
           SourceError: the data cannot be read.
         """
-        checked = check_state(state, _KIND, self._of, _READ_VERSIONS)
+        checked = check_state(state, _KIND, self._of, _VERSION)
         since, epochs = count_in(checked, "since"), self.options.epochs
         begun = count_in(checked, "epoch") - since + (count_in(checked, "drawn") > 0)
         if epochs is not None and begun > epochs:

@@ -202,7 +202,7 @@ class Mix(BatchIterator):
           ConfigError: a state of something else, of another version, or of other data; or there are tables, and `anew` is false.
           SourceError: the data cannot be read.
         """
-        checked = check_state(state, _KIND, self._of, (_VERSION,))
+        checked = check_state(state, _KIND, self._of, _VERSION)
         parts = checked.get("parts")
         if not isinstance(parts, (list, tuple)) or len(parts) != len(self._feeds):
             raise ConfigError(f"restore: the state has no list of {len(self._feeds)} parts")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -148,8 +145,8 @@ class SampleOptions:
 
     Attributes:
       batch_size: samples per batch.
-      streams: most streams that sample at the same time, each with batches of its own; no more are used than this process has
-        processors, see `streams_used`. With one, items come in the order of the table's sampler; "fifo" needs that.
+      streams: streams that sample at the same time, each with batches of its own. With one, items come in the order of the table's
+        sampler; "fifo" needs that.
       prefetch: batches per stream that are requested, on their way, or ready, before they are read. The server counts these
         `streams * prefetch * batch_size` samples at most as taken although they were not read: in rate limiters, in
         `times_sampled` and for max_times_sampled, and changed priorities come too late for them. By
@@ -250,16 +247,6 @@ class SampleOptions:
         return self.slices if self.view is None else ViewSpec.of(self.view)
 
     @property
-    def streams_used(self) -> int:
-        """`streams`, but no more than this process has processors.
-
-        A stream keeps one processor busy. On two, two streams brought 1.38 times as many images of a camera as one, and 1.32 times as many
-        vectors; four brought 1.40 and 1.17 times as many, and in other runs 0.75 of the images (benchmarks/learner.py, `camera_streams` and
-        `streams`, which are without this bound).
-        """
-        return min(self.streams, processors())
-
-    @property
     def request_size(self) -> int:
         """Samples per batch; `UNKNOWN_YIELD` at most where the number of items of each is not known."""
         spec = self.cut
@@ -271,19 +258,6 @@ class SampleOptions:
     def prefetch_of(self, table: TableInfo) -> int:
         """`prefetch`, or the default for the table."""
         return default_prefetch(table, self.request_size) if self.prefetch is None else self.prefetch
-
-
-_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: "QUOTA PERIOD" in microseconds, or "max PERIOD"
-
-
-def processors() -> int:
-    """Processors that this process may use: by its affinity, and by the limit of its container."""
-    affinity: Any = getattr(os, "sched_getaffinity", None)  # Linux has it
-    count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    with suppress(OSError, ValueError):
-        quota, period = map(int, _CPU_LIMIT.read_text().split())
-        count = min(count, max(1, quota // period))
-    return count
 
 
 def decode_of(value: bool | SizeLike) -> bool | Size:

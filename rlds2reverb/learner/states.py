@@ -6,7 +6,7 @@ is checked before it is used.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rlds2reverb.errors import ConfigError
@@ -27,8 +27,8 @@ def state_of(kind: str, of: Mapping[str, Any], version: int, **position: Any) ->
     return {FORMAT: f"rlds2reverb.{kind}", VERSION: version, OF: dict(of), **position}
 
 
-def check_state(state: object, kind: str, of: Mapping[str, Any], versions: Collection[int]) -> Mapping[str, Any]:
-    """Returns the state if it is of this kind, one of these versions, and of the same data.
+def check_state(state: object, kind: str, of: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+    """Returns the state if it is of this kind, this version, and of the same data.
 
     Raises ConfigError with the differences otherwise.
     """
@@ -36,10 +36,9 @@ def check_state(state: object, kind: str, of: Mapping[str, Any], versions: Colle
         raise ConfigError(f"restore: {_short(state)}: expected what state() of a {kind} gave")
     if state[FORMAT] != f"rlds2reverb.{kind}":
         raise ConfigError(f'restore: a state of "{state[FORMAT]}", expected one of "rlds2reverb.{kind}"')
-    if state.get(VERSION) not in versions:
+    if state.get(VERSION) != version:
         raise ConfigError(
-            f"restore: a state of version {state.get(VERSION)!r}, this release reads version {' and '.join(map(str, versions))}; "
-            "restore it with the release that wrote it"
+            f"restore: a state of version {state.get(VERSION)!r}, this release reads version {version}; restore it with the release that wrote it"
         )
     found = state.get(OF)
     if not isinstance(found, Mapping):

@@ -48,9 +48,6 @@ _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # else channels to one address share a connection
 )
 
-# Of user's metadata: gRPC's own headers take some hundred bytes of the 8,192 that servers accept by default (GRPC_ARG_MAX_METADATA_SIZE).
-_LARGE_METADATA = 7_500
-
 _ASK_AGAIN_SECONDS = 0.1  # pause before ServerInfo is asked again on a new connection
 
 
@@ -198,20 +195,10 @@ class GrpcTransport:
         return f"server {self.address}: no answer within {self.call_seconds:g} s"
 
     def _translate(self, error: grpc.RpcError, doing: str, seconds: float | None = None) -> TransportError:
-        return call_error(self.address, doing, error.code().name, self._details(error), seconds or self.call_seconds)
+        return call_error(self.address, doing, error.code().name, error.details(), seconds or self.call_seconds)
 
     def _broken_stream(self, doing: str, error: grpc.RpcError) -> TransportError:
-        return stream_error(self.address, doing, error.code().name, self._details(error))
-
-    def _details(self, error: grpc.RpcError) -> str:
-        """GRPC's words, and what they leave out: that the metadata are perhaps too large. Servers close connections for that."""
-        details, size = error.details() or "", sum(len(name) + len(value) for name, value in self.metadata)
-        if size < _LARGE_METADATA or error.code().name not in (*NO_ANSWER, "RESOURCE_EXHAUSTED"):
-            return details
-        return (
-            f"{details}; the metadata (metadata=, --header) have {size:,} bytes, and Reverb takes 8 kB for certain, with gRPC's own headers, a proxy perhaps "
-            "less: nginx ends the connection beyond large_client_header_buffers. Send less"
-        )
+        return stream_error(self.address, doing, error.code().name, error.details())
 
 
 @dataclass(frozen=True)

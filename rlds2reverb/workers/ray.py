@@ -4,7 +4,7 @@ An error in a task is no loss: it is the task's outcome, and the task is not beg
 beside the driver, on its machine, so that it is not lost with another machine. When it is lost all the same, another one is made; when
 a cluster is lost that was joined here, the one that answers at its address then is joined, and all tasks that ran are begun again there.
 
-Facts of Ray 2.60: a cluster that asks for a token is told only in the cause of the error of `ray.init`. `max_retries` covers the loss of a worker or a machine only; a task may have run to its end before it is begun again.
+Facts of Ray 2.60: `max_retries` covers the loss of a worker or a machine only; a task may have run to its end before it is begun again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socket
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -316,36 +316,10 @@ def _brief(error: BaseException) -> str:
     return shortened(reason_of(error))
 
 
-_TOKEN_MARKS = ("InvalidAuthToken", "Unauthenticated", "AuthenticationError")
-
-_START_ONE = "start one with `ray start --head`"
-_AUTHENTICATE = (
-    "the cluster asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH, or the file ~/.ray/auth_token) to the "
-    "token that it was started with"
-)
-
-
 def _connect(address: str) -> None:
     try:
         ray.init(address, log_to_driver=False, logging_level="warning")
-    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
-        reasons = [f"{type(one).__name__}: {one}" for one in _with_causes(error)]
-        is_for_token = any(mark in reason for mark in _TOKEN_MARKS for reason in reasons)
+    except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(
-            f'ray (--ray) "{address}": no cluster can be joined there: {"; ".join(map(_last_words, reasons))}; '
-            f"{_AUTHENTICATE if is_for_token else _START_ONE}"
+            f'ray (--ray) "{address}": no cluster can be joined there: {" ".join(str(error).split())}; start one with `ray start --head`'
         ) from error
-
-
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
-
-
-def _last_words(reason: str) -> str:
-    """One line of a reason. Where Ray quotes a traceback, what stands before it and its last line, which says why."""
-    head, _, traceback = reason.partition("Traceback (most recent call last)")
-    lines = [line.strip() for line in traceback.splitlines() if line.strip()]
-    return shortened(" ".join(f"{head} {lines[-1] if lines else ''}".split()))

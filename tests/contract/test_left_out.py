@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+from pyarrow.parquet import ParquetFile
 
 from rlds2reverb.episode import IS_FIRST, IS_LAST, Episode
 from rlds2reverb.errors import SourceError
@@ -18,8 +21,10 @@ from rlds2reverb.formats.source import Source
 from rlds2reverb.formats.transform import Transform, transformed
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec, flatten
 from tests.buckets import Faults, Storage
+from tests.contract.source_cases import d4rl, data, minari, robomimic, ted
 from tests.contract.source_cases.lerobot import DATA as LEROBOT
 from tests.contract.test_sources import SOURCES, bytes_of, kinds
+from tests.unit.formats.minari.made import dataset
 
 
 def values(source: Source, kept: Any = None) -> list[Any]:
@@ -123,11 +128,98 @@ def broken_images(folder: Path) -> tuple[str, str]:
     return destination.source(destination.path), "observation/image"
 
 
+def break_array(path: Path, key: str) -> None:
+    """Changes the values of an array in an archive, so that their checksum is wrong; its header stays."""
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(f"{key}.npy")
+    data = bytearray(path.read_bytes())
+    start = info.header_offset + 30 + int.from_bytes(data[info.header_offset + 26 :][:2], "little")
+    end = start + int.from_bytes(data[info.header_offset + 28 :][:2], "little") + info.compress_size
+    data[end - 1] ^= 0xFF
+    path.write_bytes(data)
+
+
+def broken_files(folder: Path) -> tuple[str, str]:
+    """Files of .npz, each with a damaged picture."""
+    for number, columns in enumerate(data.columns()):
+        arrays = {key: column for key, column in columns.items() if key != "observation"}
+        path = folder / f"episode_{number}.npz"
+        camera = np.zeros((len(columns["reward"]), 64, 64), np.uint8)  # more than is read with the header
+        np.savez(path, **arrays, **{"observation/state": columns["observation"], "observation/camera": camera})
+        break_array(path, "observation/camera")
+    return f"npz:{folder}", "observation/camera"
+
+
+def broken_file(folder: Path) -> tuple[str, str]:
+    """One file of .npz with all episodes and a damaged picture."""
+    path, rows = folder / "all.npz", 9
+    state, camera = np.arange(rows, dtype=np.float32), np.zeros((rows, 64, 64), np.uint8)
+    numbers = dict.fromkeys(("observation/state", "actions", "rewards"), state)
+    np.savez(path, **numbers, **{"observation/camera": camera}, episode_ends=[4, rows])
+    break_array(path, "observation/camera")
+    return f"npz:{path}", "observation/camera"
+
+
+def break_dataset(path: Path, wanted: Callable[[str], bool]) -> None:
+    """Packs datasets of a file by gzip, and changes the packed bytes, so that the values cannot be read; shape and dtype stay."""
+    places = []
+    with h5py.File(path, "a") as file:
+        names: list[str] = []
+        file.visititems(
+            lambda name, one: names.append(name) if isinstance(one, h5py.Dataset) and wanted(name) else None
+        )
+        for name in names:
+            values = file[name][()]
+            del file[name]
+            packed = file.create_dataset(name, data=values, chunks=values.shape, compression="gzip")
+            places.append(packed.id.get_chunk_info(0))
+    content = bytearray(path.read_bytes())
+    assert places
+    for place in places:
+        content[place.byte_offset : place.byte_offset + place.size] = b"\xff" * place.size
+    path.write_bytes(content)
+
+
+def broken_hdf5(write: Callable[[Path], str], ending: str, path: str) -> Callable[[Path], tuple[str, str]]:
+    """A dataset in HDF5 of which the datasets with this ending of their names cannot be read, which are a column."""
+
+    def broken(folder: Path) -> tuple[str, str]:
+        name = write(folder)
+        (file,) = (one for one in folder.rglob("*") if one.suffix in (".hdf5", ".h5"))
+        break_dataset(file, lambda dataset: dataset.endswith(ending))
+        return name, path
+
+    return broken
+
+
+def broken_parquet(folder: Path) -> tuple[str, str]:
+    """Minari's Parquet files, of which all but the first have a damaged column of infos."""
+    name = f"minari:{shutil.copytree(dataset('0.5.4', 'kinds/parquet-v0'), folder / 'own-v0')}"
+    paths = list(flatten(open_source(name).spec()))
+    broken = next(path for path in paths if path.startswith("infos/"))
+    for file in sorted(folder.rglob("*.parquet"))[1:]:
+        about = ParquetFile(file).metadata
+        content = bytearray(file.read_bytes())
+        for place in map(about.row_group(0).column, range(about.num_columns)):
+            if place.path_in_schema.startswith(broken.replace("/", ".")):
+                start = place.data_page_offset if place.dictionary_page_offset is None else place.dictionary_page_offset
+                content[start : start + place.total_compressed_size] = b"\xff" * place.total_compressed_size
+        file.write_bytes(content)
+    return name, broken
+
+
 BROKEN: dict[str, Callable[[Path], tuple[str, str]]] = {
     "lerobot, v2.1": broken_video("v21"),
     "lerobot, v3.0": broken_video("v30"),
     "lerobot, no video": missing_video,
     "tfds": broken_images,
+    "npz, files": broken_files,
+    "npz, one file": broken_file,
+    "d4rl": broken_hdf5(d4rl.write, "observations", "observation"),
+    "robomimic": broken_hdf5(robomimic.write, "/obs/robot0_eef_pos", "observation/robot0_eef_pos"),
+    "minari": broken_hdf5(minari.write, "observations", "observation"),
+    "minari, Parquet": broken_parquet,
+    "ted, H5": broken_hdf5(ted.WRITE["H5"], "observation", "observation"),
 }
 """What writes a dataset of which one column cannot be read, and gives its name and the column."""
 

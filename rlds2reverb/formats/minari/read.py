@@ -24,6 +24,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,6 +43,7 @@ from rlds2reverb.episode import (
     Notice,
     content_digest,
     content_name,
+    is_under,
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
@@ -49,6 +51,7 @@ from rlds2reverb.formats.minari.dataset import HDF5, Facts, data_folder, read_fa
 from rlds2reverb.formats.minari.spaces import Leaf
 from rlds2reverb.formats.minari.storage import (
     ACTIONS,
+    INFOS,
     OBSERVATIONS,
     REWARDS,
     TERMINATIONS,
@@ -62,7 +65,7 @@ from rlds2reverb.formats.minari.storage import (
 )
 from rlds2reverb.formats.options import Parse, one_of, parted, unescaped
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
-from rlds2reverb.formats.rows import exactly, steps
+from rlds2reverb.formats.rows import exactly, steps, unread_of
 from rlds2reverb.formats.source import Source
 from rlds2reverb.images import decode_files
 from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec, Nest, column_spec, same_dtype
@@ -72,6 +75,7 @@ _BOTH_ENDS, _NO_END, _CAST, _LEFT_OUT, _SPACE = "both_ends", "no_end", "cast", "
 _JPEG_VALUES, _EPISODE_LENGTH = "jpeg_values", "episode_length"
 
 _FIELDS = {OBSERVATION: OBSERVATIONS, ACTION: ACTIONS}
+_COLUMNS = {field: column for column, field in _FIELDS.items()}
 _TEXTS = {
     _BOTH_ENDS: "{episodes} both terminated and truncated; read as terminated",
     _NO_END: "{episodes} neither terminated nor truncated; read as truncated",
@@ -127,6 +131,8 @@ class MinariRecordings(Recordings):
         self._numbers = list(self._stored.numbers[: facts.episodes])
         self._observation, self._action = _leaves(facts, options, self._stored, self._numbers)
         self._tally = _Tally(facts.episodes, self._stored.numbers)
+        self._lacking: frozenset[str] = frozenset()
+        self._unread: frozenset[str] = frozenset()
 
     @property
     def count(self) -> int:
@@ -157,8 +163,21 @@ class MinariRecordings(Recordings):
     def encoded(self, paths: Collection[str]) -> MinariRecordings:
         return MinariRecordings(self._facts.folder, self.name, self._options, paths)
 
+    def without(self, paths: Collection[str]) -> MinariRecordings:
+        unread = unread_of(paths, self._specs)
+        fewer = copy.copy(self)  # with the specs, which are found once
+        fewer._lacking, fewer._unread = frozenset(paths), unread
+        return fewer
+
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        with self._stored.opened() as episodes:
+        unread = [
+            (_FIELDS[column], *leaf.fields)
+            for column, leaves in ((OBSERVATION, self._observation), (ACTION, self._action))
+            for leaf in leaves
+            if _path(column, leaf) in self._unread
+        ]
+        unread += [tuple(path.split("/")) for path in self._unread if is_under(path, INFOS)]
+        with self._stored.opened(unread) as episodes:
             for place in numbers:
                 yield self._one(episodes, place)
 
@@ -166,21 +185,23 @@ class MinariRecordings(Recordings):
         number, name = self._numbers[place], str(self._numbers[place])
         metadata = self._features.common(place)
         try:
-            rows = self._rows_of(episodes(number))
+            rows = self._rows_of(episodes(number), self._unread)
             if self.length_of(place) not in (None, len(rows.columns[REWARD])):
                 self._tally.note(number, [(_EPISODE_LENGTH, "")])
             if not rows.jpeg:
                 return Recording(self._columns(number, rows), metadata, name)
         except BrokenEpisode as broken:
             return Recording({}, name=name, faults=((broken.path, broken.why),))
-        stored = {path: column for path, column in rows.columns.items() if path in self._specs}
+        stored = {
+            path: column for path, column in rows.columns.items() if path in self._specs and path not in self._lacking
+        }
         return Recording(
             lambda: self._columns(number, rows), metadata, name, content=content_name(content_digest(stored))
         )
 
     def _columns(self, number: int, rows: _Rows) -> Mapping[str, Array]:
         """The columns that all episodes have; raises `BrokenEpisode` if the rows do not match them."""
-        rows = _conforming(rows.decoded(self._encoded), self._specs)
+        rows = _conforming(rows.decoded(self._encoded), self._read_specs)
         self._tally.note(number, rows.notes)
         return rows.columns
 
@@ -192,6 +213,10 @@ class MinariRecordings(Recordings):
     @property
     def _specs(self) -> Mapping[str, ArraySpec]:
         return self._first[0]
+
+    @property
+    def _read_specs(self) -> Mapping[str, ArraySpec]:
+        return {path: spec for path, spec in self._specs.items() if path not in self._unread}
 
     @cached_property
     def _first(self) -> tuple[Mapping[str, ArraySpec], Mapping[str, Leaf]]:
@@ -206,23 +231,44 @@ class MinariRecordings(Recordings):
                     continue
                 self._tally.note(number, rows.notes)
                 return self._specs_of(number, rows), rows.jpeg
+            for number in self._numbers[:_MOST_TRIED]:
+                if (readable := self._readable(episodes, number)) is not None:
+                    declared = {path: leaf.spec for path, leaf in self._leaves.items()}
+                    return {**declared, **self._specs_of(number, readable)}, readable.jpeg
         raise SourceError(why)
+
+    @property
+    def _leaves(self) -> dict[str, Leaf]:
+        """Path of a column -> the leaf of a space that it holds."""
+        fields = ((OBSERVATION, self._observation), (ACTION, self._action))
+        return {_path(name, leaf): leaf for name, leaves in fields for leaf in leaves}
+
+    def _readable(self, episodes: Episodes, number: int) -> _Rows | None:
+        """The rows of an episode without those columns that a space declares and that cannot be read: they may be left out. None if others cannot."""
+        unread: frozenset[str] = frozenset()
+        while True:
+            try:
+                return self._rows_of(episodes(number), unread)
+            except BrokenEpisode as broken:
+                field, slash, below = broken.path.partition("/")
+                path = f"{_COLUMNS.get(field, field)}{slash}{below}"
+                if path in unread or path not in self._leaves:
+                    return None
+                unread |= {path}
 
     def _specs_of(self, number: int, rows: _Rows) -> dict[str, ArraySpec]:
         """Path -> spec of this episode, with the spaces' bounds unless the two differ."""
         specs = {path: column_spec(column) for path, column in rows.columns.items()}
-        for name, leaves in ((OBSERVATION, self._observation), (ACTION, self._action)):
-            for leaf in leaves:
-                path = _path(name, leaf)
-                if path in self._encoded and path in rows.jpeg:
-                    specs[path] = ArraySpec.of_images(_image_of(leaf))
-                elif specs[path] == leaf.spec:
-                    specs[path] = leaf.spec
-                else:
-                    self._tally.note(number, [(_SPACE, path)])
+        for path, leaf in self._leaves.items():
+            if path in self._encoded and path in rows.jpeg:
+                specs[path] = ArraySpec.of_images(_image_of(leaf))
+            elif path in rows.jpeg or specs.get(path) == leaf.spec:
+                specs[path] = leaf.spec
+            elif path in specs:
+                self._tally.note(number, [(_SPACE, path)])
         return specs
 
-    def _rows_of(self, stored: StoredEpisode) -> _Rows:
+    def _rows_of(self, stored: StoredEpisode, unread: Collection[str] = ()) -> _Rows:
         """The rows of an episode. Raises `BrokenEpisode`, or `SourceError` if libraries for its images are missing."""
         notes: set[tuple[str, str]] = set()
         jpeg: dict[str, Leaf] = {}
@@ -235,12 +281,18 @@ class MinariRecordings(Recordings):
             reward = _cast(REWARD, whole, ArraySpec((), np.dtype(np.float64)))
         actions = len(reward)
         observation = {
-            leaf.path: _leaf(stored, OBSERVATION, leaf, actions + 1, jpeg, notes) for leaf in self._observation
+            leaf.path: _leaf(stored, OBSERVATION, leaf, actions + 1, jpeg, notes)
+            for leaf in self._observation
+            if _path(OBSERVATION, leaf) not in unread
         }
-        action = {leaf.path: _leaf(stored, ACTION, leaf, actions, {}, notes) for leaf in self._action}
+        action = {
+            leaf.path: _leaf(stored, ACTION, leaf, actions, {}, notes)
+            for leaf in self._action
+            if _path(ACTION, leaf) not in unread
+        }
         is_terminal = _end(stored, actions, notes)
         others: dict[str, Array] = {}
-        for path, held in stored.others() if self._options.others else ():
+        for path, held in stored.others(unread) if self._options.others else ():
             clashes = path.split("/")[0] in (*STEP_FIELDS, METADATA)
             column = _values_of_images(held.files, path) if isinstance(held, Images) else held
             if isinstance(held, Images):

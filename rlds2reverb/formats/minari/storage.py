@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -50,8 +50,8 @@ class StoredEpisode(Protocol):
     def plain(self, name: str) -> Array:
         """The column "rewards", "terminations" or "truncations", [T]."""
 
-    def others(self) -> Iterator[tuple[str, Array | Images | None]]:
-        """Path and values of every further column, `infos/...` first; None for values other than numbers, texts or images."""
+    def others(self, unread: Collection[str] = ()) -> Iterator[tuple[str, Array | Images | None]]:
+        """Path and values of every further column that is not unread, `infos/...` first; None for values other than numbers, texts or images."""
 
 
 Episodes = Callable[[int], StoredEpisode]  # an episode by its number, one of `Stored.numbers`
@@ -64,8 +64,8 @@ class Stored(Protocol):
     def numbers(self) -> Sequence[int]:
         """The numbers of the episodes, ascending."""
 
-    def opened(self) -> AbstractContextManager[Episodes]:
-        """The files, open for reading episodes."""
+    def opened(self, unread: Collection[tuple[str, ...]] = ()) -> AbstractContextManager[Episodes]:
+        """The files, open for reading episodes; `unread` are leaves that nobody asks for, as a field and the fields of structs below it."""
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
         """Feature -> value, as stored, of every episode; {} if they cannot be read."""
@@ -101,7 +101,7 @@ class HdfStorage:
         self.numbers: Sequence[int] = sorted(int(one[1]) for one in matches if one is not None)
 
     @contextmanager
-    def opened(self) -> Iterator[Episodes]:
+    def opened(self, unread: Collection[tuple[str, ...]] = ()) -> Iterator[Episodes]:
         with hdf5.opened(self._path) as file:
             yield lambda number: _HdfEpisode(_group(file, number))
 
@@ -171,7 +171,7 @@ class _HdfEpisode:
         values = column.rows()
         return values[:, 0] if values.shape[1:] == (1,) else values
 
-    def others(self) -> Iterator[tuple[str, Array | Images | None]]:
+    def others(self, unread: Collection[str] = ()) -> Iterator[tuple[str, Array | Images | None]]:
         try:
             if self._group.id.get_num_objs() == len(_KNOWN):  # these have been read already
                 return
@@ -181,8 +181,8 @@ class _HdfEpisode:
             found = hdf5.found(self._group, name)
             datasets = hdf5.leaves(found) if isinstance(found, h5py.Group) else {"": found}
             for below, dataset in datasets.items():
-                if isinstance(dataset, h5py.Dataset):
-                    path = f"{name}/{below}" if below else name
+                path = f"{name}/{below}" if below else name
+                if isinstance(dataset, h5py.Dataset) and path not in unread:
                     yield path, self._other(path, dataset)
 
     def _other(self, path: str, dataset: h5py.Dataset) -> Array | Images | None:
@@ -255,8 +255,8 @@ class ArrowStorage:
         self.numbers: Sequence[int] = sorted(int(name) for name in names if _FOLDER.fullmatch(name))
 
     @contextmanager
-    def opened(self) -> Iterator[Episodes]:
-        yield lambda number: _ArrowEpisode(*self._table(number))
+    def opened(self, unread: Collection[tuple[str, ...]] = ()) -> Iterator[Episodes]:
+        yield lambda number: _ArrowEpisode(*self._table(number, unread))
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
         for number in self.numbers:
@@ -269,7 +269,7 @@ class ArrowStorage:
     def _metadata_of(self, number: int) -> dict[str, Any]:
         return read_json(self._folder / str(number) / METADATA_FILE)
 
-    def _table(self, number: int) -> tuple[Any, str]:
+    def _table(self, number: int, unread: Collection[tuple[str, ...]]) -> tuple[Any, str]:
         """The rows of an episode, and its folder for messages."""
         from pyarrow import ArrowException, concat_tables
 
@@ -283,7 +283,7 @@ class ArrowStorage:
             raise BrokenEpisode("", str(error)) from error
         try:
             read = read_parquet if self._format == PARQUET else read_arrow
-            table = concat_tables([read(file) for file in files]).combine_chunks()
+            table = concat_tables([read(file, unread) for file in files]).combine_chunks()
         except (ArrowException, SourceError, OSError, ValueError, MemoryError, KeyError) as error:
             raise BrokenEpisode("", f"{folder}: cannot be read as {self._format}: {shortened(str(error))}") from error
         return table, str(folder)
@@ -309,9 +309,9 @@ class _ArrowEpisode:
     def plain(self, name: str) -> Array:
         return self._values(self._field(name, (), name)[:-1], (), name)
 
-    def others(self) -> Iterator[tuple[str, Array | Images | None]]:
+    def others(self, unread: Collection[str] = ()) -> Iterator[tuple[str, Array | Images | None]]:
         if INFOS in self._table.column_names:
-            yield from self._infos(INFOS, self._field(INFOS, (), INFOS))
+            yield from self._infos(INFOS, self._field(INFOS, (), INFOS), unread)
 
     def _field(self, name: str, fields: Sequence[str], path: str) -> Any:
         from pyarrow import ArrowException, types
@@ -344,14 +344,16 @@ class _ArrowEpisode:
         except (ArrowException, ValueError, TypeError, MemoryError) as error:
             raise self._broken(path, f"cannot be read: {shortened(str(error))}") from error
 
-    def _infos(self, path: str, values: Any) -> Iterator[tuple[str, Array | Images | None]]:
+    def _infos(self, path: str, values: Any, unread: Collection[str]) -> Iterator[tuple[str, Array | Images | None]]:
         from pyarrow import types
 
         for number in range(values.type.num_fields):
             field, below = values.type.field(number), values.field(number)
             name, is_list = f"{path}/{field.name}", types.is_fixed_size_list(field.type)
             if types.is_struct(field.type):
-                yield from self._infos(name, below)
+                yield from self._infos(name, below, unread)
+            elif name in unread:
+                continue
             elif is_list or not types.is_nested(field.type):
                 shape: tuple[int, ...] = (field.type.list_size,) if is_list else ()
                 recorded = (field.metadata or {}).get(_SHAPE)

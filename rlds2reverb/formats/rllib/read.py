@@ -12,14 +12,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, note
+from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, is_under, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.formats.options import Parse, one_of, unescaped, words
@@ -89,6 +90,7 @@ class RllibRecordings(Recordings):
         others = sorted(name for name in self._counts if keeps_others and _is_other(name))
         self._partial = [name for name in others if name not in self._columns]
         self._spec = self._found_spec([name for name in others if name in self._columns])
+        self._unread: frozenset[str] = frozenset()
 
     def _indexed(self, keeps_others: bool) -> frozenset[str]:
         """Indexes every piece. Returns the columns that all records have, and the rewards if any record has them."""
@@ -162,6 +164,16 @@ class RllibRecordings(Recordings):
         known = {"episode_id": episode, "policy_id": policy, "agent_id": agent, "ending": keys.ENDINGS[chain.ended]}
         return {**known, "t": np.int64(chain.first_t)} if self._index.has_t else known
 
+    def without(self, paths: Collection[str]) -> RllibRecordings:
+        """Leaves out rewards and further columns, each as a whole; observations and actions say where an episode's pieces meet, so they are read."""
+        fewer = copy.copy(self)
+        fewer._others = [
+            name for name in self._others if not all(path in paths for path in self._spec if is_under(path, name))
+        ]
+        fewer._columns = self._columns - ({keys.REWARDS} if REWARD in paths else set())
+        fewer._unread = frozenset(paths)
+        return fewer
+
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         with self._rows(self._others) as rows:
             for number in numbers:
@@ -205,6 +217,8 @@ class RllibRecordings(Recordings):
     def _checked(self, columns: dict[str, Array]) -> dict[str, Array]:
         """Checks the columns against the spec. Whole numbers of JSON become floats if the spec says so."""
         for path, wanted in self._spec.items():
+            if path in self._unread:
+                continue
             if path not in columns:
                 raise BrokenEpisode(path, "is missing; other episodes have it")
             found = column_spec(columns[path])

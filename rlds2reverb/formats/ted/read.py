@@ -25,8 +25,9 @@ Without a key `observation`, all keys that are both at the root and under `next`
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -55,7 +56,7 @@ from rlds2reverb.files import read_object
 from rlds2reverb.formats.agreement import MOST, SPEC_OPTIONS
 from rlds2reverb.formats.options import Parse, one_of, whole_number, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
-from rlds2reverb.formats.rows import LAST_STEPS, MARK, step_specs, steps, with_last, zero_row
+from rlds2reverb.formats.rows import LAST_STEPS, MARK, step_specs, steps, unread_of, with_last, zero_row
 from rlds2reverb.formats.source import Source
 from rlds2reverb.formats.ted.folders import META, as_metadata, read_folder, read_pytree
 from rlds2reverb.formats.ted.grids import lay_out
@@ -252,6 +253,12 @@ class TedRecordings(Recordings):
     def metadata_spec(self) -> Nest:
         return self._metadata_spec
 
+    def without(self, paths: Collection[str]) -> TedRecordings:
+        fewer = copy.copy(self)
+        fewer.__dict__.pop("notices", None)  # these may be about columns that are left out
+        fewer._buffers = [buffer.without(paths) for buffer in self._buffers]
+        return fewer
+
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         for at, buffer in enumerate(self._buffers):
             start, stop = self._starts[at], self._starts[at + 1]
@@ -269,6 +276,7 @@ class _Buffer:
 
     def __init__(self, name: str, held: Trajectories, options: TedOptions) -> None:
         self._held, self._options = held, options
+        self._unread: frozenset[str] = frozenset()
         self._guesses: list[Notice] = []
         observed = {key: key for key in held.observed if key != held.id_key}
         single = {key for key in held.steps if is_under(key, OBSERVATION)}
@@ -307,6 +315,17 @@ class _Buffer:
     def count(self) -> int:
         return self._held.count
 
+    def without(self, paths: Collection[str]) -> _Buffer:
+        fewer = copy.copy(self)
+        fewer._unread = unread_of(paths, self.spec())
+        return fewer
+
+    @property
+    def _compared(self) -> list[str]:
+        """The keys of `next` that are compared with the following step."""
+        unread = {key for path, key in self._observed.items() if path in self._unread}
+        return sorted(key for key in self._held.observed if key not in unread)
+
     def _single(self, name: str, usual: str, steps: dict[str, str]) -> str:
         """A key, taken out of `steps`: the usual one, or the only one of that innermost name; "" for neither."""
         if usual in steps:
@@ -333,7 +352,7 @@ class _Buffer:
             return ()
         sampled = set(np.linspace(0, held.count - 1, min(held.count, _LOOKED_AT)).astype(int).tolist())
         differing = {
-            key: sum(len(held.differs(key, number, _LOOKED_AT)) for number in sampled) for key in sorted(held.observed)
+            key: sum(len(held.differs(key, number, _LOOKED_AT)) for number in sampled) for key in self._compared
         }
         keys = [f"next.{key.replace('/', '.')}" for key, count in differing.items() if count]
         if not keys:
@@ -382,7 +401,7 @@ class _Buffer:
     def _one(self, rows: TrajectoryRows, number: int) -> Recording:
         columns = self._columns(rows, number)
         if self._options.next == CHECK and isinstance(self._held, RingTrajectories):
-            for key in self._held.observed:
+            for key in self._compared:
                 differing = self._held.differs(key, number)
                 if len(differing):
                     raise BrokenEpisode(
@@ -394,16 +413,17 @@ class _Buffer:
 
     def _columns(self, rows: TrajectoryRows, number: int) -> dict[str, Array]:
         marks = self._options.last_step == MARK
-        read = {path: rows.step(key, number) for path, key in self._steps.items()}
-        observed = {path: rows.observe(key, number) for path, key in self._observed.items()}
+        read = {path: rows.step(key, number) for path, key in self._steps.items() if path not in self._unread}
+        observed = {path: rows.observe(key, number) for path, key in self._observed.items() if path not in self._unread}
         observation = columns_under(observed, OBSERVATION)
-        has_next = bool(observation)
+        has_next = any(is_under(path, OBSERVATION) for path in self._observed)
         if not has_next:
             observation = columns_under(read, OBSERVATION)
             if not marks:
                 observation = {path: with_last(column, column[-1]) for path, column in observation.items()}
-        reward = _flat(rows.step(self._reward, number)) if self._reward else None
-        discount = _flat(rows.step(self._discount, number)) if self._discount else None
+        reward = _flat(rows.step(self._reward, number)) if self._reward and REWARD not in self._unread else None
+        has_discount = self._discount and DISCOUNT not in self._unread
+        discount = _flat(rows.step(self._discount, number)) if has_discount else None
         terminals = self._terminals(rows, number)
         lengths = [len(one) for one in (terminals, *read.values(), reward) if one is not None]
         lengths += [len(column) - 1 for column in observed.values()]

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -151,14 +149,6 @@ def reverb_server(forks: Forks) -> Iterator[Embedded]:
 @pytest.fixture(scope="module")
 def gateway(nginx: str, folder: Path, certificates: Path, reverb_server: Embedded) -> Iterator[Gateway]:
     """The shipped configuration, with a port and a server of this test."""
-    with running(nginx, folder, reverb_server) as (process, gateway):
-        yield gateway
-        assert process.end() == 0
-
-
-@contextmanager
-def running(nginx: str, folder: Path, reverb_server: Embedded) -> Iterator[tuple[Process, Gateway]]:
-    """nginx in front of a server, with the `certificates` of this folder."""
     shutil.copy(NGINX_FOLDER / "nginx.conf", folder)
     port = free_port()
     (folder / "listen.conf").write_text(f"listen 127.0.0.1:{port} ssl http2;\n")
@@ -172,7 +162,8 @@ def running(nginx: str, folder: Path, reverb_server: Embedded) -> Iterator[tuple
     with Process(handle, log_file, log_file) as process:
         wait_until(lambda: process.poll() is not None or answers(port), reason=lambda: process.errors)
         assert process.poll() is None, process.errors
-        yield process, Gateway(port, log_file)
+        yield Gateway(port, log_file)
+        assert process.end() == 0
 
 
 def items_behind(server: Embedded) -> int:
@@ -307,39 +298,6 @@ def test_with_the_right_certificate_the_command_pushes_the_same_items(
     done = run_cli("status", "--server", gateway.address, "--json", *options)
     assert done.returncode == 0, done.stderr
     assert TABLE in done.stdout
-
-
-def test_metadata_that_are_too_large_are_told(gateway: Gateway, certificates: Path) -> None:
-    identity = Identity.of(certificates)
-    metadata = [("authorization", "x" * 100_000)]
-    with pytest.raises(TransportError, match=r"the metadata \(metadata=, --header\) have 100,013 bytes"):
-        rlds2reverb.connect(gateway.address, identity.credentials(), metadata=metadata, timeout_seconds=2)
-
-
-def test_who_is_removed_is_out_after_a_reload_and_a_stop_does_not_wait_for_streams(
-    nginx: str, tmp_path: Path, certificates: Path, foreign: Path, reverb_server: Embedded
-) -> None:
-    shutil.copytree(certificates, tmp_path / "certificates")
-    authorities, removed, kept = tmp_path / "certificates" / "ca.crt", Identity.of(certificates), Identity.of(foreign)
-    kept = replace(kept, ca=removed.ca)
-    authorities.write_bytes((certificates / "ca.crt").read_bytes() + (foreign / "ca.crt").read_bytes())
-    with ExitStack() as stack:
-        process, gateway = stack.enter_context(running(nginx, tmp_path, reverb_server))
-        clients = [
-            stack.enter_context(rlds2reverb.connect(gateway.address, identity.credentials()))
-            for identity in (removed, kept)
-        ]
-        clients[0].push(DATASET, TABLE)
-        samplers = [stack.enter_context(client.sample(TABLE, 16)) for client in clients]
-        for sampler in samplers:
-            assert sampler.next_batch() is not None
-        authorities.write_bytes((foreign / "ca.crt").read_bytes())
-        process.send(signal.SIGHUP)
-        with pytest.raises(TransportError, match="UNAUTHENTICATED"):
-            while True:
-                samplers[0].next_batch()
-        assert samplers[1].next_batch() is not None
-        assert process.end(signal.SIGQUIT) == 0
 
 
 def test_a_server_that_is_gone_is_said_in_words(gateway: Gateway, reverb_server: Embedded, certificates: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -19,7 +19,6 @@ import pytest
 ray = pytest.importorskip("ray")
 
 from ray.cluster_utils import Cluster
-from ray.exceptions import AuthenticationError
 
 from rlds2reverb import Client, PushReport, connect, convert
 from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of
@@ -184,15 +183,11 @@ with connect(sys.argv[1]) as client:
 """
 
 
-NO_TOKEN = {"RAY_AUTH_MODE": "disabled"}
-TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
-
-
 @contextmanager
-def head(folder: Path, port: int, authentication: Mapping[str, str] = NO_TOKEN) -> Iterator[None]:
+def head(folder: Path, port: int) -> Iterator[None]:
     """A cluster of this machine alone; the end of the block kills its processes."""
     command = ("-m", "ray.scripts.scripts", "start", "--head", "--block", "--include-dashboard=false", "--num-cpus=2")
-    with started(folder, *command, f"--port={port}", PYTHONPATH=str(REPOSITORY), **authentication) as process:
+    with started(folder, *command, f"--port={port}", PYTHONPATH=str(REPOSITORY), RAY_AUTH_MODE="disabled") as process:
         try:
             wait_until(lambda: "Ray runtime started" in process.output, 120, lambda: process.errors)
             yield
@@ -200,44 +195,6 @@ def head(folder: Path, port: int, authentication: Mapping[str, str] = NO_TOKEN) 
             for pid in descendants(process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-
-
-def test_a_cluster_that_asks_for_a_token_is_joined_with_it_and_told_without(server: FakeReverb, tmp_path: Path) -> None:
-    source, port = Gated(tmp_path, COUNT, gate=20), free_port()
-    source.open()
-    arguments = (server.address, str(tmp_path), f"127.0.0.1:{port}", "1")
-    wrong = {**TOKEN, "RAY_AUTH_TOKEN": "f" * 64}
-    with head(tmp_path, port, TOKEN):
-        with ExitStack() as stack:
-            right, *others = (
-                stack.enter_context(started(tmp_path, "-c", PUSH, *arguments, **authentication))
-                for authentication in (TOKEN, NO_TOKEN, wrong)
-            )
-            code, output, errors = right.result(200)
-            assert code == 0, errors
-            assert json.loads(output)["episodes_pushed"] == COUNT
-            for other in others:
-                code, _, errors = other.result(200)
-                told = errors.splitlines()[-1]
-                assert code == 1
-                assert told.startswith("rlds2reverb.errors.ConfigError: ray (--ray)")
-                assert "InvalidAuthToken: Authentication token is missing or incorrect" in told
-                assert "the cluster asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN" in told
-    assert len(server.stored["replay"]) == COUNT * ITEMS
-
-
-def test_a_driver_without_the_token_that_it_should_have_is_told(
-    client: Client, tmp_path: Path, monkeypatch: Any
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AuthenticationError("no authentication token was found")
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", refuse)
-    with pytest.raises(
-        ConfigError, match=r"AuthenticationError: no authentication token was found.*set RAY_AUTH_MODE=token"
-    ):
-        executor_of(None, "nowhere:1")(Gated(tmp_path, 1))  # type: ignore[arg-type]
 
 
 def descendants(pid: int) -> list[int]:
@@ -291,10 +248,7 @@ def test_a_node_that_is_removed_has_its_parts_pushed_by_another(
 def test_an_address_without_a_cluster_is_refused(client: Client, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", _refuse)
-    with pytest.raises(
-        ConfigError,
-        match=r'ray \(--ray\) "nowhere:1": no cluster can be joined there: ConnectionError: nobody; start one',
-    ):
+    with pytest.raises(ConfigError, match=r'ray \(--ray\) "nowhere:1": no cluster can be joined there: nobody'):
         executor_of(None, "nowhere:1")(Gated(tmp_path, 1))  # type: ignore[arg-type]
 
 

@@ -22,7 +22,6 @@ from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import IsKnown, unless_known
 from rlds2reverb.formats.transform import Transformed, transform_of
 from rlds2reverb.learner.batch import columns_of, paths_of
-from rlds2reverb.learner.states import digest
 from rlds2reverb.specs import Nest, flatten
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from tests import strategies
@@ -434,70 +433,9 @@ def test_a_state_of_other_data_is_refused() -> None:
         local(of_lengths(9, 2)[:2], batch_size=6).restore({**state, "episode": 7})
 
 
-def _position(made: Any, batches: int) -> dict[str, Any]:
-    for _ in range(batches):
-        assert made.next_batch() is not None
-    state: dict[str, Any] = json.loads(json.dumps(made.state()))
-    return state
-
-
-@pytest.mark.parametrize("shuffle", [0, 1, 3, "global"])
-@pytest.mark.parametrize("allow", [(), ("last_observation_shared",)])
-@pytest.mark.parametrize("batches", [1, 2, 3, 4, 5])
-def test_other_data_are_noticed_between_two_episodes(shuffle: Any, allow: Any, batches: int) -> None:
-    """Each batch is an episode's items, so a state has no item of an episode that has been begun; after three batches an epoch ends."""
-    options: dict[str, Any] = {"view": "transition", "batch_size": 4, "epochs": 3, "shuffle": shuffle, "allow": allow}
-    state = _position(local(of_lengths(5, 5, 5), **options), batches)
-    if not shuffle:
-        assert state["item"] == 0
-        assert not state["buffer"]
-    rest = _keys(local(of_lengths(5, 5, 5), **options))[batches:]
-    again = local(of_lengths(5, 5, 5), **options)
-    again.restore(state)
-    assert _keys(again) == rest
-    others = [strategies.episode(np.random.default_rng(80 + number), 5) for number in range(3)]
-    with pytest.raises(ConfigError, match="other data"):
-        local(others, **options).restore(state)
-
-
-@pytest.mark.parametrize("shuffle", [0, 3, "global"])
-def test_other_data_are_noticed_after_a_restart(shuffle: Any) -> None:
-    options: dict[str, Any] = {"view": "transition", "batch_size": 4, "shuffle": shuffle}
-    made = local(of_lengths(5, 5), **options)
-    made.next_batch()
-    made.restart()
-    state = _position(made, 0)
-    again = local(of_lengths(5, 5), **options)
-    again.restore(state)
-    assert _keys(again) == _keys(made)
-    others = [strategies.episode(np.random.default_rng(80 + number), 5) for number in range(2)]
-    with pytest.raises(ConfigError, match="other data"):
-        local(others, **options).restore(state)
-
-
-@pytest.mark.parametrize("shuffle", [0, 3])
-def test_a_state_of_the_version_before_is_read(shuffle: int) -> None:
-    """It says nothing of the episode that was given last."""
-    options: dict[str, Any] = {"view": "transition", "batch_size": 3, "shuffle": shuffle}
-    state = _position(local(of_lengths(5, 5, 5), **options), 1)
-    held = sorted({state["episode"], *(number for number, _ in state["buffer"])})
-    names = [episode.id for number, episode in enumerate(open_source(of_lengths(5, 5, 5))) if number in held]
-    del state["last"]
-    again = local(of_lengths(5, 5, 5), **options)
-    again.restore({**state, "version": 1, "ids": digest(*names)})
-    assert _keys(again) == _keys(local(of_lengths(5, 5, 5), **options))[1:]
-
-
-def _keys(made: Any) -> list[list[int]]:
-    return [batch.info.key.tolist() for batch in made]
-
-
 MUTATIONS: list[tuple[dict[str, Any], str]] = [
     ({"format": "rlds2reverb.mix"}, 'a state of "rlds2reverb.mix"'),
-    ({"version": 3}, "version 3"),
-    ({"last": -1}, "last is -1"),
-    ({"last": "0"}, "last is '0'"),
-    ({"last": 10**9}, "other data"),
+    ({"version": 2}, "version 2"),
     ({"version": None}, "version None"),
     ({"of": None}, '"of" is None'),
     ({"of": [1]}, '"of" is'),

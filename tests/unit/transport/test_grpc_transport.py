@@ -106,26 +106,6 @@ def test_a_dead_port_is_unreachable_within_the_deadline() -> None:
     transport.close()
 
 
-@pytest.mark.parametrize("size", [20_000, 100_000])
-def test_metadata_that_the_server_does_not_take_are_told(fake: FakeReverb, size: int) -> None:
-    transport = GrpcTransport(fake.address, metadata=[("authorization", "x" * size)], call_seconds=10)
-    with pytest.raises(
-        TransportError, match=rf"RESOURCE_EXHAUSTED: .*the metadata \(metadata=, --header\) have {size + 13:,}"
-    ):
-        transport.server_info()
-    transport.close()
-
-
-def test_metadata_are_named_as_the_reason_where_a_proxy_hangs_up() -> None:
-    with dead_port() as port:
-        transport = GrpcTransport(f"127.0.0.1:{port}", metadata=[("a", "x" * 9_000)])
-        hung_up = _channel._RPCState((), (), (), StatusCode.UNAVAILABLE, "Socket closed")
-        error = transport._translate(_channel._InactiveRpcError(hung_up), "asking for its tables")
-        assert isinstance(error, ServerUnreachable)
-        assert "(UNAVAILABLE: Socket closed; the metadata (metadata=, --header) have 9,001 bytes" in str(error)
-        transport.close()
-
-
 def test_a_server_that_takes_the_call_and_says_nothing_is_unreachable() -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
