@@ -9,6 +9,7 @@ For `tf.data` see `rlds2reverb.tf_agents.image_decoder`. Needs the extra `images
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import struct
@@ -26,6 +27,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, DecodeError, SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, map_with_path
+from rlds2reverb.text import line_of
 
 FILE, LAST, FIRST, PLANE = "file", "last", "first", "plane"
 """How a row holds an image: the bytes of a JPEG or PNG file; [height, width, channels]; [channels, height, width]; [height, width]."""
@@ -229,6 +231,78 @@ def image_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
+# The orientation of a file: how its image is turned or mirrored before it is shown, 1 (as it is stored) to 8.
+#
+# Cameras write it as EXIF; PNG has a chunk for that, and XMP may say it, too. Pillow and TensorFlow decode images as they are stored; who turns
+# them calls Pillow's `ImageOps.exif_transpose`, as the `Image` feature of Hugging Face's datasets does.
+
+AS_STORED = 1
+
+_MAY_TURN = (b"Exif\0\0", b"http://ns.adobe.com/xap/")
+"""How the data of a JPEG's segments APP1 begin that may hold an orientation."""
+_PNG_TEXTS = (b"tEXt", b"zTXt", b"iTXt")
+_TEXTS = (b"XML:com.adobe.xmp\0", b"Raw profile type ")
+"""How a PNG's texts begin that may hold one."""
+_UNTURNED: dict[int, Callable[[Array], Array]] = {
+    2: lambda image: image[:, ::-1],
+    3: lambda image: image[::-1, ::-1],
+    4: lambda image: image[::-1],
+    5: lambda image: image.swapaxes(0, 1),
+    6: lambda image: np.rot90(image, 3),
+    7: lambda image: image[::-1, ::-1].swapaxes(0, 1),
+    8: np.rot90,
+}
+
+
+def orientation_of(file: bytes, where: str) -> int:
+    """The orientation of a JPEG or PNG file, 1 to 8; `AS_STORED` without any.
+
+    Raises:
+      SourceError: the file says that it has one, and Pillow cannot read it, or is missing.
+    """
+    if not _may_turn(file):
+        return AS_STORED
+    with needing("reading the orientation of images", "images", SourceError):
+        from PIL import ExifTags, Image
+    try:
+        with Image.open(io.BytesIO(file), formats=["JPEG", "PNG"]) as image:
+            orientation: Any = image.getexif().get(ExifTags.Base.Orientation, AS_STORED)
+    except (*PILLOW_ERRORS, Image.DecompressionBombError) as error:
+        raise SourceError(f"{where}: cannot be read: {line_of(error)}") from error
+    return int(orientation) if orientation in _UNTURNED else AS_STORED
+
+
+def turn_upright(image: Array, orientation: int) -> Array:
+    """[height, width, channels] as stored -> as it is to be shown; height and width change places from 5 on."""
+    return image if orientation == AS_STORED else _UNTURNED[orientation](image)
+
+
+def _may_turn(file: bytes) -> bool:
+    """Whether a part of the file's header may hold an orientation. Called for every image, so it looks at the parts' names only."""
+    if file.startswith(PNG_START):
+        at = len(PNG_START)
+        while at + 12 <= len(file):
+            kind = file[at + 4 : at + 8]
+            if kind == b"eXIf" or (kind in _PNG_TEXTS and file.startswith(_TEXTS, at + 8)):
+                return True
+            at += 12 + int.from_bytes(file[at : at + 4], "big")
+        return False
+    at, end = 2, len(file) - 4 if file.startswith(JPEG_START) else 0
+    while at <= end and file[at] == 0xFF:
+        marker = file[at + 1]
+        if marker == 0xE1 and file.startswith(_MAY_TURN, at + 4):
+            return True
+        if marker in _END:
+            return False
+        if marker == 0xFF:  # a fill byte
+            at += 1
+        elif marker in _WITHOUT_LENGTH:
+            at += 2
+        else:
+            at += 2 + max(2, file[at + 2] << 8 | file[at + 3])
+    return False
+
+
 # PNG and JPEG files -> arrays, to the bit as TensorFlow decodes them.
 #
 # | file | read as |
@@ -242,6 +316,12 @@ def image_size(data: bytes) -> tuple[int, int] | None:
 #
 # A file's own header says how large it is before anything is allocated, and what it claims is compared with its length.
 # Sources: decode_image_op.cc, jpeg_mem.cc and png_io.cc of TensorFlow 2.15; image_feature.py of TFDS 4.9.10.
+
+
+PILLOW_ERRORS = (  # raised by Pillow for a damaged file; warnings if they are errors
+    OSError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError,
+    struct.error, Warning,
+)  # fmt: skip
 
 
 class NotReadHere(SourceError):

@@ -56,12 +56,14 @@ class ImageSpec:
       format: one of `FORMATS`, or "" where files may be of either.
       is_accurate: whether the system that a dataset's format belongs to decodes JPEG by libjpeg's accurate DCT, as Pillow does, and not by
         the fast one, as TensorFlow does; values differ by a few of 255 levels. No part of the name, nor of what is equal.
+      is_upright: whether that system turns images by the orientation in their files (EXIF). No part of the name, nor of what is equal.
     """
 
     shape: tuple[int | None, int | None, int | None]
     dtype: np.dtype[Any]
     format: str = ""
     is_accurate: bool = field(default=False, compare=False)
+    is_upright: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or any(size is not None and size < 0 for size in self.shape):

@@ -362,7 +362,8 @@ class InspectionBuilder:
         """The inspection; `left_over` has, per output, the steps at the end of its stream that no item holds."""
         inspection, ready = self._inspection, self._ready
         duplicates = duplicates_notice(self._names.copies)
-        inspection.findings.notices = (*self.part.notices, *self.part.columns.notices, *duplicates)
+        turned = (notice for image in inspection.images for notice in image.notices)
+        inspection.findings.notices = (*self.part.notices, *self.part.columns.notices, *turned, *duplicates)
         inspection.outputs = {
             output.tables[0]: InspectedOutput(
                 view=output.view_name,

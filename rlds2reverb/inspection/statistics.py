@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, column_bytes
+from rlds2reverb.episode import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, Notice, column_bytes, note
+from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.source import Source
-from rlds2reverb.images import image_size
+from rlds2reverb.images import AS_STORED, image_size, orientation_of
 from rlds2reverb.plain import Count, members, printed
 from rlds2reverb.prepare.conventions import last_row_is_added
 from rlds2reverb.specs import ImageSpec, flatten
+from rlds2reverb.text import counted
 
 
 @printed("*")
@@ -253,6 +256,7 @@ class ImageColumn:
       decoded_bytes: mean bytes of a step once decoded; None where that is not known.
       measured_steps: number of steps that were measured.
       recorded: the dataset's path of it, which the option `encoded` takes; another one where a transform renames it.
+      oriented_files: number of measured files that say how their image is to be turned or mirrored (EXIF).
     """
 
     path: str
@@ -262,6 +266,21 @@ class ImageColumn:
     decoded_bytes: Count | None
     measured_steps: Count
     recorded: str
+    oriented_files: int = 0
+
+    @property
+    def notices(self) -> Iterator[Notice]:
+        """What becomes of the files' orientation, if any has one."""
+        if not self.oriented_files:
+            return
+        became = "it is not applied, as the format's own reader does not apply it"
+        if self.is_encoded:
+            became = "the files are kept as they are, and decoding them does not apply it"
+        elif self.image.is_upright:
+            became = "it is applied, as the format's own reader does"
+        steps = counted(self.measured_steps, "step")
+        text = f"image files of the {steps} looked at that have an orientation (EXIF): {became}"
+        yield note("orientation", text, self.oriented_files, self.path)
 
 
 def image_columns(source: Source) -> tuple[ImageColumn, ...]:
@@ -290,9 +309,17 @@ def image_columns(source: Source) -> tuple[ImageColumn, ...]:
             _decoded_bytes(image, columns[path], steps),
             steps,
             source.recorded_path(path),
+            sum(map(_has_orientation, chain.from_iterable(column.ravel() for column in columns[path]))),
         )
         for path, image in images.items()
     )
+
+
+def _has_orientation(file: bytes) -> bool:
+    try:
+        return orientation_of(file, "") != AS_STORED
+    except SourceError:  # told when it is decoded
+        return False
 
 
 def _decoded_bytes(image: ImageSpec, columns: list[Array], steps: int) -> int | None:

@@ -261,7 +261,7 @@ class LeRobotRecordings(Recordings):
 
     def images(self) -> Mapping[str, ImageSpec]:
         return {
-            path: ImageSpec((one.shape[0], one.shape[1], one.shape[2]), one.dtype, is_accurate=True)
+            path: ImageSpec((one.shape[0], one.shape[1], one.shape[2]), one.dtype, is_accurate=True, is_upright=True)
             for path, one in self._dataset.columns.items()
             if one.kind == IMAGE and not one.is_depth
         }

@@ -5,7 +5,7 @@ version 3, plus the episode's `from_timestamp`. Frames are decoded in order from
 PyAV's `to_ndarray("rgb24")`, as in lerobot's own backend "pyav". Videos of depth maps give the codes that were written, 0 to 4095.
 
 Images are PNG and JPEG files, which LeRobot decodes by Pillow (the `Image` feature of Hugging Face's datasets), so with libjpeg's
-accurate DCT; and depth maps, which are TIFF files.
+accurate DCT, and turned by their EXIF orientation; and depth maps, which are TIFF files.
 Sources: video_utils.py (`decode_video_frames_pyav`), dataset_reader.py (`_query_videos`) and image_writer.py
 (`image_array_to_pil_image`, `save_kwargs_for_path`) of lerobot 0.6.1; features/image.py of datasets.
 """
@@ -13,10 +13,9 @@ Sources: video_utils.py (`decode_video_frames_pyav`), dataset_reader.py (`_query
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from rlds2reverb.extras import needing
 from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.lerobot.features import Feature
 from rlds2reverb.formats.recordings import BrokenEpisode
-from rlds2reverb.images import decode_files
+from rlds2reverb.images import AS_STORED, PILLOW_ERRORS, decode_files, orientation_of, turn_upright
 from rlds2reverb.specs import ImageSpec
 from rlds2reverb.text import line_of
 
@@ -179,10 +178,6 @@ def chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float)
 
 
 _TIFF = (b"II*\0", b"MM\0*")
-_DAMAGED = (  # raised by Pillow for a damaged TIFF file; warnings if they are errors
-    OSError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError,
-    struct.error, Warning,
-)  # fmt: skip
 
 
 def check_libraries() -> None:
@@ -201,9 +196,27 @@ def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
         if files and all(file[:4] in _TIFF for file in files):
             return np.stack([_tiff(feature, file, f"{where}, image {number}") for number, file in enumerate(files)])
         height, width, channels = feature.shape
-        return decode_files(ImageSpec((height, width, channels), feature.dtype), files, where, exact=True)
+        image = ImageSpec((height, width, channels), feature.dtype)
+        orientations = [orientation_of(file, f"{where}, image {number}") for number, file in enumerate(files)]
+        if set(orientations) <= {AS_STORED}:
+            return decode_files(image, files, where, exact=True)
+        return np.stack(
+            [
+                _upright(image, file, orientation, f"{where}, image {number}")
+                for number, (file, orientation) in enumerate(zip(files, orientations))
+            ]
+        )
     except SourceError as error:
         raise BrokenEpisode(feature.path, str(error)) from error
+
+
+def _upright(image: ImageSpec, file: bytes, orientation: int, where: str) -> Array:
+    """[height, width, channels] of one file, turned by its orientation; the feature has the shape after that."""
+    found = decode_files(replace(image, shape=(None, None, image.shape[2])), [file], where, exact=True)[0]
+    turned = turn_upright(found, orientation)
+    if turned.shape[:2] != image.shape[:2]:
+        raise SourceError(f"{where}: has the size {turned.shape[:2]} as it is to be shown; expected {image.shape[:2]}")
+    return turned
 
 
 def _tiff(feature: Feature, file: bytes, where: str) -> Array:
@@ -215,7 +228,7 @@ def _tiff(feature: Feature, file: bytes, where: str) -> Array:
                 pixels = np.asarray(image)
             else:  # is refused below, without decoding
                 pixels = np.empty((image.height, image.width, len(image.getbands())), np.uint8)
-    except (*_DAMAGED, Image.DecompressionBombError) as error:
+    except (*PILLOW_ERRORS, Image.DecompressionBombError) as error:
         raise SourceError(f"{where}: a damaged TIFF file: {line_of(error)}") from error
     shape = pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1)
     if shape != feature.shape or pixels.dtype.newbyteorder("=") != feature.dtype:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import xxhash
+from PIL import Image, ImageOps
+from pyarrow import parquet
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.lerobot.features import Feature
-from rlds2reverb.formats.lerobot.videos import Clip
+from rlds2reverb.formats.lerobot.features import IMAGE, Feature
+from rlds2reverb.formats.lerobot.videos import Clip, decoded
+from rlds2reverb.formats.recordings import BrokenEpisode
+from rlds2reverb.inspection.inspection import inspect_source
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.specs import flatten
+from rlds2reverb.views.trajectory import two_step
 from tests.contract.source_cases.lerobot import DATA, opened
 from tests.data.make_lerobot import COLUMNS, LENGTHS, task
 
@@ -147,14 +156,58 @@ def test_images_are_given_as_their_files() -> None:
     assert (plain.id, len(plain)) == (files.id, len(files))
 
 
+def with_orientations(folder: Path, stored: np.ndarray) -> list[bytes]:
+    """Replaces the images of the first episode of a copy of v21 by one image, stored in all orientations; its files."""
+    path = folder / "data/chunk-000/episode_000000.parquet"
+    table, made = parquet.read_table(path), []
+    for row in range(len(table)):
+        exif, file = Image.Exif(), io.BytesIO()
+        exif[0x0112] = (1, 2, 3, 4, 1)[row]
+        Image.fromarray(stored).save(file, "JPEG" if row % 2 else "PNG", exif=exif)
+        made.append(file.getvalue())
+    place = table.schema.get_field_index("observation.images.top")
+    column = pa.array([{"bytes": file, "path": None} for file in made], table.schema.field(place).type)
+    parquet.write_table(table.set_column(place, table.schema.field(place), column), path)
+    return made
+
+
+def test_images_are_turned_by_their_orientation_as_in_lerobot(tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(DATA / "v21", tmp_path / "v21"))
+    stored = np.random.default_rng(2).integers(0, 255, (8, 10, 3), np.uint8)
+    files = with_orientations(copied, stored)
+    source, top = open_source(f"lerobot:{copied}"), "observation/images/top"
+    (episode, *_), (kept, *_) = source, source.with_encoded([top])
+    turned = [np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(file)))) for file in files]
+    assert np.array_equal(episode.columns[top][:-1], turned)
+    assert kept.columns[top].tolist() == [*files, files[-1]]
+    assert kept.id == episode.id
+    for options, said in ((EpisodeOptions(), "it is applied"), (EpisodeOptions(encoded=[top]), "kept as they are")):
+        told = inspect_source(f"lerobot:{copied}", {"r": two_step()}, options=options).notices
+        (notice,) = [one for one in told if one.path == top]
+        assert (notice.code, notice.count, notice.is_note) == ("orientation", 3, True)
+        assert said in notice.text
+
+
+@pytest.mark.parametrize(("stored", "fault"), [((10, 8, 3), ""), ((8, 10, 3), "as it is to be shown")])
+def test_an_image_has_its_shape_after_turning(tmp_path: Path, stored: tuple[int, ...], fault: str) -> None:
+    feature = Feature("top", IMAGE, "top", (8, 10, 3), np.dtype(np.uint8))
+    image = np.random.default_rng(2).integers(0, 255, stored, np.uint8)
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6
+    Image.fromarray(image).save(file, "PNG", exif=exif)
+    if fault:
+        with pytest.raises(BrokenEpisode, match=fault):
+            decoded(feature, [file.getvalue()], "here")
+    else:
+        assert np.array_equal(decoded(feature, [file.getvalue()], "here")[0], np.rot90(image, -1))
+
+
 def test_remarks_say_how_ends_were_made() -> None:
     codes = [notice.code for notice in opened("v30").notices]
     assert codes == ["last_step", "done_means"]
 
 
 def test_the_same_data_elsewhere_has_the_same_names(tmp_path: Any) -> None:
-    import shutil
-
     shutil.copytree(DATA / "v30", tmp_path / "copy")
     assert [one.id for one in open_source(f"lerobot:{tmp_path / 'copy'}")] == [one.id for one in opened("v30")]
 
