@@ -25,6 +25,7 @@ from tests.contract.source_cases import d4rl, data, minari, robomimic, ted
 from tests.contract.source_cases.lerobot import DATA as LEROBOT
 from tests.contract.test_sources import SOURCES, bytes_of, kinds
 from tests.unit.formats.minari.made import dataset
+from tests.unit.push import in_memory
 
 
 def values(source: Source, kept: Any = None) -> list[Any]:
@@ -260,3 +261,19 @@ def test_the_video_that_is_left_out_is_not_requested_from_a_bucket(
     assert values(there) == values(here)
     assert cloud.requests
     assert not [one.path for one in cloud.requests if ".mp4" in one.path and one.method == "GET"]
+
+
+def test_a_push_that_leaves_out_a_column_is_stored_once_and_beside_that_of_another_transform(tmp_path: Path) -> None:
+    server, ledger = in_memory.Server(), tmp_path / "ledger"
+    name, path = broken_video("v30")(tmp_path)
+    dropped, fewer = f"drop={path}", f"drop={path},drop=note"
+    first = in_memory.push(server, name, transform=dropped, ledger=ledger)
+    items = len(server.items["replay"])
+    assert (first.episodes_pushed, first.rejected) == (3, {})
+    assert in_memory.push(server, name, transform=dropped, ledger=ledger).episodes_resumed == 3
+    in_memory.push(server, name, transform=dropped)
+    assert len(server.items["replay"]) == items > 0
+    assert in_memory.push(server, name, transform=fewer, ledger=ledger).episodes_pushed == 3
+    assert len(server.items["replay"]) == 2 * items
+    in_memory.push(server, name, transform=fewer)
+    assert len(server.items["replay"]) == 2 * items
