@@ -365,6 +365,10 @@ def _values(values: list[Any], dtype: Any) -> Any:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
+        if not path.exists():
+            raise SourceError(
+                f"{path}: no such file, which every dataset of version 2 has; download or copy the folder meta/ as a whole"
+            )
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             raise SourceError(f"{path}: expected a file of at most {_MOST_BYTES:,} bytes")
         with path.open("rb") as file:

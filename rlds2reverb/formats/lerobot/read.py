@@ -8,6 +8,7 @@
 | `videos` | `decode`, `skip` | whether videos become columns |
 | `tolerance` | seconds | the largest distance of a frame from its row's time |
 | `reserved` | `skip`, `columns` | whether LeRobot's counters become columns |
+| `cast` | `exact`, `nearest` | whether floats that a feature's dtype lacks make a bad episode, or are rounded to it |
 
 One row is added to those of an episode, with the observation after the last action:
 
@@ -89,11 +90,12 @@ class Reading:
     videos: str = DECODE
     tolerance: float = TOLERANCE_SECONDS
     reserved: bool = False
+    rounds: bool = False
 
     @property
     def label(self) -> str:
-        """The options that differ from the defaults and change the content of an episode."""
-        usual = asdict(Reading(tolerance=self.tolerance))
+        """The options that differ from the defaults and change the content of an episode beyond what its stored rows show."""
+        usual = asdict(Reading(tolerance=self.tolerance, rounds=self.rounds))
         return "".join(f"|{key}={value}" for key, value in asdict(self).items() if value != usual[key])
 
 
@@ -133,6 +135,7 @@ OPTIONS: dict[str, Parse] = {
     "videos": words(DECODE, SKIP),
     "tolerance": _seconds,
     "reserved": one_of(skip=False, columns=True),
+    "cast": one_of(exact=False, nearest=True),
 }
 
 
@@ -144,7 +147,7 @@ def open_lerobot(text: str) -> Source:
     """
     wanted = asked("lerobot", text, OPTIONS)
     root = wanted.files.pin(_folder(wanted.name, wanted.text), within=PARTS)
-    dataset = read_dataset(root, Reading(**wanted.options))
+    dataset = read_dataset(root, Reading(**wanted.renamed({"cast": "rounds"})))
     return wanted.source_of(LeRobotRecordings(dataset, wanted.name))
 
 
@@ -218,6 +221,8 @@ class LeRobotRecordings(Recordings):
             yield note("last_step", _LAST_STEPS[reading.last_step], episodes)
         if DONE in features and reading.done_means in _DONE:
             yield note("done_means", _DONE[reading.done_means], episodes)
+        if reading.rounds:
+            yield note("rounded", "floats that their feature's dtype lacks are rounded to it (cast=nearest)", episodes)
         for feature in features.values():
             if feature.kind == VIDEO and reading.videos == SKIP:
                 yield note("videos_skipped", "its video is left out (videos=skip)", episodes, feature.path)
@@ -399,7 +404,13 @@ class Reader:
             return self._clip(feature, number, read)
         if feature.kind == IMAGE:
             return np.array(image_files(feature, read.column(feature.name), read.path), object)
-        return _values(feature, read)
+        return self._values(feature, read)
+
+    def _values(self, feature: Feature, read: Taken) -> Array:
+        rounds = self._dataset.reading.rounds
+        if feature.kind == NUMBER:
+            return read.made(feature.name, lambda stored: column(feature, stored, read.path, rounds))
+        return column(feature, read.column(feature.name), read.path, rounds)
 
     def _name(self, stored: Mapping[str, Array | Clip], flags: Array | None) -> str:
         """The episode's name: a hash of its rows, of the bytes of its images and videos, and of the options that change it."""
@@ -434,7 +445,7 @@ class Reader:
             raise BrokenEpisode(
                 "", f'{self._dataset.info.root}: meta/info.json: expected a feature "{name}" of the shape [1]'
             )
-        return _values(feature, read).reshape(-1)
+        return self._values(feature, read).reshape(-1)
 
     def _check(self, number: int, read: Taken) -> None:
         index = self._dataset.episodes.index(number)
@@ -457,12 +468,6 @@ class Reader:
         if text is None:
             raise BrokenEpisode(self._dataset.task_path, f"{path}: task_index {number}, which meta/tasks does not have")
         return text
-
-
-def _values(feature: Feature, read: Taken) -> Array:
-    if feature.kind == NUMBER:
-        return read.made(feature.name, lambda found: column(feature, found, read.path))
-    return column(feature, read.column(feature.name), read.path)
 
 
 _FLAG = ArraySpec((), np.dtype(bool))

@@ -230,8 +230,12 @@ def _broken_unless_read(where: str, column: str = "") -> Iterator[None]:
         raise BrokenEpisode(column, f"{where}: cannot be read: {line_of(error)}") from error
 
 
-def column(feature: Feature, found: pa.Array, path: Path) -> Array:
-    """[T, ...] of a feature that is not an image. Raises `BrokenEpisode` if a value is missing, or does not fit shape or dtype."""
+def column(feature: Feature, found: pa.Array, path: Path, rounds: bool = False) -> Array:
+    """[T, ...] of a feature that is not an image; with `rounds`, floats that its dtype lacks become the nearest ones that it has.
+
+    Raises:
+      BrokenEpisode: a value is missing, or does not fit shape or dtype.
+    """
     with _broken_unless_read(f'{path}: column "{feature.name}"', feature.path):
         stored = stored_values(found)
         if feature.kind == LANGUAGE:  # one text per row; "[]" for a row without any
@@ -240,7 +244,9 @@ def column(feature: Feature, found: pa.Array, path: Path) -> Array:
         if stored.null_count:
             raise _broken(feature, path, f"{stored.null_count:,} rows without a value")
         flat = _flat(feature, stored, path)
-        return _text(feature, flat, path) if feature.kind == TEXT else _numbers(feature, flat, len(stored), path)
+        return (
+            _text(feature, flat, path) if feature.kind == TEXT else _numbers(feature, flat, len(stored), path, rounds)
+        )
 
 
 def image_files(feature: Feature, found: pa.Array, path: Path) -> list[bytes]:
@@ -285,7 +291,7 @@ def _flat(feature: Feature, stored: pa.Array, path: Path) -> pa.Array:
     return stored
 
 
-def _numbers(feature: Feature, flat: pa.Array, rows: int, path: Path) -> Array:
+def _numbers(feature: Feature, flat: pa.Array, rows: int, path: Path, rounds: bool) -> Array:
     values = np.asarray(flat.to_numpy(zero_copy_only=False))
     if values.dtype != feature.dtype:
         if values.dtype.kind not in "biuf":
@@ -293,9 +299,14 @@ def _numbers(feature: Feature, flat: pa.Array, rows: int, path: Path) -> Array:
         with np.errstate(all="ignore"):
             cast = values.astype(feature.dtype)
             differs = (cast.astype(values.dtype) != values) & ~((cast != cast) & (values != values))
-        if differs.any():
+            overflows = np.isinf(cast) & ~np.isinf(values)
+        can_round = feature.dtype.kind == "f" and not overflows.any()
+        if differs.any() and not (rounds and can_round):
+            way_on = "; add cast=nearest behind the name to round them to it" if can_round else ""
             raise _broken(
-                feature, path, f"holds {flat.type}, of which {feature.dtype} of info.json does not hold every value"
+                feature,
+                path,
+                f"holds {flat.type}, of which {feature.dtype} of info.json does not hold every value{way_on}",
             )
         values = cast
     return values.reshape(rows, *feature.shape)

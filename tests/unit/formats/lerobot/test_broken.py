@@ -179,6 +179,36 @@ def test_values_of_another_dtype_are_cast_where_that_loses_nothing(v21: Path) ->
     assert second.columns["gripper"][:-1, 0].tolist() == list(range(7))
 
 
+THIRDS = replaced("action", pa.array([[1 / 3, float("nan"), -2.0]] * 7))
+
+
+def test_floats_that_the_dtype_lacks_are_rounded_on_request(v21: Path) -> None:
+    names = [episode.id for episode in open_source(f"lerobot:{v21}")]
+    with_rows(v21 / ROWS_OF_1, THIRDS)
+    assert "add cast=nearest behind the name" in faults(v21)[1]
+    source: Any = open_source(f"lerobot:{v21}?cast=nearest")
+    first, second, third = source
+    assert (second.faults, second.columns["action"].dtype) == ((), np.float32)
+    assert np.array_equal(second.columns["action"][0], np.array([1 / 3, np.nan, -2], np.float32), equal_nan=True)
+    assert [first.id, third.id] == [names[0], names[2]]
+    assert "rounded" in {notice.code for notice in source.notices if notice.is_note}
+
+
+@pytest.mark.parametrize(("column", "value"), [("action", [1e300, 0.0, 0.0]), ("gripper", 0.5)])
+def test_what_rounding_would_spoil_stays_a_bad_episode(v21: Path, column: str, value: Any) -> None:
+    with_rows(v21 / ROWS_OF_1, replaced(column, pa.array([value] * 7)))
+    for options in ("", "?cast=nearest"):
+        first, second, third = faults(v21, options)
+        assert (first, third) == ("", "")
+        assert "does not hold every value" in second
+        assert "cast=" not in second
+
+
+def test_a_missing_list_of_episodes_is_told(v21: Path) -> None:
+    (v21 / "meta/episodes.jsonl").unlink()
+    refused(f"lerobot:{v21}", "meta/episodes.jsonl: no such file")
+
+
 def test_done_in_the_middle_and_odd_counters_are_told(v21: Path) -> None:
     with_rows(v21 / ROWS_OF_1, replaced("next.done", pa.array([True] * 7)))
     with_rows(v21 / ROWS_OF_1, replaced("frame_index", pa.array([3] * 7)))
