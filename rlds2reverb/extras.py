@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 PYTHONS = ((3, 10), (3, 11))
@@ -62,9 +63,30 @@ def how_to_install(*extras: str) -> str:
         )
     running = sys.version_info[:2]
     if running in PYTHONS or ON_ANY_PYTHON.issuperset(extras):
-        return f'install with: pip install "rlds2reverb[{",".join(extras)}]"'
+        clone = _clone()
+        where = "" if clone else ", where PATH is a clone of rlds2reverb"
+        return f'install with: pip install "{clone or "PATH"}[{",".join(extras)}]"{where}'
     known = " and ".join(f"{major}.{minor}" for major, minor in PYTHONS)
     return f"this part runs on Python {known} only, and this is Python {running[0]}.{running[1]}"
+
+
+def _clone() -> Path | None:
+    """The clone that this package runs from, or was installed from; None if it is gone, or there was none. No index has a release."""
+    import json  # these are loaded for an error only
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    beside = Path(__file__).parents[1]
+    if (beside / "pyproject.toml").is_file():
+        return beside
+    try:
+        recorded = json.loads(distribution("rlds2reverb").read_text("direct_url.json") or "{}")
+        url = urlsplit(recorded.get("url", ""))
+        clone = Path(url2pathname(url.path)) if url.scheme == "file" else None
+        return clone if clone is not None and (clone / "pyproject.toml").is_file() else None
+    except (PackageNotFoundError, OSError, ValueError, AttributeError):
+        return None
 
 
 def _array_record_exists() -> bool:

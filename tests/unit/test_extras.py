@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,8 +32,8 @@ def running(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("running", FULL, indirect=True)
 def test_where_an_extra_can_be_installed_the_command_is_told(running: tuple[int, int]) -> None:
-    assert how_to_install("server") == 'install with: pip install "rlds2reverb[server]"'
-    assert how_to_install("server", "tfds") == 'install with: pip install "rlds2reverb[server,tfds]"'
+    assert how_to_install("server") == f'install with: pip install "{ROOT}[server]"'
+    assert how_to_install("server", "tfds") == f'install with: pip install "{ROOT}[server,tfds]"'
 
 
 @pytest.mark.parametrize("running", CORE_ONLY, indirect=True)
@@ -43,8 +47,43 @@ def test_where_it_cannot_nothing_is_recommended(running: tuple[int, int]) -> Non
 @pytest.mark.parametrize("running", [*FULL, *CORE_ONLY], indirect=True)
 def test_what_is_for_any_python_is_recommended_on_all(running: tuple[int, int]) -> None:
     for extra in ON_ANY_PYTHON:
-        assert how_to_install(extra) == f'install with: pip install "rlds2reverb[{extra}]"'
+        assert how_to_install(extra) == f'install with: pip install "{ROOT}[{extra}]"'
     assert ("pip install" in how_to_install("images", "tfds")) == (running in PYTHONS)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str | None], Path]:
+    """The package runs from a folder of packages, with this record of where it was installed from; a folder for a clone."""
+
+    def install(record: str | None) -> Path:
+        monkeypatch.setattr(extras, "__file__", str(tmp_path / "site-packages/rlds2reverb/extras.py"))
+        told = SimpleNamespace(read_text=lambda name: record if name == "direct_url.json" else None)
+        monkeypatch.setattr(metadata, "distribution", lambda name: told)
+        return tmp_path
+
+    return install
+
+
+def test_a_clone_that_the_package_was_installed_from_is_named(
+    installed: Callable[[str | None], Path], tmp_path: Path
+) -> None:
+    clone = tmp_path / "a clone"
+    installed(json.dumps({"url": clone.as_uri(), "dir_info": {}}))
+    assert how_to_install("video").endswith('"PATH[video]", where PATH is a clone of rlds2reverb')
+    clone.mkdir()
+    (clone / "pyproject.toml").touch()
+    assert how_to_install("video") == f'install with: pip install "{clone}[video]"'
+
+
+@pytest.mark.parametrize(
+    "record",
+    [None, "", "{", "[]", '{"url": 3}', '{"url": "https://example.org/x.whl"}', '{"url": "file:///none/x.whl"}'],
+)
+def test_without_a_clone_the_command_says_that_it_needs_one(
+    installed: Callable[[str | None], Path], record: str | None
+) -> None:
+    installed(record)
+    assert how_to_install("video") == 'install with: pip install "PATH[video]", where PATH is a clone of rlds2reverb'
 
 
 @pytest.mark.parametrize(
@@ -125,7 +164,7 @@ def test_a_library_that_is_missing_inside_is_told_with_the_extra_that_brings_it(
 
 
 def test_a_library_that_is_missing_deeper_down_is_told_by_whoever_is_asked() -> None:
-    deep = r"reading y needs no_such_library; .*rlds2reverb\[images\]"
+    deep = r"reading y needs no_such_library; .*\[images\]"
     with pytest.raises(ModuleNotFoundError, match=deep) as error, needing("reading y", "images", ModuleNotFoundError):
         with needing("reading x", "parquet", ModuleNotFoundError):
             importlib.import_module("no_such_library")

@@ -24,7 +24,7 @@ def hint(environment: Environment, *extras: str) -> str:
     """How an error ends that wants extras, on the Python of an environment."""
     running = python_of(environment)
     if running in PYTHONS or ON_ANY_PYTHON.issuperset(extras):
-        return f'install with: pip install "rlds2reverb[{",".join(extras)}]"'
+        return f'install with: pip install "PATH[{",".join(extras)}]", where PATH is a clone of rlds2reverb'
     return f"this part runs on Python 3.10 and 3.11 only, and this is Python {running[0]}.{running[1]}"
 
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from rlds2reverb.cli import cli, main, progress
 from rlds2reverb.cli.progress import Shown
+from rlds2reverb.extras import how_to_install
 from rlds2reverb.testing import table_info
 from tests.unit.transport.fake_reverb import FakeReverb
 
@@ -122,4 +123,4 @@ def test_ray_is_an_extra(server: FakeReverb, arguments: tuple[str, ...], monkeyp
     monkeypatch.setitem(sys.modules, "ray", None)
     own = ("--server", server.address) if arguments[0] == "push" else ()
     result = CliRunner().invoke(cli, [*arguments, *own, "--ray", "auto"])
-    assert 'needs ray; install with: pip install "rlds2reverb[ray]"' in str(result.exception)
+    assert f"needs ray; {how_to_install('ray')}" in str(result.exception)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from replay_server import EmbeddedServer, TableConfig
 
 import rlds2reverb
 from rlds2reverb.errors import ServerUnreachable
+from rlds2reverb.extras import how_to_install
 from tests.processes import answers, free_port, wait_until
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
@@ -147,6 +149,6 @@ def test_a_killed_server_comes_back_on_its_port_with_its_checkpoint_and_leaves_n
 def test_without_reverb_it_says_which_extra_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "reverb", None)
     with pytest.raises(
-        ModuleNotFoundError, match=r'the replay server needs reverb; install with: pip install "rlds2reverb\[server\]"'
+        ModuleNotFoundError, match=rf"the replay server needs reverb; {re.escape(how_to_install('server'))}"
     ):
         EmbeddedServer(TABLES).start()

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("textual")
 
+from rlds2reverb.extras import how_to_install
 from tests.processes import wait_until
 from tests.unit.cli.top.shell import Shell, needs_tmux
 
@@ -81,5 +82,5 @@ def test_without_textual_lines_come_and_a_sentence_says_how_to_get_it() -> None:
     program = "import runpy, sys; sys.modules['textual'] = None; sys.argv = sys.argv[1:]; "
     program += "runpy.run_module('tests.unit.cli.top.memory_view', run_name='__main__')"
     with Shell((200, 300), "-c", program, "top", *ARGUMENTS[2:]) as shell:
-        shell.until_shown('pip install "rlds2reverb[top]"', 'table "table 00"')
+        shell.until_shown(how_to_install("top"), 'table "table 00"')
         assert not shell.is_taken
