@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from rlds2reverb.episode import OBSERVATION, STEP_FIELDS, Notice
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.buckets import BucketPath
@@ -33,6 +35,8 @@ from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted
 
 MOST_LOOKS = 16
+_MOST_BYTES = 64 << 20
+"""Bytes of values after which no further episode is looked at, where a look reads values and not only headers."""
 _MOST_TRIED = 100
 """Episodes that are tried, if none of those before can be read."""
 
@@ -75,7 +79,12 @@ def looks_at_once(path: Path) -> int:
 
 
 def look_at(
-    numbers: Sequence[int], look: Callable[[int], T], name: str, spec_from: SpecFrom = EVERY, at_once: int = 1
+    numbers: Sequence[int],
+    look: Callable[[int], T],
+    name: str,
+    spec_from: SpecFrom = EVERY,
+    at_once: int = 1,
+    nbytes: Callable[[T], int] = lambda _look: 0,
 ) -> dict[int, T]:
     """What some of these episodes have, by number; those that cannot be read are left out.
 
@@ -85,15 +94,16 @@ def look_at(
       name: of the dataset, for messages.
       spec_from: as the option; the episode of that number is looked at, too.
       at_once: episodes to look at side by side, see `looks_at_once`.
+      nbytes: of the values that a look has read. The first and the last episode are always looked at.
 
     Raises:
       SourceError: none of them can be read, with the reason for the first; or `spec_from` cannot.
     """
     if not len(numbers):
         raise SourceError(f"{name}: has no episodes, so their columns are unknown")
-    first_looks = spread(numbers)
-    if isinstance(spec_from, int):
-        first_looks = sorted({*first_looks, spec_from})
+    first_looks = list(
+        dict.fromkeys(([spec_from] if isinstance(spec_from, int) else []) + _ends_first(spread(numbers)))
+    )
     looks: dict[int, T] = {}
     faults: dict[int, SourceError] = {}
 
@@ -107,8 +117,9 @@ def look_at(
 
     def try_all(places: Sequence[int]) -> None:
         if at_once == 1:
-            for number in places:
-                try_one(number)
+            for place, number in enumerate(places):
+                if place < 2 or sum(map(nbytes, looks.values())) <= _MOST_BYTES:
+                    try_one(number)
         else:
             with ThreadPoolExecutor(at_once) as pool:
                 list(pool.map(try_one, places))
@@ -122,6 +133,20 @@ def look_at(
     if not looks:
         raise faults[min(faults)]
     return dict(sorted(looks.items()))
+
+
+def _ends_first(numbers: Sequence[int]) -> list[int]:
+    return [*numbers[:1], *numbers[1:][-1:], *numbers[1:-1]]
+
+
+def promote(_path: str, specs: Sequence[ArraySpec]) -> ArraySpec | None:
+    """The spec of numbers of one shape, some whole and some floats, as floats: whole numbers come by chance. A `Join`."""
+    dtypes = [spec.dtype for spec in specs]
+    kinds = {dtype.kind for dtype in dtypes}
+    if len({spec.shape for spec in specs}) > 1 or not kinds <= set("iuf") or "f" not in kinds or len(kinds) == 1:
+        return None
+    floats = [dtype for dtype in dtypes if dtype.kind == "f"]
+    return ArraySpec(specs[0].shape, np.result_type(*floats))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +191,7 @@ def unlike_notice(looks: Mapping[int, Mapping[str, ArraySpec]], chosen: int, kin
 
 
 Join = Callable[[str, Sequence[ArraySpec]], ArraySpec | None]
-"""A column's path and its specs, which differ -> one that holds all of them; None where there is none."""
+"""A column's path and its specs, which differ, that of most first -> one that holds all of them; None where there is none."""
 
 
 def agree(
@@ -176,14 +201,16 @@ def agree(
 ) -> Agreement:
     """The spec of a dataset, from the columns of some episodes, path -> spec by number; see the module.
 
-    >>> import numpy as np
     >>> number, image = ArraySpec((), np.dtype(np.float32)), ArraySpec((8, 8, 3), np.dtype(np.uint8))
     >>> found = agree({0: {"action": number}, 1: {"action": number, "observation/image": image}})
     >>> list(found.specs), [notice.path for notice in found.notices]
     (['action'], ['observation/image'])
     """
     variants = _variants(looks)
-    joined = {path: join(path, list(specs)) if len(specs) > 1 else None for path, specs in variants.items()}
+    joined = {
+        path: join(path, sorted(found, key=lambda spec: -len(found[spec]))) if len(found) > 1 else None
+        for path, found in variants.items()
+    }
     specs = {path: joined[path] or looks[_of_most(found)][path] for path, found in variants.items()}
     if isinstance(spec_from, int):
         specs |= {path: joined[path] or spec for path, spec in looks[spec_from].items()}

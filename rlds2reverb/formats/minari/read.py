@@ -46,6 +46,7 @@ from rlds2reverb.episode import (
     is_under,
 )
 from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, SpecFrom, agree, look_at, most_alike, promote, spread
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.minari.dataset import HDF5, Facts, data_folder, read_facts
 from rlds2reverb.formats.minari.spaces import Leaf
@@ -86,11 +87,11 @@ _TEXTS = {
     _SPACE: "values are stored in another dtype or shape than the space says; read as they are stored",
 }
 _EPISODE_COUNT = "episode_count"
-_MOST_TRIED = 32  # episodes that are tried for the spec, until one can be read
 
 _OPTIONS: dict[str, Parse] = {
     "infos": one_of(keep=True, drop=False),
     "spaces": one_of(declared=False, stored=True),
+    **SPEC_OPTIONS,
 }
 
 
@@ -98,6 +99,7 @@ _OPTIONS: dict[str, Parse] = {
 class Options:
     others: bool = True
     stored_spaces: bool = False
+    spec_from: SpecFrom = EVERY
 
 
 def folder_of(text: str) -> Path:
@@ -129,10 +131,23 @@ class MinariRecordings(Recordings):
         else:
             self._stored = ArrowStorage(facts)
         self._numbers = list(self._stored.numbers[: facts.episodes])
-        self._observation, self._action = _leaves(facts, options, self._stored, self._numbers)
+        self._chosen: Sequence[int] | None = None
         self._tally = _Tally(facts.episodes, self._stored.numbers)
         self._lacking: frozenset[str] = frozenset()
         self._unread: frozenset[str] = frozenset()
+
+    def choose(self, numbers: Sequence[int] | None) -> None:
+        self._chosen = numbers
+        _ = self._fields
+
+    @property
+    def _places(self) -> Sequence[int]:
+        return range(len(self._numbers)) if self._chosen is None else self._chosen
+
+    @cached_property
+    def _fields(self) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
+        """The leaves of observations and actions: declared, or those of most of the chosen episodes."""
+        return _leaves(self._facts, self._options, self._stored, [self._numbers[place] for place in self._places])
 
     @property
     def count(self) -> int:
@@ -140,7 +155,10 @@ class MinariRecordings(Recordings):
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        return self._tally.notices(self._features.left_out if "_features" in vars(self) else ())
+        found = self._tally.notices(self._features.left_out if "_features" in vars(self) else ())
+        told = {(notice.code, notice.path) for notice in found}
+        looks = self._common.notices if "_common" in vars(self) else ()
+        return (*found, *(notice for notice in looks if (notice.code, notice.path) not in told))
 
     def length_of(self, number: int) -> int | None:
         """The steps, and the row of the final observation."""
@@ -158,10 +176,12 @@ class MinariRecordings(Recordings):
 
     def images(self) -> Mapping[str, ImageSpec]:
         """The colour images of observations that are stored as JPEG."""
-        return {path: _image_of(leaf) for path, leaf in self._first[1].items()} if self._numbers else {}
+        return {path: _image_of(leaf) for path, leaf in self._common.jpeg.items()} if self._numbers else {}
 
     def encoded(self, paths: Collection[str]) -> MinariRecordings:
-        return MinariRecordings(self._facts.folder, self.name, self._options, paths)
+        made = MinariRecordings(self._facts.folder, self.name, self._options, paths)
+        made._chosen = self._chosen
+        return made
 
     def without(self, paths: Collection[str]) -> MinariRecordings:
         unread = unread_of(paths, self._specs)
@@ -172,7 +192,7 @@ class MinariRecordings(Recordings):
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         unread = [
             (_FIELDS[column], *leaf.fields)
-            for column, leaves in ((OBSERVATION, self._observation), (ACTION, self._action))
+            for column, leaves in zip((OBSERVATION, ACTION), self._fields)
             for leaf in leaves
             if _path(column, leaf) in self._unread
         ]
@@ -212,39 +232,57 @@ class MinariRecordings(Recordings):
 
     @property
     def _specs(self) -> Mapping[str, ArraySpec]:
-        return self._first[0]
+        return self._common.specs
 
     @property
     def _read_specs(self) -> Mapping[str, ArraySpec]:
         return {path: spec for path, spec in self._specs.items() if path not in self._unread}
 
     @cached_property
-    def _first(self) -> tuple[Mapping[str, ArraySpec], Mapping[str, Leaf]]:
-        """Specs, with the spaces' bounds, and images of the first readable episode."""
-        why = f"{self.name}: has no episodes, so their columns are unknown"
+    def _common(self) -> _Common:
+        """What the chosen episodes have in common (`agreement`)."""
         with self._stored.opened() as episodes:
-            for number in self._numbers[:_MOST_TRIED]:
-                try:
-                    rows = self._rows_of(episodes(number)).decoded(self._encoded)
-                except BrokenEpisode as broken:
-                    why = f"{self.name}: none of the first episodes can be read; the last: {broken.why}"
-                    continue
-                self._tally.note(number, rows.notes)
-                return self._specs_of(number, rows), rows.jpeg
-            for number in self._numbers[:_MOST_TRIED]:
-                if (readable := self._readable(episodes, number)) is not None:
-                    declared = {path: leaf.spec for path, leaf in self._leaves.items()}
-                    return {**declared, **self._specs_of(number, readable)}, readable.jpeg
-        raise SourceError(why)
+            looks = self._looks(episodes)
+        for place, rows in looks.items():
+            self._tally.note(self._numbers[place], rows.notes)
+        agreement = agree(
+            {place: self._specs_of(rows) for place, rows in looks.items()}, self._options.spec_from, _join
+        )
+        specs = dict(agreement.specs)
+        jpeg = {path: leaf for rows in looks.values() for path, leaf in rows.jpeg.items()}
+        for rows in looks.values():  # some episodes may have the pixels
+            jpeg = {path: leaf for path, leaf in jpeg.items() if path in rows.jpeg or path not in rows.columns}
+        for path, leaf in self._leaves.items():
+            if specs.get(path) == leaf.spec:
+                specs[path] = leaf.spec  # with its bounds
+            elif path in specs and specs[path].image is None:
+                self._tally.note(self._numbers[min(looks)], [(_SPACE, path)])
+        return _Common(specs, jpeg, agreement.notices)
+
+    def _looks(self, episodes: Episodes) -> Mapping[int, _Rows]:
+        """Some episodes, by place. Where a column is damaged in all, those without what a space declares: it may be left out."""
+
+        def look(place: int) -> _Rows:
+            return self._rows_of(episodes(self._numbers[place]))
+
+        def nbytes(rows: _Rows) -> int:
+            return sum(column.nbytes for column in rows.columns.values())
+
+        try:
+            return look_at(self._places, look, self.name, self._options.spec_from, nbytes=nbytes)
+        except SourceError as error:
+            for place in spread(self._places):
+                if (readable := self._readable(episodes, self._numbers[place])) is not None:
+                    return {place: readable}
+            raise SourceError(f"{self.name}: none of the episodes looked at can be read: {error}") from error
 
     @property
     def _leaves(self) -> dict[str, Leaf]:
         """Path of a column -> the leaf of a space that it holds."""
-        fields = ((OBSERVATION, self._observation), (ACTION, self._action))
-        return {_path(name, leaf): leaf for name, leaves in fields for leaf in leaves}
+        return {_path(name, leaf): leaf for name, leaves in zip((OBSERVATION, ACTION), self._fields) for leaf in leaves}
 
     def _readable(self, episodes: Episodes, number: int) -> _Rows | None:
-        """The rows of an episode without those columns that a space declares and that cannot be read: they may be left out. None if others cannot."""
+        """The rows of an episode without those columns that a space declares and that cannot be read. None if others cannot."""
         unread: frozenset[str] = frozenset()
         while True:
             try:
@@ -256,16 +294,15 @@ class MinariRecordings(Recordings):
                     return None
                 unread |= {path}
 
-    def _specs_of(self, number: int, rows: _Rows) -> dict[str, ArraySpec]:
-        """Path -> spec of this episode, with the spaces' bounds unless the two differ."""
-        specs = {path: column_spec(column) for path, column in rows.columns.items()}
-        for path, leaf in self._leaves.items():
-            if path in self._encoded and path in rows.jpeg:
-                specs[path] = ArraySpec.of_images(_image_of(leaf))
-            elif path in rows.jpeg or specs.get(path) == leaf.spec:
-                specs[path] = leaf.spec
-            elif path in specs:
-                self._tally.note(number, [(_SPACE, path)])
+    def _specs_of(self, rows: _Rows) -> dict[str, ArraySpec]:
+        """Path -> spec of this episode's columns, of images after decoding; of columns that cannot be read, as a space declares it."""
+        specs = {path: leaf.spec for path, leaf in self._leaves.items() if path not in rows.columns}
+        specs |= {path: column_spec(column) for path, column in rows.columns.items()}
+        for path, leaf in rows.jpeg.items():
+            is_kept = path in self._encoded
+            specs[path] = (
+                ArraySpec.of_images(_image_of(leaf)) if is_kept else ArraySpec(leaf.spec.shape, leaf.spec.dtype)
+            )
         return specs
 
     def _rows_of(self, stored: StoredEpisode, unread: Collection[str] = ()) -> _Rows:
@@ -280,14 +317,15 @@ class MinariRecordings(Recordings):
             whole = reward.astype(np.int8) if reward.dtype == bool else reward
             reward = _cast(REWARD, whole, ArraySpec((), np.dtype(np.float64)))
         actions = len(reward)
+        observed, acted = self._fields
         observation = {
             leaf.path: _leaf(stored, OBSERVATION, leaf, actions + 1, jpeg, notes)
-            for leaf in self._observation
+            for leaf in observed
             if _path(OBSERVATION, leaf) not in unread
         }
         action = {
             leaf.path: _leaf(stored, ACTION, leaf, actions, {}, notes)
-            for leaf in self._action
+            for leaf in acted
             if _path(ACTION, leaf) not in unread
         }
         is_terminal = _end(stored, actions, notes)
@@ -316,13 +354,32 @@ def _leaves(
         )
     if not numbers:
         raise SourceError(f"{facts.folder}: has neither spaces nor episodes")
-    try:
-        return (
-            facts.observation or stored.leaves(numbers[0], OBSERVATIONS),
-            facts.action or stored.leaves(numbers[0], ACTIONS),
-        )
-    except BrokenEpisode as broken:
-        raise SourceError(f"{facts.folder}: spaces=stored: {broken.why}") from broken
+    return (
+        facts.observation or _stored_leaves(stored, numbers, OBSERVATIONS),
+        facts.action or _stored_leaves(stored, numbers, ACTIONS),
+    )
+
+
+def _stored_leaves(stored: HdfStorage, numbers: Sequence[int], field: str) -> tuple[Leaf, ...]:
+    """Those of most episodes."""
+    looks = look_at(numbers, lambda number: stored.leaves(number, field), "spaces=stored")
+    return looks[most_alike({number: {leaf.path: leaf.spec for leaf in leaves} for number, leaves in looks.items()})]
+
+
+def _join(path: str, specs: Sequence[ArraySpec]) -> ArraySpec | None:
+    """Numbers of another dtype are cast where no value changes: to that of most, or to floats, where infos are whole numbers by chance."""
+    if any(spec.shape != specs[0].shape or spec.dtype.kind not in "iuf" for spec in specs):
+        return None
+    return (None if path.split("/")[0] in STEP_FIELDS else promote(path, specs)) or specs[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Common:
+    """What episodes have in common: path -> spec; the leaves of images that are JPEG files; and notices of what only some have."""
+
+    specs: Mapping[str, ArraySpec]
+    jpeg: Mapping[str, Leaf]
+    notices: tuple[Notice, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,14 +15,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, is_under, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import Lazily, needing
+from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, Agreement, SpecFrom, agree, look_at, promote
 from rlds2reverb.formats.options import Parse, one_of, unescaped, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rllib import keys
@@ -42,6 +45,7 @@ OPTIONS: dict[str, Parse] = {
     "float": one_of(**{"32": np.dtype(np.float32), "64": np.dtype(np.float64)}),
     "done_means": one_of(terminal=keys.TERMINATED, truncation=keys.TRUNCATED),
     "others": one_of(keep=True, drop=False),
+    **SPEC_OPTIONS,
 }
 
 
@@ -53,7 +57,7 @@ def open_rllib(text: str) -> Source:
     """
     wanted = asked("rllib", text, OPTIONS)
     given = wanted.renamed({"columns": "names", "float": "floats", "others": "keeps_others"})
-    of_rows = {name: given.pop(name) for name in ("last_step", "keeps_others") if name in given}
+    of_rows = {name: given.pop(name) for name in ("last_step", "keeps_others", "spec_from") if name in given}
     settings = Settings(**given)
     files = find([unescaped(one.strip()) for one in wanted.place.split(";")], wanted.files)
     store: Store
@@ -65,7 +69,6 @@ def open_rllib(text: str) -> Source:
     return wanted.source_of(RllibRecordings(store, wanted.name, **of_rows))
 
 
-_TRIED_FOR_SPEC = 100
 _REQUIRED = frozenset({keys.OBS, keys.NEXT_OBS, keys.ACTIONS, keys.REWARDS})
 _TAKEN = frozenset({*keys.IN_ROWS, *keys.IN_METADATA, *STEP_FIELDS, METADATA, ""})
 
@@ -75,22 +78,38 @@ _FILLED = {
 }
 
 
+class _Look(NamedTuple):
+    specs: Mapping[str, ArraySpec]
+    nbytes: int
+
+
 class RllibRecordings(Recordings):
     """The episodes of a dataset; `keeps_others` says whether columns that RLDS does not know become step columns."""
 
-    def __init__(self, store: Store, name: str, last_step: str = REPEAT, keeps_others: bool = True) -> None:
-        self.name, self._store, self._last_step = name, store, last_step
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        last_step: str = REPEAT,
+        keeps_others: bool = True,
+        spec_from: SpecFrom = EVERY,
+    ) -> None:
+        self.name, self._store, self._last_step, self._spec_from = name, store, last_step, spec_from
         self._index = Index()
         self._without_next = self._differing = 0
         self._counts: dict[str, int] = {}  # column -> number of records that have it
         self._records = 0
         self._columns = self._indexed(keeps_others)
         self._index.close()
-        self._others: list[str] = []
+        self._chosen: Sequence[int] | None = None
         others = sorted(name for name in self._counts if keeps_others and _is_other(name))
         self._partial = [name for name in others if name not in self._columns]
-        self._spec = self._found_spec([name for name in others if name in self._columns])
         self._unread: frozenset[str] = frozenset()
+        self._shared = [name for name in others if name in self._columns]
+
+    def choose(self, numbers: Sequence[int] | None) -> None:
+        self._chosen = numbers
+        _ = self._agreement
 
     def _indexed(self, keeps_others: bool) -> frozenset[str]:
         """Indexes every piece. Returns the columns that all records have, and the rewards if any record has them."""
@@ -145,6 +164,7 @@ class RllibRecordings(Recordings):
         if self._differing:
             text = f"{counted(self._differing, 'next observation')} of the first episode differ from the observation of the following step, as RLlib's n_step > 1 writes them, with rewards of several steps; only the last one is used"
             yield Notice("next_differs", text, self._differing)
+        yield from self._agreement.notices
         for name in self._partial:
             lacking = self._records - self._counts[name]
             text = f"{lacking:,} of {counted(self._records, 'record')} have no value of it per step; the column is left out"
@@ -194,25 +214,54 @@ class RllibRecordings(Recordings):
             rows.check_seams(pieces)
         return rows.episode(pieces, chain.ended == keys.TERMINATED, others)
 
-    def _found_spec(self, others: Sequence[str]) -> dict[str, ArraySpec]:
-        """The spec of the first readable episode, which all others must match. Sets which further columns are read."""
-        why = "no episode"
-        with self._rows(others) as rows:
-            for number in range(min(self.count, _TRIED_FOR_SPEC)):
-                try:
-                    columns = self._columns_of(rows, number, ())
-                except BrokenEpisode as broken:
-                    why = broken.why
-                    continue
-                for name in others:
-                    with suppress(BrokenEpisode):
-                        self._columns_of(rows, number, [name])
-                        self._others.append(name)
-                columns = self._columns_of(rows, number, self._others)
-                with suppress(BrokenEpisode):
-                    self._differing = rows.differing(list(self._index.pieces(number)))
-                return {path: column_spec(column) for path, column in columns.items()}
-        raise SourceError(f"{self.name}: none of the first episodes can be read: {why}")
+    @cached_property
+    def _agreement(self) -> Agreement:
+        """The spec of the chosen episodes, which each must match, and what is left out for it."""
+        numbers = range(self.count) if self._chosen is None else self._chosen
+        with self._rows(self._shared) as rows:
+            try:
+                looks = look_at(
+                    numbers,
+                    lambda number: self._look(rows, number),
+                    self.name,
+                    self._spec_from,
+                    nbytes=attrgetter("nbytes"),
+                )
+            except SourceError as error:
+                raise SourceError(f"{self.name}: none of the episodes looked at can be read: {error}") from error
+            with suppress(BrokenEpisode):
+                self._differing = rows.differing(list(self._index.pieces(min(looks))))
+        return agree({number: look.specs for number, look in looks.items()}, self._spec_from, promote)
+
+    def _look(self, rows: _EpisodePieces, number: int) -> _Look:
+        """What one episode has; further columns that cannot be read are not among it."""
+        try:
+            columns = self._columns_of(rows, number, self._shared)
+        except BrokenEpisode:
+            self._columns_of(rows, number, ())  # raises if it is not for a further column
+            columns = self._columns_of(
+                rows, number, [name for name in self._shared if self._is_readable(rows, number, name)]
+            )
+        return _Look(
+            {path: column_spec(column) for path, column in columns.items()},
+            sum(column.nbytes for column in columns.values()),
+        )
+
+    def _is_readable(self, rows: _EpisodePieces, number: int, name: str) -> bool:
+        try:
+            self._columns_of(rows, number, [name])
+        except BrokenEpisode:
+            return False
+        return True
+
+    @cached_property
+    def _others(self) -> list[str]:
+        """The further columns that are read: those with a path in the spec."""
+        return [name for name in self._shared if any(is_under(path, name) for path in self._spec)]
+
+    @property
+    def _spec(self) -> Mapping[str, ArraySpec]:
+        return self._agreement.specs
 
     def _checked(self, columns: dict[str, Array]) -> dict[str, Array]:
         """Checks the columns against the spec. Whole numbers of JSON become floats if the spec says so."""
@@ -230,9 +279,7 @@ class RllibRecordings(Recordings):
                     lost = ", which does not hold its values exactly" if wanted.dtype.kind == "f" else ""
                     raise BrokenEpisode(path, f"is {found}; other episodes have {wanted}{lost}")
                 columns[path] = made
-        if odd := columns.keys() - self._spec.keys():
-            raise BrokenEpisode(min(odd), "other episodes have no such column")
-        return columns
+        return {path: columns[path] for path in self._spec if path in columns}
 
 
 def _is_other(name: str) -> bool:

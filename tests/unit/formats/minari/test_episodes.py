@@ -14,6 +14,7 @@ import pytest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import metadata_spec_of
+from rlds2reverb.specs import spec_texts
 from tests.unit.formats.minari import made
 from tests.unit.formats.minari.written import dataset, put
 
@@ -117,19 +118,41 @@ def test_other_groups_and_infos(tmp_path: Path) -> None:
     change = put(
         **{"state/qpos": rows, "infos/short": rows[:3], "infos/one": 5, "infos/long": np.arange(9), "discount": rows}
     )
-    source = opened(
-        tmp_path,
+    changes = (
         change,
         put(**{"state/qpos": rows, "infos/short": rows[:3], "infos/more": rows}),
         put(**{"state/qpos": rows}),
     )
-    first, second, third = source
-    assert first.columns["state/qpos"].tolist() == rows.tolist()
+    source = opened(tmp_path / "all", *changes)
+    assert all(one.columns["state/qpos"].tolist() == rows.tolist() and not one.faults for one in source)
+    left_out = {remark.path for remark in source.notices if remark.code == "left_out"}
+    assert left_out == {"infos/one", "infos/long", "infos/more", "infos/short", "discount"}
+
+    first, second, third = opened(tmp_path / "most", *changes, options="?spec_from=most")
+    assert not first.faults
     assert second.columns["infos/short"].tolist() == [0, 1, 2, 0]
     assert third.faults[0][0] == "infos/short"
     assert "infos=drop" in third.faults[0][1]
-    left_out = {remark.path for remark in source.notices if remark.code == "left_out"}
-    assert left_out == {"infos/one", "infos/long", "infos/more", "discount"}
+
+
+@pytest.mark.parametrize("odd", range(3))
+def test_an_odd_episode_does_not_decide(tmp_path: Path, odd: int) -> None:
+    changes = [
+        put(
+            **{
+                "infos/size": np.zeros((4, 3 if number == odd else 2)),
+                "infos/step": np.arange(4) / (2 - (number == odd)),
+            }
+        )
+        for number in range(3)
+    ]
+    changes[odd] = put(**{"infos/size": np.zeros((4, 3)), "infos/step": np.arange(4)})
+    source = opened(tmp_path / "all", *changes)
+    assert [bool(one.faults) for one in source] == [number == odd for number in range(3)]
+    assert {remark.code for remark in source.notices} == {"mixed_specs"}
+    assert spec_texts(source.spec())["infos/step"] == "float64[]"
+    rest = opened(tmp_path / "rest", *changes, options=f"?episodes={odd}")
+    assert spec_texts(rest.spec())["infos/size"] == "float64[3]"
 
 
 def test_a_count_that_is_not_the_files(tmp_path: Path) -> None:

@@ -534,3 +534,24 @@ def test_whole_numbers_become_floats_only_if_those_hold_them(
             [(path, why)] = episode.faults
             assert path == "action"
             assert "exactly" in why
+
+
+@pytest.mark.parametrize("odd", range(3))
+def test_most_episodes_decide_and_whole_numbers_that_come_by_chance_do_not(tmp_path: Path, odd: int) -> None:
+    batches = [
+        batch(
+            number,
+            0,
+            2,
+            "terminated",
+            scale=[1, 2] if number == odd else [0.5, 1.5],
+            size=[[0.0] * (3 if number == odd else 2)] * 2,
+        )
+        for number in range(3)
+    ]
+    source = open_source(written(tmp_path, batches))
+    assert [bool(one.faults) for one in source] == [number == odd for number in range(3)]
+    assert {path: str(spec) for path, spec in flatten(source.spec()).items()}["scale"] == "float64[]"
+    assert [(notice.code, notice.path) for notice in source.notices] == [("mixed_specs", "size")]
+    chosen = open_source(written(tmp_path, batches) + f"?spec_from={odd}")
+    assert [bool(one.faults) for one in chosen] == [number != odd for number in range(3)]
