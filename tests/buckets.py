@@ -58,6 +58,9 @@ class Storage:
             if path.is_file():
                 self.put(bucket, f"{prefix}/{path.relative_to(folder).as_posix()}", path.read_bytes())
 
+    def remove(self, bucket: str, key: str) -> None:
+        self._store(bucket).delete(key)
+
     def create(self, bucket: str) -> None:
         import boto3
 

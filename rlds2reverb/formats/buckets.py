@@ -16,6 +16,7 @@ import os
 import posixpath
 import re
 import stat
+import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -32,7 +33,7 @@ SCHEMES = ("gs", "s3", "hf")
 
 
 def path_of(text: str) -> Path:
-    """The path that a text names, in a bucket or on this machine, where "~" is the home folder.
+    """The path that a text names, in a bucket or on this machine, where "~" is the home folder. Of a bucket, earlier looks are forgotten.
 
     Raises:
       SourceError: the scheme is unknown, the bucket has no name, or there is no user of that name.
@@ -50,6 +51,10 @@ def path_of(text: str) -> Path:
     if len(path.parts) < (4 if found[1] == "hf" else 2) or (found[1] == "hf" and path.parts[1] != "datasets"):
         expected = "hf://datasets/ORG/NAME" if found[1] == "hf" else f"{found[1]}://BUCKET/FOLDER"
         raise SourceError(f"{text}: expected {expected}")
+    if "rlds2reverb.formats.objects" in sys.modules:  # a name that is opened is looked up anew
+        from rlds2reverb.formats.objects import forget_looks
+
+        forget_looks(path.scheme, path.parts[1])
     return path
 
 

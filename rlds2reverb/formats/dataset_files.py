@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 from rlds2reverb.episode import Notice, note
 from rlds2reverb.errors import SourceError, StorageError
 from rlds2reverb.formats.buckets import BucketPath
-from rlds2reverb.formats.paths import DatasetPath, WrittenAnew, allowed
+from rlds2reverb.formats.paths import DatasetPath, RefusedFile, WrittenAnew, allowed
 
 if TYPE_CHECKING:
     from rlds2reverb.formats.objects import Entry, ObjectFile
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 FOLLOW_LINKS = "links=follow"
 
 _KEPT_RECENT = 32  # files that are compared with every batch although they were opened before it: TFDS interleaves 16
+_FAULT_SHARE = 10  # times the time of a comparison until the next fault is worth one
 _MOST_POINTER_BYTES = 1024
 _POINTER = b"version https://git-lfs.github.com/spec/"
 """Source: docs/spec.md of git-lfs: a pointer is a text of less than 1,024 bytes, whose first line is this with a version."""
@@ -72,6 +74,7 @@ class DatasetFiles:
         self._links = _Links(follow_links)
         self._disk, self._buckets = _Disk(self._links), _Buckets(self._links)
         self._classes: dict[type, type] = {}
+        self._next_fault = 0.0  # `time.monotonic` from which on a fault is worth a comparison
 
     def pin(self, path: Path, within: Collection[str] = (), is_deep: bool = True, boundary: Path | None = None) -> Path:
         """Lists a file or a folder, and returns its path as one of this dataset.
@@ -100,6 +103,10 @@ class DatasetFiles:
         paths = list(paths)
         self._disk.restrict([one for one in paths if not isinstance(one, BucketPath)])
         self._buckets.restrict([one for one in paths if isinstance(one, BucketPath)])
+
+    def restrict_to_looked(self) -> None:
+        """Only files that were looked at or opened belong to the dataset, of a format that looks at all of them when it is opened."""
+        self.restrict([*map(Path, self._disk.looked), *map(BucketPath, self._buckets.looked)])
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -142,6 +149,14 @@ class DatasetFiles:
         """Raises `WrittenAnew` if any file of the dataset is no longer as it was listed, or, looked at later, as it was then."""
         self._disk.check_all()
         self._buckets.check_all()
+
+    def check_fault(self) -> None:
+        """As `check`, where an episode cannot be read: it may be that a file is gone. For many of them it is asked from time to time."""
+        began = time.monotonic()
+        if began >= self._next_fault:
+            self.check()
+            now = time.monotonic()
+            self._next_fault = now + _FAULT_SHARE * (now - began)
 
     def check_recent(self) -> None:
         """As `check`, for what was used since the last call. Objects in buckets need none: they are read by their ETags."""
@@ -254,6 +269,10 @@ class _Disk:
         for name in kept:
             self._check_link(name)
 
+    @property
+    def looked(self) -> Collection[str]:
+        return [name for name in self._used if name in self._stamps]
+
     def boundary(self, name: str) -> Path:
         return next((root.boundary for root in self._roots if _is_below(name, root.name)), Path(name).parent)
 
@@ -293,7 +312,7 @@ class _Disk:
                 self._may_follow(name, root)
             target = self.links.refused.get(name)
             if target is not None:
-                raise SourceError(
+                raise RefusedFile(
                     f"{name}: a link that leads out of the dataset, to {target}; copy the file to where the link is or, if you trust it, "
                     f"add {FOLLOW_LINKS} behind the name"
                 )
@@ -377,7 +396,7 @@ def _is_below(name: str, folder: str) -> bool:
 def check_pointer(where: object, start: bytes) -> None:
     """Raises `SourceError` where a file begins as a git-lfs pointer."""
     if start.startswith(_POINTER):
-        raise SourceError(f"{where}: a git-lfs pointer, not the file itself; run `git lfs pull` in its folder")
+        raise RefusedFile(f"{where}: a git-lfs pointer, not the file itself; run `git lfs pull` in its folder")
 
 
 def _other(name: object) -> WrittenAnew:
@@ -418,13 +437,13 @@ class _Buckets:
     links: _Links
     _roots: list[tuple[BucketPath, tuple[str, ...], bool]] = field(default_factory=list)
     _entries: dict[str, Entry] = field(default_factory=dict)  # by the whole name
+    looked: set[str] = field(default_factory=set)
     _opened: set[str] = field(default_factory=set)
     _missing: set[str] = field(default_factory=set)  # were looked at, and not there
 
     def list(self, path: BucketPath, within: Collection[str], is_deep: bool) -> None:
         if path.scheme == "hf":
             return
-        path.bucket.forget()
         is_likely_object = not path.suffix[1:].isdigit() and path.suffix != ""  # the folder of a version ends in digits
         if is_likely_object and self.entry_of(path) is not None:
             return
@@ -452,10 +471,21 @@ class _Buckets:
                 self._missing.add(name)
             elif path.scheme != "hf":
                 self._entries[name] = entry
+        if entry is not None:
+            self.looked.add(name)
         return entry
 
     def check_all(self) -> None:
-        """Asks for the listings anew, and for what was in none of them."""
+        """Asks for the listings anew, and for what was in none of them. Then nothing of it is remembered: the next opening asks as well."""
+        try:
+            self._check_all()
+        finally:
+            for bucket in {path.bucket for path, _, _ in self._roots} | {
+                BucketPath(name).bucket for name in self._entries
+            }:
+                bucket.forget()
+
+    def _check_all(self) -> None:
         now: dict[str, Entry] = {}
         for path, within, is_deep in self._roots:
             path.bucket.forget()

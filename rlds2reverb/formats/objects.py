@@ -468,6 +468,14 @@ def bucket_of(scheme: str, name: str) -> Bucket:
     return found
 
 
+def forget_looks(scheme: str, name: str) -> None:
+    """Has the next looks into a bucket ask anew. A dataset on the hub stays at its commit."""
+    with _lock:
+        bucket = _buckets.get((scheme, name))
+    if bucket is not None:
+        bucket.forget()
+
+
 # How requests are signed.
 
 

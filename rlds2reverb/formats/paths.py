@@ -51,6 +51,10 @@ class DatasetPath:
         raise NotImplementedError
 
 
+class RefusedFile(SourceError):
+    """A file of a dataset may not be opened: a link out of its folder, or a git-lfs pointer. Nothing says that it is damaged."""
+
+
 Stamp = tuple[int, int]  # of a file: its size in bytes, and the time of its last change in nanoseconds
 
 

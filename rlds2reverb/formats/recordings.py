@@ -274,6 +274,8 @@ class RecordedSource(Source):
                     columns, faults = self._kept(recording.decoded()), recording.faults
                 except BrokenEpisode as broken:
                     columns, faults = {}, ((broken.path, broken.why),)
+                if faults:
+                    self._files.check_fault()
                 yield Episode(columns, recording.metadata, name, faults, where)
 
 

@@ -66,7 +66,6 @@ from rlds2reverb.formats.lerobot.meta import Episodes, Info, read_episodes, read
 from rlds2reverb.formats.lerobot.values import TableRows, Taken, column, image_files, open_table
 from rlds2reverb.formats.lerobot.videos import Clip, check_libraries, check_library, decoded
 from rlds2reverb.formats.options import Parse, one_of, parted, unescaped, words
-from rlds2reverb.formats.paths import Stamp, WrittenAnew, check_link, check_unchanged, stamp_of
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, flags, terminal_discount, zero_row
 from rlds2reverb.formats.source import Source
@@ -309,11 +308,9 @@ class Reader:
         self._rows = None
 
     def one(self, number: int) -> Recording:
-        """One episode; raises `BrokenEpisode`, or `WrittenAnew` if a file has changed since it was first opened."""
+        """One episode; raises `BrokenEpisode`."""
         try:
             return self._recording(number, self._taken(number))
-        except WrittenAnew:
-            raise
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
 
@@ -339,8 +336,6 @@ class Reader:
                 keys = dataset.all_keys if dataset.has_all_keys else dataset.keys_of(path, self._opened(path))
                 if runs := keys.whole(episode, path, count):
                     return runs
-            except WrittenAnew:
-                raise
             except SourceError as error:
                 why = f"{error}; "
         try:
@@ -353,7 +348,6 @@ class Reader:
         dataset, rows = self._dataset, self._rows
         if rows is None or (rows.path is not path and rows.path != path):
             self.close()
-            dataset.check(path)
             features = dataset.info.features
             names = [one.name for one in dataset.columns.values() if one.kind != VIDEO]
             needed = [EPISODE_INDEX, *(name for name in _COUNTED if name in features)]
@@ -430,7 +424,6 @@ class Reader:
             where = f"videos/{feature.name}/: file_index or from_timestamp"
             raise BrokenEpisode(feature.path, f"{episodes.info.root}: meta/episodes: {where} is missing")
         video, begin = place
-        self._dataset.check(video)
         seconds = begin + self._plain(TIMESTAMP, read).astype(np.float64)
         if not np.isfinite(seconds).all():
             raise BrokenEpisode(feature.path, f"{read.path}: timestamps that are no finite numbers")
@@ -501,7 +494,6 @@ class Dataset:
     reading: Reading
     features: Mapping[str, Feature]
     lacking: frozenset[str] = frozenset()
-    stamps: dict[Path, Stamp] = field(default_factory=dict)
     unlisted: set[int] = field(default_factory=set, init=False)
     _keys: dict[Path, Keys] = field(default_factory=dict, init=False)
 
@@ -523,20 +515,10 @@ class Dataset:
 
     def _keys_with_index(self, path: Path) -> Keys:
         try:
-            self.check(path)
             with open_table(path) as file:
                 return read_keys(path, file, with_index=True)
-        except WrittenAnew:
-            raise
         except SourceError as error:
             return Keys({}, str(error))
-
-    def check(self, path: Path) -> None:
-        """Checks a file of rows or frames before it is opened: it may be no link out of the dataset, and not have changed."""
-        check_link(self.info.root, path)
-        if path.exists():  # opening it says what is missing
-            found = stamp_of(path)
-            check_unchanged(path, self.stamps.setdefault(path, found), found)
 
     def check_templates(self) -> None:
         """Raises `SourceError` if a template of paths cannot be filled in or leads out of the dataset."""

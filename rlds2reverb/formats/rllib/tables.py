@@ -26,6 +26,7 @@ from rlds2reverb.extras import needing
 from rlds2reverb.formats.arrow import check_row_groups, is_list, stored_values
 from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.lru import LRU
+from rlds2reverb.formats.paths import RefusedFile
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.formats.rllib import keys
@@ -87,6 +88,8 @@ class _Tables(Store):
             for number, file in enumerate(self._files):
                 try:
                     groups = parquet.opened(number).metadata.num_row_groups
+                except RefusedFile:
+                    raise
                 except SourceError as error:
                     self.troubles.add(str(file), str(error))
                     continue

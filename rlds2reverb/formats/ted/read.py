@@ -122,6 +122,7 @@ def open_ted(text: str) -> Source:
             raise SourceError(f"{name}: buffer {options.buffer}: there are {len(found):,}, from 0")
         found = [found[options.buffer]]
     buffers = [_open_buffer(name, storage, writer, options) for storage, writer in found]
+    wanted.files.restrict_to_looked()
     return wanted.source_of(TedRecordings(name, buffers, options))
 
 

@@ -115,6 +115,17 @@ def test_files_that_are_none_of_the_dataset_may_change(folder: Path) -> None:
         files.check()
 
 
+def test_a_format_that_looks_at_all_of_its_files_needs_not_name_them(folder: Path) -> None:
+    files = DatasetFiles()
+    assert (files.pin(folder) / "top").exists()
+    files.restrict_to_looked()
+    (folder / "sub/in").unlink()
+    files.check()
+    (folder / "top").unlink()
+    with pytest.raises(WrittenAnew, match="top: is gone"):
+        files.check()
+
+
 @pytest.mark.parametrize("root", ["data", "./data", "data/../data", "."])
 def test_relative_names_and_other_writings_mean_the_same_file(
     folder: Path, root: str, monkeypatch: pytest.MonkeyPatch
