@@ -158,6 +158,11 @@ class DatasetFiles:
             now = time.monotonic()
             self._next_fault = now + _FAULT_SHARE * (now - began)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A class made here cannot be pickled, and is made again where it is needed. Paths are sent as plain ones, so the process that gets
+        # them compares stamps at the end of a reading only.
+        return {**vars(self), "_classes": {}}
+
     def check_recent(self) -> None:
         """As `check`, for what was used since the last call. Objects in buckets need none: they are read by their ETags."""
         self._disk.check_recent()

@@ -30,6 +30,7 @@ PROGRESS, DONE = "progress", "done"  # its answers: a task's number, and its pro
 _LOOK_SECONDS = 1.0
 
 _killpg, _KILL = getattr(os, "killpg", None), getattr(signal, "SIGKILL", None)  # Windows has neither
+_CONTINUE = getattr(signal, "SIGCONT", 0)  # nor this
 
 
 class _Child:
@@ -115,7 +116,7 @@ def _continue_when_driver_ends(driver: int) -> None:
     """
     if sys.platform == "linux":
         with suppress(AttributeError, OSError):  # a system without prctl: the interval of looks remains
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(_CONTINUE), 0, 0, 0)
         if os.getppid() != driver:  # it has ended before
             _end()
 

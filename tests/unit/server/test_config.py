@@ -272,7 +272,7 @@ def test_what_is_refused_after_overrides_names_them_beside_the_file_and_keeps_th
         "tables: [{name: a}]\ngrpc: {prot: 1}": '; there are port; did you mean "port"?',
         "tables: [{name: a}]\nlog: {colour: x}": "; there are format, level",
         "tables: [{name: a, size: 3}]": '; there are name, sampler, remover, max_size, max_times_sampled, rate_limiter, signature; did you mean "max_size"?',
-        "tables: [{name: a, sampler: {kind: prioritized, x: 1}}]": " - at `$.tables[0].sampler`",
+        "tables: [{name: a, sampler: {kind: prioritized, x: 1}}]": " - at `$.tables[0].sampler`; there are exponent",
     }.items(),
 )
 def test_where_a_field_is_unknown_the_known_ones_are_told(file: Path, text: str, told: str) -> None:
