@@ -500,7 +500,7 @@ def _episode_columns(state: _State, settings: Settings, where: str, wanted: froz
         if values is not None:
             made[0, name] = _column(converter, name, values, rows)
     buffer = state.get("infos")
-    found = list(_after_lookback(buffer)) if isinstance(buffer, dict) else []
+    found = list(buffer["data"][_lookback(buffer) :]) if isinstance(buffer, dict) else []
     infos = texts(found if len(found) == rows + 1 else [None] * (rows + 1))  # "" if they are not recorded
     made[0, keys.INFOS], made[0, keys.NEXT_INFOS] = {"": infos[:-1]}, {"": infos[1:]}
     observations = _column(converter, keys.OBS, state["observations"], rows + 1)
@@ -521,19 +521,70 @@ def _column(converter: Converter, name: str, buffer: Any, rows: int) -> Leaves |
 
 
 def _after_lookback(buffer: Any) -> Any:
-    """The part of a buffer that belongs to the episode, without the steps before it."""
+    """The part of a buffer that belongs to the episode, without the steps before it: rows, or a nest of columns if it is finalized.
+
+    msgpack writes tuples as lists. Here they are tuples again: the values of Tuple spaces, and the nests of their columns.
+    """
+    lookback, data = _lookback(buffer), buffer["data"]
+
+    def cut(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: cut(inner) for key, inner in part.items()}
+        return tuple(map(cut, part)) if isinstance(part, (list, tuple)) else part[lookback:]
+
+    if buffer.get("finalized") and not isinstance(data, np.ndarray):
+        return cut(data)
+    if isinstance(data, dict):  # of columns; older versions of RLlib do not say `finalized`
+        return {key: _after_lookback({**buffer, "data": part}) for key, part in data.items()}
+    return (
+        [_with_tuples(row, buffer.get("space")) for row in data[lookback:]]
+        if isinstance(data, list)
+        else data[lookback:]
+    )
+
+
+def _lookback(buffer: Any) -> int:
+    """The number of rows before the episode's own."""
     lookback = buffer["lookback"]
     if not isinstance(lookback, int) or lookback < 0:
         raise ValueError(f"a lookback of {lookback!r}")
+    return lookback
 
-    def cut(data: Any) -> Any:
-        return {key: cut(part) for key, part in data.items()} if isinstance(data, dict) else data[lookback:]
 
-    return cut(buffer["data"])
+def _with_tuples(value: Any, space: Any) -> Any:
+    """A row with the values of Tuple spaces as tuples. Without a space, a list of anything but plain numbers of one type is one."""
+    known = space if isinstance(space, dict) else {}
+    kind, inner = known.get("space"), known.get("spaces")
+    if isinstance(value, dict):
+        spaces = inner if kind == "dict" and isinstance(inner, dict) else {}
+        return {key: _with_tuples(part, spaces.get(key)) for key, part in value.items()}
+    if isinstance(value, tuple) or (isinstance(value, list) and (kind == "tuple" or (not kind and _mixes(value)))):
+        parts = (
+            inner if kind == "tuple" and isinstance(inner, list) and len(inner) == len(value) else [None] * len(value)
+        )
+        return tuple(map(_with_tuples, value, parts))
+    return value
+
+
+def _mixes(value: list[Any]) -> bool:
+    """Whether a list holds anything but plain numbers of one type, or lists of these."""
+    kinds: set[type] = set()
+    waiting = list(value)
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        else:
+            kinds.add(type(part))
+    return bool(kinds - {int, float, bool}) or len(kinds) > 1
 
 
 def _length(state: _State) -> int:
-    actions = _after_lookback(state["actions"])
-    while isinstance(actions, dict):
-        actions = next(iter(actions.values()))
-    return len(actions)
+    buffer = state["actions"]
+    data = buffer["data"]
+    while isinstance(data, dict) or (buffer.get("finalized") and isinstance(data, (list, tuple))):
+        components = list(data.values()) if isinstance(data, dict) else data
+        if not components:
+            raise ValueError("actions without a component")
+        data = components[0]
+    return max(0, len(data) - _lookback(buffer))

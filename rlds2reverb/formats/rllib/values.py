@@ -31,6 +31,7 @@ from rlds2reverb.formats.recordings import BrokenEpisode
 Leaves = dict[str, Array]  # path below the column, "" for a plain one -> [rows, ...].
 _DEEPEST = 20
 _MOST_COLUMNS = 10_000
+_EXACT = 2.0**53  # float64 holds all whole numbers up to here
 
 
 class Converter:
@@ -96,12 +97,21 @@ class Converter:
             if odd := [type(one).__name__ for one in flat if not isinstance(one, (str, bytes))]:
                 raise self._broken(name, f"values that are neither all numbers nor all texts, such as {odd[0]}")
             return texts(flat).reshape(column.shape)
+        if is_list and column.dtype == np.float64 and (np.abs(column) >= _EXACT).any() and not _is_exact(value):
+            raise self._broken(name, "whole numbers beside others, which float64 does not hold exactly")
         if column.dtype.kind not in "biufc":
             raise self._broken(name, f"values of dtype {column.dtype}")
         return column.astype(self._floats) if column.dtype == np.float64 and is_list and not is_packed_value else column
 
     def _broken(self, name: str, why: str) -> BrokenEpisode:
         return BrokenEpisode(name, f'{self._where}: column "{name}": {why}')
+
+
+def _is_exact(value: Any) -> bool:
+    """Whether float64 holds all whole numbers in nested lists."""
+    if isinstance(value, list):
+        return all(map(_is_exact, value))
+    return not isinstance(value, (int, np.integer)) or int(float(value)) == int(value)
 
 
 def texts(values: Sequence[Any]) -> Array:

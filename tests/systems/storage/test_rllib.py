@@ -140,3 +140,72 @@ def test_episodes_are_the_states_that_rllib_restores(cluster: None) -> None:
         )
         assert episode.columns["is_terminal"][-1] == own[-1].is_terminated
         assert episode.metadata["t"] == own[0].t_started
+
+
+TUPLES: dict[str, Any] = {
+    "shapes": lambda at: (np.full(2, at, np.float32), np.int64(2**53 + 1 + at)),
+    "scalars": lambda at: (np.float32(at) / 3, np.int64(2**53 + 1 + at), np.uint8(at)),
+    "discrete": lambda at: (np.int64(2**53 + 1 + at), np.int64(at)),
+    "nested": lambda at: ({"a": np.full(3, at, np.int16), "b": (np.float64(at) / 7, np.int8(at))}, np.full((2, 2), at)),
+    "in a dict": lambda at: {"x": (np.int64(at), np.full(4, at, np.float32)), "y": np.float32(at)},
+}
+
+
+def space_of(value: Any) -> Any:
+    from gymnasium import spaces
+
+    if isinstance(value, dict):
+        return spaces.Dict({key: space_of(part) for key, part in value.items()})
+    if isinstance(value, tuple):
+        return spaces.Tuple([space_of(part) for part in value])
+    if isinstance(value, np.int64):
+        return spaces.Discrete(2**62)
+    return spaces.Box(-1, 1, np.shape(value), np.float32)
+
+
+def leaves(value: Any, path: str) -> dict[str, Any]:
+    if isinstance(value, (dict, tuple)):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        return {name: leaf for key, part in parts for name, leaf in leaves(part, f"{path}/{key}").items()}
+    return {path: value}
+
+
+@pytest.mark.parametrize("kind", TUPLES)
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+@pytest.mark.parametrize("is_numpy", [False, True])
+@pytest.mark.parametrize("has_space", [False, True])
+@pytest.mark.parametrize("lookback", [0, 2])
+def test_components_of_tuple_spaces_are_columns_of_their_own(
+    kind: str, rows: int, is_numpy: bool, has_space: bool, lookback: int, tmp_path: Path
+) -> None:
+    """Of episodes of each length, among them as many steps or observations as components."""
+    msgpack_numpy = pytest.importorskip("msgpack_numpy")
+    import msgpack
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    value_of = TUPLES[kind]
+    space = space_of(value_of(0)) if has_space else None
+    whole = SingleAgentEpisode(observation_space=space, action_space=space)
+    whole.add_env_reset(value_of(0), {})
+    for at in range(1, lookback + rows + 1):
+        ends = at == lookback + rows
+        whole.add_env_step(value_of(at), value_of(at + 10), float(at), infos={}, terminated=ends)
+    if lookback:
+        whole = whole[lookback:] if len(whole) > lookback else whole
+    episode = whole.to_numpy() if is_numpy else whole
+    item = msgpack.packb(episode.get_state(), default=msgpack_numpy.encode)
+    pq.write_table(pa.table({"item": pa.array([item], pa.binary())}), tmp_path / "x.parquet")
+    [found] = ours(tmp_path).values()
+    theirs = [leaves(whole.get_observations(at), "observation") for at in range(rows + 1)]
+    theirs_of_actions = [leaves(whole.get_actions(at), "action") for at in range(rows)]
+    assert len(found) == rows + 1
+    for recorded in (theirs, theirs_of_actions):
+        for path in recorded[0]:
+            expected = np.stack([row[path] for row in recorded])
+            column = found.columns[path][: len(recorded)]
+            assert column.dtype == expected.dtype, path
+            np.testing.assert_array_equal(column, expected, path)
+    fields = {path for path in found.columns if path.split("/")[0] in ("observation", "action")}
+    assert fields == {*theirs[0], *theirs_of_actions[0]}

@@ -555,3 +555,23 @@ def test_most_episodes_decide_and_whole_numbers_that_come_by_chance_do_not(tmp_p
     assert [(notice.code, notice.path) for notice in source.notices] == [("mixed_specs", "size")]
     chosen = open_source(written(tmp_path, batches) + f"?spec_from={odd}")
     assert [bool(one.faults) for one in chosen] == [number != odd for number in range(3)]
+
+
+@pytest.mark.parametrize(("last", "is_exact"), [(1 << 53, True), ((1 << 53) + 1, False), (1 << 60, True)])
+def test_whole_numbers_beside_fractions_stay_exact_or_are_refused(tmp_path: Path, last: int, is_exact: bool) -> None:
+    batch = {
+        "type": "SampleBatch",
+        "eps_id": [1, 1],
+        "obs": [[0.5], [1.5]],
+        "new_obs": [[1.5], [2.5]],
+        "actions": [[0.5, 1], [1.5, last]],
+        "rewards": [0.0, 1.0],
+        "terminateds": [False, True],
+    }
+    (tmp_path / "output-2024-01-01_00-00-00_worker-0_0.json").write_text(json.dumps(batch))
+    if is_exact:
+        [episode] = open_source(f"rllib:{tmp_path}")
+        assert episode.columns["action"][1, 1] == last
+    else:
+        with pytest.raises(SourceError, match="float64 does not hold exactly"):
+            open_source(f"rllib:{tmp_path}")
