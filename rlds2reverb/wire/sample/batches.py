@@ -12,6 +12,7 @@ import math
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -104,7 +105,7 @@ class BatchBuilder(Protocol):
         """Appends the batches that a response completes, also those before an error.
 
         Raises:
-          WireError: it is no such response, or its items point to what is not there.
+          WireError: it is no such response, its items point to what is not there, or there is no memory for them.
         """
 
     def rest(self) -> FlatBatch | None:
@@ -121,6 +122,17 @@ def batch_builder(batch_size: int, cache: ChunkCache) -> BatchBuilder:
     return NativeBuilder(batch_size, cache, cache.native)
 
 
+@contextmanager
+def _needing_memory(message: bytes, batch_size: int) -> Iterator[None]:
+    """Makes a `WireError` of a `MemoryError`: a small response can ask for more than there is."""
+    try:
+        yield
+    except MemoryError as error:
+        raise WireError(
+            f"a response of {len(message):,} bytes: no memory for batches of {batch_size:,} of its samples ({error}); a smaller batch_size takes less"
+        ) from error
+
+
 class PlainBuilder:
     """A `BatchBuilder` that puts items together one by one."""
 
@@ -135,12 +147,13 @@ class PlainBuilder:
 
     def take(self, message: bytes, full: list[FlatBatch]) -> None:
         samples, self._begun = plain.read(self._begun + message)
-        for sample in samples:
-            with self._cache.lock:
-                self._held.append(_of_one(sample, self._cache.chunks))
-            if len(self._held) == self._batch_size:
-                held, self._held = self._held, []
-                full.append(joined_parts(held))
+        with _needing_memory(message, self._batch_size):
+            for sample in samples:
+                with self._cache.lock:
+                    self._held.append(_of_one(sample, self._cache.chunks))
+                if len(self._held) == self._batch_size:
+                    held, self._held = self._held, []
+                    full.append(joined_parts(held))
 
     def rest(self) -> FlatBatch | None:
         held, self._held = self._held, []
@@ -164,7 +177,7 @@ class NativeBuilder:
         self.waiting = 0
 
     def take(self, message: bytes, full: list[FlatBatch]) -> None:
-        with self._cache.lock:
+        with self._cache.lock, _needing_memory(message, self._batch_size):
             begin = 0
             if self._begun:
                 if (end := self._reader.first_end(message)) is None:

@@ -652,7 +652,9 @@ void reader_close(reader *of) {
     free(of);
 }
 
-#define MAX_SAMPLE_BYTES ((i64)1 << 34)
+/* Of an item: as `plain.most_bytes`. */
+#define MAX_ANY_SAMPLE_BYTES ((i64)1 << 28)
+#define MAX_BYTES_PER_BYTE 4096
 #define MAX_ROWS ((i64)1 << 28) /* of a response: a few bytes can request any number, by the same rows again and again */
 
 static int read_slice(span in, slice *out) {
@@ -956,12 +958,12 @@ i64 reader_layout(reader *of, arena *in, i64 number, i64 room, i64 *kinds, i64 *
     const column *columns = (const column *)of->columns.items + one->first_column;
     int got = load_sample(of, in, one);
     if (got < 0) return got;
-    i64 bytes = 0;
+    i64 bytes = 0, most = MAX_ANY_SAMPLE_BYTES + MAX_BYTES_PER_BYTE * (one->end - one->begin);
     for (i64 k = 0; k < one->columns; k++) {
         i64 found = column_kind(of, in, &columns[k]);
         if (found < 0) return UNUSUAL;
         bytes += columns[k].rows * in->kinds[found].row_bytes;
-        if (bytes > MAX_SAMPLE_BYTES) return UNUSUAL;
+        if (bytes > most) return UNUSUAL;
         if (k >= room) continue;
         kinds[k] = in->first_kind + found;
         rows[k] = columns[k].rows;

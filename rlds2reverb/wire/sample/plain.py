@@ -20,8 +20,12 @@ from rlds2reverb.wire import codec
 from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, Slice
 from rlds2reverb.wire.schema import message_class
 
-MOST_ROWS, MOST_BYTES = 1 << 28, 1 << 34
+MOST_ROWS = 1 << 28
 """Of one item: a few bytes can request any number, by the same rows repeatedly, or by rows without values."""
+
+MOST_BYTES, MOST_BYTES_PER_BYTE = 1 << 28, 1 << 12
+"""Of one item: so many, and so many for each byte of the sample as it came, which brings all of its chunks. Snappy makes at most 64 bytes of
+one (21 in fact); and an item may repeat a row, as a window does that is padded. `native.c` has the same bounds."""
 
 _CHUNK_BYTES = 500
 """Of a decoded chunk beside its values."""
@@ -68,6 +72,16 @@ def read(message: bytes) -> tuple[list[Sample], bytes]:
     return samples, message_class("SampleStreamResponse")(entries=begun).SerializeToString()
 
 
+def came_as(sample: Sample) -> int:
+    """Bytes of a sample's chunks and trajectory as they came."""
+    return len(sample.trajectory) + sum(len(chunk.data) for chunk in sample.chunks)
+
+
+def most_bytes(sample: Sample) -> int:
+    """Most bytes that the columns of a sample may have."""
+    return MOST_BYTES + MOST_BYTES_PER_BYTE * came_as(sample)
+
+
 class Chunks:
     """Decoded chunks by key, the newest up to a number of bytes: a chunk never changes."""
 
@@ -94,8 +108,10 @@ class Chunks:
             for piece in column.slices
             if piece.chunk_key in own and 0 <= piece.column < len(own[piece.chunk_key].tensors)
         )
-        if size > MOST_BYTES:
-            raise WireError(f"sampled item {item.key}: {size} bytes, more than {MOST_BYTES}")
+        if size > (most := most_bytes(sample)):
+            raise WireError(
+                f"sampled item {item.key}: {size:,} bytes, more than {most:,}, from {came_as(sample):,} bytes"
+            )
         return codec.item_values(item, own)
 
     def _decoded(self, message: Any) -> Chunk:

@@ -195,6 +195,34 @@ def test_rows_without_number_are_refused_before_room_is_made_for_them() -> None:
         taken(batch_builder(1, ChunkCache(1 << 16)), message)
 
 
+@pytest.mark.parametrize("is_compiled", BOTH)
+def test_an_item_that_repeats_its_rows_without_end_is_refused_before_room_is_made_for_it(is_compiled: bool) -> None:
+    """Rows of zeros, which are small on the way, and each of many slices is all of them: some kilobytes ask for gigabytes."""
+    zeros = responses.chunk(1, [np.zeros((64, 1 << 15), np.uint8)])
+    message = one_item([zeros], [([(1, 0, 64, 0)] * 5_000, False)])
+    assert len(message) < 300_000
+    with pytest.raises(WireError, match=r"sampled item 7: 10,485,760,000 bytes, more than"):
+        taken(batch_builder(1, ChunkCache(1 << 24, is_compiled)), message)
+
+
+@pytest.mark.parametrize("is_compiled", BOTH)
+def test_an_item_may_repeat_a_row_as_a_padded_window_does(is_compiled: bool) -> None:
+    image = np.zeros((1, 1 << 15), np.uint8)
+    message = one_item([responses.chunk(1, [image])], [([(1, 0, 1, 0)] * 2_000, False)])
+    (batch,) = taken(batch_builder(1, ChunkCache(1 << 24, is_compiled)), message)
+    (column,) = batch.columns
+    assert np.shape(column) == (1, 2_000, 1 << 15)
+
+
+@pytest.mark.skipif(native.LIBRARY is None, reason="the plain reader makes no room ahead")
+def test_a_batch_that_no_memory_holds_is_an_error_of_ours() -> None:
+    message = one_item([responses.chunk(1, [np.zeros((1, 1 << 20), np.uint8)])], [([(1, 0, 1, 0)], False)])
+    with pytest.raises(
+        WireError, match=r"no memory for batches of 1,152,921,504,606 of its samples .*smaller batch_size"
+    ):
+        taken(batch_builder((1 << 60) // 10**6, ChunkCache(1 << 24)), message)
+
+
 @pytest.mark.parametrize("entries", [[{}], [{"end_of_sequence": True}], [{"info": {}}, {"info": {}}]])
 def test_entries_out_of_order_are_refused(entries: list[dict[str, Any]]) -> None:
     message = message_class("SampleStreamResponse")(entries=entries).SerializeToString()
