@@ -52,6 +52,21 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     return f'; did you mean "{by_lower[near[0]]}"?' if near else ""
 
 
+_UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
+
+
+def with_suggestion(error: TypeError, known: Iterable[str]) -> str:
+    """The text of the error of a call, with what an unknown argument was meant to be. Python itself says it from 3.13 on, and of functions only.
+
+    >>> with_suggestion(TypeError("got an unexpected keyword argument 'batchsize'"), ["batch_size", "streams"])
+    'got an unexpected keyword argument \'batchsize\'; did you mean "batch_size"?'
+    """
+    unknown = _UNKNOWN_ARGUMENT.search(str(error))
+    return (
+        str(error) if unknown is None or "Did you mean" in str(error) else f"{error}{did_you_mean(unknown[1], known)}"
+    )
+
+
 def line_of(error: BaseException) -> str:
     """The error's message on one line, shortened; its kind where it has none."""
     return shortened(" ".join(str(error).split()) or type(error).__name__)

@@ -31,7 +31,7 @@ from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.joining import Batches
-from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.options import SampleOptions, options_of
 from rlds2reverb.specs import Nest, flatten, map_leaves, map_with_path
 from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST
 
@@ -137,7 +137,7 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
         self, server: Server, table: str, batch_size: int = SampleOptions.batch_size, n_step: int = 1, **options: Any
     ) -> None:
         super().__init__()
-        SampleOptions(batch_size, **options)  # wrong ones fail here, not in a worker
+        options_of(SampleOptions, "TableInput", batch_size, **options)  # wrong ones fail here, not in a worker
         self._server = server
         self._asked = {"table": table, "batch_size": batch_size, **options}
         self._n_step = n_step

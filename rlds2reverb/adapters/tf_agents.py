@@ -16,7 +16,7 @@ from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
-from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.options import SampleOptions, options_of
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import Nest, flatten, map_leaves
 
@@ -83,7 +83,7 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
         for name in ("batch_size", "ragged", "spec"):
             if name in options:
                 raise ConfigError(f"{name}: as_dataset decides on it; leave it out")
-        asked = SampleOptions(**{"decode": False, **options})
+        asked = options_of(SampleOptions, "as_trajectory_dataset", **{"decode": False, **options})
         if asked.weights is not None:
             raise ConfigError(
                 "weights: reverb.SampleInfo has no field for them; adapters.tf_data gives them as info.weight, "

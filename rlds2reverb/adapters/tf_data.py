@@ -20,7 +20,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.images import Size
 from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of
-from rlds2reverb.learner.options import LIST, PAD, SampleOptions, SliceSpec
+from rlds2reverb.learner.options import LIST, PAD, SampleOptions, SliceSpec, options_of
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, map_with_path
@@ -62,7 +62,7 @@ def as_dataset(
       ConfigError: the server has no such table, the table has no signature and `spec` is not given, or an option makes no sense.
       ServerUnreachable: no answer within the deadline.
     """
-    asked = SampleOptions(batch_size, **{"ragged": PAD, **options})
+    asked = options_of(SampleOptions, "as_dataset", batch_size, **{"ragged": PAD, **options})
     if rows is not None:
         asked = replace(asked, ragged=LIST)  # padding would hide items of fewer rows
     source = Source.of(server, table, asked)

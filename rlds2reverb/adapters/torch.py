@@ -15,7 +15,7 @@ Columns:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
@@ -26,13 +26,14 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, TransportError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.options import SampleOptions, options_of
 from rlds2reverb.specs import map_leaves
 from rlds2reverb.transport.grpc import check_not_forked
 
 with needing("the adapter for PyTorch", "torch", ModuleNotFoundError):
     import torch
     from torch.utils.data import IterableDataset, get_worker_info
+    from torch.utils.data._utils.collate import default_collate_fn_map
 
 TensorBatch = Any
 """A `Batch` whose arrays are tensors."""
@@ -74,7 +75,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
         **options: Any,
     ) -> None:
         super().__init__()
-        SampleOptions(batch_size, **options)  # wrong ones fail here, not in a worker
+        options_of(SampleOptions, "TableDataset", batch_size, **options)  # wrong ones fail here, not in a worker
         self.server, self.table, self.batch_size, self.options = server, table, batch_size, options
 
     def __iter__(self) -> Iterator[TensorBatch]:
@@ -103,6 +104,17 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
         """For workers. Raises ConfigError where the server is an open client."""
         check_pickles(self.server)
         return dict(vars(self))
+
+
+def _refuse_to_collate(batch: Any, *_: Any, **__: Any) -> NoReturn:
+    raise ConfigError(
+        "torch: a DataLoader joins several of a table's batches to one; they are whole batches already: DataLoader(dataset, batch_size=None), "
+        "and the size of a batch is TableDataset(..., batch_size=)"
+    )
+
+
+# `default_collate` looks a type up here; without this it would stack our batches.
+default_collate_fn_map[Batch] = _refuse_to_collate
 
 
 def batches(sampled: Iterable[Batch], device: Any = None) -> Iterator[TensorBatch]:

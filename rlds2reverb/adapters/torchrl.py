@@ -28,7 +28,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.joining import Batches
-from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.options import SampleOptions, options_of
 from rlds2reverb.learner.servers import checked_priorities
 from rlds2reverb.push.tables import table_of
 from rlds2reverb.specs import Nest, map_leaves
@@ -183,7 +183,7 @@ class TableReplayBuffer:
         layout: Layout = Layout(),
         **options: Any,
     ) -> None:
-        SampleOptions(batch_size, **options)
+        options_of(SampleOptions, "TableReplayBuffer", batch_size, **options)
         self.priority_key = priority_key
         self._client, self._table, self._batch_size = client, table, batch_size
         self._layout, self._options = layout, options

@@ -221,7 +221,7 @@ def _run(debug: bool) -> int | None:
         return code
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
-        message = " ".join(error.format_message().split()).removesuffix(".")
+        message = _usage_message(error)
         if context is not None:
             message += f"{' See' if message.endswith('?') else '; see'} {context.command_path} --help"
         return _tell(answer, error, message, error.exit_code)
@@ -233,6 +233,19 @@ def _run(debug: bool) -> int | None:
             answer.print_error(error, message, code)
             raise
         return _tell(answer, error, message, code)
+
+
+def _usage_message(error: click.ClickException) -> str:
+    """One line. What an unknown option was meant to be is said by our own rule: click also names options that share a few letters."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = [
+            name
+            for option in error.ctx.command.get_params(error.ctx)
+            for name in (*option.opts, *option.secondary_opts)
+        ]
+        options = [name for name in known if name.startswith("--")]
+        return f"No such option '{error.option_name}'{did_you_mean(error.option_name, options)}"
+    return " ".join(error.format_message().split()).removesuffix(".")
 
 
 def _tell(answer: Answer, error: BaseException, message: str, exit_code: int) -> int:

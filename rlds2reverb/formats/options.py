@@ -24,6 +24,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from rlds2reverb.errors import Rlds2ReverbError, SourceError
+from rlds2reverb.text import did_you_mean
 
 Parse = Callable[[str], Any]
 """Makes a value of an option's text; raises `ValueError` with what was expected."""
@@ -120,7 +121,7 @@ def one_of(**known: Any) -> Parse:
 
     def parse(text: str) -> Any:
         if text not in known:
-            raise ValueError(f"expected {' or '.join(known)}")
+            raise ValueError(f"expected {' or '.join(known)}{did_you_mean(text, known)}")
         return known[text]
 
     return parse

@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -45,6 +44,7 @@ from rlds2reverb.specs import (
     same_dtype,
     shape_fits,
 )
+from rlds2reverb.text import did_you_mean
 
 # Operations are applied in one fixed order, however they are written: action, select, drop, resize, rename, reward_last. All names but the new ones
 # of `rename` are those of the dataset.
@@ -99,7 +99,10 @@ class Transform:
         for path in self.rename.values():
             _check_path("rename", path)
         if self.reward_last not in LAST_REWARDS:
-            raise _error("reward_last", f"{self.reward_last!r}: expected one of {', '.join(LAST_REWARDS)}")
+            raise _error(
+                "reward_last",
+                f"{self.reward_last!r}: expected one of {', '.join(LAST_REWARDS)}{did_you_mean(str(self.reward_last), LAST_REWARDS)}",
+            )
         object.__setattr__(self, "action", written(self.parts) if self.parts else "")
         object.__setattr__(self, "resize", {path: str(size) for path, size in self.sizes.items()})
 
@@ -260,8 +263,7 @@ def _from_mapping(config: Any, where: str) -> Transform:
 
 
 def _unknown(name: str) -> str:
-    near = get_close_matches(name, OPTIONS, 1)
-    return f'no option "{name}"; there are {", ".join(OPTIONS)}' + (f'; did you mean "{near[0]}"?' if near else "")
+    return f'no option "{name}"; there are {", ".join(OPTIONS)}{did_you_mean(name, OPTIONS)}'
 
 
 def _from_text(text: str) -> Transform:
@@ -477,9 +479,10 @@ def _renamed(columns: dict[str, Made], names: Mapping[str, str]) -> dict[str, Ma
 
 
 def _no_column(operation: str, path: str, there: Sequence[str], what: str = "no column") -> ConfigError:
-    near = get_close_matches(path, there, 1)
-    meant = f'; did you mean "{near[0]}"?' if near else ""
-    return ConfigError(f'transform: {operation}: "{path}" is {what} of the steps; there are {", ".join(there)}{meant}')
+    listed = ", ".join(there)
+    return ConfigError(
+        f'transform: {operation}: "{path}" is {what} of the steps; there are {listed}{did_you_mean(path, there)}'
+    )
 
 
 def left_out(columns: Mapping[str, Made], recorded: Specs) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from rlds2reverb.prepare.preparation import (
 )
 from rlds2reverb.prepare.problems import Ending, Findings, FoundProblem, Problem, loses_by_shift
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
-from rlds2reverb.text import as_html
+from rlds2reverb.text import as_html, did_you_mean
 from rlds2reverb.views import ViewLike, is_view_config, view_from
 from rlds2reverb.views.base import View, not_in_items
 from rlds2reverb.views.prioritized import Prioritized
@@ -441,7 +441,10 @@ def inspect(
         for table, one in given.items()
     }
     if unknown := sorted(set(conventions) - set(_CONVENTIONS)):
-        raise ConfigError(f"inspect has no option {', '.join(unknown)}; its conventions are {', '.join(_CONVENTIONS)}")
+        known = ("view", "limit", "transform", "encoded", *_CONVENTIONS)
+        raise ConfigError(
+            f"inspect has no option {', '.join(unknown)}; there are {', '.join(known)}{did_you_mean(unknown[0], known)}"
+        )
     return inspect_source(
         source, views, limit, EpisodeOptions(transform=transform, encoded=encoded, **cast("Any", conventions))
     )

@@ -14,6 +14,7 @@ import numpy as np
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.images import Size, SizeLike
 from rlds2reverb.specs import ArraySpec, Nest, flatten
+from rlds2reverb.text import did_you_mean, with_suggestion
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import Reason
 from rlds2reverb.views import view_from
@@ -392,10 +393,11 @@ def options_of(kind: Callable[_Given, _Options], where: str, *given: _Given.args
       TypeError: an unknown or a missing argument; names the function.
       ConfigError: as the options do.
     """
+    taken = inspect.signature(kind)
     try:
-        inspect.signature(kind).bind(*given, **named)
+        taken.bind(*given, **named)
     except TypeError as error:  # without this it would name a class that the caller has not called
-        raise TypeError(f"{where}: {error}") from None
+        raise TypeError(f"{where}: {with_suggestion(error, taken.parameters)}") from None
     return kind(*given, **named)
 
 
@@ -406,4 +408,4 @@ def check_count(name: str, count: object) -> None:
 
 def check_word(name: str, word: object, known: Sequence[str]) -> None:
     if word not in known:
-        raise ConfigError(f"{name} {word!r}: expected one of {', '.join(known)}")
+        raise ConfigError(f"{name} {word!r}: expected one of {', '.join(known)}{did_you_mean(str(word), known)}")

@@ -43,6 +43,7 @@ from rlds2reverb.episode import (
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT
 from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.text import did_you_mean
 
 TRANSITION = "transition"
 TERMINAL_DISCOUNTS = (AS_RECORDED, TRANSITION)
@@ -72,7 +73,9 @@ class Conventions:
             ("last_observation", self.last_observation, LAST_OBSERVATIONS),
         ):
             if value not in known:
-                raise ConfigError(f'{name} "{value}": expected one of {", ".join(known)}')
+                raise ConfigError(
+                    f'{name} "{value}": expected one of {", ".join(known)}{did_you_mean(str(value), known)}'
+                )
 
     @property
     def label(self) -> str:

@@ -225,7 +225,9 @@ class Policy:
 def check_choices(action: str, quarantine: str | Path | None, allow: Sequence[str]) -> None:
     """Refuses arguments of `Policy` that make no sense, without a look at files; raises as that does."""
     if action not in ACTIONS:
-        raise ConfigError(f'on_invalid (--on-invalid) "{action}": expected one of {", ".join(ACTIONS)}')
+        raise ConfigError(
+            f'on_invalid (--on-invalid) "{action}": expected one of {", ".join(ACTIONS)}{did_you_mean(str(action), ACTIONS)}'
+        )
     if (action == QUARANTINE) != (quarantine is not None):
         raise ConfigError(
             'on_invalid="quarantine" (--on-invalid) and a quarantine file (--quarantine) go together: give both or neither'

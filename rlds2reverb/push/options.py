@@ -15,6 +15,7 @@ from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
 from rlds2reverb.prepare.options import HELP, EpisodeOptions, Progress, check_workers, ignored, option_help
 from rlds2reverb.prepare.preparation import Output, outputs_of
 from rlds2reverb.push.ledger import check_ledger_file
+from rlds2reverb.text import did_you_mean, with_suggestion
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views import ViewLike
 
@@ -102,7 +103,9 @@ class PushOptions(EpisodeOptions):
         if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
             raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
         if self.duplicates not in DUPLICATES:
-            raise ConfigError(f'duplicates (--duplicates) "{self.duplicates}": expected one of {", ".join(DUPLICATES)}')
+            raise ConfigError(
+                f'duplicates (--duplicates) "{self.duplicates}": expected one of {", ".join(DUPLICATES)}{did_you_mean(self.duplicates, DUPLICATES)}'
+            )
         _ = self.chosen_identity  # refuses what makes no sense
         self._check_combinations()
 
@@ -183,7 +186,7 @@ def with_options(
             try:
                 taken.bind(*given, **named)
             except TypeError as error:  # without this it would name a class that the caller has not called
-                raise TypeError(f"{method.__qualname__}: {error}") from None
+                raise TypeError(f"{method.__qualname__}: {with_suggestion(error, taken.parameters)}") from None
             return method(self, source, options(*given, **named))
 
         own = inspect.signature(method)

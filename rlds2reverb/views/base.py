@@ -57,6 +57,7 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, only, same_dtype
+from rlds2reverb.text import did_you_mean
 
 MOST_ROWS = (1 << 31) - 1
 """The most rows that any option may count."""
@@ -529,7 +530,9 @@ def check_seed(view: str, seed: Any) -> None:
 def choice(view: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """Raises ViewError for a word that is not allowed."""
     if value not in allowed:
-        raise ViewError(f'{view}: {name} "{value}", expected one of {", ".join(allowed)}')
+        raise ViewError(
+            f'{view}: {name} "{value}", expected one of {", ".join(allowed)}{did_you_mean(str(value), allowed)}'
+        )
 
 
 def checked_fill(where: str, fill: Any) -> Fill:

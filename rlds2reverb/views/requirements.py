@@ -43,6 +43,7 @@ from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.episode import ACTION, IS_LAST, OBSERVATION, REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
+from rlds2reverb.text import did_you_mean
 from rlds2reverb.views.base import (
     CHANGES_NO_ITEM,
     END_FLAGS,
@@ -143,7 +144,9 @@ class ViewRequirement:
         if isinstance(value, Mapping):
             unknown = sorted(map(str, set(value) - set(known)))
             if unknown:
-                raise ViewError(f'requirements: "{name}": unknown {", ".join(unknown)}; there are {", ".join(known)}')
+                raise ViewError(
+                    f'requirements: "{name}": unknown {", ".join(unknown)}; there are {", ".join(known)}{did_you_mean(unknown[0], known)}'
+                )
             return ViewRequirement(**value)
         if not hasattr(value, "shift"):
             raise ViewError(f'requirements: "{name}": expected the fields of a ViewRequirement, got {value!r}')

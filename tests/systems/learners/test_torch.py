@@ -198,6 +198,12 @@ def test_workers_of_a_process_that_has_connected(numbered: str, way: str) -> Non
     assert {number for one in found for number in one} <= set(range(50))
 
 
+@pytest.mark.parametrize("size", [{}, {"batch_size": 32}])
+def test_a_loader_that_would_join_batches_says_what_to_do(client: rlds2reverb.Client, size: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=r"DataLoader\(dataset, batch_size=None\)"):
+        next(iter(DataLoader(TableDataset(client, "transitions", 4, samples=8), **size)))
+
+
 def test_a_forked_worker_of_such_a_process_says_what_to_do(numbered: str) -> None:
     """The test stores with a client of its own, in the middle of a stream."""
     store_numbers(numbered, "keep", 5)
