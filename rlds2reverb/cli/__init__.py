@@ -15,10 +15,12 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +50,7 @@ from rlds2reverb.errors import (
 )
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.block_cache import BYTES_VARIABLE, CACHE_BYTES, bytes_of
+from rlds2reverb.interrupts import has_been_interrupted, noted_interrupts
 from rlds2reverb.text import did_you_mean
 
 COMMANDS = {
@@ -207,14 +210,29 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     if not debug:
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # of the library's own log, read when it is imported
-    with outliving_readers():
-        sys.exit(_run(debug))
+    is_interrupted = False
+
+    def end() -> None:
+        if is_interrupted:
+            # Modules that an interrupt left half imported crash the end of the process, and Python would end itself by the signal once
+            # more if the interrupt came in text that it executes.
+            os._exit(EXIT_INTERRUPTED)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done, and the exit code says how
+
+    atexit.register(end)  # before all others, so it is called after them
+    with noted_interrupts(), outliving_readers():
+        code = _run(debug)
+        is_interrupted = has_been_interrupted()
+        sys.exit(EXIT_INTERRUPTED if is_interrupted else code)
 
 
 def _run(debug: bool) -> int | None:
     answer = Answer(wants_json(sys.argv[1:]))
     try:
-        code: int | None = cli.main(standalone_mode=False, obj=answer)  # None, or the code that a command exits with
+        with noted_interrupts():  # one that was lost is raised at the end of the command
+            code: int | None = cli.main(
+                standalone_mode=False, obj=answer
+            )  # None, or the code that a command exits with
         answer.print()
         if sys.stdout is not None:
             sys.stdout.flush()

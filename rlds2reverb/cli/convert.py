@@ -27,6 +27,7 @@ from rlds2reverb.prepare.options import EPISODE_OPTIONS
 from rlds2reverb.text import counted
 
 _CONTINUES = "the same command continues after the {kept} on disk; --restart begins anew"
+_COMPLETE = "the dataset was complete before the interruption"
 _NOTHING_KEPT = "nothing of it was put on disk; the same command begins anew"
 
 _OF_A_PUSH = tuple(name for name in EPISODE_OPTIONS if name not in ("strict", "encoded"))
@@ -99,7 +100,10 @@ def _reported_when_stopped(as_json: bool) -> Iterator[None]:
             with suppress(OSError):  # of a full disk; what stopped it is raised
                 print_report(as_json, report)
                 kept = counted(report.episodes_kept, "episode")
-                output.talk(_CONTINUES.format(kept=kept) if report.episodes_kept else _NOTHING_KEPT)
+                if not report.stopped:
+                    output.talk(_COMPLETE)
+                else:
+                    output.talk(_CONTINUES.format(kept=kept) if report.episodes_kept else _NOTHING_KEPT)
         raise
 
 

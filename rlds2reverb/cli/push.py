@@ -32,6 +32,7 @@ from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError, reason_of, report_of
 from rlds2reverb.formats.mix import MixOf, NamedSource
 from rlds2reverb.formats.source import Source
+from rlds2reverb.interrupts import is_default
 from rlds2reverb.look.accounts import plan_fields, planned_servers, push_fields, server_line, table_plan
 from rlds2reverb.push.options import PushOptions, option_fields
 from rlds2reverb.push.plan import PushPlan
@@ -47,18 +48,18 @@ _STOPPING = b"rlds2reverb: stopping: waiting for what is on its way to the serve
 def ends_when_interrupted_twice() -> Iterator[None]:
     """The first SIGINT raises KeyboardInterrupt, as usual, and says what happens next; the second ends the process."""
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+    if not callable(before) or not is_default(before) or threading.current_thread() is not threading.main_thread():
         yield  # somebody else's business, or switched off (nohup, a shell's background job)
         return
 
     def end(*_: Any) -> None:
         os._exit(EXIT_INTERRUPTED)
 
-    def stop(*_: Any) -> None:
+    def stop(*given: Any) -> None:
         signal.signal(signal.SIGINT, end)
         with suppress(OSError):  # past sys.stderr, in the middle of whose writing the signal may have come
             os.write(_STDERR, _STOPPING)
-        raise KeyboardInterrupt
+        before(*given)
 
     signal.signal(signal.SIGINT, stop)
     try:

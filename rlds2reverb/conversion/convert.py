@@ -40,6 +40,7 @@ from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.transform import transformed
+from rlds2reverb.interrupts import held_interrupts, noted_interrupts, raise_lost_interrupt
 from rlds2reverb.prepare.options import RAISE, EpisodeOptions, Progress, check_workers, ignored, split_options
 from rlds2reverb.prepare.preparation import duplicates_notice
 from rlds2reverb.prepare.problems import Endings, Problem, endings_of, state_of, with_problems_of_ends
@@ -146,13 +147,14 @@ class Conversion:
           ConfigError, SourceError, InvalidEpisode, ConversionError, WorkersLost, WriteError: as `convert`.
         """
         self._began = time.monotonic()
+        is_complete = False
         try:
             path = checked_path(self.job.destination.path)
             check_apart(path, self.job.places)
             place = place_of(self.job.destination, path, self._options.verify)
             if place.is_new:
                 self._check_free(place)
-            with opened(place), self._write_errors(path):
+            with noted_interrupts(), opened(place), self._write_errors(path):
                 try:
                     self._convert(place)
                 except BaseException:
@@ -160,9 +162,15 @@ class Conversion:
                         with suppress(StorageError):  # which is raised already
                             place.discard()
                     raise
-                place.discard()
+                raise_lost_interrupt()
+                with held_interrupts():
+                    place.discard()
+                    is_complete = True
         except BaseException as error:
-            keep_report(error, replace(self.report(), stopped=reason_of(error)))
+            if is_complete:  # only an interrupt, which comes too late
+                keep_report(error, replace(self.report(), episodes_kept=0))
+            else:
+                keep_report(error, replace(self.report(), stopped=reason_of(error)))
             raise
         return replace(self.report(), episodes_kept=0)
 
@@ -273,6 +281,7 @@ class Conversion:
             check_free(self.job.destination, place.path, self._options.overwrite)
 
     def _save(self, place: Place, stage: str, state: Any) -> None:
+        raise_lost_interrupt()  # else what it spoiled would count as written
         place.save(
             {
                 "identity": self._identity,
@@ -339,9 +348,11 @@ class Conversion:
 
     def _tell_verified(self, number: int) -> None:
         self._verified = number
+        raise_lost_interrupt()
         self._tell_progress()
 
     def _tell_sent(self, sent: int, files: int) -> None:
+        raise_lost_interrupt()
         if not self._upload_began:
             self._upload_began = time.monotonic()
         seconds = time.monotonic() - self._upload_began

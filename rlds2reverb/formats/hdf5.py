@@ -35,6 +35,7 @@ from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.dataset_files import FOLLOW_LINKS, boundary_of, may_lead_to
 from rlds2reverb.formats.paths import Stamp, WrittenAnew
 from rlds2reverb.formats.recordings import BrokenEpisode
+from rlds2reverb.interrupts import held_interrupts, raise_lost_interrupt
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import line_of
 
@@ -533,18 +534,22 @@ class Output:
         self._file = path.open("w+b", buffering=0)
         self._path = path
         self._error: OSError | KeyboardInterrupt | None = None
+        self._holding = ExitStack()
         self._in_memory: list[tuple[int, bytes]] = []
         self._end = self._at = 0
 
     def __enter__(self) -> Output:
+        self._holding.enter_context(held_interrupts())
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._holding.close()
         self._file.close()
         self.check()
 
     def check(self) -> None:
-        """Raises a stored error. Call it often: data that HDF5 writes after an error is kept in memory."""
+        """Raises a stored error or interrupt. Call it often: data that HDF5 writes after an error is kept in memory."""
+        raise_lost_interrupt()
         if isinstance(self._error, OSError):
             raise OSError(self._error.errno, os.strerror(self._error.errno or 0), str(self._path)) from self._error
         if self._error is not None:

@@ -13,6 +13,7 @@ from rlds2reverb.episode import ACTION, DISCOUNT, REWARD, Array, Episode, Notice
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.transform import Transform, TransformLike
 from rlds2reverb.inspection.statistics import Ends, ImageColumn, Range, Returns, Statistics, image_columns
+from rlds2reverb.interrupts import noted_interrupts
 from rlds2reverb.plain import Count, attributes, members, printed
 from rlds2reverb.prepare.conventions import Conventions, last_row_is_added
 from rlds2reverb.prepare.options import SKIP, EpisodeOptions, Pace, Progress
@@ -209,6 +210,7 @@ Watch = Callable[[Inspection], Watcher]  # makes a watcher for an inspection tha
 OnProgress = Callable[[Progress], object]
 
 
+@noted_interrupts()
 def inspect_source(
     source: Any,
     views: Mapping[str, View],

@@ -42,6 +42,7 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.formats.transform import SHIFT
 from rlds2reverb.images import image_size
+from rlds2reverb.interrupts import raise_lost_interrupt
 from rlds2reverb.plain import Count, plain, printed
 from rlds2reverb.prepare.conventions import TRANSITION, Conventions, ends_terminal
 from rlds2reverb.specs import ArraySpec, column_spec, dtype_name, same_dtype, shape_fits
@@ -975,6 +976,7 @@ def with_problems_of_ends(
     order, ending = InOrder[_Titled](endings), ending or partial(ending_of, conventions=conventions)
     try:
         for episode in episodes:
+            raise_lost_interrupt()  # else what is read may be spoiled by it
             if order.add(episode, ending(episode)):
                 yield from order.held()
                 on_clear(order.endings)

@@ -17,6 +17,7 @@ import numpy as np
 
 from rlds2reverb.episode import Array, Episode, KnownEpisode
 from rlds2reverb.errors import Rlds2ReverbError, TransportError, keep_report, reason_of
+from rlds2reverb.interrupts import noted_interrupts
 from rlds2reverb.prepare.options import Examined, Pace, Progress
 from rlds2reverb.prepare.preparation import ColumnStats
 from rlds2reverb.prepare.problems import Problem
@@ -99,7 +100,7 @@ class Push:
             error names one, and the rest have confirmed what was sent to them.
         """
         try:
-            with ExitStack() as stack:
+            with noted_interrupts(), ExitStack() as stack:
                 for shard in self.shards.values():
                     stack.enter_context(shard)
                 self._read_and_send()
