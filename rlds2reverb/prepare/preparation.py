@@ -43,6 +43,7 @@ from rlds2reverb.views.base import (
     View,
     item_count_of,
     metadata_in_items,
+    notices_of,
     signature_of,
     wants_metadata,
 )
@@ -149,7 +150,9 @@ class Preparation:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        return self.source.notices
+        """Of the source, and of what the views leave out."""
+        left_out = (notice for output in self.outputs for notice in notices_of(output.view, self.step_spec))
+        return tuple(dict.fromkeys((*self.source.notices, *left_out)))
 
     def silent(self) -> Preparation:
         """For a further reading: bad episodes are not reported a second time."""

@@ -32,6 +32,7 @@ observation only. So T rows are T - 1 transitions.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -51,9 +52,11 @@ from rlds2reverb.episode import (
     STEP_FIELDS,
     Array,
     Episode,
+    Notice,
     is_under,
     metadata_columns,
     metadata_path,
+    note,
 )
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, only, same_dtype
@@ -131,6 +134,23 @@ class CountsItems(Protocol):
 
 def item_count_of(view: View, rows: int | None) -> int | None:
     return view.item_count(rows) if isinstance(view, CountsItems) else None
+
+
+@runtime_checkable
+class LeavesOut(Protocol):
+    """A view whose items may lack fields that were asked for; optional."""
+
+    def left_out(self, step_spec: Nest) -> tuple[str, ...]:
+        """The fields that items lack because steps of `step_spec` lack what they are made of."""
+
+
+def notices_of(view: View, step_spec: Nest) -> tuple[Notice, ...]:
+    """A note that names the fields which items were to have and lack, if there are any."""
+    names = view.left_out(step_spec) if isinstance(view, LeavesOut) else ()
+    if not names:
+        return ()
+    text = f"items have no {', '.join(names)}: the steps hold nothing to make them of; a sampler, a policy or its loss adds them"
+    return (note("fields_left_out", text, len(names)),)
 
 
 def not_in_items(view: View, step_spec: Nest) -> tuple[str, ...]:
@@ -513,6 +533,11 @@ def end_flags(episode: Episode) -> tuple[Array, Array]:
     terminated = np.append(last & terminal, False)[1:]
     truncated = np.append(last & ~terminal, False)[1:]
     return terminated, truncated
+
+
+def episode_number(episode: Episode) -> int:
+    """63 bits that depend on the episode's id only: RLlib's eps_id."""
+    return int.from_bytes(hashlib.blake2b(episode.id.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def generator(view: str, seed: int, episode: Episode) -> np.random.Generator:

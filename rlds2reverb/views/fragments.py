@@ -27,7 +27,6 @@ SimpleListCollector: in agent steps a fragment may be up to n - 1 longer.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -48,6 +47,7 @@ from rlds2reverb.views.base import (
     choice,
     continued,
     end_flags,
+    episode_number,
     float32_spec,
     need,
     transition_count,
@@ -161,12 +161,11 @@ class _Stream:
     def _taken(self, episode: Episode) -> dict[str, Array]:
         count = transition_count(episode)
         terminated, truncated = end_flags(episode)
-        number = int.from_bytes(hashlib.blake2b(episode.id.encode(), digest_size=8).digest(), "little") >> 1  # 63 bits
         made = {
             "terminateds": terminated,
             "truncateds": truncated,
             "t": np.arange(len(episode), dtype=np.int64),
-            "eps_id": np.full(len(episode), number, np.int64),
+            "eps_id": np.full(len(episode), episode_number(episode), np.int64),
         }
         recorded = {
             new: episode.columns[path]

@@ -49,7 +49,7 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.views.base import EXTRAS, Extras, StreamView, View, Wanted, item_count_of, signature_of
+from rlds2reverb.views.base import EXTRAS, Extras, LeavesOut, StreamView, View, Wanted, item_count_of, signature_of
 from rlds2reverb.views.trajectory import name_of
 
 PriorityFunction = Callable[[Episode, Array], Any]
@@ -112,6 +112,10 @@ class Prioritized:
         """What the items are made of, and the column of their priorities."""
         read = self.view.reads(step_spec)
         return (*read, self.by) if isinstance(self.by, str) else read
+
+    def left_out(self, step_spec: Nest) -> tuple[str, ...]:
+        """As the other view."""
+        return self.view.left_out(step_spec) if isinstance(self.view, LeavesOut) else ()
 
     def item_count(self, rows: int | None) -> int | None:
         return item_count_of(self.view, rows)

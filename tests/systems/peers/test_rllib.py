@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from ray.rllib.evaluation.collectors.agent_collector import AgentCollector
 from ray.rllib.policy.view_requirement import ViewRequirement
 
 from rlds2reverb.episode import Array, Episode
+from rlds2reverb.formats.source import spec_of
+from rlds2reverb.prepare.conventions import filled_spec
+from rlds2reverb.specs import flatten
 from rlds2reverb.views.requirements import Requirements
 from tests.systems.peers.episodes import columns, random_episodes
 
@@ -27,10 +31,10 @@ PLAIN = {
 """What every policy of theirs requires; without obs at shift 0 or earlier their rows before the first do not add up."""
 
 
-def collected(requirements: dict[str, ViewRequirement], episode: Episode) -> dict[str, Array]:
-    """Column -> values of the training batch that RLlib builds of an episode."""
+def collected(requirements: dict[str, ViewRequirement], episode: Episode, *states: Any) -> dict[str, Array]:
+    """Column -> values of the training batch that RLlib builds of an episode, by a policy with these initial states."""
     steps = episode.columns
-    collector = AgentCollector(requirements)
+    collector = AgentCollector(requirements, is_policy_recurrent=bool(states), intial_states=list(states))
     collector.add_init_obs(episode_id=7, agent_index=0, env_id=0, init_obs=steps["observation"][0])
     for row in range(len(episode) - 1):
         ends = steps["is_last"][row + 1]
@@ -41,6 +45,9 @@ def collected(requirements: dict[str, ViewRequirement], episode: Episode) -> dic
                 "rewards": steps["reward"][row],
                 "terminateds": ends and steps["is_terminal"][row + 1],
                 "truncateds": ends and not steps["is_terminal"][row + 1],
+                "agent_index": 0,
+                "env_id": 0,
+                **{path: column[row] for path, column in steps.items() if path.startswith("state_out")},
             }
         )
     return dict(collector.build_for_training(requirements))
@@ -126,3 +133,84 @@ def test_a_range_from_zero_works_only_here(text: str, offsets: list[int]) -> Non
     for episode in random_episodes():
         ours = columns(Requirements({"ahead": {"data_col": "obs", "shift": text}}), episode)
         np.testing.assert_array_equal(ours["ahead"], collected(as_list, episode)["ahead"])
+
+
+STATES: list[Any] = [-1, -2, -7, "-3:-1", "-6:0:2", [-1, 0], [0, -4], 0, 1, "-1:2"]
+
+
+@pytest.mark.parametrize("initial", [0.0, 0.5], ids=["zeros", "learned"])
+@pytest.mark.parametrize("repeat", [1, 2, 4])
+@pytest.mark.parametrize("shift", STATES, ids=str)
+def test_states_begin_with_the_policys_initial_state(shift: Any, repeat: int, initial: float) -> None:
+    """Theirs are arrays of the values that `policy.get_initial_state` returns; no state after step 0 stands before it."""
+    states = [np.full(4, initial, np.float32), np.arange(3, dtype=np.float32) * np.float32(initial)]
+    space = [Box(-1, 1, state.shape, np.float32) for state in states]
+    required = PLAIN | {f"state_out_{i}": ViewRequirement(space=space[i]) for i in range(2)}
+    for i in range(2):
+        required[f"state_in_{i}"] = ViewRequirement(
+            f"state_out_{i}", shift=shift, space=space[i], batch_repeat_value=repeat
+        )
+    view = Requirements(required, initial_state=states if initial else None)
+    for plain in random_episodes():
+        rng = np.random.default_rng(len(plain))
+        recorded = {
+            f"state_out_{i}": rng.normal(size=(len(plain), *space[i].shape)).astype(np.float32) for i in range(2)
+        }
+        episode = plain.with_columns(**recorded)
+        theirs, ours = collected(required, episode, *states), columns(view, episode)
+        theirs.pop("seq_lens")
+        assert set(ours) == set(theirs)
+        for name, values in theirs.items():
+            repeated = np.repeat(values, required[name].batch_repeat_value, axis=0)[: len(episode) - 1]
+            np.testing.assert_array_equal(ours[name], repeated, err_msg=f"{name} of {episode.id}")
+
+
+def policy_of(name: str, **training: Any) -> Any:
+    """A policy of RLlib's old stack for cartpole, as its algorithm makes it."""
+    module, kind = import_module(f"ray.rllib.algorithms.{name.lower()}"), f"{name.lower()}_torch_policy"
+    config = getattr(module, f"{name}Config")().framework("torch").training(**training)
+    if hasattr(config, "api_stack"):
+        config = config.api_stack(enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False)
+    else:
+        config = config.experimental(_enable_new_api_stack=False)
+    policy = getattr(import_module(f"{module.__name__}.{kind}"), f"{name}TorchPolicy")
+    return policy(OBS, Discrete(2), {**config.to_dict(), "worker_index": 0})
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "MARWIL"])
+def test_what_real_policies_require_is_made_of_any_episode(name: str) -> None:
+    """Their collector leaves out what only their sampler, policy or loss makes; so do we, and name it."""
+    required = policy_of(name).view_requirements
+    view = Requirements(required)
+    for plain in random_episodes():
+        choices = np.arange(len(plain)) % 2
+        episode = plain.with_columns(action=choices)
+        theirs, ours = collected(required, episode), columns(view, episode)
+        spec = filled_spec(spec_of(episode))
+        assert set(flatten(view.signature(spec))) == set(ours)
+        assert set(theirs) - set(ours) == {"infos"}  # theirs holds empty dicts
+        assert set(required) - set(ours) == set(view.left_out(spec))
+        assert {"rewards", "terminateds", "truncateds", "eps_id", "unroll_id", "agent_index", "t"} <= set(ours)
+        for column in set(ours) - {"eps_id", "unroll_id"}:
+            np.testing.assert_array_equal(ours[column], theirs[column], err_msg=column)
+        for column in ("eps_id", "unroll_id"):
+            assert ours[column].dtype == theirs[column].dtype == np.int64
+            assert len(set(ours[column].tolist())) == len(set(theirs[column].tolist())) == 1
+
+
+def test_what_a_real_recurrent_policy_requires_is_made_of_its_own_states() -> None:
+    policy = policy_of("PPO", model={"use_lstm": True, "lstm_cell_size": 3, "max_seq_len": 4})
+    required, initial = policy.view_requirements, policy.get_initial_state()
+    view = Requirements(required, initial_state=initial)
+    assert {"state_in_0", "state_in_1", "state_out_0", "state_out_1"} <= set(required)
+    for plain in random_episodes():
+        rng = np.random.default_rng(len(plain))
+        states = {f"state_out_{i}": rng.normal(size=(len(plain), 3)).astype(np.float32) for i in range(2)}
+        episode = plain.with_columns(action=np.arange(len(plain)) % 2, **states)
+        theirs, ours = collected(required, episode, *initial), columns(view, episode)
+        for name in ("state_in_0", "state_in_1", "state_out_0", "state_out_1"):
+            repeated = np.repeat(theirs[name], required[name].batch_repeat_value, axis=0)[: len(episode) - 1]
+            np.testing.assert_array_equal(ours[name], repeated, err_msg=f"{name} of {episode.id}")
+        assert not ours["state_in_0"][0].any()
+    without = view.left_out(filled_spec(spec_of(plain)))
+    assert {name for name in without if name.startswith("state")} == {name for name in required if "state" in name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,10 +46,17 @@ def test_a_range_beyond_all_memory_is_refused() -> None:
 
 
 def test_it_is_made_from_itself_a_mapping_or_an_object_that_has_its_fields() -> None:
-    wanted = ViewRequirement("obs", "-3:0")
+    requirement = ViewRequirement("obs", "-3:0")
+    for value in (requirement, {"data_col": "obs", "shift": "-3:0"}):
+        assert ViewRequirement.of("frames", value) == requirement
     rllibs = SimpleNamespace(data_col="obs", shift="-3:0", something_else=1)
-    for value in (wanted, {"data_col": "obs", "shift": "-3:0"}, rllibs):
-        assert ViewRequirement.of("frames", value) == wanted
+    assert ViewRequirement.of("frames", rllibs) == replace(requirement, optional=True)
+
+
+@pytest.mark.parametrize("optional", [None, 1, "yes"])
+def test_optional_is_true_or_false(optional: Any) -> None:
+    with pytest.raises(ViewError, match=r"requirements: optional .*: expected true or false"):
+        ViewRequirement(optional=optional)
 
 
 def test_without_a_data_column_it_reads_the_one_of_its_name() -> None:
