@@ -103,6 +103,33 @@ class ImageSpec:
         return sizes and self.dtype == wanted.dtype and wanted.format in ("", self.format)
 
 
+NUMBERS = frozenset(
+    np.dtype(kind)
+    for kind in [
+        "?",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ]
+)
+"""The dtypes of numpy's own that other systems' files hold. Those of ml_dtypes may have the same kind: float8_e5m2 is an "f"."""
+
+
+def is_plain_number(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype, of any byte order, is one of `NUMBERS`."""
+    return dtype.newbyteorder("=") in NUMBERS
+
+
 _LONGEST_VIEW = 400
 """Characters of a view's name in a signature."""
 

@@ -138,6 +138,7 @@ class Conversion:
         self._last = ""  # the id of the episode that was read last
         self._kept = 0  # episodes that are on disk for the next run
         self._verified: int | None = None
+        self._verified_by: tuple[str, ...] = ()
         self._began = self._progress_at = self._verify_began = self._upload_began = 0.0
 
     def run(self) -> ConvertReport:
@@ -274,7 +275,7 @@ class Conversion:
     def _verify(self, path: Path) -> None:
         if self._options.verify:
             self._verified, self._verify_began = 0, time.monotonic()
-            self._verified = verify(self.job, path, self._account.losses, self._tell_verified)
+            self._verified_by = verify(self.job, path, self._account.losses, self._tell_verified)
 
     def _check_free(self, place: Place) -> None:
         if not place.is_partly_published:
@@ -340,6 +341,7 @@ class Conversion:
             encoded=job.encoded,
             seconds=time.monotonic() - self._began,
             verified=self._verified,
+            verified_by=self._verified_by,
             transform=job.ready.options.chosen_transform.as_dict(),
             episodes_kept=self._kept,
             workers=0 if readers is None else readers.workers,

@@ -39,6 +39,7 @@ class ConvertReport:
       bytes: of the columns written, in memory.
       seconds: wall time of this run.
       verified: episodes that were read back and are as they should be; None where nothing was compared.
+      verified_by: who read them: this package, and the destination's own library where it is installed.
       stopped: what ended the conversion, on one line; "" when it is finished.
       transform: what was done to the columns first: operation -> value, those that did something.
       episodes_kept: of those written, on disk for the next run of the same conversion; 0 for a finished one.
@@ -70,6 +71,7 @@ class ConvertReport:
     episodes_kept: int = 0
     workers: int = 0
     parts_again: int = 0
+    verified_by: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         return as_html(self)
@@ -139,9 +141,22 @@ class Losses:
         ]
         return (*(Lost(one.code, one.text, one.path, None, one.rows) for one in self.of_all), *found)
 
-    def reported(self, number: int) -> dict[str, str]:
-        """Path of a column, or "metadata/NAME" -> affected rows, for the reported losses of a written episode."""
-        lost = [(one.path, one.rows) for one in self.of_all]
+    def moved(self) -> dict[str, str]:
+        """Path of a column -> the one by which it is read back."""
+        return {loss.path: loss.now for loss in self.of_all if loss.path is not None and loss.now is not None}
+
+    def reported(self, number: int, with_meaning: bool = False) -> dict[str, str]:
+        """Path of a column, or "metadata/NAME" -> affected rows, for the reported losses of a written episode.
+
+        Args:
+          number: of the episode.
+          with_meaning: all rows also where only the format's own library reads other values, see `NO_ROWS`.
+        """
+        lost = [
+            (one.path, ALL_ROWS if with_meaning and one.rows == NO_ROWS else one.rows)
+            for one in self.of_all
+            if one.now is None
+        ]
         for (_, path, rows), ranges in self.ranges.items():
             at = bisect_right(ranges, number, key=lambda one: one[0]) - 1
             if at >= 0 and number < ranges[at][1]:

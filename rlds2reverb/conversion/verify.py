@@ -1,28 +1,35 @@
-"""Reads back what was written, and compares it with what was to be written, episode by episode."""
+"""Reads back what was written, and compares it with what was to be written, episode by episode.
+
+This package's reader returns every column, and is compared bit by bit. The destination's own library, where it is installed, reads the
+dataset beside it: what a learner will see is compared, too, in the dtypes that the library has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
+from rlds2reverb.conversion.by_library import called, differs, read_back, reader_of
 from rlds2reverb.conversion.job import Job
 from rlds2reverb.conversion.report import Losses, reported_rows
 from rlds2reverb.episode import Array, Episode, metadata_path, metadata_values
 from rlds2reverb.errors import ConversionError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.destination import LAST_ROW, are_equal
+from rlds2reverb.formats.buckets import BucketPath
+from rlds2reverb.formats.destination import ALL_ROWS, LAST_ROW, are_equal
 from rlds2reverb.formats.source import Source
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.text import counted
 
 _MOST_SHOWN = 5
+_OURS = "rlds2reverb"
 
 
-def verify(job: Job, path: Path, losses: Losses, on_compared: Callable[[int], object]) -> int:
-    """Compares all episodes; returns their number.
+def verify(job: Job, path: Path, losses: Losses, on_compared: Callable[[int], object]) -> tuple[str, ...]:
+    """Compares all episodes; returns who has read them: this package, and the destination's own library where it is installed.
 
     Args:
       job: of the conversion.
@@ -35,27 +42,55 @@ def verify(job: Job, path: Path, losses: Losses, on_compared: Callable[[int], ob
       SourceError: one side cannot be read.
     """
     number = 0
+    reader = None if isinstance(path, BucketPath) else reader_of(job.destination.name)
+    library = _nothing() if reader is None else read_back(reader, path)
     source = open_source(job.destination.source(path))
     if job.encoded:
         source = source.with_encoded(job.encoded)
-    with closing(_each(source)) as back, closing(_wanted(job)) as every:  # which read ahead in threads
+    with (  # which read ahead, in threads and a process
+        closing(_each(source)) as back,
+        closing(_wanted(job)) as every,
+        closing(library),
+    ):
         for number, wanted in enumerate(every, 1):
             found = next(back, None)
             if found is None:
                 raise _differs(job, path, f"has {counted(number - 1, 'episode')}, and more were written")
-            if odd := differences(wanted, found, losses.reported(number - 1)):
+            odd = differences(wanted, found, losses.reported(number - 1), losses.moved())
+            if reader is not None and not odd:
+                try:
+                    columns = next(library, None)
+                except ImportError:  # it is installed, and lacks something
+                    reader = None
+                else:
+                    if columns is None:
+                        raise _differs(job, path, f"{called(reader)} reads {counted(number - 1, 'episode')} of it")
+                    seen = _seen_differently(job, losses, number, wanted, columns)
+                    odd = [f"{text}, as {called(reader)} reads it" for text in seen]
+            if odd:
                 raise _differs(job, path, f"episode {number - 1}, from {wanted.title}: {'; '.join(odd[:_MOST_SHOWN])}")
             on_compared(number)
         if next(back, None) is not None:
             raise _differs(job, path, f"has more than the {counted(number, 'episode')} that were written")
-    return number
+        if reader is None:
+            return (_OURS,)
+        if next(library, None) is not None:
+            surplus = f"{called(reader)} reads more than the {counted(number, 'episode')} that were written"
+            raise _differs(job, path, surplus)
+        return _OURS, called(reader)
 
 
-def differences(wanted: Episode, found: Episode, reported: Mapping[str, str]) -> list[str]:
-    """The differences, one text per column or feature, without those already reported (see `Losses.reported`)."""
-    odd = []
+def _nothing() -> Generator[Mapping[str, Array], None, None]:
+    yield from ()
+
+
+def differences(
+    wanted: Episode, found: Episode, reported: Mapping[str, str], moved: Mapping[str, str] | None = None
+) -> list[str]:
+    """The differences, one text per column or feature, without those already reported (see `Losses.reported` and `Losses.moved`)."""
+    odd, places = [], moved or {}
     for path, column in wanted.columns.items():
-        rows, other = reported_rows(reported, path), found.columns.get(path)
+        rows, other = reported_rows(reported, path), found.columns.get(places.get(path, path))
         if rows == LAST_ROW and other is not None and len(other) == len(column):
             column, other = column[:-1], other[:-1]
         if rows in (None, LAST_ROW) and not are_equal(column, other):
@@ -66,6 +101,22 @@ def differences(wanted: Episode, found: Episode, reported: Mapping[str, str]) ->
         if reported_rows(reported, metadata_path(name)) is None and not are_equal(one, other):
             odd.append(f'metadata "{name}": {_difference(one, other)}')
     return odd
+
+
+def _seen_differently(
+    job: Job, losses: Losses, number: int, wanted: Episode, columns: Mapping[str, Array]
+) -> Iterator[str]:
+    """What a library reads otherwise. Images that stay as files come as pixels, and are not compared; nor is what was reported."""
+    reported, moved = losses.reported(number - 1, with_meaning=True), losses.moved()
+    for path, column in wanted.columns.items():
+        found = columns.get(moved.get(path, path))
+        rows = reported_rows(reported, path)
+        if found is None or rows == ALL_ROWS or job.content.columns[path].image is not None:
+            continue
+        if rows == LAST_ROW:
+            column, found = column[:-1], found[: len(column) - 1]
+        if differs(column, found):
+            yield f'column "{path}": expected {column.dtype}{list(column.shape)}, found {found.dtype}{list(found.shape)} of other values'
 
 
 def _each(source: Source) -> Generator[Episode, None, None]:

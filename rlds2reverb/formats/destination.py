@@ -55,12 +55,14 @@ class Loss:
         which every column is compared all the same.
       rows: the affected rows of the column: `ALL_ROWS`; `LAST_ROW` if the rest is unchanged; `NO_ROWS` if all values
         are unchanged but mean something else to the format's own system. Verification skips only the rows reported here.
+      now: the path by which the column is read back, where only its name is another; then its values are compared there.
     """
 
     code: str
     text: str
     path: str | None = None
     rows: str = ALL_ROWS
+    now: str | None = None
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,23 @@ def _nothing(_: object) -> bool:
 
 
 @dataclass(frozen=True)
+class LibraryReader:
+    """How a format's own library reads a dataset that is written.
+
+    Attributes:
+      package: as it is installed; its version is in messages.
+      oldest: the first version that reads what is written.
+      modules: what must be importable.
+      function: yields the columns of every episode of a path: path -> the first rows of the column.
+    """
+
+    package: str
+    oldest: tuple[int, ...]
+    modules: tuple[str, ...]
+    function: Lazily
+
+
+@dataclass(frozen=True)
 class Format(Generic[Opened]):
     """One format.
 
@@ -88,6 +105,7 @@ class Format(Generic[Opened]):
       place: where the data of a name lie, from the text behind "scheme:"; None where that text is a path. As a rule `Lazily`.
       page: of the documentation, below docs/, perhaps with a heading: "formats/d4rl.md"; "" where there is none.
       losses: of a destination, code -> what it cannot hold.
+      reader: of a destination, its own library; None where there is none.
     """
 
     scheme: str
@@ -102,6 +120,7 @@ class Format(Generic[Opened]):
     place: Callable[[str], Path] | None = None
     page: str = ""
     losses: Lazily | None = None
+    reader: LibraryReader | None = None
 
     @property
     def syntax(self) -> str:
@@ -413,6 +432,12 @@ DESTINATIONS: Formats[Destination] = Formats(
             ),
             page="convert.md#tfds",
             losses=Lazily("rlds2reverb.formats.tfds:LOSSES"),
+            reader=LibraryReader(
+                "tensorflow-datasets",
+                (4, 9),
+                ("tensorflow", "tensorflow_datasets"),
+                Lazily("rlds2reverb.formats.tfds.by_library:read_back"),
+            ),
         ),
         Format(
             "minari",
@@ -425,6 +450,9 @@ DESTINATIONS: Formats[Destination] = Formats(
             ),
             page="formats/minari.md",
             losses=Lazily("rlds2reverb.formats.minari:LOSSES"),
+            reader=LibraryReader(
+                "minari", (0, 5, 4), ("minari",), Lazily("rlds2reverb.formats.minari.by_library:read_back")
+            ),
         ),
         Format(
             "ted",
@@ -437,6 +465,9 @@ DESTINATIONS: Formats[Destination] = Formats(
             ),
             page="formats/ted.md",
             losses=Lazily("rlds2reverb.formats.ted:LOSSES"),
+            reader=LibraryReader(
+                "torchrl", (0, 7), ("torchrl",), Lazily("rlds2reverb.formats.ted.by_library:read_back")
+            ),
         ),
         Format(
             "ilr",
@@ -447,6 +478,9 @@ DESTINATIONS: Formats[Destination] = Formats(
             ),
             page="formats/il_representations.md",
             losses=Lazily("rlds2reverb.formats.ilr:LOSSES"),
+            reader=LibraryReader(
+                "webdataset", (0, 2), ("webdataset",), Lazily("rlds2reverb.formats.ilr.by_library:read_back")
+            ),
         ),
         Format(
             "lerobot",
@@ -456,6 +490,9 @@ DESTINATIONS: Formats[Destination] = Formats(
             forms=(Form("lerobot:PATH[?OPTIONS]", "a folder that LeRobot reads, in its version 3.0"),),
             page="formats/lerobot.md",
             losses=Lazily("rlds2reverb.formats.lerobot:LOSSES"),
+            reader=LibraryReader(
+                "lerobot", (0, 4), ("lerobot",), Lazily("rlds2reverb.formats.lerobot.by_library:read_back")
+            ),
         ),
     ),
 )

@@ -126,6 +126,7 @@ def conversion_fields(report: ConvertReport) -> dict[str, str]:
         "written": _episodes_and_steps(report.episodes_written, report.steps_written),
         "size": f"{report.bytes / 1e6:,.1f} MB of columns; {report.seconds:.2f} s, {rate(read / seconds)} episodes/s",
     }
+    verified_by = f"; read by {' and '.join(report.verified_by)}" if report.verified_by else ""
     lossy = " except for the reported losses" if report.losses else ""
     optional = {
         "rejected": _codes(report.rejected)
@@ -137,7 +138,7 @@ def conversion_fields(report: ConvertReport) -> dict[str, str]:
         "lost": ", ".join(dict.fromkeys(loss.code for loss in report.losses)),
         "verified": ""
         if report.verified is None
-        else f"{counted(report.verified, 'episode')}, equal to the source{lossy}",
+        else f"{counted(report.verified, 'episode')}, equal to the source{lossy}{verified_by}",
         "workers": report.workers and _workers(report),
         "stopped": report.stopped,
     }

@@ -40,7 +40,7 @@ from rlds2reverb.formats.ilr.description import FEATURES, Description, features_
 from rlds2reverb.formats.ilr.pickles import around, joined, part_of, pickled, row_pickles, whole
 from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, whole_number
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
-from rlds2reverb.specs import ArraySpec
+from rlds2reverb.specs import ArraySpec, is_plain_number
 
 ARCHIVE = "demos.tar.zst"
 _ENDINGS = (".tar.zst", ".tar")
@@ -169,7 +169,8 @@ def _pickles(leaves: Leaves, columns: Mapping[str, Array], rows: slice) -> list[
 
 def _key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
     """The key of a column, and the path within its values; or the code of the loss if it cannot have a key."""
-    if spec.dtype.kind not in "biufcO" or None in spec.shape or (spec.dtype.kind == "O" and spec.shape):
+    is_text = spec.dtype.kind == "O"
+    if not (is_text or is_plain_number(spec.dtype)) or None in spec.shape or (is_text and spec.shape):
         return "kinds"
     field_name, *rest = path.split("/")
     if field_name == OBSERVATION and rest:

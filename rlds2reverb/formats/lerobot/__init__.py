@@ -22,5 +22,6 @@ LOSSES = {  # code -> what LeRobot's datasets cannot hold
     "time": "no column timestamp: rows count as evenly spaced in time (fps=)",
     "last_observation": "the last observation: LeRobot's rows end with the last action; last_step=keep writes it",
     "last_row": "a value of the last row, which RLDS calls undefined; last_step=keep writes it",
+    "float64": "LeRobot stores it exactly, and gives it to learners as float32: torch's dtype of Python's numbers",
     "text": "a text that is not UTF-8: its invalid bytes are written as \\xNN",
 }

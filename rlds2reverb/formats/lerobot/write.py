@@ -50,9 +50,19 @@ from rlds2reverb.episode import (
     is_under,
     metadata_path,
 )
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, ConversionError
 from rlds2reverb.files import put, whole, write_json
-from rlds2reverb.formats.destination import LAST_ROW, Content, Encode, Loss, State, are_equal, made_flags, place_named
+from rlds2reverb.formats.destination import (
+    LAST_ROW,
+    NO_ROWS,
+    Content,
+    Encode,
+    Loss,
+    State,
+    are_equal,
+    made_flags,
+    place_named,
+)
 from rlds2reverb.formats.lerobot import LOSSES
 from rlds2reverb.formats.lerobot.features import (
     DONE,
@@ -403,6 +413,11 @@ class Plan:
         changed: list[str] = []
         for one in self.fields:
             written = steps[one.path][:rows]
+            if written.dtype == np.uint64 and written.size and written.max() > _MOST_INTEGER:
+                raise ConversionError(
+                    f'{episode.title}: column "{one.path}" has {written.max():,}, and LeRobot reads whole numbers below 2^63 only; '
+                    f"leave the column out (--transform drop={one.path}), and begin anew with restart=True (--restart)"
+                )
             columns[one.name], is_changed = _arrow_column(one, written)
             changed += [one.path] if is_changed else []
             if one.kind in (PIXELS, FILES):
@@ -478,6 +493,8 @@ def _fields(columns: Mapping[str, ArraySpec], made: set[str], choices: Choices, 
         while name in names:  # another column has taken it
             name, number = f"{plain}_{number}", number + 1
         names.add(name)
+        if kind == NUMBER and spec.dtype.newbyteorder("=") == np.float64:
+            losses.append(Loss("float64", LOSSES["float64"], path, NO_ROWS))
         shape = spec.image.shape if kind == FILES and spec.image else spec.shape
         yield Field(path, name, kind, tuple(int(size or 0) for size in shape), spec.dtype, spec)
 
@@ -577,6 +594,7 @@ _DATA = "data/chunk-{:03d}/file-{:03d}.parquet"
 _EPISODES = "meta/episodes/chunk-{:03d}/file-{:03d}.parquet"
 _TASKS = "meta/tasks.parquet"
 _STATS = "stats/"
+_MOST_INTEGER = (1 << 63) - 1  # of torch.tensor(number)
 _FPS = 10  # used if there are no timestamps
 _JSON: dict[str, Any] = {"indent": 4, "ensure_ascii": False}
 

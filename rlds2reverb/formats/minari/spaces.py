@@ -222,7 +222,9 @@ def is_held(spec: ArraySpec) -> bool:
     """Whether a space can have such values: numbers of one shape, or one text."""
     if spec.dtype.kind == "O":
         return spec.shape == () and spec.image is None
-    return spec.dtype.newbyteorder("=").name in _DTYPES and None not in spec.shape
+    if spec.dtype.newbyteorder("=").name not in _DTYPES or None in spec.shape:
+        return False
+    return 0 not in spec.shape[:-1]  # the lists of bounds in the JSON show no axis behind one without a size
 
 
 def space_of(specs: Mapping[str, ArraySpec], texts: Mapping[str, Texts], above: str) -> dict[str, Any]:

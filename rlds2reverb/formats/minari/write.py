@@ -62,7 +62,7 @@ from rlds2reverb.formats.minari.spaces import Texts, is_held, parse_space, space
 from rlds2reverb.formats.options import Parse, escaped, path_and_options, some_text, words
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.images import JPEG_START
-from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec
+from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec, is_plain_number
 
 _AUTO, _DECODED, _FILES = "auto", "decoded", "files"
 """Images as JPEG files if that loses nothing, as pixels, or as JPEG files."""
@@ -78,7 +78,6 @@ _INFOS = "infos"
 _OUR_FEATURES = ("id", "total_steps")  # attributes of every episode
 _FLOAT32 = np.dtype(np.float32)
 _IMAGE_SIDE = 32
-_ATTRIBUTE_KINDS = "biufc"
 _MOST_ATTRIBUTE_BYTES = 60_000  # an attribute lies in the header of its group, which has 64 KiB
 _PARTS = ".parts"
 _PART_BYTES = 64 << 20
@@ -339,7 +338,7 @@ class _Sink:
             texts, is_changed = _encoded_texts(rows)
             if is_changed:
                 losses.append(Loss("text", LOSSES["text"], place.path))
-            if len(texts):
+            if texts.size:
                 self._texts.setdefault(place.path, Texts()).take(texts.ravel().tolist())
             group.create_dataset(place.dataset, data=texts, dtype=h5py.string_dtype())
         elif place.path == REWARD and place.spec.dtype.kind != "f":
@@ -440,6 +439,8 @@ def places_of(content: Content) -> tuple[list[_Place], list[Loss]]:
         if place is not None:
             places.append(place)
     places = _apart(places)
+    moved = {place.path: place.dataset for place in places if place.is_moved}
+    losses = [replace(loss, now=moved.get(loss.path or "")) if loss.code == "moved" else loss for loss in losses]
     for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
         if not any(is_under(place.dataset, field) for place in places):
             raise ConfigError(f"no {name} of {content.source} fits a space of Gymnasium; Minari needs one")
@@ -485,7 +486,8 @@ def _placed(path: str, spec: ArraySpec) -> tuple[str, _Place | None]:
         if path != REWARD or spec.shape or spec.dtype.kind not in "iuf" or not is_held(spec):
             return "rewards", None
         return ("" if spec.dtype.kind == "f" else "reward_dtype"), _Place(path, "rewards", spec, True)
-    if spec.image is not None or spec.dtype.kind not in "biufcO" or None in spec.shape:
+    is_text = spec.dtype.kind == "O"
+    if spec.image is not None or not (is_text or is_plain_number(spec.dtype)) or None in spec.shape:
         return "dtype", None
     if is_under(path, _INFOS) and path != _INFOS:
         return "", _Place(path, path, spec)
@@ -510,7 +512,7 @@ def _why_no_attribute(spec: ArraySpec) -> str:
         return f"{spec}, of another size in each episode"
     if spec.dtype.kind == "O":
         return f"{spec}, several texts" if spec.shape else ""
-    return "" if spec.dtype.kind in _ATTRIBUTE_KINDS else f"{spec}, a dtype that HDF5 does not have"
+    return "" if is_plain_number(spec.dtype) else f"{spec}, a dtype that HDF5 does not have"
 
 
 def _is_attribute(name: str) -> bool:
@@ -535,7 +537,7 @@ def _attribute(value: Any) -> Any:
         text = _text(data)
         return text if text.encode() == data and len(data) < _MOST_ATTRIBUTE_BYTES else None
     made = np.asarray(value)
-    return made[()] if made.dtype.kind in _ATTRIBUTE_KINDS and made.nbytes < _MOST_ATTRIBUTE_BYTES else None
+    return made[()] if is_plain_number(made.dtype) and made.nbytes < _MOST_ATTRIBUTE_BYTES else None
 
 
 def _text(value: bytes) -> str:

@@ -21,7 +21,7 @@ LOSSES = {  # code -> what the format cannot hold
     "dtype": "torch's storages hold no values of this dtype; it is left out",
     "bfloat16": "HDF5 has no bfloat16; it is written as float32, which holds the same values. layout=memmap keeps it",
     "name": "TED gives this name another meaning, or no file can have it; it is left out",
-    "empty_values": "memory-mapped TensorDicts hold no values without a size; they are left out. layout=h5 keeps them",
+    "empty_values": "values without a size: TorchRL loads no buffer that has them; they are left out",
     "unknown_end": "it is not known which episodes end in a terminal state: all are written as truncated",
     "shape": "TED has numbers as [1]: a reward or a discount of that shape comes back as a number",
     "discount": "discount=drop leaves it out",

@@ -259,7 +259,7 @@ def _unfit(path: str, spec: ArraySpec, content: Content, choices: Choices) -> st
         return "name"
     if None in spec.shape:
         return "dtype"
-    if 0 in spec.shape and not choices.is_h5:
+    if 0 in spec.shape:
         return "empty_values"
     if path in (REWARD, DISCOUNT) and spec.shape == (1,):
         return "shape"

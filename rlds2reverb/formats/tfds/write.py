@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import ml_dtypes
 import numpy as np
 
 from rlds2reverb.episode import Array, Episode
@@ -38,7 +39,7 @@ from rlds2reverb.formats.tfds.files import (
 )
 from rlds2reverb.formats.tfds.read import data_folders, in_snake_case
 from rlds2reverb.images import check_png_library
-from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, dtype_name, nested
+from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, dtype_name, is_plain_number, nested
 
 # Specs -> the features of a TFDS dataset, and what features.json says of them.
 #
@@ -60,6 +61,7 @@ _LEAST_SIDE = 16
 """An array with fewer rows or columns of pixels is no picture, but a map of a grid, say."""
 _CHANNELS = (1, 3, 4)
 _TEXT_DTYPE = np.dtype(object)
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _LISTED = frozenset(
     ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"]
 )
@@ -79,6 +81,10 @@ def feature_of(spec: ArraySpec, choices: Choices, in_steps: bool) -> Stored | No
     shape, dtype = spec.shape, spec.dtype
     if spec.image is not None:
         return Stored(ImageSpec(spec.image.shape, spec.image.dtype))
+    if dtype.kind != "O" and not is_plain_number(dtype) and dtype != _BFLOAT16:
+        return None
+    if dtype.kind == "O" and 0 in shape:
+        return None
     free = shape.count(None)
     fits_list = not free or (free == 1 and not in_steps)
     if dtype.kind == "O":
@@ -88,8 +94,16 @@ def feature_of(spec: ArraySpec, choices: Choices, in_steps: bool) -> Stored | No
     if is_drawn(spec, choices):
         height, width, channels = shape
         return Stored(ImageSpec((height, width, channels), dtype))
-    encoding = NONE if dtype.name in _LISTED and fits_list else choices.encoding
+    is_listed = dtype.name in _LISTED and fits_list and 0 not in shape  # TensorFlow dies of a list without values
+    encoding = NONE if is_listed else choices.encoding
     return Stored(TensorFeature(shape, dtype.newbyteorder("="), encoding))
+
+
+def _why_no_feature(spec: ArraySpec) -> str:
+    """The code of the loss of a column that no feature holds."""
+    if spec.dtype.kind != "O":
+        return "dtype"
+    return "empty_texts" if 0 in spec.shape else "text_of_free_sizes"
 
 
 def is_drawn(spec: ArraySpec, choices: Choices) -> bool:
@@ -272,9 +286,10 @@ class TfdsDestination:
         ]
         for in_steps, above, specs in ((True, "", content.columns), (False, "metadata/", content.metadata)):
             losses += [
-                Loss("text_of_free_sizes", f"{spec}: {LOSSES['text_of_free_sizes']}", above + path)
+                Loss(code, f"{spec}: {LOSSES[code]}", above + path)
                 for path, spec in specs.items()
                 if feature_of(spec, self._choices, in_steps) is None
+                for code in [_why_no_feature(spec)]
             ]
         return losses
 

@@ -56,12 +56,18 @@ TOOLS = {"all", "dev", "formats", "lint", "record", "test"}
 """Extras that are no part of the package's code: sums of others, and tools."""
 
 
+PEERS = frozenset(["lerobot", "minari", "torchrl", "webdataset"])
+"""Libraries of destinations, which read back what was written where somebody has them: no extra brings them."""
+
+
 def third_party(package: Package) -> set[tuple[str, str]]:
     """(module, distribution) of every import of neither Python's nor ours."""
     found = set()
     for one in package.imports:
         name = top(one.target)
         if name in sys.stdlib_module_names or name in ("__future__", "rlds2reverb", "replay_server"):
+            continue
+        if name in PEERS and one.importer.endswith(".by_library"):
             continue
         if name == "google":
             assert one.target.startswith("google.protobuf"), one

@@ -21,6 +21,7 @@ BROAD_EXCEPTS = {
     "rlds2reverb/adapters/jax.py": "an error of the thread that puts batches ahead is raised in the caller's",
     "rlds2reverb/cli/top/app.py": "an error of the view is raised when the terminal is given back",
     "rlds2reverb/cli/top/watching.py": "an error of a requesting thread is raised in the one that shows what is known",
+    "rlds2reverb/conversion/by_library.py": "whatever a library raises of a file is raised in the process that asked it",
     "rlds2reverb/conversion/workers.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/workers/driver.py": "whether an error can be made again, only trying shows; its text arrives anyway",
     "rlds2reverb/workers/processes.py": "a failing connection to a worker is the loss of that worker, and says why",

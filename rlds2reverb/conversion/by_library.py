@@ -1,0 +1,145 @@
+"""What a destination's own library reads of a dataset that is written: in a process of its own, for some libraries die of files that they cannot read.
+
+The process runs this module, and writes pickled episodes to its standard output: columns as its `read_back` gives them, or the text of an
+error.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Generator, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryFile
+from threading import Timer
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import ConversionError
+from rlds2reverb.extras import Lazily
+from rlds2reverb.formats.registry import DESTINATIONS, LibraryReader
+from rlds2reverb.text import shortened
+
+_MISSING, _FAILED = "missing", "failed"
+_LONGEST_WAIT = 600.0
+"""Seconds for a library's start and an episode; some read a file that they do not understand for ever."""
+
+
+def reader_of(name: str) -> LibraryReader | None:
+    """The reader of a destination's own library, if that is installed in a version that knows what is written; else None."""
+    known = DESTINATIONS.named(name)
+    reader = None if known is None else known.reader
+    if reader is None or any(find_spec(module) is None for module in reader.modules):
+        return None
+    try:
+        return reader if _numbers(version(reader.package)) >= reader.oldest else None
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = text.split(".")[:3]
+    return tuple(int(part) if part.isdigit() else 0 for part in parts)
+
+
+def called(reader: LibraryReader) -> str:
+    """What messages call it: "minari 0.5.4"."""
+    return f"{reader.package} {version(reader.package)}"
+
+
+def read_back(reader: LibraryReader, path: Path) -> Generator[Mapping[str, Array], None, None]:
+    """The columns of every episode, as the library reads them; see `differs`.
+
+    Raises:
+      ImportError: the library cannot be imported, or lacks a program that it needs.
+      ConversionError: it cannot read the dataset, its process died of it, or gave no episode in `_LONGEST_WAIT`.
+    """
+    command = [sys.executable, "-m", __name__, reader.function.where, str(path.absolute())]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_QUIET}
+    with (
+        TemporaryFile() as said,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, env=variables
+        ) as process,
+    ):
+        try:
+            while (message := _receive(reader, process)) is not None:
+                kind, value = message
+                if kind == _MISSING:
+                    raise ImportError(value)
+                if kind == _FAILED:
+                    raise ConversionError(f"{called(reader)} cannot read it: {value}")
+                yield value
+            if code := process.wait():
+                said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
+                text = " ".join(said.read().decode(errors="replace").split())
+                raise ConversionError(
+                    f"{called(reader)} cannot read it: its process ended with {code}: {shortened(text)}"
+                )
+        finally:
+            process.kill()
+
+
+def _receive(reader: LibraryReader, process: subprocess.Popen[bytes]) -> tuple[str, Any] | None:
+    """The next message of the process; None after the last."""
+    assert process.stdout is not None
+    watch = Timer(_LONGEST_WAIT, process.kill)
+    watch.start()
+    try:
+        message: tuple[str, Any] = pickle.load(process.stdout)  # by our own process
+    except (EOFError, pickle.UnpicklingError):  # the latter of a process that died within an episode
+        if watch.finished.is_set():
+            raise ConversionError(f"{called(reader)} read no episode of it in {_LONGEST_WAIT:.0f} s") from None
+        return None
+    finally:
+        watch.cancel()
+    return message
+
+
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+
+
+def differs(column: Array, found: Array) -> bool:
+    """Whether a library's values differ from those of the first rows of a column [T, ...].
+
+    Libraries have some dtypes only, and numbers as [1]: then the values count. Of the same dtype every bit does.
+    """
+    rows = column[: len(found)]
+    if len(found) > len(column) or rows.size != found.size:
+        return True
+    given = found.reshape(rows.shape)
+    if rows.dtype.kind == "O" or given.dtype.kind == "O":
+        return bool(rows.tolist() != given.tolist())
+    if rows.dtype == given.dtype:
+        return bool(rows.tobytes() != given.tobytes())
+    return not np.array_equal(rows, given, equal_nan=rows.dtype.kind in "fc" and given.dtype.kind in "fc")
+
+
+def _send(where: str, path: str) -> None:
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print
+    for kind, value in _read(where, path):
+        pickle.dump((kind, value), out, pickle.HIGHEST_PROTOCOL)
+        out.flush()
+
+
+def _read(where: str, path: str) -> Iterator[tuple[str, Any]]:
+    warnings.simplefilter("ignore")
+    try:
+        for columns in Lazily(where)(Path(path)):
+            yield "columns", columns
+    except ImportError as error:
+        yield _MISSING, str(error)
+    except Exception as error:
+        yield _FAILED, f"{type(error).__name__}: {shortened(' '.join(str(error).split()))}"
+
+
+if __name__ == "__main__":
+    _send(*sys.argv[1:])
