@@ -17,6 +17,7 @@ import numpy as np
 from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import hdf5, rows
+from rlds2reverb.formats.agreement import spread
 from rlds2reverb.formats.options import one_of, whole_number
 from rlds2reverb.formats.recordings import BrokenEpisode, asked
 from rlds2reverb.formats.source import Source
@@ -66,7 +67,9 @@ def open_d4rl(text: str) -> Source:
     with hdf5.opened(path) as file:
         try:
             layout = _layout(file, options)
+            options.check_alignment(name)
             last_step = rows.last_step_of(name, layout.names, options.last_step)
+            last_step = rows.LED_TO if options.align == rows.AFTER else last_step
             timeouts = layout.flags.get(rows.TIMEOUTS)
             if options.ends == rows.TIMEOUTS and timeouts is None and options.max_episode_steps is None:
                 raise SourceError(
@@ -206,7 +209,15 @@ class _OneNumber:
 def _notices(
     layout: _Layout, cuts: rows.Cuts, group: h5py.Group, options: _Options, last_step: str, file_name: str
 ) -> tuple[Notice, ...]:
-    found = [note("last_step", rows.ENDINGS[last_step]), *_notices_of_ends(layout, options, file_name)]
+    found = [rows.ending_notice(last_step), *_notices_of_ends(layout, options, file_name)]
+    if options.align is None:
+        led_to = {
+            path: _column(group, name, path)
+            for path, name in layout.names.items()
+            if path.split("/")[0] in (ACTION, REWARD)
+        }
+        places = spread(np.flatnonzero(cuts.stops > cuts.starts).tolist())
+        found += rows.find_dummy_actions(rows.read_beginnings(led_to, cuts, places))
     if cuts.tail_rows:
         found.append(rows.tail_notice(cuts, options.tail))
     found += _notices_of_next(layout, cuts, group)

@@ -37,18 +37,27 @@ from rlds2reverb.episode import (
     Notice,
     columns_below,
     is_under,
-    note,
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
-from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, Agreement, SpecFrom, agree, look_at, looks_at_once
+from rlds2reverb.formats.agreement import (
+    EVERY,
+    SPEC_OPTIONS,
+    Agreement,
+    SpecFrom,
+    agree,
+    look_at,
+    looks_at_once,
+    spread,
+)
 from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.paths import by_number
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
 from rlds2reverb.formats.rows import (
-    ENDINGS,
+    AFTER,
+    LED_TO,
     NEXT,
     NEXT_OBSERVATION,
     ROW_OPTIONS,
@@ -62,8 +71,14 @@ from rlds2reverb.formats.rows import (
     at_stops,
     cut,
     ended,
+    ending_notice,
+    find_dummy_actions,
     last_step_of,
+    move_flagged,
+    moved,
     observed_as,
+    read_beginning,
+    read_beginnings,
     step_specs,
     steps,
     tail_notice,
@@ -86,6 +101,9 @@ _FIELDS = {  # name of an array, up to its first "/" -> field of a step
 }
 
 _EPISODE_ENDS = "episode_ends"
+_STEP_TYPE = "step_type"
+_LAST = 2
+"""dm_env's `StepType.LAST`; FIRST is 0, MID is 1."""
 _ENDINGS = {
     TERMINALS: TERMINALS,
     "terminations": TERMINALS,
@@ -94,6 +112,7 @@ _ENDINGS = {
     "truncations": TIMEOUTS,
     "truncated": TIMEOUTS,
     _EPISODE_ENDS: _EPISODE_ENDS,
+    _STEP_TYPE: _STEP_TYPE,
 }
 
 _ERRORS = (  # raised by zipfile and numpy for a damaged file
@@ -142,6 +161,7 @@ def open_npz(text: str) -> Source:
             raise SourceError(
                 f'"{name}": option {key} is for one file with many episodes; here each file is an episode'
             )
+    options.check_alignment(name)
     folder, pattern = (path, "*.npz") if path.is_dir() else (path.parent, path.name)
     if not folder.is_dir() or (folder != path and not any(sign in pattern for sign in _WILD)):
         raise SourceError(f"{name}: no such file or folder")
@@ -170,12 +190,18 @@ def _flat_recordings(path: Path, name: str, options: RowOptions) -> FlatRecordin
             cuts = _cuts(str(path), members, keys, rows or 0, options)
             values = {key: members[key].value() for key in keys.others if not members[key].shape}
             specs = {one: members[key].spec for one, key in keys.columns.items()}
+            led_to = {one: members[key] for one, key in keys.columns.items()}
+            beginnings = read_beginnings(led_to, cuts, spread(np.flatnonzero(cuts.stops > cuts.starts).tolist()))
     except BrokenEpisode as broken:
         raise SourceError(broken.why) from broken
+    options.check_alignment(name)
     last_step = ROWS if keys.is_of_rlds else last_step_of(name, keys.columns, options.last_step)
+    last_step = LED_TO if options.align == AFTER else last_step
     if last_step != NEXT:
         specs = {one: spec for one, spec in specs.items() if one.split("/")[0] != NEXT_OBSERVATION}
-    notices = [] if last_step == ROWS else [note("last_step", ENDINGS[last_step])]
+    notices = [] if last_step == ROWS else [ending_notice(last_step)]
+    if options.align is None:
+        notices += find_dummy_actions(beginnings, _STEP_TYPE in keys.ends)
     if not keys.ends and not keys.is_of_rlds and options.max_episode_steps is None:
         text = "no flags and no episode_ends: the whole file is one episode; or set max_episode_steps=N"
         notices.append(Notice("no_ends", text))
@@ -201,12 +227,16 @@ class _Look:
       last_step: how its last row is made; None where it is recorded.
       left_out: keys of arrays that make no column.
       has_values: whether there are arrays without dimensions.
+      beginning: the first rows of actions and rewards.
+      has_step_types: whether there is an array `step_type`.
     """
 
     specs: Mapping[str, ArraySpec]
     last_step: str | None
     left_out: tuple[str, ...]
     has_values: bool
+    beginning: Mapping[str, Array]
+    has_step_types: bool
 
 
 class _EpisodeFiles(Recordings):
@@ -260,8 +290,13 @@ class _EpisodeFiles(Recordings):
         features = self._features.left_out if "_features" in vars(self) else ()
         told = {notice.path for notice in self._agreement.notices}
         strange = ((path, count) for path, count in sorted(self._strange.items()) if path not in told)
+        dummies: tuple[Notice, ...] = ()
+        if self._options.align is None:
+            beginnings = [look.beginning for look in looks]
+            dummies = find_dummy_actions(beginnings, any(look.has_step_types for look in looks))
         return (
-            *(note("last_step", ENDINGS[ending]) for ending in endings),
+            *map(ending_notice, endings),
+            *dummies,
             *_left_out_notices(list(left_out)),
             *self._agreement.notices,
             *(
@@ -296,7 +331,12 @@ class _EpisodeFiles(Recordings):
 
         def is_wanted(key: str) -> bool:
             names[key] = None
-            return key in _ENDINGS or self._is_read(_path_of(key)) or _path_of(key) in self._counting
+            return (
+                key in _ENDINGS
+                or _path_of(key) == DISCOUNT
+                or self._is_read(_path_of(key))
+                or _path_of(key) in self._counting
+            )
 
         try:
             with opened(path, is_wanted) as members:
@@ -334,7 +374,8 @@ class _EpisodeFiles(Recordings):
         self, path: Path, keys: _Keys, columns: dict[str, Array], members: Mapping[str, Member]
     ) -> dict[str, Array]:
         if keys.is_of_rlds:
-            return _without_next(columns)
+            recorded = _without_next(columns)
+            return move_flagged(recorded) if self._options.align == AFTER else recorded
         observation, action = columns_below(columns, OBSERVATION), columns_below(columns, ACTION)
         lengths = {one: len(members[key]) for one, key in keys.columns.items() if key in members and members[key].shape}
         rows = max((length for one, length in lengths.items() if is_under(one, ACTION)), default=0)
@@ -342,7 +383,13 @@ class _EpisodeFiles(Recordings):
             raise BrokenEpisode("", f"{path}: no steps")
         is_terminal = _ends_terminal(path, members, keys, rows)
         if {length for one, length in lengths.items() if is_under(one, OBSERVATION)} == {rows + 1}:
+            if self._options.align == AFTER:
+                raise BrokenEpisode(
+                    OBSERVATION, f"{path}: has an observation before its first action; read it with align=before"
+                )
             return steps(observation, action, columns.get(REWARD), is_terminal, discount=columns.get(DISCOUNT))
+        if self._options.align == AFTER:
+            return moved(columns, is_terminal)
         last_step = last_step_of(str(path), columns, self._options.last_step)
         after = columns_below(columns, NEXT_OBSERVATION)
         return ended(_without_next(columns), last_step, is_terminal, after.__getitem__)
@@ -358,13 +405,21 @@ def _look(path: Path, options: RowOptions) -> _Look:
         recorded = {one: member.spec for one, member in found.items()}
         left_out = (*keys.unused, *(key for key in keys.others if members[key].shape))
         has_values = any(not member.shape for member in members.values())
+        beginning = read_beginning(found)
+
+    def look(specs: Mapping[str, ArraySpec], last_step: str | None) -> _Look:
+        return _Look(specs, last_step, left_out, has_values, beginning, _STEP_TYPE in keys.ends)
+
     if keys.is_of_rlds:
-        return _Look(_without_next(recorded), None, left_out, has_values)
-    specs = step_specs(recorded, TERMINALS in keys.ends)
+        return look(_without_next(recorded), LED_TO if options.align == AFTER else None)
+    specs = step_specs(recorded, keys.tells_terminal)
     lengths = {is_of: {len(found[one]) for one in found if is_under(one, is_of)} for is_of in (OBSERVATION, ACTION)}
     if {length - 1 for length in lengths[OBSERVATION]} == lengths[ACTION]:
-        return _Look(_without_next(specs), None, left_out, has_values)
-    return _Look(specs, last_step_of(str(path), recorded, options.last_step), left_out, has_values)
+        beginning = {}
+        return look(_without_next(specs), None)
+    if options.align == AFTER:
+        return look(_without_next(specs), LED_TO)
+    return look(specs, last_step_of(str(path), recorded, options.last_step))
 
 
 def _without_next(columns: Mapping[str, T]) -> dict[str, T]:
@@ -391,6 +446,11 @@ class _Keys:
     def is_of_rlds(self) -> bool:
         """Whether rows are RLDS rows, with flags."""
         return IS_FIRST in self.columns or IS_LAST in self.columns
+
+    @property
+    def tells_terminal(self) -> bool:
+        """Whether the file says that an episode's end is terminal: by a flag, or as dm_env does, by a discount of 0 of the last step."""
+        return TERMINALS in self.ends or (_STEP_TYPE in self.ends and DISCOUNT in self.columns)
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -454,6 +514,10 @@ def _cuts(where: str, members: Mapping[str, Member], keys: _Keys, rows: int, opt
             stops = np.append(starts[starts > 0], rows) if rows else starts
         return at_stops(stops, terminals, options.tail)
     timeouts = _truths(members[keys.ends[TIMEOUTS]]) if TIMEOUTS in keys.ends else None
+    if _STEP_TYPE in keys.ends and TERMINALS not in keys.ends and timeouts is None:
+        timeouts = _are_last(members[keys.ends[_STEP_TYPE]])
+        if keys.tells_terminal:
+            terminals = timeouts & _are_zero(members[keys.columns[DISCOUNT]])
     return cut(terminals, timeouts, options.ends, options.max_episode_steps, options.tail)
 
 
@@ -470,6 +534,12 @@ def _ends_terminal(path: Path, members: Mapping[str, Member], keys: _Keys, steps
                 )
             _check_whole(path, member, np.flatnonzero(flags[:-1]))
             is_terminal = bool(flags[-1]) if kind == TERMINALS else is_terminal
+    if _STEP_TYPE in keys.ends:
+        member = members[keys.ends[_STEP_TYPE]]
+        are_last = _are_last(member)
+        _check_whole(path, member, np.flatnonzero(are_last[:-1]))
+        if is_terminal is None and keys.tells_terminal:
+            is_terminal = bool(are_last[-1:].any() and _are_zero(members[keys.columns[DISCOUNT]])[-1:].any())
     if _EPISODE_ENDS in keys.ends:
         stops = _stops(str(path), members[keys.ends[_EPISODE_ENDS]], steps)
         _check_whole(path, members[keys.ends[_EPISODE_ENDS]], stops[(stops > 0) & (stops < steps)] - 1)
@@ -500,6 +570,22 @@ def _stops(where: str, member: Member, rows: int) -> Array:
 
 def _truths(member: Member) -> Array:
     return truths(member.rows(), member.key, member.where)
+
+
+def _are_last(member: Member) -> Array:
+    """[rows] bool of dm_env's step types."""
+    types = member.rows()
+    if types.dtype.kind not in "iu" or types.size != len(types) or not np.isin(types, range(_LAST + 1)).all():
+        raise BrokenEpisode(
+            member.key, f"{member.where}: expected dm_env's step types, a number from 0 to 2 for each row"
+        )
+    return np.asarray(types.reshape(-1) == _LAST)
+
+
+def _are_zero(member: Member) -> Array:
+    """[rows] bool."""
+    values = member.rows()
+    return np.asarray(values.reshape(len(values), -1).max(axis=1, initial=0) == 0)
 
 
 def _left_out_notices(left_out: Sequence[str]) -> tuple[Notice, ...]:

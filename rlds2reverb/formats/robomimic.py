@@ -50,9 +50,11 @@ from rlds2reverb.formats.rows import (
     NEXT_OBSERVATION,
     REPEAT,
     ended,
+    find_dummy_actions,
     last_step_of,
     moved,
     observed_as,
+    read_beginning,
     step_specs,
     unread_of,
 )
@@ -380,16 +382,19 @@ def _columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Colum
 
 @dataclass(frozen=True, eq=False)
 class _Look:
-    """What one demonstration has: path -> spec of a row, number of rows, and dataset, of everything with rows; `rows` is the number of actions."""
+    """What one demonstration has: path -> spec of a row, number of rows, and dataset, of everything with rows; `rows` is the number of actions,
+    `beginning` has the first rows of actions and rewards.
+    """
 
     specs: Mapping[str, ArraySpec]
     lengths: Mapping[str, int]
     names: Mapping[str, str]
     rows: int
+    beginning: Mapping[str, Array]
 
 
 def _look(demo: h5py.Group) -> _Look:
-    """Reads no values. Raises `SourceError` if there are no actions or no observations."""
+    """Reads the first rows of actions and rewards only. Raises `SourceError` if there are no actions or no observations."""
 
     def path_of(name: str) -> str:
         first, slash, rest = name.partition("/")
@@ -406,7 +411,8 @@ def _look(demo: h5py.Group) -> _Look:
             "observations (scripts/dataset_states_to_obs.py), and read the file that it writes"
         )
     specs = {path: column.spec for path, column in columns.items()}
-    return _Look(specs, {path: len(column) for path, column in columns.items()}, names, len(actions[0]))
+    lengths = {path: len(column) for path, column in columns.items()}
+    return _Look(specs, lengths, names, len(actions[0]), read_beginning(columns))
 
 
 def _plan(looks: Mapping[int, _Look], path: Path, options: _Options, is_libero: bool) -> _Plan:
@@ -446,7 +452,10 @@ def _plan(looks: Mapping[int, _Look], path: Path, options: _Options, is_libero: 
     if last_step == NEXT:
         looked_up += [column for column in agreement.specs if _field(column) == NEXT_OBSERVATION]
     read = {column: names[column] for column in looked_up}
-    return _Plan(specs, read, align, last_step, left_out, options, agreement.notices)
+    dummies = find_dummy_actions([look.beginning for look in looks.values()])
+    if options.align != _AUTO or is_libero:
+        dummies = ()
+    return _Plan(specs, read, align, last_step, left_out, options, (*agreement.notices, *dummies))
 
 
 def _has_rows(path: str, looks: Mapping[int, _Look]) -> bool:

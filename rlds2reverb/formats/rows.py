@@ -34,6 +34,7 @@ from rlds2reverb.episode import (
     Array,
     Notice,
     columns_below,
+    note,
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.options import Parse, at_least_one, one_of, words
@@ -195,6 +196,62 @@ def moved(columns: Columns, is_terminal: bool | None, beside: Collection[str] = 
     others = {path: column for path, column in behind.items() if path.partition("/")[0] not in taken}
     observation, action = columns_below(behind, OBSERVATION), columns_below(behind, ACTION)
     return steps(observation, action, behind.get(REWARD), is_terminal, others, behind.get(DISCOUNT))
+
+
+def move_flagged(columns: Columns) -> dict[str, Array]:
+    """As `moved`, for rows with RLDS' own flags: these belong to the observation, and stay as recorded."""
+    rest = {path: column for path, column in columns.items() if path not in FLAGS}
+    aligned = moved(rest, None)
+    return {path: aligned[path] if path in rest else column for path, column in columns.items()}
+
+
+FIRST_ROWS = 2
+"""Rows of an episode that `find_dummy_actions` needs."""
+_NEARLY_ALL = 0.9
+_FEW_EPISODES = {"f": 2, "i": 4, "u": 4}
+"""By the kind of an action's dtype, the episodes that it takes: among a few actions that are numbered, the first is often number 0."""
+
+
+def find_dummy_actions(episodes: Sequence[Columns], has_step_types: bool = False) -> tuple[Notice, ...]:
+    """An advice where rows seem to hold the action and the reward that led to their observation, as dm_env's time steps do.
+
+    DrQ-v2, V-D4RL and ExORL store such rows: the first of an episode is the reset, with an action and a reward of zeros. An episode that begins with
+    an idle action has more of them, so the second row counts, too.
+    Source: replay_buffer.py of DrQ-v2 (commit 7ad7e05), `_sample`: the action of row i goes with the observation of row i - 1.
+
+    Args:
+      episodes: the first `FIRST_ROWS` rows of actions and rewards of some episodes.
+      has_step_types: whether a column `step_type` is there.
+    """
+    long_enough = [
+        columns for columns in episodes if columns_below(columns, ACTION) and _row_count(columns) >= FIRST_ROWS
+    ]
+    dummies = sum(map(_begins_with_dummy, long_enough))
+    kinds = {column.dtype.kind for columns in long_enough for column in columns_below(columns, ACTION).values()}
+    fewest = max((_FEW_EPISODES.get(kind, _FEW_EPISODES["u"]) for kind in kinds), default=1)
+    if len(long_enough) >= fewest and dummies >= _NEARLY_ALL * len(long_enough):
+        sign = (
+            f"the first action and reward are zeros in {dummies:,} of {counted(len(long_enough), 'episode')} looked at"
+        )
+    elif has_step_types:
+        sign = "a column step_type stands there"
+    else:
+        return ()
+    text = (
+        f"{sign}, as DrQ-v2, V-D4RL and ExORL store them: if a row's action and reward led to its observation, add align=after; "
+        "align=before says that they follow it"
+    )
+    return (Notice("observations_after", text, max(dummies, 1)),)
+
+
+def _row_count(columns: Columns) -> int:
+    return min(map(len, columns.values()), default=0)
+
+
+def _begins_with_dummy(columns: Columns) -> bool:
+    actions = list(columns_below(columns, ACTION).values())
+    led_to = [*actions, *([columns[REWARD]] if REWARD in columns else [])]
+    return not any(column[0].any() for column in led_to) and any(column[1].any() for column in actions)
 
 
 def flags(rows: int, is_terminal: bool | None) -> dict[str, Array]:
@@ -375,6 +432,7 @@ ROW_OPTIONS: dict[str, Parse] = {
     "max_episode_steps": at_least_one,
     "last_step": words(REPEAT, MARK, NEXT),
     "tail": one_of(keep=True, drop=False),
+    "align": words(BEFORE, AFTER),
 }
 
 
@@ -386,6 +444,14 @@ class RowOptions:
     max_episode_steps: int | None = None
     last_step: str | None = None
     tail: bool = True
+    align: str | None = None
+
+    def check_alignment(self, name: str) -> None:
+        """Raises `SourceError` for a last step where rows need none."""
+        if self.align == AFTER and self.last_step is not None:
+            raise SourceError(
+                f"{name}: last_step goes with align=before: after the last action there is an observation"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -474,8 +540,8 @@ def tail_notice(cuts: Cuts, keeps_tail: bool) -> Notice:
     return Notice("unfinished_tail", text, cuts.tail_rows)
 
 
-ROWS = "rows"
-"""The `last_step` of rows that are RLDS' own."""
+ROWS, LED_TO = "rows", "led_to"
+"""The `last_step` of rows that are RLDS' own, and of rows that `moved` makes such."""
 _FEW_ROWS = 256
 """All next observations of an episode of at most so many rows are read, with those of its neighbours; of a longer one only the last."""
 
@@ -489,7 +555,7 @@ class FlatRecordings(Recordings):
 
     Attributes:
       name: for messages.
-      last_step: what becomes of an episode's end: `NEXT`, or one of `LAST_STEPS`; `ROWS` for rows that are RLDS' own.
+      last_step: what becomes of an episode's end: `NEXT`, or one of `LAST_STEPS`; `ROWS` for rows that are RLDS' own, `LED_TO` for `moved` ones.
       specs: path -> spec of a row.
       metadata: of every episode.
       cuts: where episodes begin and end.
@@ -517,10 +583,10 @@ class FlatRecordings(Recordings):
     def length_of(self, number: int) -> int:
         """Its rows, and the one that is added."""
         rows = int(self.cuts.stops[number] - self.cuts.starts[number])
-        return rows + (rows > 0 and self.last_step not in (ROWS, MARK))
+        return rows + (rows > 0 and self.last_step not in (ROWS, LED_TO, MARK))
 
     def spec(self) -> Nest:
-        if self.last_step == ROWS:
+        if self.last_step == ROWS or any(path in FLAGS for path in self.specs):
             return nested(self.specs, self.name)
         return nested(step_specs({path: one for path, one in self.specs.items() if not _is_next(path)}), self.name)
 
@@ -533,6 +599,29 @@ class FlatRecordings(Recordings):
         with self.opened([path for path in self.specs if observed_as(path) not in self.unread]) as columns:
             passing = _Pass(self, columns)
             yield from each(passing, numbers, passing.name_of, lambda _: self.metadata)
+
+
+def ending_notice(last_step: str) -> Notice:
+    """The note of how the last rows of episodes are made."""
+    return note("align", MOVED) if last_step == LED_TO else note("last_step", ENDINGS[last_step])
+
+
+def read_beginning(columns: Mapping[str, Rows], start: int = 0, stop: int | None = None) -> Columns:
+    """The first rows of an episode's actions and rewards, for `find_dummy_actions`; {} where they cannot be read, for they may be left out."""
+    end = start + FIRST_ROWS if stop is None else min(start + FIRST_ROWS, stop)
+    try:
+        return {
+            path: column.rows(start, end)
+            for path, column in columns.items()
+            if path.split("/")[0] in (ACTION, REWARD) and column.spec.dtype.kind in "biuf"
+        }
+    except (BrokenEpisode, SourceError):
+        return {}
+
+
+def read_beginnings(columns: Mapping[str, Rows], cuts: Cuts, places: Sequence[int]) -> list[Columns]:
+    """As `read_beginning`, of these episodes."""
+    return [read_beginning(columns, int(cuts.starts[place]), int(cuts.stops[place])) for place in places]
 
 
 class _Pass:
@@ -548,7 +637,10 @@ class _Pass:
         if start == stop:
             raise BrokenEpisode("", f"no steps: it ends at row {stop:,}, as the one before it")
         columns = self._blocks.rows(start, stop)
-        if self._of.last_step != ROWS:
+        if self._of.last_step == LED_TO:
+            has_flags = any(path in FLAGS for path in columns)
+            columns = move_flagged(columns) if has_flags else moved(columns, bool(self._cuts.terminal[number]))
+        elif self._of.last_step != ROWS:
             after: Columns = {}
             if self._of.last_step == NEXT:
                 after = self._next.rows(stop - 1 if stop - start > _FEW_ROWS else start, stop)

@@ -175,7 +175,7 @@ CODES: dict[str, Code] = {
         "next observations are not the observations of the next step, as after RLlib's n_step or TorchRL's MultiStep"
     ),
     "observations_after": _of_dataset(
-        "observations were recorded after their row's action, not before it, as LIBERO's are"
+        "observations were recorded after their row's action, or seem to be, as LIBERO's and DrQ-v2's are"
     ),
     "final_lost": _of_dataset("last steps are left out, for the observation after them was not recorded"),
     "foreign_last_observation": _of_dataset(
