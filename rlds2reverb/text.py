@@ -56,7 +56,7 @@ _UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def with_suggestion(error: TypeError, known: Iterable[str]) -> str:
-    """The text of the error of a call, with what an unknown argument was meant to be. Python itself says it from 3.13 on, and of functions only.
+    r"""The text of the error of a call, with what an unknown argument was meant to be. Python itself says it from 3.13 on, and of functions only.
 
     >>> with_suggestion(TypeError("got an unexpected keyword argument 'batchsize'"), ["batch_size", "streams"])
     'got an unexpected keyword argument \'batchsize\'; did you mean "batch_size"?'

@@ -101,7 +101,7 @@ html_options = with_options(
 @click.option(
     "--server-config",
     is_flag=True,
-    help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them. Needs the extra server, so Python 3.10 or 3.11.",
+    help="Print a config for `rlds2reverb serve` instead: tables for all items and a tenth more, and the push that fills them. Needs the extra server-config.",
 )
 @click.option("--table", metavar="TABLE", help="What to call the table, in that config, too; replay without it.")
 @html_options

@@ -94,9 +94,15 @@ def described(error: BaseException, message: str, exit_code: int) -> dict[str, A
 
 
 def document(value: Any, indent: int | None = 2) -> str:
-    """Strict JSON. Letters beyond ASCII stay as they are where stdout can carry them."""
+    """Strict JSON. Letters beyond ASCII stay as they are where stdout can carry them; invisible ones are escaped, as they could steer a terminal."""
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
-    return json.dumps(plain(value), indent=indent, ensure_ascii=encoding != "utf8", allow_nan=False)
+    text = json.dumps(plain(value), indent=indent, ensure_ascii=encoding != "utf8", allow_nan=False)
+    if text.isascii():
+        return text
+    return "".join(
+        sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1]  # outside of strings all is ASCII
+        for sign in text
+    )
 
 
 def plain(value: Any) -> Any:

@@ -70,7 +70,7 @@ class Returns(Statistics):
 _MOST_DIMENSIONS = 32
 
 
-@printed("min=minimum", "max=maximum", "mean", "not_finite")
+@printed("min=minimum", "max=maximum", "mean", "not_finite", "dimensions")
 @dataclass
 class Range:
     """What the values of one column span, over all steps.
@@ -93,6 +93,13 @@ class Range:
     def mean(self) -> float | None:
         """Mean of the finite values."""
         return self.total / self.finite if self.finite else None
+
+    @property
+    def dimensions(self) -> list[list[float | None]]:
+        """[minimum, maximum] of each dimension of a vector of 2 to 32 values, null where it has no finite value; [] for other columns."""
+        return [
+            [extreme if math.isfinite(extreme) else None for extreme in span] for span in zip(self.lows, self.highs)
+        ]
 
     def add(self, column: Array) -> None:
         """Adds [T, ...] values; text, complex and empty columns are skipped."""

@@ -121,7 +121,19 @@ def config_text(
     )
     head += "".join(image.comment(steps) for image in images)
     head += _FREE_ROWS if any(type(draft.signature).__name__ == TRAJECTORY for draft in tables.values()) else ""
-    return head + yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None, allow_unicode=True)
+    text = _yaml(document, allow_unicode=True)
+    if not text.replace(
+        "\n", ""
+    ).isprintable():  # PyYAML leaves signs such as U+202E, which steer a terminal, as they are
+        text = _yaml(document, allow_unicode=False)
+    return head + text
+
+
+def _yaml(document: Mapping[str, Any], allow_unicode: bool) -> str:
+    text: str = yaml.safe_dump(
+        document, sort_keys=False, width=120, default_flow_style=None, allow_unicode=allow_unicode
+    )
+    return text
 
 
 def _word(text: str) -> str:

@@ -233,6 +233,9 @@ def test_the_extremes_of_each_dimension_are_told(tell: Tell) -> None:
     one = strategies.episode(np.random.default_rng(0), 3, columns)
     one = one.with_columns(observation=np.array([[1, -5], [2, np.nan], [3, 7]], np.float32))
     assert "\nextremes of each dimension\n  observation  [0]=1..3  [1]=-5..7\n" in tell("inspect", [one])
+    ranges = json.loads(tell("inspect", [one], "--json"))["ranges"]
+    assert ranges["observation"]["dimensions"] == [[1, 3], [-5, 7]]
+    assert ranges["reward"]["dimensions"] == []
 
 
 @pytest.mark.parametrize("command", ["inspect", "validate"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -24,6 +25,7 @@ from tests.processes import read_to_end
 
 KINDS = ["", "problem", "advice", "good", "name", "aside"]
 PARTS = st.lists(st.tuples(st.text(st.sampled_from("ab-/.\u4f60 ,:"), max_size=90), st.sampled_from(KINDS)), max_size=6)
+WHOLE = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -55,6 +57,24 @@ def test_data_never_lead_a_terminal(text: str, kind: str) -> None:
     shown = lines_for(Screen(), [(text, kind), "."])
     assert all(line.isprintable() for line in COLOUR.sub("", shown).split("\n"))
     assert lines_for(io.StringIO(), [(text, kind), "."]).isprintable()
+
+
+@given(st.dictionaries(WHOLE, WHOLE), st.sampled_from(["utf-8", "ascii", "latin-1"]))
+def test_json_is_whole_and_leads_no_terminal_either(value: dict[str, str], encoding: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+        printed = output.document(value)
+    assert printed.replace("\n", "").isprintable()
+    assert json.loads(printed) == value
+
+
+@pytest.mark.parametrize("sign", ["\x1b", "\x7f", "\x9b", "\u202e", "\u2028", "\U000e0041"])
+def test_a_sign_that_steers_is_escaped_in_json(monkeypatch: pytest.MonkeyPatch, sign: str) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    printed = output.document({"\u4f60" + sign: sign})
+    assert sign not in printed
+    assert "\u4f60" in printed
+    assert json.loads(printed) == {"\u4f60" + sign: sign}
 
 
 def test_what_is_no_terminal_gets_one_plain_line() -> None:

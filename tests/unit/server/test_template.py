@@ -65,6 +65,18 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return program("inspect", source, "--server-config", *(view.replace("@", f"@{tmp_path}/") for view in views))
 
 
+@pytest.mark.parametrize("sign", ["\x1b", "\x9b", "\u202e", "\u2028", "\U000e0041"])
+def test_signs_that_steer_a_terminal_are_escaped(sign: str) -> None:
+    table = f"\u4f60{sign}[2J"
+    draft = TableDraft("two_step", 3, {f"obs{sign}": SIGNATURE["reward"]})
+    printed = config_text(f"tfds:/data/{sign}", ["--table", table], {table: draft})
+    assert printed.replace("\n", "").isprintable()
+    (written,) = yaml.safe_load(printed)["tables"]
+    assert written["name"] == table
+    assert list(written["signature"]) == [f"obs{sign}"]
+    assert "\u4f60" in config_text("x", [], {"\u4f60": TableDraft("two_step", 3, {"obs": SIGNATURE["reward"]})})
+
+
 def words_of(line: str) -> list[str]:
     """What a shell makes of a command line, without the program's name."""
     echo = 'rlds2reverb() { printf "%s\\0" "$@"; }; '
