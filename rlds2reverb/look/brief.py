@@ -58,7 +58,10 @@ class Brief:
         return " ".join(filter(None, parts)) or "no values"
 
     def as_dict(self) -> dict[str, Any]:
-        about = self.span.as_dict() if self.text_bytes is None else {"bytes": self.text_bytes}
+        about = {"bytes": self.text_bytes}
+        if self.text_bytes is None:
+            about = self.span.as_dict()
+            del about["dimensions"]  # the values themselves stand beside it
         return {"dtype": self.dtype, "shape": list(self.shape), "values": list(self.values), **about}
 
 

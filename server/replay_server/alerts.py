@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from replay_server.history import Written
+from replay_server.history import Written, shorten_error
 from replay_server.memory import memory_limit, resident_bytes
 from replay_server.monitor import Moment
 from replay_server.repeating import Repeating
@@ -80,7 +80,9 @@ def _failed(facts: Facts) -> Found:
     recent = [one for one in rows if one.error and facts.now - one.last < FAILED_SECONDS]
     if recent:
         newest: Written = recent[-1]
-        yield "", f"{counted(sum(one.count for one in recent), 'checkpoint')} failed, the newest: {newest.error}"
+        whole = facts.state.checkpoints.state.last_error  # the history has only a part of a long one
+        cause = whole if shorten_error(whole) == newest.error else newest.error
+        yield "", f"{counted(sum(one.count for one in recent), 'checkpoint')} failed, the newest: {cause}"
 
 
 def _disk_full(facts: Facts) -> Found:

@@ -87,7 +87,12 @@ def _serve(config: ServerConfig, tables: Sequence[TableConfig]) -> int:
 
 
 def other_folder(path: Path, config: ServerConfig) -> str:
-    """A warning where the checkpoint folder has no checkpoint, and the folder of the same name below the working directory has; else ""."""
+    """A warning where the checkpoint folder has no checkpoint, and the folder of the same name below the working directory has; else "".
+
+    A config that says what to start from has no such folder in mind.
+    """
+    if config.checkpoints.start_from is not None:
+        return ""
     folder, place = Path(config.checkpoints.folder).absolute(), path.absolute().parent
     if not folder.is_relative_to(place):
         return ""

@@ -39,6 +39,7 @@ HISTORY = "HISTORY.json"
 DAYS = 7
 MOST_BYTES = 12 << 10  # three pages: a folder's disk may have little space beside its checkpoints
 MOST_TEXT = 160  # characters kept of an error
+_HEAD = 40  # of them, from its start
 
 _FORMAT = 1
 _MOST_ROWS = 80
@@ -213,6 +214,14 @@ def _merged(rows: Sequence[_Row], most: int, join: Callable[[_Row, _Row], _Row |
         else:
             del left[0]
     return tuple(left)
+
+
+def shorten_error(text: str) -> str:
+    """What is kept of an error: it begins with a place, mostly a long path, and ends with the cause, so the middle is left out."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    if len(line) <= MOST_TEXT:
+        return line
+    return f"{line[:_HEAD]}…{line[_HEAD + 1 - MOST_TEXT :]}"
 
 
 def _one_run(one: Run, other: Run) -> Run:

@@ -16,7 +16,7 @@ import msgspec
 
 from replay_server import history as histories
 from replay_server.checkpoints import Outcome
-from replay_server.history import MOST_TEXT, History, HistoryFile, Sample, Written
+from replay_server.history import History, HistoryFile, Sample, Written, shorten_error
 from replay_server.logs import logger
 from replay_server.memory import resident_bytes
 
@@ -67,7 +67,6 @@ class Recorder:
     def note(self, outcome: Outcome) -> None:
         """Records a checkpoint, from any thread; waits for nothing."""
         ended, checkpoint = max(0, int(outcome.ended)), outcome.checkpoint
-        error = "".join(letter if letter.isprintable() else " " for letter in outcome.error)
         row = Written(
             ended,
             ended,
@@ -76,7 +75,7 @@ class Recorder:
             0 if checkpoint is None else checkpoint.bytes,
             0 if checkpoint is None else checkpoint.number,
             outcome.reason,
-            error if len(error) <= MOST_TEXT else f"{error[: MOST_TEXT - 1]}…",
+            shorten_error(outcome.error),
         )
         with self._changing:
             self._history = self._history.with_checkpoint(row)

@@ -52,7 +52,11 @@ def test_several_tables_have_views_of_their_own() -> None:
     [
         ({"view": {}}, ConfigError, "view is empty"),
         ({"limit": 0}, ConfigError, "limit 0: expected at least 1"),
-        ({"last_rewards": "shift"}, ConfigError, "inspect has no option last_rewards; its conventions are"),
+        (
+            {"last_rewards": "shift"},
+            ConfigError,
+            'inspect has no option last_rewards; there are .*; did you mean "last_reward"',
+        ),
         ({"last_reward": "shif"}, ConfigError, 'last_reward "shif": expected one of'),
         ({"view": "nonsense"}, ViewError, "nonsense"),
         ({"encoded": "observation"}, SourceError, "no step columns whose JPEG or PNG"),

@@ -19,6 +19,7 @@ from replay_server.checkpoints import CheckpointState, Outcome, Space
 from replay_server.choosing import Unloaded
 from replay_server.config import decode, table_configs
 from replay_server.fitting import Fit, TableFit
+from replay_server.history import MOST_TEXT
 from replay_server.memory import Limit
 from replay_server.monitor import Counts, Monitor
 from replay_server.restore import Start
@@ -183,6 +184,21 @@ def test_a_failed_checkpoint_fires_at_once_and_for_an_hour(world: World) -> None
     told = world.told()["ReplayCheckpointFailed"]
     assert told["firing"]
     assert told["found"][0]["words"] == "1 checkpoint failed, the newest: the disk is full"
+
+
+def test_a_long_reason_of_a_failed_checkpoint_ends_with_its_cause(world: World) -> None:
+    error = f"/data/{'long/' * 80}checkpoints: cannot be written (No space left on device)"
+    world.state.recorder.note(Outcome(time.time() - 50, 1.0, "schedule", error=error))
+    (found,) = world.told()["ReplayCheckpointFailed"]["found"]
+    kept = found["words"].partition(", the newest: ")[2]
+    assert len(kept) == MOST_TEXT
+    assert kept.startswith("/data/long/")
+    assert kept.endswith("checkpoints: cannot be written (No space left on device)")
+    state = world.state.checkpoints.state
+    for last_error, told in ((error, error), ("another one, of an older checkpoint", kept)):
+        world.state.checkpoints.state = replace(state, last_error=last_error)
+        (found,) = world.told()["ReplayCheckpointFailed"]["found"]
+        assert found["words"] == f"1 checkpoint failed, the newest: {told}"
 
 
 def test_a_disk_without_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -343,6 +343,11 @@ def test_a_config_means_the_same_folder_wherever_the_server_is_started(forks: Fo
     started, errors = checked(tmp_path / "here")
     assert started == "nothing: empty tables"
     assert f"{tmp_path}/configs/kept holds no checkpoint, and {tmp_path}/here/kept does" in errors
+    path.write_text("tables: [{name: one}]\ncheckpoints: {folder: kept, start_from: ../here/kept}")
+    started, errors = checked(tmp_path / "here")
+    assert "here/kept" in started
+    assert errors == ""
+    path.write_text("tables: [{name: one}]\ncheckpoints: {folder: kept}")
     for number in (1, 2):
         add(open_folder(tmp_path / "configs" / "kept"), number)
     for cwd in (tmp_path, tmp_path / "here", tmp_path / "configs"):
