@@ -47,7 +47,7 @@ def test_a_report_for_people_and_one_for_programs(run: Run, name: str, tmp_path:
     told = dict(line.split("  ", 1) for line in out.splitlines())
     assert told["read"].strip() == "3 episodes, 81 steps"
     assert told["written"].strip() == "3 episodes, 81 steps"
-    assert told["verified"].strip() == "3 episodes, equal to the source"
+    assert told["verified"].strip() == "3 episodes, equal to the source; read by rlds2reverb"
     assert told["destination"].strip() == str(tmp_path / "my_set" / "1.0.0")
     code, out, _ = run(SOURCE, name, "--overwrite", "--json")
     report = json.loads(out)
@@ -82,7 +82,7 @@ def test_losses_are_told_before_and_after_and_refused_strictly(
     assert err.splitlines() == ["lost flags: reward, discount: is left out", "lost metadata: x"]
     assert out.splitlines()[-2:] == [
         "lost         flags, metadata",
-        "verified     3 episodes, equal to the source except for the reported losses",
+        "verified     3 episodes, equal to the source except for the reported losses; read by rlds2reverb",
     ]
     code, _, err = run(SOURCE, name, "--overwrite", "--strict", "--allow-loss", "flags")
     assert code == 1
