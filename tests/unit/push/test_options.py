@@ -90,7 +90,9 @@ def test_the_documentation_lists_them() -> None:
 
 def test_an_unknown_option_is_refused_by_name() -> None:
     client: Any = Client(MemoryTransport(Server()))
-    with pytest.raises(TypeError, match=r"^Client\.push: got an unexpected keyword argument 'ledgr'$"):
+    with pytest.raises(
+        TypeError, match=r"^Client\.push: got an unexpected keyword argument 'ledgr'; did you mean \"ledger\"\?$"
+    ):
         client.push([], "table", ledgr="l.db")
     with pytest.raises(TypeError, match=r"^Client\.plan: missing a required argument: 'table'$"):
         client.plan([])
