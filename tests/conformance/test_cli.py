@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import replay_server
 from replay_server import TableConfig
@@ -214,9 +215,14 @@ def test_inspect_tells_spec_signature_counts_and_ranges(run: Run) -> None:
     assert (inspection["episodes"], inspection["steps"], inspection["items"]) == (25, 2956, 2931)
     assert inspection["step_spec"]["observation"] == "float32[4]"
     assert inspection["trajectory_data_spec"]["next_step_type"] == "int32[?]"
-    assert inspection["ranges"]["action"] == pytest.approx(
-        {"min": 0, "max": 1, "mean": 0.4991, "not_finite": 0}, abs=1e-4
+    action = inspection["ranges"]["action"]
+    assert action.pop("dimensions") == [], "a scalar has no dimensions of its own"
+    assert action == pytest.approx({"min": 0, "max": 1, "mean": 0.4991, "not_finite": 0}, abs=1e-4)
+    low, high = np.transpose(inspection["ranges"]["observation"]["dimensions"])
+    steps = np.concatenate(
+        [episode.columns["observation"] for episode in rlds2reverb.open_source("bundled:cartpole").read()]
     )
+    assert np.array_equal(low, steps.min(axis=0)) and np.array_equal(high, steps.max(axis=0))
     assert inspection["return"]["max"] == 500
     assert inspection["problems"] == {}
     shown = run("inspect", "bundled:half_cheetah", "--limit", "1", "--view", "episode").stdout
