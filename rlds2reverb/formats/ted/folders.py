@@ -16,10 +16,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,11 @@ MOST_NESTED = 32  # levels of a nest; sizes of a shape
 _MOST_PARTS = 1 << 20
 _MOST_PICKLED_BYTES = 64 << 20
 _SINGLE = "_-single-tensor-_"
+_WHOLE_BYTES = 16 << 20  # of a file that is read whole when rows here and there are asked for
+_BLOCK_BYTES = 1 << 20  # read at once in search of rows here and there
+_AHEAD_BYTES = 256 << 10  # read at once where few are asked for, one after the other
+_NEAR_BYTES = 4 << 10  # skipped at most where rows follow one another
+_APART_BYTES = 64 << 10  # from one row to the next, beyond which each is read by itself
 
 
 @dataclass(frozen=True)
@@ -117,13 +124,14 @@ class _Reader:
 
     def nested_tensor(self, path: Path, key: str, meta: Mapping[str, Any]) -> Leaf:
         """A nested tensor as the rows of all of its parts: [rows, ...]."""
-        shapes = _sized_leaf(self.inside(path, f"{key}.shape.memmap"), "torch.int64", meta.get("shape"))
+        about = self.inside(path, f"{key}.shape.memmap")
+        shapes = _sized_leaf(about, "torch.int64", meta.get("shape"))
         file = path / f"{key}.memmap"
         if len(shapes.shape) != 2 or not shapes.shape[0] or not shapes.shape[1]:
-            raise SourceError(f"{shapes.path}: expected shapes [trajectories, dimensions], found {list(shapes.shape)}")
-        each = shapes.values
+            raise SourceError(f"{about}: expected shapes [trajectories, dimensions], found {list(shapes.shape)}")
+        each = shapes.read()
         if (each < 0).any() or (each[:, 1:] != each[0, 1:]).any():
-            raise SourceError(f"{shapes.path}: expected trajectories that differ in their first size only")
+            raise SourceError(f"{about}: expected trajectories that differ in their first size only")
         dtype = _dtype_of(file, meta["dtype"])
         row = tuple(map(int, each[0, 1:]))
         row_bytes, stamp = math.prod(row) * dtype.itemsize, _regular(file)
@@ -131,9 +139,9 @@ class _Reader:
         rows = int(sum(map(int, each[:, 0])))
         if row_bytes == 0 or found % row_bytes or found < rows * row_bytes:
             raise SourceError(
-                f"{file}: has {found:,} bytes; expected {rows:,} rows of {row_bytes:,} bytes, as {shapes.path.name} says"
+                f"{file}: has {found:,} bytes; expected {rows:,} rows of {row_bytes:,} bytes, as {about.name} says"
             )
-        return Leaf(dtype, (found // row_bytes, *row), file, stamp)
+        return Leaf(dtype, (found // row_bytes, *row), RawFile(file, stamp))
 
     def other(self, path: Path) -> tuple[Any, bool]:
         """A value that is not a tensor, and whether the folder holds one."""
@@ -176,7 +184,7 @@ class _Reader:
                 )
         leaves = {}
         for key, leaf in first.leaves.items():
-            values = np.stack([part.leaves[key].values for part in parts], at)
+            values = np.stack([part.leaves[key].read() for part in parts], at)
             leaves[key] = Leaf(leaf.dtype, values.shape, held=values)
         return Folder((*first.batch[:at], len(parts), *first.batch[at:]), leaves)
 
@@ -200,28 +208,144 @@ def read_pytree(path: Path, metadata: Any) -> Folder:
     return Folder(sizes.pop(), leaves)
 
 
+class RawFile:
+    """A file of raw bytes, read in pieces. A path in a bucket is read from a local copy.
+
+    The file is not mapped: where somebody cuts a file that is mapped, the system ends the process that looks at it (SIGBUS).
+
+    Args:
+      stamp: of the file when it was first looked at.
+    """
+
+    def __init__(self, path: Path, stamp: Stamp | None) -> None:
+        self.path, self.stamp = path, stamp
+        self._lock = Lock()
+        self._file: FileIO | None = None
+        self._readers = 0
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Inside, the file stays open from its first piece on; else it is opened for each piece."""
+        with self._lock:
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readers -= 1
+                if not self._readers:
+                    self._close()
+
+    def read(self, start: int, into: Array) -> None:
+        """Fills an array with the bytes from `start` on.
+
+        Raises:
+          WrittenAnew: the file ends before, for it has been written anew.
+          SourceError: it cannot be read.
+        """
+        buffer = into.reshape(-1).view(np.uint8).data
+        with self._lock:
+            try:
+                if self._file is None:
+                    self._file = FileIO(local_copy(self.path))
+                self._file.seek(start)
+                while buffer and (count := self._file.readinto(buffer)):
+                    buffer = buffer[count:]
+            except (OSError, ValueError) as error:
+                raise SourceError(f"{self.path}: cannot be read: {error}") from error
+            finally:
+                if not self._readers:
+                    self._close()
+        if buffer:
+            check_unchanged(self.path, self.stamp)
+            end = start + into.nbytes
+            raise SourceError(f"{self.path}: ends at byte {end - len(buffer):,}; expected at least {end:,} bytes")
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class FileArray:
+    """The rows of an array in a file; read are those that are asked for."""
+
+    def __init__(self, file: RawFile, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self._file, self.dtype, self.shape = file, dtype, shape
+        self._row_bytes = math.prod(shape[1:]) * dtype.itemsize
+        self._next = -1  # the row behind those that were asked for last
+        self._ahead: tuple[int, Array] = 0, np.empty((0, *shape[1:]), dtype)
+        self._whole: Array | None = None
+
+    def reshape(self, *shape: int) -> FileArray:
+        """The same values with other rows."""
+        return FileArray(self._file, self.dtype, shape)
+
+    def __getitem__(self, rows: slice) -> Array:
+        """Raises as `RawFile.read` does."""
+        start, stop, step = rows.indices(self.shape[0])
+        stop = max(start, stop)
+        if step == 1 or stop - start <= 1:
+            return self.read(start, stop)
+        if self._whole is None and self.shape[0] * self._row_bytes <= _WHOLE_BYTES:
+            self._whole = self._read(0, self.shape[0])
+        if self._whole is not None:
+            return self._whole[rows].copy()
+        numbers = range(start, stop, step)
+        if step * self._row_bytes > _APART_BYTES:
+            found = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+            for place, number in enumerate(numbers):
+                self._file.read(number * self._row_bytes, found[place : place + 1])
+            return found
+        block = max(_BLOCK_BYTES // self._row_bytes // step, 1) * step
+        pieces = [self._read(first, min(first + block, stop))[::step] for first in range(start, stop, block)]
+        return np.concatenate(pieces)
+
+    def read(self, start: int, stop: int, spare: int = 0) -> Array:
+        """[stop - start + spare, ...]: the rows [start, stop), and room for further ones.
+
+        Raises as `RawFile.read` does. Where few bytes are asked for, one after the other, further ones are read ahead.
+        """
+        skipped, self._next = (start - self._next) * self._row_bytes, stop
+        first, ahead = self._ahead
+        if start < first or stop > first + len(ahead):
+            most = start + _AHEAD_BYTES // self._row_bytes
+            if stop >= most or not 0 <= skipped <= _NEAR_BYTES:
+                return self._read(start, stop, spare)
+            first, ahead = self._ahead = start, self._read(start, min(most, self.shape[0]))
+        # Copied, for whoever keeps some rows would keep all of these.
+        found = np.empty((stop - start + spare, *self.shape[1:]), self.dtype)
+        found[: stop - start] = ahead[start - first : stop - first]
+        return found
+
+    def _read(self, start: int, stop: int, spare: int = 0) -> Array:
+        values = np.empty((stop - start + spare, *self.shape[1:]), self.dtype)
+        self._file.read(start * self._row_bytes, values[: stop - start])
+        return values
+
+
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """The values of one key, in memory or in a file of raw bytes with the stamp that it had when it was opened."""
+    """The values of one key, in memory or in a file. Bool is held as uint8, of which any byte but 0 is true."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    path: Path = Path()
-    stamp: Stamp | None = None
+    file: RawFile | None = None
     held: Array | None = None
 
     @cached_property
-    def values(self) -> Array:
-        """Mapped or in memory. Bool is given as uint8, of which any byte but 0 is true."""
+    def stored(self) -> Array | FileArray:
+        """The values as rows; those of a file are read when they are asked for."""
         if self.held is not None:
             return self.held
-        held = np.dtype(np.uint8) if self.dtype == bool else self.dtype
-        if not math.prod(self.shape):
-            return np.empty(self.shape, held)
-        try:
-            return np.memmap(local_copy(self.path), held, "r", shape=self.shape).view(np.ndarray)
-        except (OSError, ValueError) as error:
-            raise SourceError(f"{self.path}: cannot be read: {error}") from error
+        dtype = np.dtype(np.uint8) if self.dtype == bool else self.dtype
+        if self.file is None or not math.prod(self.shape):
+            return np.empty(self.shape, dtype)
+        return FileArray(self.file, dtype, self.shape)
+
+    def read(self) -> Array:
+        """All values, in memory. Raises as `RawFile.read` does."""
+        return self.stored[:] if self.shape else np.asarray(self.stored.reshape(1)[:].reshape(()))
 
 
 def leaf_of(values: Array) -> Leaf:
@@ -237,20 +361,23 @@ def _sized_leaf(path: Path, dtype: Any, shape: Any) -> Leaf:
     expected, stamp = math.prod(sizes) * known.itemsize, _regular(path)
     if expected != stamp[0]:
         raise SourceError(f"{path}: has {stamp[0]:,} bytes; expected {expected:,} for {dtype} {list(sizes)}")
-    return Leaf(known, sizes, path, stamp)
+    return Leaf(known, sizes, RawFile(path, stamp))
 
 
 @contextmanager
-def unchanged(leaves: Iterable[Leaf]) -> Iterator[None]:
-    """Checks, before and after the body, that no file of the leaves has changed since it was opened."""
+def reading(leaves: Iterable[Leaf]) -> Iterator[None]:
+    """Inside, the files of the leaves stay open. Checks, before and after, that none has changed since it was first looked at."""
 
     def check() -> None:
-        for one in files:
-            check_unchanged(one.path, one.stamp)
+        for file in files:
+            check_unchanged(file.path, file.stamp)
 
-    files = [leaf for leaf in leaves if leaf.stamp is not None]
+    files = [leaf.file for leaf in leaves if leaf.file is not None]
     check()
-    yield
+    with ExitStack() as stack:
+        for file in files:
+            stack.enter_context(file.kept_open())
+        yield
     check()
 
 

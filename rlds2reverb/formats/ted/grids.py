@@ -116,17 +116,20 @@ def _grid_of_items(
 def _steps_before_padding(batch: tuple[int, ...], leaves: Mapping[str, Leaf], count: int) -> Array:
     """[count] the number of steps of each trajectory up to the last one that is not 0 in every key."""
     steps = np.full(count, batch[-1])
-    columns = [
-        values.reshape(math.prod(batch[:-1]), batch[-1], -1)[:count]
+    length = batch[-1]
+    stored = [
+        leaf.stored.reshape(math.prod(batch), math.prod(leaf.shape[len(batch) :]))
         for leaf in leaves.values()
-        if math.prod(leaf.shape) and 0 not in (values := leaf.values).strides
+        if math.prod(leaf.shape) and (leaf.held is None or 0 not in leaf.held.strides)
     ]
-    if not columns or not batch[-1]:
+    if not stored or not length:
         return steps
     # Most trajectories end in a step that is not 0: only the others are read whole.
-    padded = np.logical_and.reduce([(column[:, -1] == 0).all(axis=1) for column in columns])
-    for number in np.flatnonzero(padded):
-        used = np.logical_or.reduce([(column[number] != 0).any(axis=1) for column in columns])
+    last = slice(length - 1, count * length, length)
+    padded = np.logical_and.reduce([(rows[last] == 0).all(axis=1) for rows in stored])
+    for number in np.flatnonzero(padded).tolist():
+        of_trajectory = slice(number * length, (number + 1) * length)
+        used = np.logical_or.reduce([(rows[of_trajectory] != 0).any(axis=1) for rows in stored])
         steps[number] = int(np.flatnonzero(used)[-1]) + 1 if used.any() else 0
     return steps
 
@@ -162,7 +165,7 @@ def _masked(name: str, folder: Folder, columns: int, rows: int) -> Array | None:
     leaf = folder.leaves[key]
     if math.prod(leaf.shape) != math.prod(folder.batch):
         raise SourceError(f"{name}: {key}: has shape {list(leaf.shape)}; expected {list(folder.batch)}")
-    kept = leaf.values.reshape(-1, rows)[:columns] != 0
+    kept = leaf.read().reshape(-1, rows)[:columns] != 0
     valid = np.asarray(kept.sum(axis=1))
     if (kept != (np.arange(rows) < valid[:, None])).any():
         raise SourceError(f"{name}: {key}: expected steps that are kept to come first in each trajectory")
@@ -181,7 +184,7 @@ def _written_rows(folder: Folder) -> int:
         block, stop = max(_BLOCK_BYTES // row_bytes, 1), leaf.shape[0]
         while stop > written:
             start = max(written, stop - block)
-            used = np.flatnonzero(as_bytes(leaf.values[start:stop]).any(axis=1))
+            used = np.flatnonzero(as_bytes(leaf.stored[start:stop]).any(axis=1))
             if len(used):
                 written = start + int(used[-1]) + 1
                 break
@@ -240,15 +243,24 @@ def _goes_on(leaves: Mapping[str, Leaf], written: int, axis: int) -> bool:
             continue
         rows = np.unique(np.linspace(0, max(written - 2, 0), min(written, _SAMPLED)).astype(int))
         rows = rows[rows < written - (axis == 0)]
-        here, later = leaf.values[rows, :_SAMPLED], after.values[rows, :_SAMPLED]
+        if not len(rows):
+            continue
+        here, later = _items(leaf, rows), _items(after, rows)
         if axis == 0:
-            beyond = leaf.values[rows + 1, :_SAMPLED]
+            beyond = _items(leaf, rows + 1)
         else:
             here, later, beyond = here[:, :-1], later[:, :-1], here[:, 1:]
         moved = (_joined(here) != _joined(later)).any(axis=1)
         compared += int(moved.sum())
         continued += int((moved & (_joined(beyond) == _joined(later)).all(axis=1)).sum())
     return 2 * continued > compared > 0
+
+
+def _items(leaf: Leaf, numbers: Array) -> Array:
+    """[n, steps, ...] of these items, with at most `_SAMPLED` steps of each."""
+    steps = leaf.shape[1]
+    stored, sampled = leaf.stored.reshape(leaf.shape[0] * steps, *leaf.shape[2:]), min(steps, _SAMPLED)
+    return np.stack([stored[number * steps : number * steps + sampled] for number in numbers.tolist()])
 
 
 def _joined(values: Array) -> Array:
@@ -277,7 +289,7 @@ def _spread_items(name: str, folder: Folder, leaves: Mapping[str, Leaf]) -> tupl
             raise SourceError(
                 f"{name}: has a key of shape {list(leaf.shape)}; expected it to begin with {list(folder.batch)}"
             )
-        values = leaf.values if leaf.dtype != bool else leaf.values != 0
+        values = leaf.read() if leaf.dtype != bool else leaf.read() != 0
         return leaf_of(np.broadcast_to(values[:, None], (*batch, *leaf.shape[1:])))
 
     per_row = {

@@ -25,7 +25,7 @@ import numpy as np
 
 from rlds2reverb.episode import Array, Notice
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.ted.folders import Folder, Leaf, PerRow, as_column, leaf_of, unchanged
+from rlds2reverb.formats.ted.folders import FileArray, Folder, Leaf, PerRow, as_column, leaf_of, reading
 from rlds2reverb.formats.ted.keys import DONES, KEEP, NEXT, REWARD, ROWS, TRAJECTORY_IDS, TedOptions, id_key, last_part
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted, shortened
@@ -252,31 +252,50 @@ class Grid:
     dims: int = 1
     items_end: bool = False
 
-    def shaped(self, values: Array) -> Array:
-        """A leaf as [held, columns, ...], or [columns, rows, ...] where time is last."""
-        return values.reshape(self.held, self.columns if self.time_first else self.rows, *values.shape[self.dims :])
+    def steps_of(self, leaf: Leaf) -> Array | FileArray:
+        """A leaf as [held * columns, ...], or [columns * rows, ...] where time is last."""
+        return leaf.stored.reshape(
+            self.held * (self.columns if self.time_first else self.rows), *leaf.shape[self.dims :]
+        )
 
-    def take(self, shaped: Array, column: int, start: int, stop: int) -> Array:
-        """[stop - start, ...] of a column, in the order of recording; may be a view."""
+    def take(self, steps: Array | FileArray, column: int, start: int, stop: int) -> Array:
+        """[stop - start, ...] of a column, in the order of recording; may be a view of values in memory."""
         if not self.time_first:
-            return shaped[column, start:stop]
+            return steps[column * self.rows + start : column * self.rows + stop]
+
+        def of_rows(start: int, stop: int) -> Array:
+            return steps[start * self.columns + column : stop * self.columns : self.columns]
+
         start, stop = start + self.first, stop + self.first
         if stop <= self.held:
-            return shaped[start:stop, column]
+            return of_rows(start, stop)
         if start >= self.held:
-            return shaped[start - self.held : stop - self.held, column]
-        return np.concatenate([shaped[start:, column], shaped[: stop - self.held, column]])
+            return of_rows(start - self.held, stop - self.held)
+        return np.concatenate([of_rows(start, self.held), of_rows(0, stop - self.held)])
 
-    def all(self, shaped: Array) -> Array:
+    def take_with_last(
+        self, steps: Array | FileArray, after: Array | FileArray, column: int, start: int, stop: int
+    ) -> Array:
+        """[stop - start + 1, ...]: as `take`, and the last one of `after` behind it."""
+        last = self.take(after, column, stop - 1, stop)
+        if not isinstance(steps, FileArray) or (self.time_first and (self.columns > 1 or self.first)):
+            return np.concatenate([self.take(steps, column, start, stop), last])
+        at = 0 if self.time_first else column * self.rows
+        joined = steps.read(at + start, at + stop, spare=1)  # not copied once more: an episode may have gigabytes
+        joined[-1:] = last
+        return joined
+
+    def all(self, steps: Array | FileArray) -> Array:
         """[columns, rows, ...] in the order of recording."""
+        shaped = steps[:].reshape(self.held, self.columns if self.time_first else self.rows, *steps.shape[1:])
         if not self.time_first:
             return shaped[: self.columns]
         ordered = shaped[: self.rows] if not self.first else np.roll(shaped, -self.first, 0)
         return np.moveaxis(ordered, 0, 1)
 
 
-class _MappedTrajectories:
-    """Trajectories in files that are mapped already: reading only checks that they have not changed."""
+class _FileTrajectories:
+    """Trajectories in files that are read in pieces, and must not change meanwhile."""
 
     _leaves: Mapping[str, Leaf]
     _bounds: _Bounds
@@ -287,11 +306,11 @@ class _MappedTrajectories:
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
-        with unchanged(self._leaves.values()):
+        with reading(self._leaves.values()):
             yield self
 
 
-class RingTrajectories(_MappedTrajectories):
+class RingTrajectories(_FileTrajectories):
     """The trajectories of a storage in TED's own form."""
 
     def __init__(
@@ -305,7 +324,7 @@ class RingTrajectories(_MappedTrajectories):
         notices: Sequence[Notice] = (),
     ) -> None:
         self.grid, self._options, self._name = grid, options, name
-        self._shaped: dict[str, Array] = {}
+        self._stored: dict[str, Array | FileArray] = {}
         self.constants = {key: value for key, value in folder.others.items() if not isinstance(value, PerRow)}
         per_row: dict[str, Leaf] = {}  # texts or numbers that are not tensors
         for key, held in folder.others.items():
@@ -352,7 +371,8 @@ class RingTrajectories(_MappedTrajectories):
 
     def observe(self, key: str, number: int) -> Array:
         column, start, stop = self._place(number)
-        return np.concatenate([self._take(key, column, start, stop), self._take(NEXT + key, column, stop - 1, stop)])
+        joined = self.grid.take_with_last(self._steps(key), self._steps(NEXT + key), column, start, stop)
+        return _typed(joined, self._leaves[key].dtype)
 
     def id(self, number: int) -> Any:
         column, start, _ = self._place(number)
@@ -362,28 +382,28 @@ class RingTrajectories(_MappedTrajectories):
         """Steps of a trajectory whose `next` is not the observation of the following step; of the first `most` steps."""
         column, start, stop = self._place(number)
         stop = stop if most is None else min(stop, start + most + 1)
-        after = self.grid.take(self._values(NEXT + key), column, start, stop - 1)
-        root = self.grid.take(self._values(key), column, start + 1, stop)
+        after = self.grid.take(self._steps(NEXT + key), column, start, stop - 1)
+        root = self.grid.take(self._steps(key), column, start + 1, stop)
         return np.flatnonzero((as_bytes(after) != as_bytes(root)).any(axis=1))
 
-    def _values(self, key: str) -> Array:
-        if key not in self._shaped:
-            self._shaped[key] = self.grid.shaped(self._leaves[key].values)
-        return self._shaped[key]
+    def _steps(self, key: str) -> Array | FileArray:
+        if key not in self._stored:
+            self._stored[key] = self.grid.steps_of(self._leaves[key])
+        return self._stored[key]
 
     def _place(self, number: int) -> tuple[int, int, int]:
         bounds = self._bounds
         return int(bounds.column[number]), int(bounds.start[number]), int(bounds.stop[number])
 
     def _take(self, key: str, column: int, start: int, stop: int) -> Array:
-        return _typed(self.grid.take(self._values(key), column, start, stop), self._leaves[key].dtype)
+        return _typed(self.grid.take(self._steps(key), column, start, stop), self._leaves[key].dtype)
 
     def _spec(self, leaf: Leaf) -> ArraySpec:
         return ArraySpec(leaf.shape[self.grid.dims :], leaf.dtype)
 
     def _any(self, key: str) -> Array:
         """[columns, rows] where a flag is set."""
-        return any_of(self.grid.all(self._values(key)), 2)
+        return any_of(self.grid.all(self._steps(key)), 2)
 
     def _flags(self) -> Array | None:
         """[columns, rows] where an episode ends; None if there are no end flags."""
@@ -408,7 +428,7 @@ class RingTrajectories(_MappedTrajectories):
             return each_row(grid.columns, grid.valid), []
         returning: list[Notice] = []
         if self.id_key:
-            ids = grid.all(self._values(self.id_key))
+            ids = grid.all(self._steps(self.id_key))
             check_ids(self._name, self.id_key, ids.shape[2:])
             ids = ids.reshape(ids.shape[:2])
             bounds = cut(ends_of_ids(ids), grid.valid)
@@ -443,7 +463,7 @@ def is_flat(folder: Folder) -> bool:
     return all(key in folder.others for key in _OF_THE_FORM)
 
 
-class FlatTrajectories(_MappedTrajectories):
+class FlatTrajectories(_FileTrajectories):
     """The trajectories of a buffer in the Flat or the Nested form; `valid` steps of all columns were recorded, if that is known."""
 
     def __init__(
@@ -459,7 +479,7 @@ class FlatTrajectories(_MappedTrajectories):
         done = self._leaves.get(f"{NEXT}done")
         if done is None or done.dtype != bool or done.shape not in ((steps,), (steps, 1)):
             raise SourceError(f'{name}: expected a key "done" of {counted(steps, "step")}, as _storage_shape says')
-        recorded = (done.values != 0).reshape(self.columns, self.rows)
+        recorded = (done.read() != 0).reshape(self.columns, self.rows)
         last = self.rows if is_full else shift
         ends = recorded.copy()
         ends[:, last - 1] = True
@@ -484,17 +504,17 @@ class FlatTrajectories(_MappedTrajectories):
 
     def step(self, key: str, number: int) -> Array:
         start, stop = self._place(number)
-        return _typed(self._leaves[key].values[start:stop], self._leaves[key].dtype)
+        return _typed(self._leaves[key].stored[start:stop], self._leaves[key].dtype)
 
     def observe(self, key: str, number: int) -> Array:
         start, stop = self._place(number)
         before, until = np.searchsorted(self._ends, [start, stop - 1]).tolist()
-        found = _typed(self._leaves[key].values[start + before : stop + until + 1], self._leaves[key].dtype)
+        found = _typed(self._leaves[key].stored[start + before : stop + until + 1], self._leaves[key].dtype)
         inside = self._ends[before:until]
         return np.delete(found, inside - start + 1 + np.arange(len(inside)), 0) if len(inside) else found
 
     def id(self, number: int) -> Any:
-        return self._id_values().reshape(-1)[self._place(number)[0]]
+        return self._ids.reshape(-1)[self._place(number)[0]]
 
     def _place(self, number: int) -> tuple[int, int]:
         at = int(self._bounds.column[number]) * self.rows
@@ -530,7 +550,7 @@ class FlatTrajectories(_MappedTrajectories):
         lost: list[Notice] = []
         bounds = cut(ends.copy(), valid)
         if self.id_key:
-            ids = self._id_values().reshape(ends.shape)
+            ids = self._ids.reshape(ends.shape)
             bounds = cut(ends_of_ids(ids), valid)
             returning = ids_return(ids[bounds.column, bounds.start], bounds.column)
             unmarked = ~ends[bounds.column, bounds.stop - 1]
@@ -541,14 +561,15 @@ class FlatTrajectories(_MappedTrajectories):
         bounds, notices = _without_incomplete(bounds, recorded, is_overwritten, self._options.drop_incomplete)
         return bounds, notices + lost
 
-    def _id_values(self) -> Array:
+    @cached_property
+    def _ids(self) -> Array:
         """[columns * rows, ...] the id of each step. Ids that are also under `next` have one row more for each end."""
         leaf = self._leaves[self.id_key]
         check_ids(self._name, self.id_key, leaf.shape[1:])
         if leaf.shape[0] == self._count:
-            return leaf.values
+            return leaf.read()
         step = np.arange(self._count)
-        return np.asarray(leaf.values[np.minimum(step + np.searchsorted(self._ends, step), leaf.shape[0] - 1)])
+        return np.asarray(leaf.read()[np.minimum(step + np.searchsorted(self._ends, step), leaf.shape[0] - 1)])
 
 
 def _row_spec(leaf: Leaf) -> ArraySpec:
