@@ -35,7 +35,8 @@ from rlds2reverb.files import read_object
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.rlds import STEPS, RldsSource, source_errors
 from rlds2reverb.formats.source import columns_of
-from rlds2reverb.formats.tfds.files import EXPECTED, FEATURES_FILE, INFO_FILE, check_records
+from rlds2reverb.formats.tfds.files import EXPECTED, FEATURES_FILE, INFO_FILE, check_records, read_info
+from rlds2reverb.formats.tfds.missing import check_shards
 from rlds2reverb.formats.tfds.read import FILE_ORDER, Request
 from rlds2reverb.text import shortened
 
@@ -112,8 +113,11 @@ def open_by_tensorflow(directory: Path, files: DatasetFiles, request: Request, p
         builder = tfds.builder_from_directory(str(directory))
         as_is = _columns_are_stored_as_is(builder)
     _check_shapes(builder, people)
-    split, parts = _check_files(builder, request, people)
-    files.restrict([directory / INFO_FILE, directory / FEATURES_FILE, *(directory / Path(part).name for part in parts)])
+    split, parts = _parts_of(builder, request, people)
+    shards = [str(part.filename).removeprefix(f"{directory}/") for part in parts]
+    check_shards(directory, shards, read_info(directory).splits)
+    _check_records(builder, parts)
+    files.restrict([directory / INFO_FILE, directory / FEATURES_FILE, *(directory / shard for shard in shards)])
     decoders = {STEPS: tfds.decode.SkipDecoding()} if as_is else None
     in_file_order = {"interleave_cycle_length": 1} if request.order == FILE_ORDER else {}
     config = tfds.ReadConfig(add_tfds_id=True, try_autocache=False, **in_file_order)
@@ -141,21 +145,23 @@ def _check_shapes(builder: Any, people: str) -> None:
             raise SourceError(f'{people}: feature "{path}" has the shape {info.shape}, which TensorFlow cannot read')
 
 
-def _check_files(builder: Any, request: Request, people: str) -> tuple[Any, list[str]]:
-    """Checks the lengths of the records in all files of a split that are on this machine; returns the split for TFDS, and the files' names."""
+def _parts_of(builder: Any, request: Request, people: str) -> tuple[Any, list[Any]]:
+    """The split for TFDS, and the files with what is read of each."""
     splits = ", ".join(sorted(builder.info.splits)) or "none"
     with source_errors(f'{people}: split "{request.split}" cannot be read', f"there are: {splits}"):
         split, even = request.split, request.even
         if even is not None:
             split = tfds.even_splits(split, even.count, drop_remainder=even.drop_remainder)[even.index]
-        parts = list(builder.info.splits[split].file_instructions)
-    names = [str(part.filename) for part in parts]
+        return split, list(builder.info.splits[split].file_instructions)
+
+
+def _check_records(builder: Any, parts: list[Any]) -> None:
+    """Checks the lengths of the records in all files that are on this machine."""
     if builder.info.file_format not in (None, tfds.core.FileFormat.TFRECORD):
-        return split, names  # only TFRecords say their lengths
+        return  # only TFRecords say their lengths
     local = [part for part in parts if "://" not in str(part.filename)]
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         list(pool.map(_check_part, local))
-    return split, names
 
 
 def _check_part(part: Any) -> None:

@@ -55,7 +55,7 @@ _MOST_RECORDS = 1 << 48
 """Most records of a split: no disk holds more, and `len` of Python is limited to 64 bits."""
 
 _DEFAULT_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
-_LEAST_DIGITS = 5
+_LEAST_DIGITS, _MOST_DIGITS = 5, 19
 _PLACE = re.compile(r"\{\{|\}\}|\{(?P<variable>\w+)\}|[{}]")
 
 
@@ -84,7 +84,32 @@ class FileNames:
             "NUM_SHARDS": shards,
             "SHARD_X_OF_Y": f"{shard}-of-{shards}",
         }
+        return self._fill(values)
 
+    def of_any_shard(self) -> re.Pattern[str]:
+        """Matches the end of a path of any shard, of any number of them, in any file format and of a dataset of any name; its group
+        `shard` is the shard's number.
+        """
+        number = rf"\d{{{_LEAST_DIGITS},{_MOST_DIGITS}}}"
+        wild = {"shard": number, "count": number, "format": "|".join(FILE_FORMATS), "dataset": r"[\w.-]+?"}
+        places = {name: f"\0{name}\0" for name in wild}
+        values = {
+            "DATASET": places["dataset"],
+            "SPLIT": self.split,
+            "FILEFORMAT": places["format"],
+            "SHARD_INDEX": places["shard"],
+            "NUM_SHARDS": places["count"],
+            "SHARD_X_OF_Y": f"{places['shard']}-of-{places['count']}",
+        }
+        pattern = re.escape(self._fill(values))
+        for (
+            name,
+            place,
+        ) in places.items():  # what comes twice has one value, which also keeps a template from making a slow pattern
+            pattern = pattern.replace(place, f"(?P<{name}>{wild[name]})", 1).replace(place, f"(?P={name})")
+        return re.compile(f"(?:^|/){pattern}$")
+
+    def _fill(self, values: Mapping[str, str]) -> str:
         def filled(found: re.Match[str]) -> str:
             if found[0] in ("{{", "}}"):
                 return found[0][0]
@@ -501,22 +526,6 @@ class Selection:
             return sum(path.stat().st_size for path in {self.directory / part.file for part in self.parts})
         except OSError as error:
             raise SourceError(f"{self.directory}: {error}") from error
-
-    def check_files(self) -> None:
-        """Raises `SourceError` where a file is missing, or is no regular file."""
-        folders: dict[Path, set[str]] = {}
-        for part in self.parts:
-            path = self.directory / part.file
-            folders.setdefault(path.parent, set()).add(path.name)
-        for folder, names in folders.items():
-            found = set()
-            with suppress(OSError, ValueError):  # one listing: remote look-ups are slow
-                found = {path.name for path in folder.iterdir() if path.name in names and path.is_file()}
-            for name in sorted(names - found):
-                try:
-                    _check_file(folder / name)
-                except ValueError as error:  # a NUL in the name
-                    raise SourceError(f"{str(folder / name)!r}: no path: {error}") from error
 
     def without_lost(self) -> tuple[Selection, dict[Path, int]]:
         """The records that its Parquet files still have; and file -> number of the missing ones."""

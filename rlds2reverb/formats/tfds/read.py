@@ -61,6 +61,7 @@ from rlds2reverb.formats.tfds.files import (
     parts_of,
     read_info,
 )
+from rlds2reverb.formats.tfds.missing import check_shards
 from rlds2reverb.images import NotReadHere
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, map_with_path
 from rlds2reverb.text import counted, did_you_mean
@@ -432,7 +433,7 @@ def _open_files(directory: Path, files: DatasetFiles, request: Request, name: st
     in_file_order = request.order == FILE_ORDER or info.is_ordered or info.file_format == ARRAY_RECORD
     selection = Selection(directory, info.file_format, parts, 1 if in_file_order else CYCLE)
     files.restrict([directory / INFO_FILE, path, *(directory / file for file in selection.lengths)])
-    selection.check_files()
+    check_shards(directory, selection.lengths, info.splits)
     lost: Mapping[Path, int] = {}
     if request.lost_records and info.file_format == PARQUET:
         selection, lost = selection.without_lost()
