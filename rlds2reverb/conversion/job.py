@@ -6,7 +6,7 @@ the conversion accepts or rejects each episode, in order, and counts; everything
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -134,6 +134,7 @@ class Account:
 LOSSES = {
     **OF_FLAGS,
     "ragged_metadata": "features of an episode with more than one free size, whose rows may have different lengths; they are left out",
+    "dataset_metadata": "what the source says of the dataset as a whole, for which the format has no place; left out",
     "jpeg_pixels": "the files stay as they are, but the two systems decode JPEG in two ways, by the fast DCT (TFDS) and by the accurate one (LeRobot, "
     "Minari): pixels differ by a few of 255 levels; decode=True (--decode) writes the pixels",
 }
@@ -290,9 +291,10 @@ def job_of(
     columns: dict[str, ArraySpec] = flatten(ready.recorded_spec)
     for path, image in files.decoded.items():
         columns[path] = ArraySpec((*columns[path].shape, *image.shape), image.dtype)
-    content = Content(source.name, columns, metadata)
+    content = Content(source.name, columns, metadata, source.about)
     losses = [Loss("ragged_metadata", LOSSES["ragged_metadata"], f"metadata/{path}") for path in ragged]
     losses += destination.losses(content)
+    losses += _lost_facts(destination, content)
     losses += [Loss(_PIXELS, LOSSES[_PIXELS], path, NO_ROWS) for path, is_jpeg in files.odd_jpeg.items() if is_jpeg]
     job = Job(
         ready,
@@ -306,6 +308,16 @@ def job_of(
     )
     job.check_losses(losses, source.name)
     return job
+
+
+def _lost_facts(destination: Destination, content: Content) -> Iterator[Loss]:
+    kept, about = destination.kept_facts(content), content.about
+    for name in about.facts:
+        if name not in kept:
+            yield Loss("dataset_metadata", LOSSES["dataset_metadata"], f"dataset/{name}", NO_ROWS)
+    for name in about.unequal:
+        text = "what the parts of a mix say of themselves differently, or only some of them say; left out"
+        yield Loss("dataset_metadata", text, f"dataset/{name}", NO_ROWS)
 
 
 def _may_be_ragged(spec: ArraySpec) -> bool:

@@ -7,7 +7,7 @@ From time to time `Sink.sync` puts everything on disk and returns a state; an in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.options import unescaped
 from rlds2reverb.formats.rows import flags
+from rlds2reverb.formats.source import About
 from rlds2reverb.specs import ArraySpec, ImageSpec
 
 State = dict[str, Any]
@@ -74,11 +75,13 @@ class Content:
       columns: path -> spec of a step's value, as recorded. is_first and is_last are required; is_terminal, reward and
         discount may be absent (`conventions.fill_absent`).
       metadata: path -> spec of an episode's feature.
+      about: what the source says of the dataset as a whole.
     """
 
     source: str
     columns: Mapping[str, ArraySpec]
     metadata: Mapping[str, ArraySpec]
+    about: About = About()
 
 
 Encode = Callable[[Episode], Any]
@@ -153,6 +156,13 @@ class Destination(Protocol):
         Raises:
           ConfigError: the format can hold no episode of it; the message says why.
         """
+
+    def kept_facts(self, content: Content) -> Collection[str]:
+        """Names of the facts of `content.about` that are written, or that an option of the destination says otherwise.
+
+        The conversion reports all others as the loss `dataset_metadata`; by default, none are written.
+        """
+        return ()
 
     @property
     def least_rows(self) -> int:

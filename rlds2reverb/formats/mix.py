@@ -37,6 +37,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.options import Parse, read_options, whole_number, words
 from rlds2reverb.formats.source import (
+    About,
     IsKnown,
     Source,
     Tally,
@@ -240,6 +241,18 @@ class MixedSource(Source):
             text = f"left out, for not all parts have them alike: {', '.join(self._left_out)}"
             found.append(note("not_common", text, len(self._left_out)))
         return tuple(found)
+
+    @property
+    def about(self) -> About:
+        """What all parts say alike."""
+        first, *others = (part.about for part in self._parts)
+        names = dict.fromkeys(name for about in (first, *others) for name in (*about.facts, *about.unequal))
+        shared = {
+            name: value
+            for name, value in first.facts.items()
+            if all(about.system == first.system and about.facts.get(name) == value for about in others)
+        }
+        return About(first.system, shared, tuple(name for name in names if name not in shared))
 
     def images(self) -> Mapping[str, ImageSpec]:
         """Those that all parts can keep, and that decode to the same."""

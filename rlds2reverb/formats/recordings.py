@@ -16,7 +16,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.options import Parse, one_of, parted, read_options, unescaped, whole_number
-from rlds2reverb.formats.source import ENDLESS, IsKnown, Source, check_shard, columns_of, read_ahead
+from rlds2reverb.formats.source import ENDLESS, About, IsKnown, Source, check_shard, columns_of, read_ahead
 from rlds2reverb.specs import ImageSpec, Nest, nested
 from rlds2reverb.text import counted
 
@@ -87,6 +87,11 @@ class Recordings:
     def notices(self) -> tuple[Notice, ...]:
         """Notices on the data as a whole: how the format's last steps were read, what its producers did to it."""
         return ()
+
+    @property
+    def about(self) -> About:
+        """What the dataset says of itself as a whole. Raises `SourceError` if that cannot be read."""
+        return About()
 
     def choose(self, numbers: Sequence[int] | None) -> None:
         """Says once, before `spec` and `read`, which episodes are chosen; None is all. A spec that no file declares is found among these (`agreement`).
@@ -209,6 +214,10 @@ class RecordedSource(Source):
     @property
     def notices(self) -> tuple[Notice, ...]:
         return (*self._recordings.notices, *self._files.notices)
+
+    @property
+    def about(self) -> About:
+        return self._recordings.about
 
     def spec(self) -> Nest:
         return nested(self._kept(columns_of(self._recordings.spec(), self.name)))

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Generic, TypeVar, cast
 
@@ -25,6 +25,28 @@ IsKnown = Callable[[str], bool]
 
 ALL = "all"
 """In place of paths: every image column."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a dataset says of itself as a whole: its authors, its environment, its licence.
+
+    Attributes:
+      system: the scheme of the format whose words the names are, such as "minari"; "" where the dataset says nothing.
+      facts: name -> plain value, for JSON. Without what the name or the episodes of a copy say anew, such as the number of steps.
+      unequal: names of facts that the parts of a mix say differently, or that only some of them say.
+    """
+
+    system: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    unequal: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, system: str, facts: Mapping[str, Any]) -> About:
+        """Of the facts that say something: not None, and no empty text, list or object."""
+        return cls(
+            system, {name: value for name, value in facts.items() if value is not None and value not in ("", [], {})}
+        )
 
 
 @dataclass
@@ -162,6 +184,15 @@ class Source:
         """Notices so far on the data as a whole, such as files that lost records; reading may add more."""
         return ()
 
+    @property
+    def about(self) -> About:
+        """What the dataset says of itself as a whole, whichever of its episodes are chosen and whatever becomes of their columns.
+
+        Raises:
+          SourceError: the dataset's description cannot be read.
+        """
+        return About()
+
     def images(self) -> Mapping[str, ImageSpec]:
         """Path -> spec of the decoded image, for every step column whose JPEG or PNG files can be returned.
 
@@ -291,6 +322,10 @@ class Wrapper(Source):
     @property
     def notices(self) -> tuple[Notice, ...]:
         return self._source.notices
+
+    @property
+    def about(self) -> About:
+        return self._source.about
 
     def images(self) -> Mapping[str, ImageSpec]:
         return self._source.images()

@@ -56,6 +56,7 @@ from rlds2reverb.formats.destination import (
     LAST_ROW,
     NO_ROWS,
     Content,
+    Destination,
     Encode,
     Loss,
     State,
@@ -117,7 +118,7 @@ def open_lerobot(text: str) -> LeRobotDestination:
     return LeRobotDestination(name, place_named(path), Choices(**wanted, file_bytes=file_bytes))
 
 
-class LeRobotDestination:
+class LeRobotDestination(Destination):
     def __init__(self, name: str, path: Path, choices: Choices) -> None:
         self.name, self.path, self._choices = name, path, choices
 

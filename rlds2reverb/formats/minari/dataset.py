@@ -23,6 +23,12 @@ ROOT_VARIABLE = "MINARI_DATASETS_PATH"
 METADATA_FILE = "metadata.json"
 MAIN_FILE = "main_data.hdf5"
 
+SAID_ANEW = (
+    "dataset_id", "dataset_name", "total_episodes", "total_steps", "data_format", "observation_space", "action_space", "dataset_size",
+    "jpeg_encoding", "minari_version"
+)  # fmt: skip
+"""Metadata that follow from the episodes, the columns or the name of a dataset."""
+
 _ID = re.compile(r"[\w-][\w:.-]*(/[\w-][\w:.-]*)*")
 _MOST_FOLDERS = 20_000
 _MOST_DEEP = 8
@@ -136,6 +142,19 @@ class Facts:
     def episodes(self) -> int | None:
         total = self.metadata.get("total_episodes")
         return int(total) if isinstance(total, (int, np.integer)) else None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the metadata say beside what a copy says anew; values of HDF5 as those of JSON."""
+        return {name: _plain(value) for name, value in self.metadata.items() if name not in SAID_ANEW}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _plain(value.tolist())
+    if isinstance(value, list):
+        return [_plain(below) for below in value]
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
 def read_facts(folder: Path) -> Facts:

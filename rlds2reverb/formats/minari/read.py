@@ -67,7 +67,7 @@ from rlds2reverb.formats.minari.storage import (
 from rlds2reverb.formats.options import Parse, one_of, parted, unescaped
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rows import exactly, steps, unread_of
-from rlds2reverb.formats.source import Source
+from rlds2reverb.formats.source import About, Source
 from rlds2reverb.images import decode_files
 from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec, Nest, column_spec, same_dtype
 from rlds2reverb.text import counted
@@ -135,6 +135,10 @@ class MinariRecordings(Recordings):
         self._tally = _Tally(facts.episodes, self._stored.numbers)
         self._lacking: frozenset[str] = frozenset()
         self._unread: frozenset[str] = frozenset()
+
+    @property
+    def about(self) -> About:
+        return About.of("minari", self._facts.about)
 
     def choose(self, numbers: Sequence[int] | None) -> None:
         self._chosen = numbers

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -74,6 +74,8 @@ _NO_NAME = re.compile(r"[^-\w]+", re.ASCII)
 _ABOUT = (  # metadata copied from the dataset of `like`
     "env_spec", "eval_env_spec", "author", "author_email", "algorithm_name", "code_permalink", "description", "requirements"
 )  # fmt: skip
+_SPACES = ("observation_space", "action_space")
+_COMMON = frozenset({"description"})  # facts that other systems have by the same name, as the same text
 _INFOS = "infos"
 _OUR_FEATURES = ("id", "total_steps")  # attributes of every episode
 _FLOAT32 = np.dtype(np.float32)
@@ -152,6 +154,15 @@ class _Destination:
             self._check_like(places)
         return losses
 
+    def kept_facts(self, content: Content) -> Collection[str]:
+        liked = () if self._like is None else self._liked()
+        return {*self._written_facts(content), *(name for name in _ABOUT if name in liked)}
+
+    def _written_facts(self, content: Content) -> Collection[str]:
+        """All of another dataset of Minari; of other systems, what has the same meaning there."""
+        about = content.about
+        return about.facts.keys() if about.system == "minari" else about.facts.keys() & _COMMON
+
     @property
     def least_rows(self) -> int:
         return 1  # a lone observation, without a step
@@ -166,7 +177,11 @@ class _Destination:
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         places, _ = self._places(content)
-        about = {} if self._like is None else self._liked()
+        liked = {} if self._like is None else self._liked()
+        facts = content.about.facts
+        about = {name: facts[name] for name in self._written_facts(content)} | {
+            name: liked[name] for name in (*_SPACES, *_ABOUT) if name in liked
+        }
         is_encoded = any(place.spec.image is not None for place in places)
 
         def describe(episodes: int, steps: int, texts: Mapping[str, Texts]) -> dict[str, Any]:
@@ -183,7 +198,7 @@ class _Destination:
                 "data_format": "hdf5",
                 "jpeg_encoding": is_encoded,
                 **spaces,
-                **{key: about[key] for key in (*spaces, *_ABOUT) if key in about},
+                **about,
                 "dataset_id": self._id,
                 "minari_version": _MINARI_VERSION,
             }

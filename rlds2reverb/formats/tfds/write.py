@@ -21,7 +21,7 @@ from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import at_end, lost, put, whole, write_whole
-from rlds2reverb.formats.destination import Content, Encode, Loss, State, place_named
+from rlds2reverb.formats.destination import Content, Destination, Encode, Loss, State, place_named
 from rlds2reverb.formats.options import Parse, at_least_one, escaped, path_and_options, words
 from rlds2reverb.formats.tfds import LOSSES
 from rlds2reverb.formats.tfds.encode import Layout
@@ -262,7 +262,7 @@ def open_tfds(text: str) -> TfdsDestination:
     return TfdsDestination(target)
 
 
-class TfdsDestination:
+class TfdsDestination(Destination):
     def __init__(self, target: Target) -> None:
         self.name, self.path, self._target = target.people, target.path, target
         self._choices = Choices(target.encoding, target.images)

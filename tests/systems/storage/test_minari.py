@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlds2reverb.conversion.convert import convert
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
@@ -265,3 +266,27 @@ def test_metadata_that_minari_reads(root: Path) -> None:
     assert [one["seed"] for one in back.storage.get_episode_metadata(range(2))] == [1 << 63, (1 << 63) + 1]
     back.update_dataset_from_buffer([])
     assert repr(back[0])
+
+
+def test_a_copy_recovers_its_environment(root: Path) -> None:
+    gym: Any = pytest.importorskip("gymnasium")
+    collector = minari.DataCollector(gym.make("CartPole-v1"))
+    for seed in range(3):
+        collector.reset(seed=seed)
+        while not any(collector.step(collector.action_space.sample())[2:4]):
+            pass
+    made = collector.create_dataset(
+        "cart/made-v0", algorithm_name="random", author="Ann", author_email="ann@there", code_permalink="there/code",
+        description="of three", requirements=["gymnasium>=1"], ref_min_score=9.0, ref_max_score=500.0, num_episodes_average_score=5,
+        eval_env=gym.make("CartPole-v1", max_episode_steps=100),
+    )  # fmt: skip
+    report = convert("minari:cart/made-v0?episodes=:2", "minari:cart/back-v0", strict=True, verify=True)
+    back = minari.load_dataset("cart/back-v0")
+    assert report.losses == ()
+    assert back.recover_environment().spec == made.recover_environment().spec
+    assert back.recover_environment(eval_env=True).spec.max_episode_steps == 100
+    assert minari.get_normalized_score(back, np.array([500.0])) == 1
+    ours, theirs = dict(back.storage.metadata), dict(made.storage.metadata)
+    anew = {"dataset_id", "dataset_size", "jpeg_encoding", "total_episodes", "total_steps"}
+    assert {name: ours[name] for name in theirs.keys() - anew} == {name: theirs[name] for name in theirs.keys() - anew}
+    assert (back.total_episodes, back.total_steps) == (2, sum(map(len, list(made)[:2])))

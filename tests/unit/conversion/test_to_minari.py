@@ -19,7 +19,7 @@ import pytest
 
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Array, Episode
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, ConversionError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.minari.spaces import Texts, space_of
@@ -311,3 +311,75 @@ def test_files_hold_no_time(tmp_path: Path) -> None:
         files.append((tmp_path / name / "own-v0" / "data" / "main_data.hdf5").read_bytes())
         wait_until_after(begun)
     assert files[0] == files[1]
+
+
+ABOUT = {
+    "env_spec": '{"id": "Own-v0", "entry_point": null}', "eval_env_spec": '{"id": "Own-v1", "entry_point": null}',
+    "author": ["Ann", "Bea"], "author_email": ["ann@there"], "code_permalink": "there/code", "algorithm_name": "PPO", "description": "of two",
+    "requirements": ["own>=1"], "ref_min_score": -1.5, "ref_max_score": 9.0, "num_episodes_average_score": 7, "of_our_own": {"rooms": [1, 2]},
+}  # fmt: skip
+
+
+def described(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "data" / "metadata.json").read_text())
+    return found
+
+
+def test_a_copy_says_of_itself_what_the_dataset_says(tmp_path: Path) -> None:
+    first = made.copied("0.5.4", "plain/two-v3", tmp_path)
+    told = described(first) | ABOUT
+    (first / "data" / "metadata.json").write_text(json.dumps(told))
+    report = convert(
+        f"minari:{first}?episodes=:1",
+        f"minari:{tmp_path / 'other-v4'}",
+        strict=True,
+        transform={"drop": ["observation/b"]},
+    )
+    copy = described(tmp_path / "other-v4")
+    assert {name: copy.get(name) for name in ABOUT} == ABOUT
+    assert (copy["total_episodes"], copy["total_steps"]) == (1, report.steps_written - 1)
+    assert copy["dataset_id"] == "other-v4"
+    assert set(copy) == set(told)
+
+
+def test_what_like_says_replaces_what_the_source_says(tmp_path: Path) -> None:
+    first = made.copied("0.5.4", "plain/two-v3", tmp_path)
+    path = first / "data" / "metadata.json"
+    path.write_text(json.dumps(described(first) | ABOUT | {"author": ["Cid"]}))
+    liked = first.rename(tmp_path / "liked")
+    second = made.copied("0.5.4", "plain/two-v3", tmp_path)
+    (second / "data" / "metadata.json").write_text(json.dumps(described(second) | ABOUT))
+    convert(f"minari:{second}", f"minari:{tmp_path / 'other-v4'}?like={liked}", strict=True)
+    assert described(tmp_path / "other-v4")["author"] == ["Cid"]
+    assert described(tmp_path / "other-v4")["ref_max_score"] == 9.0
+
+
+def test_attributes_of_older_versions_are_kept_too(tmp_path: Path) -> None:
+    first = made.copied("0.4.3", "two-own-v0", tmp_path)
+    with h5py.File(first / "data" / "main_data.hdf5", "a") as file:
+        file.attrs["author"], file.attrs["requirements"] = "Ann", ["own>=1", "other"]
+        file.attrs["ref_max_score"] = np.float32(1.5)
+    convert(f"minari:{first}", f"minari:{tmp_path / 'other-v4'}")
+    copy = described(tmp_path / "other-v4")
+    assert (copy["author"], copy["requirements"], copy["ref_max_score"]) == ("Ann", ["own>=1", "other"], 1.5)
+
+
+def test_what_another_system_has_no_place_for_is_lost(tmp_path: Path) -> None:
+    first = made.copied("0.5.4", "plain/two-v3", tmp_path)
+    (first / "data" / "metadata.json").write_text(json.dumps(described(first) | ABOUT))
+    with pytest.raises(ConversionError, match=r"dataset_metadata: .*dataset/eval_env_spec.*as a whole"):
+        convert(f"minari:{first}", f"ted:{tmp_path / 'ted'}", strict=True, allow_loss=["metadata"])
+    report = convert(f"minari:{first}", f"ted:{tmp_path / 'ted'}")
+    facts = {loss.path for loss in report.losses if loss.code == "dataset_metadata"}
+    assert facts >= {f"dataset/{name}" for name in ABOUT}
+
+
+def test_a_mix_says_what_its_parts_say_alike(tmp_path: Path) -> None:
+    folders = []
+    for name, more in (("a", {}), ("b", {"author": ["Cid"]})):
+        folders.append(made.copied("0.5.4", "plain/two-v3", tmp_path).rename(tmp_path / name))
+        (folders[-1] / "data" / "metadata.json").write_text(json.dumps(described(folders[-1]) | ABOUT | more))
+    report = convert(f"mix:minari:{folders[0]}|minari:{folders[1]}", f"minari:{tmp_path / 'both-v0'}")
+    copy = described(tmp_path / "both-v0")
+    assert {name: copy.get(name) for name in ABOUT} == {**ABOUT, "author": None}
+    assert [loss.path for loss in report.losses if loss.code == "dataset_metadata"] == ["dataset/author"]
