@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,9 @@ def verify(job: Job, path: Path, losses: Losses, on_compared: Callable[[int], ob
             found = next(back, None)
             if found is None:
                 raise _differs(job, path, f"has {counted(number - 1, 'episode')}, and more were written")
+            # A feature that another episode lost is no metadata of the dataset, and is stored in this episode.
+            stored = source.metadata_of(number - 1) or {}
+            found = replace(found, metadata={**stored, **found.metadata})
             odd = differences(wanted, found, losses.reported(number - 1), losses.moved())
             if reader is not None and not odd:
                 try:

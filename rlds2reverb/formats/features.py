@@ -87,8 +87,13 @@ def _flat(stored: Mapping[str, Any], above: str, depth: int) -> Iterator[tuple[s
             yield name, _value(value)
 
 
+def is_no_seed(name: str, value: Any) -> bool:
+    """Whether a feature is the seed that Minari writes of a reset without one; it is read as if it were not there."""
+    return name == SEED and (value is None or (isinstance(value, (bytes, str)) and value in _NO_SEED))
+
+
 def _seed(value: Any) -> Any:
-    if value is None or (isinstance(value, (bytes, str)) and value in _NO_SEED):
+    if is_no_seed(SEED, value):
         return None
     return np.uint64(value) if isinstance(value, int) and 0 <= value < 1 << 64 else _value(value)
 

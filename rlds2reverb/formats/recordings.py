@@ -225,6 +225,9 @@ class RecordedSource(Source):
     def metadata_spec(self) -> Nest:
         return self._recordings.metadata_spec()
 
+    def metadata_of(self, number: int) -> Mapping[str, Any] | None:
+        return self._recordings.metadata_of(self._numbers[number])
+
     def images(self) -> Mapping[str, ImageSpec]:
         return self._kept(self._recordings.images())
 

@@ -179,6 +179,13 @@ class Source:
             raise SourceError(f"{self.name}: no episode, so its metadata is not known")
         return metadata_specs(first)
 
+    def metadata_of(self, number: int) -> Mapping[str, Any] | None:
+        """Everything that the format keeps of an episode's metadata; None if it is unknown without reading the episode.
+
+        It may have features that `metadata_spec` and `Episode.metadata` lack, because other episodes do not have them.
+        """
+        return None
+
     @property
     def notices(self) -> tuple[Notice, ...]:
         """Notices so far on the data as a whole, such as files that lost records; reading may add more."""

@@ -55,6 +55,7 @@ from rlds2reverb.formats.destination import (
     rows_that_differ,
     unchanged,
 )
+from rlds2reverb.formats.features import is_no_seed
 from rlds2reverb.formats.hdf5 import Output
 from rlds2reverb.formats.minari import LOSSES
 from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, data_folder, datasets_root, is_id, read_json
@@ -84,7 +85,7 @@ _MOST_ATTRIBUTE_BYTES = 60_000  # an attribute lies in the header of its group, 
 _PARTS = ".parts"
 _PART_BYTES = 64 << 20
 _GROWS_BY_BYTES = 1 << 20
-_TOO_MUCH = "no numbers or UTF-8 text of less than 60,000 bytes without a NUL"
+_TOO_MUCH = "no numbers or UTF-8 text of less than 60,000 bytes without a NUL, or a seed that reads None"
 _INT_REWARDS = np.dtype(np.float64)
 
 _OPTIONS: dict[str, Parse] = {
@@ -368,7 +369,7 @@ class _Sink:
                 if not np.array_equal(value, ours[name]):
                     losses.append(Loss("renumbered", LOSSES["renumbered"], metadata_path(name)))
             elif _is_attribute(name):
-                held = _attribute(value)
+                held = None if is_no_seed(name, value) else _attribute(value)
                 if held is None:
                     losses.append(Loss("metadata", f"{_TOO_MUCH}: {LOSSES['metadata']}", metadata_path(name)))
                 else:

@@ -8,20 +8,25 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError, ConversionError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
+from rlds2reverb.formats.minari import write
 from rlds2reverb.formats.minari.spaces import Texts, space_of
 from rlds2reverb.formats.minari.write import places_of
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec
@@ -118,11 +123,46 @@ def changed(**columns: Array) -> Episode:
         (Episode(episode(0).columns, {"id": 7}), ["renumbered"]),
         (Episode(episode(0).columns, {"id": 0, "total_steps": 1}), []),
         (Episode(episode(0).columns, {"task": b"x" * 70_000}), ["metadata"]),
+        (Episode(episode(0).columns, {"seed": b"None"}), ["metadata"]),
     ],
 )
 def test_what_is_lost_of_an_episode(tmp_path: Path, one: Episode, codes: list[str]) -> None:
     losses, _ = written(tmp_path, one)
     assert losses == [codes]
+
+
+SHORT = st.binary(max_size=4)
+TOO_LONG = st.just(b"x" * 60_000)
+
+
+def is_held(name: str, text: bytes) -> bool:
+    is_utf8 = text.decode("utf-8", "replace").encode() == text
+    return is_utf8 and b"\0" not in text and len(text) < 60_000 and (name, text) != ("seed", b"None")
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries({"task": SHORT | TOO_LONG, "seed": SHORT | st.just(b"None")}), min_size=2, max_size=4
+    )
+)
+def test_metadata_that_some_episodes_lose_are_compared_in_the_others(metadata: list[dict[str, bytes]]) -> None:
+    with TemporaryDirectory() as folder:
+        episodes = [episode(number, metadata=features) for number, features in enumerate(metadata)]
+        report = convert(episodes, f"minari:{folder}/own-v0", verify=True)
+    lost_in = Counter(f"metadata/{name}" for one in metadata for name, text in one.items() if not is_held(name, text))
+    assert report.verified == len(episodes)
+    assert {loss.path: loss.episodes for loss in report.losses} == dict(lost_in)
+
+
+def test_metadata_that_another_episode_loses_must_be_right_where_they_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [b"a", b"\xff", b"b"]
+    monkeypatch.setattr(write, "_attribute", {b"a": "a", b"\xff": None, b"b": "c"}.get)
+    episodes = [episode(number, metadata={"task": text}) for number, text in enumerate(texts)]
+    with pytest.raises(ConversionError, match=r'episode 2, from episode 2: metadata "task": the values differ'):
+        convert(episodes, f"minari:{tmp_path}/own-v0", verify=True)
 
 
 def test_the_layout_of_an_episode(tmp_path: Path) -> None:
