@@ -275,7 +275,7 @@ class Conversion:
     def _verify(self, path: Path) -> None:
         if self._options.verify:
             self._verified, self._verify_began = 0, time.monotonic()
-            self._verified_by = verify(self.job, path, self._account.losses, self._tell_verified)
+            self._verified_by = verify(self.job, path, self._account, self._tell_verified)
 
     def _check_free(self, place: Place) -> None:
         if not place.is_partly_published:

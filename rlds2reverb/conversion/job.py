@@ -18,7 +18,7 @@ from rlds2reverb.conversion.report import ConvertReport, Losses, lines, refused
 from rlds2reverb.episode import Array, Episode, is_under, metadata_values
 from rlds2reverb.errors import ConversionError, DecodeError, SourceError
 from rlds2reverb.formats.destination import LOSSES as OF_FLAGS
-from rlds2reverb.formats.destination import NO_ROWS, Content, Destination, Encode, Loss, odd_flags
+from rlds2reverb.formats.destination import NO_ROWS, Content, Destination, Encode, Loss, UnfitEpisode, odd_flags
 from rlds2reverb.formats.options import parted
 from rlds2reverb.formats.source import ALL as EVERY_IMAGE
 from rlds2reverb.formats.source import Source, checked_spec, metadata_spec_of
@@ -28,6 +28,9 @@ from rlds2reverb.prepare.preparation import Preparation, Preparer
 from rlds2reverb.prepare.problems import Ending, Problem
 from rlds2reverb.specs import JPEG, PNG, ArraySpec, ImageSpec, flatten
 from rlds2reverb.text import counted
+
+UNFIT = "unfit"
+"""The code of episodes that the destination's format cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ class Read:
     problems: tuple[Problem, ...]
     mended: tuple[Problem, ...]
     ending: Ending | None  # how it ends; None if that is of no use for other episodes
-    # the encoded episode, why it is kept out of the format, or why the format cannot hold it; None if it is rejected in any case
-    outcome: Written | Problem | ConversionError | None = None
+    # the encoded episode, or why it is kept out of the format; None if it is rejected in any case
+    outcome: Written | Problem | None = None
 
     def is_accepted(self, preparer: Preparer, found: Sequence[Problem]) -> bool:
         """Decides about the episode, and counts the decision; `found` are problems that only other episodes show.
@@ -73,9 +76,7 @@ class Read:
         return not isinstance(self.outcome, Problem)
 
     def made(self) -> Written:
-        """The encoded episode, if it is accepted; raises ConversionError if the format cannot hold it."""
-        if isinstance(self.outcome, ConversionError):
-            raise self.outcome
+        """The encoded episode, if it is accepted."""
         assert isinstance(self.outcome, Written)  # it is good
         return self.outcome
 
@@ -229,12 +230,9 @@ class Job:
         if preparer.policy.bad(problems):
             return read
         made = self.fitted(episode, preparer.normalise(filled))
-        if isinstance(made, Problem):
-            return replace(read, outcome=made)
-        try:
-            encoded = self._encode(made)
-        except ConversionError as error:
-            return replace(read, outcome=error)
+        encoded = made if isinstance(made, Problem) else self.encode(made)
+        if isinstance(made, Problem) or isinstance(encoded, Problem):
+            return replace(read, outcome=encoded)
         jpeg = tuple(
             path
             for path in self.odd_jpeg
@@ -244,8 +242,15 @@ class Job:
         odd = odd_flags(self.destination, made)
         return replace(read, outcome=Written(encoded, len(made), made.nbytes, is_end_mended, odd, jpeg))
 
+    def encode(self, made: Episode) -> Any:
+        """What the sink takes of an episode to write; or the `Problem` that keeps it out of the format."""
+        try:
+            return self._encoder(made)
+        except UnfitEpisode as unfit:
+            return Problem(UNFIT, unfit.path, unfit.why)
+
     @cached_property
-    def _encode(self) -> Encode:
+    def _encoder(self) -> Encode:
         return self.destination.encoder(self.content)
 
     def fitted(self, episode: Episode, normalised: Episode) -> Episode | Problem:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from rlds2reverb.conversion.by_library import called, differs, read_back, reader_of
-from rlds2reverb.conversion.job import Job
+from rlds2reverb.conversion.job import UNFIT, Account, Job
 from rlds2reverb.conversion.report import Losses, reported_rows
 from rlds2reverb.episode import Array, Episode, metadata_path, metadata_values
 from rlds2reverb.errors import ConversionError
@@ -29,20 +29,20 @@ _MOST_SHOWN = 5
 _OURS = "rlds2reverb"
 
 
-def verify(job: Job, path: Path, losses: Losses, on_compared: Callable[[int], object]) -> tuple[str, ...]:
+def verify(job: Job, path: Path, account: Account, on_compared: Callable[[int], object]) -> tuple[str, ...]:
     """Compares all episodes; returns who has read them: this package, and the destination's own library where it is installed.
 
     Args:
       job: of the conversion.
       path: of the result.
-      losses: reported differences, which are not compared.
+      account: has the reported differences, which are not compared, and the codes of the episodes that were rejected.
       on_compared: called with the number of each compared episode.
 
     Raises:
       ConversionError: an episode differs, is missing, or is surplus; the message says which.
       SourceError: one side cannot be read.
     """
-    number = 0
+    number, losses = 0, account.losses
     reader = None if isinstance(path, BucketPath) else reader_of(job.destination.name)
     library = _nothing() if reader is None else read_back(reader, path)
     source = open_source(job.destination.source(path))
@@ -50,7 +50,7 @@ def verify(job: Job, path: Path, losses: Losses, on_compared: Callable[[int], ob
         source = source.with_encoded(job.encoded)
     with (  # which read ahead, in threads and a process
         closing(_each(source)) as back,
-        closing(_wanted(job)) as every,
+        closing(_wanted(job, UNFIT in account.policy.rejected)) as every,
         closing(library),
     ):
         for number, wanted in enumerate(every, 1):
@@ -127,7 +127,8 @@ def _each(source: Source) -> Generator[Episode, None, None]:
     yield from source
 
 
-def _wanted(job: Job) -> Generator[Episode, None, None]:
+def _wanted(job: Job, has_unfit: bool) -> Generator[Episode, None, None]:
+    """The episodes that were written. Where some did not fit, each is encoded once more to find those."""
     ready = job.ready.silent()
     preparer = ready.preparer()
     for episode, found in ready.read():
@@ -135,8 +136,9 @@ def _wanted(job: Job) -> Generator[Episode, None, None]:
         if prepared.normalised is None:
             continue
         fitted = job.fitted(episode, prepared.normalised)
-        if isinstance(fitted, Problem):
-            preparer.reject(prepared, fitted)
+        encoded = job.encode(fitted) if has_unfit and isinstance(fitted, Episode) else fitted
+        if isinstance(fitted, Problem) or isinstance(encoded, Problem):
+            preparer.reject(prepared, encoded)
         else:
             yield fitted
 

@@ -84,11 +84,24 @@ class Content:
     about: About = About()
 
 
+class UnfitEpisode(Exception):
+    """The format cannot hold an episode, which no spec tells. It is rejected as `unfit`, and the policy of bad episodes decides how to go on.
+
+    Attributes:
+      path: the column's, "" for the whole episode.
+      why: what the format holds, what came, and how to avoid it.
+    """
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path, self.why = path, why
+
+
 Encode = Callable[[Episode], Any]
 """See `Destination.encoder`.
 
 Raises:
-  ConversionError: the format cannot hold the episode.
+  UnfitEpisode: the format cannot hold the episode.
 """
 
 

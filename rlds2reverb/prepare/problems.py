@@ -66,6 +66,9 @@ CODES: dict[str, Code] = {
     "no_steps": Code("the episode has no steps"),
     "single_step": Code("the episode has one step, so no transition"),
     "unreadable": Code("the episode cannot be read: a file is damaged, or holds something else than its format says"),
+    "unfit": Code(
+        "the format that it is converted to cannot hold it: a number or a file that its system does not read, say"
+    ),
     "untransformed": Code(
         "a column that the transform reads is not as the dataset's spec says, or holds an integer that floats do not hold exactly"
     ),

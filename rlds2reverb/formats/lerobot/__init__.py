@@ -16,7 +16,7 @@ dataset_writer.py and feature_utils.py of lerobot 0.6.1.
 """
 
 LOSSES = {  # code -> what LeRobot's datasets cannot hold
-    "column": "LeRobot has no feature for it: a size that is free, more than five axes, no values, a list of texts, or another dtype; it is left out",
+    "column": "LeRobot has no feature for it: a size that is free, more than five axes, no values, whole numbers from 2^63 on, a list of texts, or another dtype; it is left out",
     "feature": "a feature of the episode that is neither a number nor a text; it is left out",
     "renumbered": "LeRobot numbers episodes, rows and tasks itself; this number is left out",
     "time": "no column timestamp: rows count as evenly spaced in time (fps=)",

@@ -50,7 +50,7 @@ from rlds2reverb.episode import (
     is_under,
     metadata_path,
 )
-from rlds2reverb.errors import ConfigError, ConversionError
+from rlds2reverb.errors import ConfigError
 from rlds2reverb.files import put, whole, write_json
 from rlds2reverb.formats.destination import (
     LAST_ROW,
@@ -60,6 +60,7 @@ from rlds2reverb.formats.destination import (
     Encode,
     Loss,
     State,
+    UnfitEpisode,
     are_equal,
     made_flags,
     place_named,
@@ -415,9 +416,10 @@ class Plan:
         for one in self.fields:
             written = steps[one.path][:rows]
             if written.dtype == np.uint64 and written.size and written.max() > _MOST_INTEGER:
-                raise ConversionError(
-                    f'{episode.title}: column "{one.path}" has {written.max():,}, and LeRobot reads whole numbers below 2^63 only; '
-                    f"leave the column out (--transform drop={one.path}), and begin anew with restart=True (--restart)"
+                raise UnfitEpisode(
+                    one.path,
+                    f"has {written.max():,}, and LeRobot reads whole numbers below 2^63 only; on_invalid=skip (--on-invalid skip) leaves such "
+                    f"episodes out, --transform drop={one.path} --restart the column",
                 )
             columns[one.name], is_changed = _arrow_column(one, written)
             changed += [one.path] if is_changed else []
@@ -508,6 +510,8 @@ def _kind(spec: ArraySpec, choices: Choices) -> str | None:
     if spec.dtype.newbyteorder("=").name not in DTYPES or None in spec.shape or len(spec.shape) > MOST_AXES:
         return None
     if not math.prod(size or 0 for size in spec.shape):
+        return None
+    if spec.minimum is not None and spec.dtype == np.uint64 and np.min(spec.minimum) > _MOST_INTEGER:
         return None
     is_image = spec.dtype == np.uint8 and len(spec.shape) == 3 and spec.shape[2] in _WRITTEN_CHANNELS
     return PIXELS if is_image and choices.images == PNG else NUMBER

@@ -21,6 +21,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from rlds2reverb.episode import (
     is_under,
     metadata_path,
 )
-from rlds2reverb.errors import ConfigError, ConversionError, SourceError
+from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.files import remove_whole, whole, write_whole
 from rlds2reverb.formats.destination import (
     LAST_ROW,
@@ -50,6 +51,7 @@ from rlds2reverb.formats.destination import (
     Loss,
     Sink,
     State,
+    UnfitEpisode,
     are_equal,
     place_named,
     rows_that_differ,
@@ -174,7 +176,10 @@ class _Destination:
         return flags(rows, None if terminal is None else rows > 1 and bool(terminal[-1]))
 
     def encoder(self, content: Content) -> Encode:
-        return unchanged
+        files = [place for place in self._places(content)[0] if place.spec.image is not None]
+        if not files:
+            return unchanged
+        return partial(_check_files, files)
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         places, _ = self._places(content)
@@ -257,6 +262,18 @@ def _can_be_kept(image: ImageSpec) -> bool:
     return image.format == JPEG and image.dtype == np.uint8 and is_large and channels == 3
 
 
+def _check_files(places: Sequence[_Place], episode: Episode) -> Episode:
+    for place in places:
+        for row, file in enumerate(place.rows_of(episode)):
+            if not file.startswith(JPEG_START):
+                raise UnfitEpisode(
+                    place.path,
+                    f"step {row}: a file that is no JPEG, which Minari does not hold; those before it are. on_invalid=skip (--on-invalid skip) "
+                    "leaves such episodes out; images=decoded behind the destination's name and --restart write the pixels",
+                )
+    return episode
+
+
 class _Sink:
     """Writes the folder `data` of a dataset; `describe` makes `metadata.json` of the numbers of episodes and steps, and the texts."""
 
@@ -282,7 +299,7 @@ class _Sink:
         group = h5py.Group(h5g.create(self._file.id, name, gcpl=_in_order(h5p.GROUP_CREATE)))
         steps = len(episode) - 1
         for place in self._places:
-            self._write_column(group, place, episode.columns[place.path], losses)
+            self._write_column(group, place, episode, losses)
         if "rewards" not in group:
             group["rewards"] = np.zeros(steps, np.float32)
         terminal = episode.columns.get(IS_TERMINAL)
@@ -344,8 +361,8 @@ class _Sink:
         self.close()
         self._parts, self._bytes = self._parts + 1, 0
 
-    def _write_column(self, group: h5py.Group, place: _Place, column: Array, losses: list[Loss]) -> None:
-        rows = column[:-1] if place.is_of_steps else column
+    def _write_column(self, group: h5py.Group, place: _Place, episode: Episode, losses: list[Loss]) -> None:
+        column, rows = episode.columns[place.path], place.rows_of(episode)
         if place.is_of_steps and not are_equal(column[-1:], zero_row(column)):
             losses.append(Loss("last_row", LOSSES["last_row"], place.path, LAST_ROW))
         if place.spec.image is not None:
@@ -406,11 +423,6 @@ def _created(name: bytes, output: Output | None) -> h5py.File:
 def _write_files(group: h5py.Group, place: _Place, files: Array) -> None:
     dataset = group.create_dataset(place.dataset, (len(files),), h5py.vlen_dtype(np.uint8))
     for row, file in enumerate(files):
-        if not file.startswith(JPEG_START):
-            raise ConversionError(
-                f'column "{place.path}", step {row}: a file that is no JPEG, which Minari does not hold; those before it are. '
-                "Take images=decoded behind the destination's name, and begin anew with restart=True (--restart)"
-            )
         dataset[row] = np.frombuffer(file, np.uint8)
 
 
@@ -433,6 +445,11 @@ class _Place:
     dataset: str
     spec: ArraySpec
     is_of_steps: bool = False
+
+    def rows_of(self, episode: Episode) -> Array:
+        """The rows of an episode's column that are written."""
+        column = episode.columns[self.path]
+        return column[:-1] if self.is_of_steps else column
 
     @property
     def is_moved(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds2reverb.episode import Array, Episode, byte_view
-from rlds2reverb.errors import ConversionError
+from rlds2reverb.formats.destination import UnfitEpisode
 from rlds2reverb.formats.tfds.example import NONE, ZLIB, Column, TensorFeature
 from rlds2reverb.formats.tfds.files import MOST_BYTES
 from rlds2reverb.images import png_files
@@ -126,7 +126,7 @@ class Layout:
     tree: Mapping[str, Any]
 
     def record(self, episode: Episode) -> bytes:
-        """The record of an episode. Raises `ConversionError` if it is too large for one."""
+        """The record of an episode. Raises `UnfitEpisode` if it is too large for one."""
         entries = [entry for column in self.steps for entry in entries_of(column, episode.columns[column.path])]
         for column in self.metadata:
             value = episode.metadata[column.path]
@@ -137,8 +137,9 @@ class Layout:
             entries += entries_of(column, item)
         record = example(entries)
         if len(record) > MOST_BYTES:
-            raise ConversionError(
-                f"episode {episode.title}: a record of {len(record):,} bytes; TFDS reads at most {MOST_BYTES:,}: leave columns out "
-                "(--transform drop=...), or cut the episode"
+            raise UnfitEpisode(
+                "",
+                f"a record of {len(record):,} bytes; TFDS reads at most {MOST_BYTES:,}: cut the episode, or leave it out by on_invalid=skip "
+                "(--on-invalid skip), or columns by --transform drop=... --restart",
             )
         return record

@@ -16,8 +16,9 @@ import pytest
 from rlds2reverb import convert
 from rlds2reverb.conversion.report import ConvertReport
 from rlds2reverb.episode import Array, Episode
-from rlds2reverb.errors import ConfigError, ConversionError
+from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode
 from rlds2reverb.formats import open_source
+from rlds2reverb.images import png_files
 
 simplejpeg = pytest.importorskip("simplejpeg")
 pytest.importorskip("pyarrow")
@@ -133,11 +134,15 @@ def test_pixels_stay_where_that_is_asked_for(minari: str, tmp_path: Path) -> Non
 
 def stored_in(folder: Path, image: Any) -> str:
     """A LeRobot dataset whose first episode has PNG files, and the second what `image` makes of one."""
-    le = convert(episodes(), f"lerobot:{folder}?last_step=keep")
+    return with_second_stored(convert(episodes(), f"lerobot:{folder}?last_step=keep").path, image)
+
+
+def with_second_stored(folder: str, image: Any) -> str:
+    """The name of a LeRobot dataset, after its second episode was given the files that `image` makes of its pictures."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    (table,) = Path(le.path).glob("data/**/*.parquet")
+    (table,) = Path(folder).glob("data/**/*.parquet")
     rows = pq.read_table(table)
     at = rows.schema.get_field_index("observation.state")
     images = rows.column(at).to_pylist()
@@ -146,7 +151,7 @@ def stored_in(folder: Path, image: Any) -> str:
             images[row]["bytes"] = image(pixels(1, row)[0])
     changed = rows.set_column(at, rows.schema.field(at), pa.array(images, rows.schema.field(at).type))
     pq.write_table(changed, table)
-    return f"lerobot:{le.path}"
+    return f"lerobot:{folder}"
 
 
 def test_episodes_with_jpeg_are_counted_where_the_first_has_none(tmp_path: Path) -> None:
@@ -188,3 +193,16 @@ def test_tfds_decodes_as_tensorflow_does(minari: str, tmp_path: Path) -> None:
     made = convert(minari, f"tfds:{tmp_path / 'kept'}")
     for found, kept in zip(read(f"tfds:{made.path}"), files(f"tfds:{made.path}"), strict=True):
         np.testing.assert_array_equal(found, np.stack([tf.io.decode_image(file).numpy() for file in kept]))
+
+
+def test_an_episode_with_a_file_that_is_no_jpeg_is_a_bad_one_for_minari(minari: str, tmp_path: Path) -> None:
+    there = convert(minari, f"lerobot:{tmp_path / 'le'}?last_step=keep")
+    mixed, name = (
+        with_second_stored(there.path, lambda image: png_files(image[None])[0]),
+        f"minari:{tmp_path / 'to-v0'}",
+    )
+    with pytest.raises(InvalidEpisode, match=r"observation.*step 0: a file that is no JPEG.*--on-invalid skip"):
+        convert(mixed, name)
+    report = convert(mixed, name, on_invalid="skip", verify=True)
+    assert report.rejected == {"unfit": 1}
+    assert files(name) == files(minari)[:1]

@@ -11,8 +11,11 @@ import pytest
 
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Array, Episode
+from rlds2reverb.errors import ConversionError, InvalidEpisode
 from rlds2reverb.formats import open_destination, open_source
+from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.registry import DESTINATIONS
+from rlds2reverb.specs import ArraySpec, Nest
 from tests.contract.destination_cases import data
 from tests.contract.destination_cases.coming_back import assert_comes_back
 
@@ -112,3 +115,35 @@ def test_what_is_not_told_comes_back(place: str, kind: str, tmp_path: Path) -> N
     assert report.verified == len(given)
     destination = open_destination(name)
     assert_comes_back(given, open_source(destination.source(destination.path)), report.losses)
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_an_episode_that_the_format_cannot_hold_is_a_bad_one(workers: int | None, tmp_path: Path) -> None:
+    """LeRobot reads no numbers from 2^63 on, which the dtype has. The conversion goes on where it stopped, with another policy."""
+    (plain, _), name = episodes("tasks"), f"lerobot:{tmp_path}/own"
+    folder, numbers = tmp_path / "from", (1, 2**64 - 1, 3, 2**63 - 1)
+    convert([with_number(plain, number) for number in numbers], f"tfds:{folder}/numbers")
+    source = f"tfds:{folder}/numbers/1.0.0"
+    with pytest.raises(InvalidEpisode, match=r"infos/x.*18,446,744,073,709,551,615.*--on-invalid skip.*drop=infos/x"):
+        convert(source, name, workers=workers)
+    report = convert(source, name, workers=workers, on_invalid="skip", verify=True)
+    assert report.rejected == {"unfit": 1}
+    assert report.verified == report.episodes_written == 3
+    assert [episode.columns["infos/x"][0] for episode in open_source(name)] == [1, 3, 2**63 - 1]
+
+
+def with_number(episode: Episode, number: int) -> Episode:
+    return Episode({**episode.columns, "infos/x": full(number, dtype=np.uint64)}, episode.metadata, f"{number}")
+
+
+def test_numbers_that_the_spec_bounds_too_high_are_told_before_anything_is_written(tmp_path: Path) -> None:
+    class Bounded(EpisodeList):
+        def spec(self) -> Nest:
+            bounded = ArraySpec((), np.dtype(np.uint64), minimum=2**63, maximum=2**64 - 1)
+            return {**super().spec(), "infos": {"x": bounded}}
+
+    source = Bounded([with_number(episodes("tasks")[0], 2**63)])
+    with pytest.raises(ConversionError, match="column: infos/x"):
+        convert(source, f"lerobot:{tmp_path}/own", strict=True)
+    report = convert(source, f"lerobot:{tmp_path}/own", verify=True)
+    assert ("column", "infos/x") in [(loss.code, loss.path) for loss in report.losses]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb.conversion.convert import convert
-from rlds2reverb.errors import ConfigError, ConversionError, SourceError
+from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.lists import EpisodeList
@@ -207,7 +207,7 @@ def test_a_library_that_is_missing_is_told_at_once(
 
 def test_an_episode_that_no_record_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlds2reverb.formats.tfds.encode.MOST_BYTES", 2_000)
-    with pytest.raises(ConversionError, match=r"a record of [\d,]+ bytes; .* at most 2,000"):
+    with pytest.raises(InvalidEpisode, match=r"a record of [\d,]+ bytes; .* at most 2,000"):
         into(tmp_path)
     assert not (tmp_path / "my_set" / "1.0.0").exists()
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
-from rlds2reverb.errors import ConversionError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.destination import UnfitEpisode
 from rlds2reverb.formats.lerobot.write import open_lerobot
 from tests import strategies
 from tests.contract.source_cases.lerobot import opened
@@ -140,7 +140,7 @@ def test_a_number_that_lerobot_cannot_read_is_refused(tmp_path: Path) -> None:
             written(tmp_path / str(number), [episode.with_columns(observation=column)])
             continue
         with pytest.raises(
-            ConversionError, match=r'"observation" has 9,223,372,036,854,775,808.*--transform drop=observation'
+            UnfitEpisode, match=r"'observation', 'has 9,223,372,036,854,775,808.*--transform drop=observation"
         ):
             written(tmp_path / str(number), [episode.with_columns(observation=column)])
 
