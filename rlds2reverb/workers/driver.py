@@ -18,7 +18,7 @@ import pickle
 import socket
 import time
 import traceback
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -26,6 +26,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from rlds2reverb import errors
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError, WorkersLost, reason_of
+from rlds2reverb.interrupts import raise_lost_interrupt
 from rlds2reverb.workers.frames import checked
 
 # Of a task. The work of a lost worker is repeated, and finished work recorded in the ledger, by the task.
@@ -319,6 +320,9 @@ _EVENT_SECONDS = 0.25  # interval at which the undertaking is asked for tasks wh
 STOP_SECONDS = 15.0
 """For workers to stop; those that have not by then are ended with the executor."""
 
+_START_SECONDS = 1.0
+"""The same for those that have not begun: they import and open, do not listen meanwhile, and have done nothing that could be lost."""
+
 QUIET_SECONDS = 30.0
 """Without a sign of a task's worker, until a warning says so. A busy one tells its progress several times a second."""
 
@@ -370,6 +374,10 @@ class _Silences:
     def end(self, number: int) -> None:
         self.by_task.pop(number, None)
 
+    def have_begun(self, numbers: Iterable[int]) -> bool:
+        """Whether one of these tasks has begun."""
+        return any(number in self.by_task and self.by_task[number].has_begun for number in numbers)
+
     def hear(self, number: int) -> None:
         if number in self.by_task:
             self.by_task[number] = _Silence(has_begun=True)
@@ -417,6 +425,7 @@ class Driver:
         try:
             while self._begin() or self._running:
                 self._handle(self._executor.event(_EVENT_SECONDS))
+                raise_lost_interrupt()
                 self._look_for_silent()
                 self._on_idle()
                 yield
@@ -491,11 +500,17 @@ class Driver:
 
     def _wind_up(self) -> None:
         """Stops all workers, and takes in their work until then. Errors of it are not raised."""
-        end = time.monotonic() + STOP_SECONDS
+        start = time.monotonic()
         self._executor.stop(list(self._running))
-        while self._running and (left := end - time.monotonic()) > 0:
-            event = self._executor.event(left)
-            if isinstance(event, (Done, Lost)):
+        while self._running:
+            most = STOP_SECONDS if self._silences.have_begun(self._running) else _START_SECONDS
+            left = start + most - time.monotonic()
+            if left <= 0:
+                break
+            event = self._executor.event(min(left, _EVENT_SECONDS))
+            if isinstance(event, Progressed):
+                self._silences.hear(event.number)
+            elif isinstance(event, (Done, Lost)):
                 task = self._running.pop(event.number)
                 if isinstance(event, Done):
                     with suppress(Exception):
