@@ -30,6 +30,7 @@ class Recording:
     Attributes:
       columns: path -> [T, ...], or a function that decodes them: it is called at most once, before the next episode is requested, and only if
         the episode is wanted. What the format does not record (reward, discount, is_terminal) is left out: conventions fill it.
+      made_up: path -> [T, ...], further columns that the format promises and the data lack. They are no part of the name.
       metadata: of the whole episode, by path; text as `bytes`.
       name: the dataset's own, for messages; "" for the number.
       faults: (path of a column, or "" for the episode; why it cannot be read, and in which file). An episode with faults is a bad one.
@@ -42,6 +43,7 @@ class Recording:
     name: str = ""
     faults: tuple[tuple[str, str], ...] = ()
     content: str = ""
+    made_up: Mapping[str, Array] = field(default_factory=dict)
 
     def decoded(self) -> Mapping[str, Array]:
         """The columns. Raises `BrokenEpisode` if they cannot be decoded."""
@@ -283,7 +285,7 @@ class RecordedSource(Source):
                 yield KnownEpisode(name)
             else:
                 try:
-                    columns, faults = self._kept(recording.decoded()), recording.faults
+                    columns, faults = self._kept({**recording.decoded(), **recording.made_up}), recording.faults
                 except BrokenEpisode as broken:
                     columns, faults = {}, ((broken.path, broken.why),)
                 if faults:

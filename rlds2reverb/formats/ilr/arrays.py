@@ -161,7 +161,6 @@ class ArrayRecordings(Recordings):
         like_most = looks[chosen]
         self._values, self._specs = like_most.values(), specs[chosen]
         self._mixed = tuple(unlike_notice(specs, chosen, "dictionary"))
-        self._has_rewards = keys.REWS in like_most.leaves()
         self._findings = Findings()
         self._count = sum(map(len, self._first or ())) if len(self._parts) == 1 else None
 
@@ -199,10 +198,10 @@ class ArrayRecordings(Recordings):
     @property
     def notices(self) -> tuple[Notice, ...]:
         """Known before reading, and the findings of the last pass."""
-        return (*self._mixed, *self._findings.notices(self._has_rewards, self._options))
+        return (*self._mixed, *self._findings.notices(keys.has_rewards(self._specs), self._options))
 
     def spec(self) -> Nest:
-        return dict(self._specs)
+        return dict(keys.with_reward(self._specs))
 
     def counted(self) -> ArrayRecordings:
         """The same, with `count`: reads all files."""
@@ -215,7 +214,8 @@ class ArrayRecordings(Recordings):
         for number, (trajectories, at) in enumerate(self._all() if numbers else ()):
             if number in wanted:
                 try:
-                    yield Recording(self._columns(trajectories, at))
+                    columns = self._columns(trajectories, at)
+                    yield Recording(columns, made_up=keys.made_up_reward(columns))
                 except BrokenEpisode as broken:
                     yield Recording({}, name=str(number), faults=((broken.path, broken.why),))
             if number == numbers[-1]:

@@ -5,7 +5,7 @@
 | `obs`, `obs_X` | `observation`, `observation/X` |
 | `next_obs`, `next_obs_X` | the observation of the next row |
 | `acts` | `action` |
-| `rews` | `reward` |
+| `rews` | `reward`; zeros of float32 where there is none |
 | `dones` | none: marks the ends of trajectories |
 | `terminals` | none: marks terminal ends; only this package writes it |
 | `infos` | `infos` |
@@ -16,11 +16,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIELDS, Notice, note
+import numpy as np
+
+from rlds2reverb.episode import (
+    ACTION,
+    IS_FIRST,
+    METADATA,
+    OBSERVATION,
+    REWARD,
+    STEP_FIELDS,
+    Array,
+    Notice,
+    is_under,
+    note,
+)
 from rlds2reverb.formats.rows import REPEAT
+from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted
 
 OBS, NEXT_OBS, ACTS, REWS, DONES, INFOS, FRAME = "obs", "next_obs", "acts", "rews", "dones", "infos", "frame"
@@ -57,6 +71,24 @@ def is_observation(key: str) -> bool:
 def missing(there: Collection[str]) -> list[str]:
     """The keys that every dataset needs, without those that are there."""
     return [*([] if any(map(is_observation, there)) else [OBS]), *(key for key in (ACTS, DONES) if key not in there)]
+
+
+_NO_REWARD = ArraySpec((), np.dtype(np.float32))
+
+
+def has_rewards(specs: Collection[str]) -> bool:
+    """Whether one of these paths is that of a reward."""
+    return any(is_under(path, REWARD) for path in specs)
+
+
+def with_reward(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
+    """The specs of the columns that were recorded, with that of the reward which `made_up_reward` adds."""
+    return dict(specs) if has_rewards(specs) else {**specs, REWARD: _NO_REWARD}
+
+
+def made_up_reward(columns: Mapping[str, Array]) -> dict[str, Array]:
+    """Path -> [T] zeros, where an episode has no reward; il-representations' benchmarks mostly record none."""
+    return {} if has_rewards(columns) else {REWARD: np.zeros(len(columns[IS_FIRST]), _NO_REWARD.dtype)}
 
 
 TERMINAL, TRUNCATION = "terminal", "truncation"

@@ -55,10 +55,10 @@ class ShardRecordings(Recordings):
     @property
     def notices(self) -> tuple[Notice, ...]:
         """Known before reading, and the findings of the last pass."""
-        return (*self._mixed, *self._findings.notices(keys.REWS in self._layout.values, self._options))
+        return (*self._mixed, *self._findings.notices(keys.has_rewards(self._specs), self._options))
 
     def spec(self) -> Nest:
-        return dict(self._specs)
+        return dict(keys.with_reward(self._specs))
 
     def metadata_spec(self) -> Nest:
         return dict.fromkeys(self.features, _TEXT)
@@ -173,7 +173,7 @@ class _Trajectory:
             try:
                 is_terminal = options.done_means == TERMINAL if self.is_terminal is None else self.is_terminal
                 columns = self._layout.columns(self._rows, self.last, is_done and is_terminal)
-                return Recording(columns, metadata)
+                return Recording(columns, metadata, made_up=keys.made_up_reward(columns))
             except BrokenEpisode as broken:
                 self.fault(broken.path, broken.why)
         return Recording({}, metadata, faults=tuple(self.faults))

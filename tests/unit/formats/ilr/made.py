@@ -117,6 +117,14 @@ def trajectory(
     return made
 
 
+def joined(trajectories: list[Any]) -> dict[str, Any]:
+    """The dict format."""
+    found = {key: np.concatenate([one[key] for one in trajectories]) for key in trajectories[0] if key != "infos"}
+    infos = np.empty(len(found["obs"]), object)
+    infos[:] = [info for one in trajectories for info in one["infos"]]
+    return {**found, "infos": infos}
+
+
 def shard(path: Path, trajectories: Iterable[Mapping[str, Any]], *, task: str = "Toy-v0") -> Path:
     """Writes a shard, compressed where its name ends in .zst."""
     made = list(trajectories)

@@ -24,14 +24,6 @@ def read(name: Any) -> list[Any]:
     return list(open_source(name))
 
 
-def joined(trajectories: list[Any]) -> dict[str, Any]:
-    """The dict format."""
-    found = {key: np.concatenate([one[key] for one in trajectories]) for key in trajectories[0] if key != "infos"}
-    infos = np.empty(len(found["obs"]), object)
-    infos[:] = [info for one in trajectories for info in one["infos"]]
-    return {**found, "infos": infos}
-
-
 def equal(one: Any, other: Any) -> bool:
     return one.columns.keys() == other.columns.keys() and all(
         column.dtype == other.columns[path].dtype and column.tolist() == other.columns[path].tolist()
@@ -44,7 +36,7 @@ def test_the_dict_format_reads_as_shards_of_the_same(tmp_path: Path, rng: np.ran
     trajectories = [made.trajectory(rng, steps, is_done=steps != 5) for steps in (3, 12, 5)]
     trajectories[1]["next_obs"] = trajectories[1]["next_obs"].copy()
     trajectories[1]["next_obs"][9] ^= 1
-    arrays = joined(trajectories)
+    arrays = made.joined(trajectories)
     np.savez_compressed(tmp_path / "d.npz", **arrays)
     (tmp_path / "d.pickle").write_bytes(pickle.dumps(arrays))
     (tmp_path / "demos.tar").write_bytes(made.archive(made.frames(trajectories), None))
@@ -62,7 +54,7 @@ def test_the_dict_format_reads_as_shards_of_the_same(tmp_path: Path, rng: np.ran
 
 @pytest.mark.parametrize("gaps", ["keep", "split", "refuse"])
 def test_nan_is_no_gap(tmp_path: Path, rng: np.random.Generator, gaps: str) -> None:
-    arrays = joined([made.trajectory(rng, 4)])
+    arrays = made.joined([made.trajectory(rng, 4)])
     arrays["obs"], arrays["next_obs"] = (arrays[key].astype(np.float32) for key in ("obs", "next_obs"))
     arrays["obs"][2, 1] = arrays["next_obs"][1, 1] = np.nan
     np.savez(tmp_path / "d.npz", **arrays)
@@ -72,7 +64,7 @@ def test_nan_is_no_gap(tmp_path: Path, rng: np.random.Generator, gaps: str) -> N
 
 
 def test_a_dict_in_memory_is_a_source(rng: np.random.Generator) -> None:
-    arrays = joined([made.trajectory(rng, 3), made.trajectory(rng, 2)])
+    arrays = made.joined([made.trajectory(rng, 3), made.trajectory(rng, 2)])
     first, second = read(arrays)
     assert np.array_equal(first.columns["observation"][:-1], arrays["obs"][:3])
     assert np.array_equal(second.columns["observation"][-1], arrays["next_obs"][-1])
@@ -94,7 +86,7 @@ def test_arrays_that_do_not_go_together_are_refused(
     rng: np.random.Generator, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SourceError, match=message):
-        open_source({**joined([made.trajectory(rng, 5)]), **change})
+        open_source({**made.joined([made.trajectory(rng, 5)]), **change})
 
 
 def test_no_step_and_no_obs_are_refused() -> None:

@@ -17,9 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlds2reverb.episode import content_digest, content_name
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.ilr import archives
+from rlds2reverb.specs import ArraySpec
 from tests.profiles import examples
 from tests.unit.formats.ilr import made
 
@@ -106,10 +108,39 @@ def test_dones_of_random_rollouts_are_whole_numbers(tmp_path: Path, rng: np.rand
         check(episode, trajectory)
 
 
-def test_rewards_that_are_missing_are_told_and_left_to_conventions(tmp_path: Path, rng: np.random.Generator) -> None:
-    name = written(tmp_path, [made.trajectory(rng, 2, with_rewards=False)])
-    assert "reward" not in open_source(name).spec()
-    assert "no_rewards" in codes(name)
+@pytest.mark.parametrize("is_dict", [False, True], ids=["shard", "dict"])
+def test_rewards_that_are_missing_are_zeros_of_float32_and_told(
+    tmp_path: Path, rng: np.random.Generator, is_dict: bool
+) -> None:
+    trajectories = [made.trajectory(rng, steps, with_rewards=False) for steps in (2, 5)]
+    name = written(tmp_path, trajectories)
+    if is_dict:
+        np.savez(tmp_path / "d.npz", **made.joined(trajectories))
+        name = f"ilr:{tmp_path}/d.npz"
+    source = open_source(name)
+    assert source.spec()["reward"] == ArraySpec((), np.dtype(np.float32))
+    for episode, trajectory in zip(source, trajectories, strict=True):
+        check(episode, trajectory)
+        assert episode.columns["reward"].dtype == np.float32
+        assert episode.columns["reward"].tolist() == [0] * (len(trajectory["obs"]) + 1)
+    assert codes(name)["no_rewards"] == 1
+    without = source.without(["reward"])
+    assert "reward" not in without.spec()
+    assert [episode.columns.keys() & {"reward"} for episode in without] == [set(), set()]
+
+
+def test_rewards_that_are_made_up_are_no_part_of_the_name(tmp_path: Path, rng: np.random.Generator) -> None:
+    (episode,) = read(written(tmp_path, [made.trajectory(rng, 3, with_rewards=False)]))
+    recorded = {path: column for path, column in episode.columns.items() if path != "reward"}
+    assert episode.id == content_name(content_digest(recorded))
+
+
+def test_shards_of_which_one_has_no_rewards_are_not_filled(tmp_path: Path, rng: np.random.Generator) -> None:
+    for number in range(3):
+        trajectory = made.trajectory(rng, 2, with_rewards=number != 1)
+        made.shard(tmp_path / f"{number}.tar", [trajectory])
+    recorded = [not episode.faults for episode in read(f"ilr:{tmp_path}")]
+    assert recorded == [True, False, True]
 
 
 def test_a_tail_that_is_not_done_is_a_truncated_episode(tmp_path: Path, rng: np.random.Generator) -> None:
