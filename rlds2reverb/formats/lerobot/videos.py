@@ -13,11 +13,12 @@ Sources: video_utils.py (`decode_video_frames_pyav`), dataset_reader.py (`_query
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xxhash
@@ -89,11 +90,10 @@ class Clip:
             return
         digest.update(np.rint((self.seconds - self.seconds[0]) * _TICKS).astype("<i8"))
         with self._opened() as (container, stream):
-            _seek(container, stream, self.seconds.min())
             half = float(0.5 / stream.average_rate) if stream.average_rate else 0.0
             first, last, late = float(self.seconds.min()) + half, float(self.seconds.max()) + half, 0
             found: list[bytes] = []
-            for packet in container.demux(stream):
+            for packet in _packets_from(container, stream, float(self.seconds.min())):
                 if packet.pts is None:
                     continue
                 time = float(packet.pts * stream.time_base)
@@ -151,14 +151,49 @@ def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float,
     """(time, frame), starting at the key frame before the first row."""
     if not len(seconds):
         return
-    _seek(container, stream, float(seconds[0]))
-    for frame in container.decode(stream):
-        if frame.pts is not None:
-            yield float(frame.pts * stream.time_base), frame
+    for packet in _packets_from(container, stream, float(seconds[0])):
+        for frame in packet.decode():
+            if frame.pts is not None:
+                yield float(frame.pts * stream.time_base), frame
 
 
-def _seek(container: Any, stream: Any, seconds: float) -> None:
-    container.seek(round(float(seconds) / stream.time_base) - 1, backward=True, any_frame=False, stream=stream)
+_BACK = 0.5
+"""Seconds by which a seek goes further back where the one before led too far; doubled each time."""
+
+
+def _packets_from(container: Any, stream: Any, seconds: float) -> Iterator[Any]:
+    """The packets of a container that was just opened, from a key frame that is shown at this time or before; else from the first.
+
+    Containers seek by the times at which frames are decoded. A key frame is decoded before frames that refer to it and are shown earlier, so
+    one that is found may be shown too late.
+    """
+    ticks, start = round(seconds / stream.time_base), stream.start_time or 0
+    place, back, has_moved = ticks - 1, _BACK, False
+    while place > start:
+        _seek(container, stream, place)
+        has_moved, packets = True, container.demux(stream)
+        first = next(packets, None)
+        if first is not None and first.is_keyframe:
+            shown = first.dts if first.pts is None else first.pts
+            if shown is not None and shown <= ticks:
+                return itertools.chain([first], packets)
+        place, back = ticks - 1 - round(back / stream.time_base), 2 * back
+    if has_moved:
+        _seek_start(container, stream, start)
+    return cast("Iterator[Any]", container.demux(stream))
+
+
+def _seek_start(container: Any, stream: Any, start: int) -> None:
+    import av
+
+    try:  # in MP4, the first frame may be decoded before time 0
+        _seek(container, stream, start - round(60 / stream.time_base))
+    except av.FFmpegError:  # AVI refuses what is before the first entry of its index
+        _seek(container, stream, start)
+
+
+def _seek(container: Any, stream: Any, ticks: int) -> None:
+    container.seek(ticks, backward=True, any_frame=False, stream=stream)
 
 
 def chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float) -> Iterator[tuple[int, Any]]:
