@@ -35,7 +35,16 @@ from rlds2reverb.files import read_object
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.rlds import STEPS, RldsSource, source_errors
 from rlds2reverb.formats.source import columns_of
-from rlds2reverb.formats.tfds.files import EXPECTED, FEATURES_FILE, INFO_FILE, check_records, read_info
+from rlds2reverb.formats.tfds.files import (
+    ARRAY_RECORD,
+    EXPECTED,
+    FEATURES_FILE,
+    INFO_FILE,
+    Selection,
+    check_records,
+    parts_of,
+    read_info,
+)
 from rlds2reverb.formats.tfds.missing import check_shards
 from rlds2reverb.formats.tfds.read import FILE_ORDER, Request
 from rlds2reverb.text import shortened
@@ -122,8 +131,30 @@ def open_by_tensorflow(directory: Path, files: DatasetFiles, request: Request, p
     in_file_order = {"interleave_cycle_length": 1} if request.order == FILE_ORDER else {}
     config = tfds.ReadConfig(add_tfds_id=True, try_autocache=False, **in_file_order)
     with source_errors(f'{people}: split "{request.split}" cannot be read'):
+        if builder.info.file_format is tfds.core.FileFormat.ARRAY_RECORD:
+            return RldsSource(_decode_array_records(builder, directory, request, decoders), people, _ID_FEATURE, files)
         dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=config, decoders=decoders)
     return RldsSource(dataset, people, _ID_FEATURE, files)
+
+
+def _decode_array_records(builder: Any, directory: Path, request: Request, decoders: Any) -> tf.data.Dataset:
+    """The episodes of ArrayRecord files, file by file: their records are read here, and TFDS decodes them.
+
+    TFDS 4.9.10 makes no `tf.data.Dataset` of such files (`as_dataset` raises NotImplementedError), only its own random-access data source.
+    """
+    selection = Selection(
+        directory, ARRAY_RECORD, parts_of(request.split, read_info(directory).splits, request.even), 1
+    )
+
+    def read_records() -> Iterator[tuple[bytes, bytes]]:
+        return ((record.data, record.name.encode()) for record in selection.records(0, selection.count))
+
+    def decode(record: tf.Tensor, name: tf.Tensor) -> dict[str, Any]:
+        return {**builder.info.features.deserialize_example(record, decoders=decoders), _ID_FEATURE: name}
+
+    text = tf.TensorSpec((), tf.string)
+    records = tf.data.Dataset.from_generator(read_records, output_signature=(text, text))
+    return records.apply(tf.data.experimental.assert_cardinality(selection.count)).map(decode)
 
 
 def _class_names(kind: Any) -> Iterator[str]:

@@ -292,6 +292,71 @@ def test_parquet_files_give_the_same_on_both_roads(many: Path, tmp_path: Path, m
     assert_the_same(here, open_source(f"tfds:{copy}@train[20:90]+test"))
 
 
+def as_array_records(directory: Path, parent: Path) -> Path:
+    """A copy of a version directory whose files TFDS wrote as ArrayRecord."""
+    pytest.importorskip("array_record")
+    copy = Path(shutil.copytree(directory, parent / directory.parent.name / directory.name))
+    adapters = tfds.core.file_adapters
+    for path in copy.glob("*.tfrecord-*"):
+        records = list(adapters.TfRecordFileAdapter.make_tf_data(str(path)).as_numpy_iterator())
+        target = copy / path.name.replace(".tfrecord-", ".array_record-")
+        adapters.ArrayRecordFileAdapter.write_examples(str(target), list(enumerate(records)))
+        path.unlink()
+    described = json.loads((copy / "dataset_info.json").read_text())
+    (copy / "dataset_info.json").write_text(json.dumps({**described, "fileFormat": "array_record"}))
+    return copy
+
+
+@pytest.mark.parametrize("split", ["train", "train[1:4]", "test[-1:]+train[:2]", "all", "train?even=1of2"])
+@pytest.mark.parametrize("name", ["numbers", "pictures"])
+def test_array_record_files_give_the_same_on_both_roads(
+    written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, split: str
+) -> None:
+    copy = as_array_records(written.folder / name / "1.0.0", tmp_path)
+    here = open_source(f"tfds:{copy}@{split}")
+    through_tfds(monkeypatch)
+    there = open_source(f"tfds:{copy}@{split}")
+    assert there.episode_count == here.episode_count
+    assert_the_same(here, there)
+
+
+def sounds(parent: Path) -> tuple[Path, dict[str, list[Any]]]:
+    """A dataset with a feature that TFDS alone decodes, and what was written."""
+    episodes = numbered(lambda number: {"sound": np.arange(8, dtype=np.int16) + number}, SPLITS)
+    feature = tfds.features.FeaturesDict({"sound": tfds.features.Audio(shape=(8,), dtype=np.int16)})
+    return write(parent, "sounds", feature, episodes), episodes
+
+
+def test_array_record_files_with_sounds_are_read_through_tfds_as_tfrecords_are(tmp_path: Path) -> None:
+    directory, episodes = sounds(tmp_path)
+    copy = as_array_records(directory, tmp_path / "copy")
+    for split, written_episodes in episodes.items():
+        of_records, of_array_records = (
+            open_source(f"tfds:{folder}@{split}?order=file") for folder in (directory, copy)
+        )
+        assert type(of_array_records) is RldsSource
+        assert of_array_records.episode_count == len(written_episodes)
+        for one, other, episode in zip(of_records, of_array_records, written_episodes, strict=True):
+            assert one.id == other.id
+            assert_columns(other.columns, columns_of(episode["steps"]))
+            assert other.columns["observation/sound"].dtype == np.int16
+    whole = [episode.id for episode in of_array_records]
+    assert ids(f"tfds:{copy}@test[1:]") == whole[1:]
+    assert [episode.id for episode in open_source(f"tfds:{copy}@test").shard(1, 2)] == whole[1::2]
+
+
+def test_array_record_files_that_are_cut_or_missing_are_told_by_name_through_tfds(tmp_path: Path) -> None:
+    directory, _ = sounds(tmp_path)
+    copy = as_array_records(directory, tmp_path / "copy")
+    first, *_ = sorted(copy.glob("*train.array_record-*"))
+    first.write_bytes(first.read_bytes()[: first.stat().st_size // 2])
+    with pytest.raises(SourceError, match=f"episode 0: cannot be read: .*{first.name}"):
+        list(open_source(f"tfds:{copy}"))
+    first.unlink()
+    with pytest.raises(SourceError, match=first.name):
+        open_source(f"tfds:{copy}")
+
+
 def test_tfds_reads_where_it_is_asked_to(written: Written) -> None:
     here, there = (open_source(f"tfds:{written.folder}/numbers/1.0.0?reader={reader}") for reader in ("files", "tfds"))
     assert (type(here), type(there)) == (TfdsSource, RldsSource)
