@@ -1,10 +1,12 @@
 """docs/runbook.md as a page of the service, which has neither the documentation nor a network: rendered once, by `make docs`.
 
-Headings have the anchors that GitHub gives them. Links within the page lead on; what they lead to elsewhere is named in words.
+Headings have the anchors that GitHub gives them. Links within the page lead on; what they lead to elsewhere is named in words. Pictures are
+part of the page, whose policy lets it load none; so `make docs` follows `make pictures`.
 """
 
 from __future__ import annotations
 
+import base64
 import itertools
 import re
 from pathlib import Path
@@ -56,15 +58,16 @@ def slug(heading: str) -> str:
 
 
 def _without_what_is_far(children: list[Token]) -> list[Token]:
-    """Without pictures, and links to other pages; their names stand there instead."""
+    """With pictures as data, and without links to other pages; their names stand there instead."""
     kept: list[Token] = []
     far: list[str] = []
     for token in children:
         if token.type == "link_open":
             target = str(token.attrGet("href"))
             far.append("" if target.startswith("#") else target)
-        if token.type == "image":  # the service has none
-            kept.append(_text(f"Picture: {_name(str(token.attrGet('src')))}"))
+        if token.type == "image":
+            token.attrSet("src", _as_data(SOURCE.parent / str(token.attrGet("src"))))
+            kept.append(token)
         elif token.type == "link_close" and (target := far.pop()):
             name = _name(target)
             said = kept.pop() if kept[-1].content and name.endswith(kept[-1].content) else None
@@ -72,6 +75,11 @@ def _without_what_is_far(children: list[Token]) -> list[Token]:
         elif not (token.type == "link_open" and far[-1]):
             kept.append(token)
     return kept
+
+
+def _as_data(picture: Path) -> str:
+    """The address of a PNG file that holds the file itself."""
+    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"
 
 
 def _name(target: str) -> str:

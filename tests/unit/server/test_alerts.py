@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import re
 import sys
@@ -79,18 +80,24 @@ def test_links_of_the_runbooks_page_lead_somewhere_without_a_network() -> None:
     page = renderer().TARGET.read_text()
     anchors = set(re.findall(r' id="([^"]+)"', page))
     links = set(re.findall(r'(?:href|src)="([^"]+)"', page))
+    pictures = {link for link in links if link.startswith("data:image/")}
+    links -= pictures
     assert {link for link in links if link.startswith("#")} <= {f"#{one}" for one in anchors}
     assert {link for link in links if not link.startswith("#")} == {"./", "data:,", "page/style.css"}
+    named = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (ROOT / "docs/runbook.md").read_text())
+    assert named
+    wanted = {base64.b64encode((ROOT / "docs" / name).read_bytes()).decode() for name in named}
+    assert {picture.removeprefix("data:image/png;base64,") for picture in pictures} == wanted
 
 
 def test_markup_in_a_runbook_is_text_and_far_links_are_named() -> None:
     render = renderer().render
     page = render(
-        "# A & b\n\n<script>alert(1)</script> [here](#a--b) and [there](scale.md#x), [cli.md](cli.md) ![of it](a.png)\n"
+        "# A & b\n\n<script>alert(1)</script> [here](#a--b) and [there](scale.md#x), [cli.md](cli.md) ![of it](report.png)\n"
     )
     assert '<h1 id="a--b">A &amp; b</h1>' in page
     assert "<script>" not in page
-    assert '<a href="#a--b">here</a> and there (docs/scale.md), docs/cli.md Picture: docs/a.png' in page
+    assert '<a href="#a--b">here</a> and there (docs/scale.md), docs/cli.md <img src="data:image/png;base64,' in page
 
 
 @pytest.mark.parametrize(

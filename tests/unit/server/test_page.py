@@ -141,10 +141,42 @@ def test_the_button_writes_a_checkpoint(page: Page, server: Server) -> None:
     sync_api.expect(page.view.locator("#checkpoints")).to_contain_text(f"checkpoint {before + 1},", timeout=15_000)
 
 
+@pytest.mark.parametrize("path", ["/", "/runbook"])
 @pytest.mark.parametrize("width", [360, 768, 1600])
-def test_nothing_is_wider_than_the_screen(browser: Any, server: Server, width: int) -> None:
-    opened = Page(browser, server.url, width)
+def test_nothing_is_wider_than_the_screen(browser: Any, server: Server, width: int, path: str) -> None:
+    opened = Page(browser, server.url, width, path=path)
     assert opened.view.evaluate("document.documentElement.scrollWidth") <= width
+    opened.view.close()
+
+
+BROKEN_WORDS = """() => {
+  const broken = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode())
+    for (const word of texts.currentNode.data.matchAll(/\\w+/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) broken.push(word[0]);
+    }
+  return broken;
+}"""
+
+CLIPPED = """() => [...document.querySelectorAll("pre, table")].filter(element => {
+  const box = element.closest(".wide") ?? element;
+  return box.scrollWidth > box.clientWidth && (getComputedStyle(box).overflowX !== "auto" || box.tabIndex !== 0);
+}).map(element => element.textContent.slice(0, 60))"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_runbook_breaks_no_word_clips_no_code_and_shows_its_pictures(
+    browser: Any, server: Server, width: int
+) -> None:
+    opened = Page(browser, server.url, width, path="/runbook")
+    assert opened.view.evaluate(BROKEN_WORDS) == []
+    assert opened.view.evaluate(CLIPPED) == []
+    widths = opened.view.evaluate("[...document.images].map(image => image.complete && image.naturalWidth)")
+    assert widths
+    assert all(widths)
     opened.view.close()
 
 
