@@ -8,7 +8,7 @@ Source of the form: https://github.com/google-research/rlds, "Dataset format".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ import tensorflow as tf
 from rlds2reverb.episode import Episode, KnownEpisode, Notice
 from rlds2reverb.errors import Rlds2ReverbError, SourceError
 from rlds2reverb.formats.dataset_files import DatasetFiles
-from rlds2reverb.formats.source import ENDLESS, IsKnown, Source, check_shard, columns_of, unless_known
+from rlds2reverb.formats.source import ENDLESS, About, IsKnown, Source, check_shard, columns_of, unless_known
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 from rlds2reverb.text import shortened
 
@@ -42,6 +42,7 @@ class RldsSource(Source):
       name: for messages.
       place_feature: an episode feature that says where the episode is stored; for messages.
       files: those that the dataset reads, which are compared when it has been read.
+      read_about: reads what the dataset says of itself as a whole; nothing by default.
 
     Raises:
       SourceError: the dataset is not in RLDS form; says what was found.
@@ -53,8 +54,9 @@ class RldsSource(Source):
         name: str = "dataset",
         place_feature: str = "",
         files: DatasetFiles | None = None,
+        read_about: Callable[[], About] = About,
     ) -> None:
-        self._dataset, self._files = dataset, files or DatasetFiles()
+        self._dataset, self._files, self._read_about = dataset, files or DatasetFiles(), read_about
         self._place_feature = place_feature
         self._numbers = range(ENDLESS)
         self.name = name
@@ -73,6 +75,10 @@ class RldsSource(Source):
         """
         columns_of(self._steps_spec, self.name)  # refuses two of one path
         return map_with_path(self._step_feature, self._steps_spec)
+
+    @property
+    def about(self) -> About:
+        return self._read_about()
 
     def metadata_spec(self) -> Nest:
         """The episodes' metadata, from the dataset's element spec; nothing is read.

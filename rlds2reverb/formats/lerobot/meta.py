@@ -29,6 +29,7 @@ from rlds2reverb.formats.lerobot import values
 from rlds2reverb.formats.lerobot.features import (
     DTYPES,
     EPISODE_INDEX,
+    NUMBER,
     TASK_INDEX,
     Feature,
     features_of,
@@ -51,6 +52,7 @@ class Info:
       data_path, video_path: templates; the second is "" without videos.
       task_is_column: whether rlds2reverb wrote the dataset from data with the task as a column.
       half_frame: seconds; half the time between two rows.
+      about: fields that say something of the dataset as a whole, and are not said anew of a copy.
     """
 
     root: Path
@@ -61,6 +63,7 @@ class Info:
     features: Mapping[str, Feature]
     task_is_column: bool = False
     half_frame: float = 0.001
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def data_files(self) -> list[Path]:
         """All files of rows (maybe links), in the order in which LeRobot reads them; also such as meta/episodes does not name."""
@@ -106,7 +109,27 @@ def read_info(root: Path) -> Info:
     is_column = task_is_column(found["features"])
     fps = found.get("fps")
     half_frame = 0.5 / fps if isinstance(fps, (int, float)) and 0 < fps < math.inf else Info.half_frame
-    return Info(root, version, chunks_size, templates[0], templates[1], features, is_column, half_frame)
+    about = _about(found, features)
+    return Info(root, version, chunks_size, templates[0], templates[1], features, is_column, half_frame, about)
+
+
+_SAID_ANEW = (
+    "codebase_version", "total_episodes", "total_frames", "total_tasks", "total_videos", "total_chunks", "chunks_size",
+    "data_files_size_in_mb", "video_files_size_in_mb", "data_path", "video_path", "features", "splits",
+)  # fmt: skip
+
+
+def _about(found: Mapping[str, Any], features: Mapping[str, Feature]) -> dict[str, Any]:
+    """The fields of info.json without those that a copy has of its own. A feature's names of its numbers are the fact `names/PATH`."""
+    about = {name: value for name, value in found.items() if name not in _SAID_ANEW}
+    splits = found.get("splits")
+    if splits != {"train": f"0:{found.get('total_episodes')}"}:
+        about["splits"] = splits
+    for name, feature in features.items():
+        names = found["features"][name].get("names")
+        if feature.kind == NUMBER and names:
+            about[f"names/{feature.path}"] = {"names": names, "shape": list(feature.shape)}
+    return about
 
 
 def _inside(root: Path, relative: str) -> Path:

@@ -68,7 +68,7 @@ from rlds2reverb.formats.lerobot.videos import Clip, check_libraries, check_libr
 from rlds2reverb.formats.options import Parse, one_of, parted, unescaped, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, flags, terminal_discount, zero_row
-from rlds2reverb.formats.source import Source
+from rlds2reverb.formats.source import About, Source
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, nested, value_spec
 from rlds2reverb.text import shortened
 
@@ -206,6 +206,10 @@ class LeRobotRecordings(Recordings):
     @property
     def count(self) -> int:
         return len(self._dataset.episodes)
+
+    @property
+    def about(self) -> About:
+        return About.of("lerobot", self._dataset.info.about)
 
     @property
     def notices(self) -> tuple[Notice, ...]:

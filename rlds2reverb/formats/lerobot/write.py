@@ -2,7 +2,7 @@
 
 | option | values | meaning |
 | --- | --- | --- |
-| `fps` | a number | rows per second; by default from the column `timestamp`, else 10 |
+| `fps` | a number | rows per second; by default from the column `timestamp`, else that of another dataset of LeRobot, else 10 |
 | `robot` | a name | `robot_type` |
 | `task` | a path | the column, or the feature of the episode, that is the task; `language_instruction` by default |
 | `last_step` | `drop`, `keep` | whether the last step, which has no action, is a row |
@@ -31,7 +31,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -144,6 +144,9 @@ class LeRobotDestination(Destination):
 
     def losses(self, content: Content) -> Sequence[Loss]:
         return _plan_of(content, self._choices)[1]
+
+    def kept_facts(self, content: Content) -> Collection[str]:
+        return _plan_of(content, self._choices)[0].kept
 
     @property
     def least_rows(self) -> int:
@@ -300,15 +303,16 @@ class LeRobotSink:
             stats = dict(_merged(self._work, features))
             write_json(self._work / "meta/stats.json", stats, allow_nan=False, **_JSON)
         info = {
+            **self._plan.about,
             "codebase_version": "v3.0",
-            "robot_type": choices.robot or None,
+            "robot_type": choices.robot or self._plan.about.get(_ROBOT),
             "total_episodes": state["episodes"],
             "total_frames": state["frames"],
             "total_tasks": state["tasks"],
             "chunks_size": _CHUNK,
             "data_files_size_in_mb": max(1, choices.file_bytes >> 20),
             "video_files_size_in_mb": 200,
-            "fps": state["fps"] or _FPS,
+            "fps": state["fps"] or self._plan.fps,
             "splits": {"train": f"0:{state['episodes']}"},
             "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
             "video_path": None,
@@ -357,10 +361,11 @@ class Field:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     spec: ArraySpec
+    names: Any = None  # of the numbers, as another dataset of LeRobot has them
 
     @property
     def entry(self) -> dict[str, Any]:
-        names = ["height", "width", "channels"] if self.kind in (PIXELS, FILES) else None
+        names = ["height", "width", "channels"] if self.kind in (PIXELS, FILES) else self.names
         dtype = {TEXT: "string", PIXELS: "image", FILES: "image"}.get(self.kind, self.dtype.name)
         ours = {"path": self.path, "shape": list(self.spec.shape)}
         return {"dtype": dtype, "shape": list(self.shape or (1,)), "names": names, "info": {OURS: ours}}
@@ -384,6 +389,7 @@ class Plan:
       fields: columns that become features of their own.
       done: whether `is_terminal` becomes `next.done`.
       task, task_feature: the column with the task, or the feature of the episode.
+      about: what the source, another dataset of LeRobot, says of itself in info.json.
     """
 
     fields: tuple[Field, ...]
@@ -393,6 +399,22 @@ class Plan:
     task_feature: str
     metadata: tuple[str, ...]
     choices: Choices
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fps(self) -> int:
+        """Rows per second where no column of times says them."""
+        return self.choices.fps or _fps_in(self.about) or _FPS
+
+    @property
+    def kept(self) -> Collection[str]:
+        """Names of the facts that are written, or replaced by an option."""
+        has_fps = self.has_time or self.choices.fps or _fps_in(self.about)
+        return {
+            *(name for name in self.about if name != "fps" or has_fps),
+            *([_ROBOT] if self.choices.robot else []),
+            *(f"{_NAMES_OF}{one.path}" for one in self.fields if one.names),
+        }
 
     @property
     def paths(self) -> list[str]:
@@ -430,7 +452,7 @@ class Plan:
             elif one.kind != TEXT:
                 stats[one.name] = _stats_of_numbers(written)
         counted = {DONE: np.asarray(steps[IS_TERMINAL][1:], bool)} if self.done else {}
-        evenly = (np.arange(rows) / (self.choices.fps or _FPS)).astype(np.float32)
+        evenly = (np.arange(rows) / self.fps).astype(np.float32)
         counted |= {
             TIMESTAMP: steps[TIMESTAMP][:rows] if self.has_time else evenly,
             FRAME_INDEX: np.arange(rows),
@@ -452,7 +474,7 @@ class Plan:
                 changed += [metadata_path(path)] if is_changed else []
             metadata[METADATA + path] = value
         losses += [Loss("text", LOSSES["text"], path) for path in changed]
-        fps = self.choices.fps or (_fps_of(episode) if self.has_time else _FPS)
+        fps = self.choices.fps or (_fps_of(episode) if self.has_time else self.fps)
         return _Encoded(rows, columns, stats, tasks, metadata, fps, tuple(losses))
 
 
@@ -469,14 +491,34 @@ def _plan_of(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
     time = content.columns.get(TIMESTAMP)
     has_time = time is not None and time.dtype == np.float32 and time.shape == ()
     fields = list(_fields(content.columns, made | ({TIMESTAMP} if has_time else set()), choices, losses))
-    if not has_time and choices.fps is None:
+    facts = content.about.facts if content.about.system == "lerobot" else {}
+    fields = [replace(one, names=_names_in(facts, one)) for one in fields]
+    about = {name: value for name, value in facts.items() if name != "splits" and not name.startswith(_NAMES_OF)}
+    if not has_time and choices.fps is None and not _fps_in(about):
         losses.append(Loss("time", LOSSES["time"], TIMESTAMP))
     is_feature = not is_column and _is_text(content.metadata.get(task))
     written = {LANGUAGE_INSTRUCTION} if is_feature and task == LANGUAGE_INSTRUCTION else set()
     metadata = tuple(_metadata(content.metadata, written, losses))
     done = IS_TERMINAL in content.columns and not keeps
     column, feature = task if is_column else "", task if is_feature else ""
-    return Plan(tuple(fields), has_time, done, column, feature, metadata, choices), losses
+    return Plan(tuple(fields), has_time, done, column, feature, metadata, choices, about), losses
+
+
+_ROBOT, _NAMES_OF = "robot_type", "names/"  # facts of a dataset of LeRobot
+
+
+def _fps_in(about: Mapping[str, Any]) -> int | None:
+    """The rows per second that a dataset says; None if it says no whole number of them."""
+    fps = about.get("fps")
+    if isinstance(fps, bool) or not isinstance(fps, (int, float)) or fps < 1 or fps != fps // 1:
+        return None
+    return int(fps)
+
+
+def _names_in(facts: Mapping[str, Any], one: Field) -> Any:
+    """The names that another dataset has of a column's numbers; None if there are none, or the column has another shape now."""
+    said = facts.get(f"{_NAMES_OF}{one.path}")
+    return said["names"] if said and one.kind == NUMBER and tuple(said["shape"]) == one.spec.shape else None
 
 
 def _fields(columns: Mapping[str, ArraySpec], made: set[str], choices: Choices, losses: list[Loss]) -> Iterator[Field]:

@@ -24,6 +24,7 @@ import math
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from rlds2reverb.formats.tfds.files import (
     Selection,
     check_records,
     parts_of,
+    read_about,
     read_info,
 )
 from rlds2reverb.formats.tfds.missing import check_shards
@@ -134,7 +136,7 @@ def open_by_tensorflow(directory: Path, files: DatasetFiles, request: Request, p
         if builder.info.file_format is tfds.core.FileFormat.ARRAY_RECORD:
             return RldsSource(_decode_array_records(builder, directory, request, decoders), people, _ID_FEATURE, files)
         dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=config, decoders=decoders)
-    return RldsSource(dataset, people, _ID_FEATURE, files)
+    return RldsSource(dataset, people, _ID_FEATURE, files, partial(read_about, directory))
 
 
 def _decode_array_records(builder: Any, directory: Path, request: Request, decoders: Any) -> tf.data.Dataset:

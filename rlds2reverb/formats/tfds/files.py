@@ -31,6 +31,7 @@ from rlds2reverb.extras import needing
 from rlds2reverb.files import check_regular, read_object
 from rlds2reverb.formats.buckets import BucketPath, for_library, local_copy
 from rlds2reverb.formats.paths import Stamp, stamp_of
+from rlds2reverb.formats.source import About
 from rlds2reverb.formats.tfds import index
 from rlds2reverb.text import counted, shortened
 
@@ -47,6 +48,17 @@ INFO_FIELDS = (
     "supervised_keys", "redistribution_info", "module_name", "disable_shuffling", "file_format",
     "alternative_file_formats", "data_source_accesses", "is_blocked", "nondeterministic_order",
 )  # fmt: skip
+_SAID_ANEW = frozenset(
+    [
+        "name", "version", "config_name", "module_name", "splits", "features", "size_in_bytes", "disable_shuffling",
+        "file_format", "alternative_file_formats", "is_blocked", "nondeterministic_order",
+    ]
+)  # fmt: skip
+"""Fields that follow from the records of a dataset, from its name and from what made it."""
+OUR_DESCRIPTION = "Episodes in RLDS form, converted by rlds2reverb."
+METADATA, METADATA_FILE = "metadata", "metadata.json"
+"""The fact, and the file, of `tfds.core.MetadataDict`."""
+
 SPLIT_FIELDS = ("name", "num_shards", "shard_lengths", "num_bytes", "statistics", "filepath_template")
 
 _VERSION = re.compile(r"(\d|[1-9]\d*)(\.(\d|[1-9]\d*)){2}", re.ASCII)
@@ -193,12 +205,44 @@ def read_info(directory: Path) -> DatasetInfo:
     return DatasetInfo(name, config, version, file_format, splits, found["disable_shuffling"], found["features"])
 
 
+def read_about(directory: Path) -> About:
+    """What dataset_info.json and metadata.json of a version directory say of the dataset as a whole.
+
+    Raises:
+      SourceError: as `read_info`; or metadata.json holds no JSON object.
+    """
+    path = directory / INFO_FILE
+    said = _by_name(str(path), read_object(path, EXPECTED), INFO_FIELDS)
+    facts = {name: value for name, value in said.items() if name not in _SAID_ANEW and value != OUR_DESCRIPTION}
+    if (directory / METADATA_FILE).exists():
+        facts[METADATA] = read_object(directory / METADATA_FILE, "the metadata of a dataset of TFDS")
+    return About.of("tfds", facts)
+
+
+def written_about(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of dataset_info.json that say these facts, and `METADATA` for metadata.json."""
+    return {name if name == METADATA else _in_camel_case(name): value for name, value in facts.items()}
+
+
 _Read = Mapping[str, tuple[Callable[[Any], Any], Any]]
 """Name of a field -> how its value is read, and its default."""
 
 
 def _fields(where: str, values: dict[str, Any], known: tuple[str, ...], read: _Read) -> dict[str, Any]:
-    """The values of the fields in `read`. Raises `SourceError` for a field that is not `known`, comes twice, or has a value of another kind."""
+    """The values of the fields in `read`. Raises `SourceError` as `_by_name`, and where one has a value of another kind."""
+    found = _by_name(where, values, known)
+    parsed = {}
+    for name, (parse, default) in read.items():
+        try:
+            parsed[name] = parse(found[name]) if name in found else default
+        except ValueError as error:
+            value = shortened(json.dumps(found[name]))
+            raise SourceError(f"{where}: {_in_camel_case(name)}: {error}, found {value}") from error
+    return parsed
+
+
+def _by_name(where: str, values: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """The fields that have a value, in one spelling. Raises `SourceError` for one that is not `known`, or comes twice."""
     by_spelling = {name: name for name in known} | {_in_camel_case(name): name for name in known}
     found: dict[str, Any] = {}
     for key, value in values.items():
@@ -208,14 +252,7 @@ def _fields(where: str, values: dict[str, Any], known: tuple[str, ...], read: _R
             raise SourceError(f'{where}: field "{by_spelling[key]}" is there twice')
         if value is not None:
             found[by_spelling[key]] = value
-    parsed = {}
-    for name, (parse, default) in read.items():
-        try:
-            parsed[name] = parse(found[name]) if name in found else default
-        except ValueError as error:
-            value = shortened(json.dumps(found[name]))
-            raise SourceError(f"{where}: {_in_camel_case(name)}: {error}, found {value}") from error
-    return parsed
+    return found
 
 
 def _of_kind(kind: type, expected: str, value: Any) -> Any:

@@ -45,7 +45,7 @@ from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.options import Parse, escaped, is_url, one_of, parted, read_options, unescaped
 from rlds2reverb.formats.recordings import LINKS, decoded_bytes
 from rlds2reverb.formats.registry import bundled_path
-from rlds2reverb.formats.source import IsKnown, Source, check_shard, read_ahead
+from rlds2reverb.formats.source import About, IsKnown, Source, check_shard, read_ahead
 from rlds2reverb.formats.tfds.example import EpisodeFeatures
 from rlds2reverb.formats.tfds.files import (
     ARRAY_RECORD,
@@ -59,6 +59,7 @@ from rlds2reverb.formats.tfds.files import (
     Selection,
     check_format,
     parts_of,
+    read_about,
     read_info,
 )
 from rlds2reverb.formats.tfds.missing import check_shards
@@ -468,6 +469,10 @@ class TfdsSource(Source):
     lost: Mapping[Path, int]
     files: DatasetFiles
     as_files: Mapping[str, ImageSpec] = field(default_factory=dict)
+
+    @property
+    def about(self) -> About:
+        return read_about(self.selection.directory)
 
     @property
     def notices(self) -> tuple[Notice, ...]:

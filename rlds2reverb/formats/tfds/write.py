@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -31,11 +31,15 @@ from rlds2reverb.formats.tfds.files import (
     FEATURES_FILE,
     FRAME_BYTES,
     INFO_FILE,
+    METADATA,
+    METADATA_FILE,
+    OUR_DESCRIPTION,
     PARQUET,
     TFRECORD,
     FileNames,
     frame,
     tfrecords,
+    written_about,
 )
 from rlds2reverb.formats.tfds.read import data_folders, in_snake_case
 from rlds2reverb.images import check_png_library
@@ -179,6 +183,11 @@ _NAME = re.compile(r"[a-z]\w*", re.ASCII)
 _VERSION = re.compile(r"(\d|[1-9]\d{1,8})(\.(\d|[1-9]\d{1,8})){2}", re.ASCII)
 _SPLIT = re.compile(r"[a-zA-Z0-9_]+")
 _MOST_SHARDS = 99_999
+_KEPT = {
+    "description", "citation", "location", "redistribution_info", "release_notes", "data_source_accesses", "download_size",
+    "download_checksums", METADATA
+}  # fmt: skip
+"""Facts of a dataset of TFDS that hold for a copy, whatever becomes of its columns."""
 _SYNTAX = "tfds:/data_dir/NAME[:VERSION][@SPLIT]"
 
 
@@ -304,7 +313,13 @@ class TfdsDestination(Destination):
         return self._layout(content).record
 
     def sink(self, work: Path, content: Content, state: State | None) -> TfdsSink:
-        return TfdsSink(work, self._target, self._layout(content).tree, state)
+        facts = content.about.facts
+        about = written_about({name: facts[name] for name in self.kept_facts(content)})
+        return TfdsSink(work, self._target, self._layout(content).tree, about, state)
+
+    def kept_facts(self, content: Content) -> Collection[str]:
+        """Of another dataset of TFDS, what does not depend on its features or its config; of other systems, the description."""
+        return content.about.facts.keys() & (_KEPT if content.about.system == "tfds" else {"description"})
 
     def _layout(self, content: Content) -> Layout:
         if any(is_drawn(spec, self._choices) for spec in (*content.columns.values(), *content.metadata.values())):
@@ -470,14 +485,19 @@ def _array_record(path: Path, records: Any) -> None:
         raise OSError(number, " ".join(text.split()), str(path)) from error
 
 
-_DESCRIPTION = "Episodes in RLDS form, converted by rlds2reverb."
-
-
 class TfdsSink:
-    """Writes one split to `work`, the version directory to be; `tree` is the content of features.json, `state` that of an earlier run."""
+    """Writes one split to `work`, the version directory to be.
 
-    def __init__(self, work: Path, target: Target, tree: Mapping[str, Any], state: State | None) -> None:
-        self._work, self._target, self._tree = work, target, tree
+    Args:
+      tree: the content of features.json.
+      about: what the dataset says of itself (`written_about`).
+      state: of an earlier run.
+    """
+
+    def __init__(
+        self, work: Path, target: Target, tree: Mapping[str, Any], about: Mapping[str, Any], state: State | None
+    ) -> None:
+        self._work, self._target, self._tree, self._about = work, target, tree, dict(about)
         begun = state or {"records": 0, "size": 0}
         self._spool = Spool(work, begun["records"], begun["size"])
 
@@ -513,7 +533,11 @@ class TfdsSink:
         named = FileNames(target.name, target.split, target.file_format)
         names = [named.of_shard(shard, shards) for shard in range(shards)]
         write_files(self._work, target.file_format, names, cuts, lengths_in(self._work, records))
-        for name, value in ((FEATURES_FILE, self._tree), (INFO_FILE, self._info(total, cuts))):
+        files = {FEATURES_FILE: self._tree}
+        if METADATA in self._about:
+            files[METADATA_FILE] = self._about.pop(METADATA)
+        files[INFO_FILE] = self._info(total, cuts)  # the last one, for it says that all are there
+        for name, value in files.items():
             write_whole(self._work / name, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
 
     def _info(self, total_bytes: int, cuts: Sequence[int]) -> dict[str, Any]:
@@ -525,7 +549,8 @@ class TfdsSink:
             "shardLengths": [str(stop - start) for start, stop in pairwise(cuts)],
         }
         return {
-            "description": _DESCRIPTION,
+            "description": OUR_DESCRIPTION,
+            **self._about,
             "disableShuffling": True,
             "fileFormat": self._target.file_format,
             "name": self._target.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.registry import bundled_path
 from rlds2reverb.formats.tfds import write
 from rlds2reverb.formats.tfds.files import tfrecords
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec
@@ -288,3 +290,58 @@ def test_a_spool_that_has_lost_records_is_no_dataset(tmp_path: Path, name: str, 
     with pytest.raises(OSError, match="begin anew"):
         again.write(encode(episodes[0]))
     again.close()
+
+
+SAID = {
+    "citation": "@misc{own}", "location": {"urls": ["https://own/page"]}, "redistributionInfo": {"license": "CC-BY"},
+    "releaseNotes": {"1.0.0": "first"}, "description": "of our own", "downloadSize": "17",
+}  # fmt: skip
+
+
+def described(folder: Path, **more: Any) -> Path:
+    """A copy of a bundled dataset that says more of itself."""
+    shutil.copytree(bundled_path("cartpole"), folder)
+    info = json.loads((folder / "dataset_info.json").read_text())
+    (folder / "dataset_info.json").write_text(json.dumps(info | SAID | more))
+    (folder / "metadata.json").write_text(json.dumps({"robot": "own", "rate": 5}))
+    return folder
+
+
+def test_a_copy_says_of_itself_what_the_dataset_says(tmp_path: Path) -> None:
+    first = described(
+        tmp_path / "first", supervisedKeys={"input": "a"}, configName="big", moduleName="own.module", configTags=[]
+    )
+    report = convert(f"tfds:{first}@train[:3]", f"tfds:{tmp_path / 'copy'}:2.0.0", transform={"drop": ["discount"]})
+    info = json.loads(Path(report.path, "dataset_info.json").read_text())
+    assert {name: info[name] for name in SAID} == SAID
+    assert (info["name"], info["version"], info["splits"][0]["shardLengths"]) == ("copy", "2.0.0", ["3"])
+    assert json.loads(Path(report.path, "metadata.json").read_text()) == {"robot": "own", "rate": 5}
+    assert [(loss.code, loss.path) for loss in report.losses] == [("dataset_metadata", "dataset/supervised_keys")]
+
+
+def test_a_description_is_one_in_other_systems_too(tmp_path: Path) -> None:
+    first = described(tmp_path / "first")
+    report = convert(f"tfds:{first}", f"minari:{tmp_path / 'cart-v0'}")
+    told = json.loads((tmp_path / "cart-v0" / "data" / "metadata.json").read_text())
+    assert told["description"] == "of our own"
+    lost = {loss.path for loss in report.losses if loss.code == "dataset_metadata"}
+    names = ("citation", "location", "redistribution_info", "release_notes", "download_size", "metadata")
+    assert lost == {f"dataset/{name}" for name in names}
+    back = convert(f"minari:{tmp_path / 'cart-v0'}", f"tfds:{tmp_path / 'back'}", strict=True)
+    assert json.loads(Path(back.path, "dataset_info.json").read_text())["description"] == "of our own"
+
+
+def test_a_description_of_ours_is_none_of_the_dataset(tmp_path: Path) -> None:
+    folder = into(tmp_path, source=[data.episode(3)])
+    assert open_source(f"tfds:{folder}").about.facts == {}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("reader", ["files", "tfds"])
+def test_tfds_reads_what_a_copy_says(tmp_path: Path, reader: str) -> None:
+    tfds: Any = pytest.importorskip("tensorflow_datasets")
+    options = "?reader=tfds" if reader == "tfds" else ""
+    report = convert(f"tfds:{described(tmp_path / 'first')}{options}", f"tfds:{tmp_path / 'copy'}")
+    info = tfds.builder_from_directory(report.path).info
+    assert (info.description, info.citation, info.homepage) == ("of our own", "@misc{own}", "https://own/page")
+    assert (info.redistribution_info.license, dict(info.metadata)) == ("CC-BY", {"robot": "own", "rate": 5})

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import open_destination, open_source
@@ -188,3 +189,44 @@ def test_the_task_is_beside_a_feature_of_its_name(tmp_path: Path) -> None:
     written(tmp_path / "out", [described], "?task=other")
     back = next(iter(open_source(f"lerobot:{tmp_path / 'out'}"))).metadata
     assert (back["language_instruction"], back["other"], back["task"]) == (b"pick", b"place", b"place")
+
+
+def test_a_copy_says_of_itself_what_the_dataset_says(tmp_path: Path) -> None:
+    made = [one.with_columns(**{"observation/arm": np.zeros((len(one), 2), np.float32)}) for one in episodes(3)]
+    made = [
+        Episode({path: one.columns[path] for path in one.columns if path != "observation"}, one.metadata, one.id)
+        for one in made
+    ]
+    written(tmp_path / "first", made, "?fps=30,robot=so101")
+    path = tmp_path / "first/meta/info.json"
+    info = json.loads(path.read_text())
+    names = {"motors": ["shoulder", "wrist"]}
+    info["features"]["observation.arm"]["names"] = names
+    path.write_text(json.dumps(info | {"of_our_own": {"rooms": 2}, "splits": {"train": "0:2", "test": "2:3"}}))
+    source = f"lerobot:{tmp_path / 'first'}"
+    report = convert(f"{source}?episodes=:2", f"lerobot:{tmp_path / 'copy'}")
+    copy = json.loads((tmp_path / "copy/meta/info.json").read_text())
+    assert (copy["fps"], copy["robot_type"], copy["of_our_own"], copy["total_episodes"]) == (
+        30,
+        "so101",
+        {"rooms": 2},
+        2,
+    )
+    assert copy["features"]["observation.arm"]["names"] == names
+    assert copy["splits"] == {"train": "0:2"}
+    lost = [(loss.code, loss.path) for loss in report.losses]
+    assert ("time", "timestamp") not in lost
+    assert [path for code, path in lost if code == "dataset_metadata"] == ["dataset/splits"]
+    times = parquet.read_table(tmp_path / "copy/data/chunk-000/file-000.parquet")["timestamp"].to_numpy()
+    assert times[1] == np.float32(1 / 30)
+
+    convert(source, f"lerobot:{tmp_path / 'other'}?fps=5,robot=panda")
+    other = json.loads((tmp_path / "other/meta/info.json").read_text())
+    assert (other["fps"], other["robot_type"]) == (5, "panda")
+
+    report = convert(
+        source,
+        f"lerobot:{tmp_path / 'fewer'}",
+        transform={"drop": ["observation/arm"], "rename": {"reward": "observation/r"}},
+    )
+    assert "dataset/names/observation/arm" in [loss.path for loss in report.losses]
