@@ -66,6 +66,9 @@ _MOST_NUMBER = 1 << 63
 _MOST_RECORDS = 1 << 48
 """Most records of a split: no disk holds more, and `len` of Python is limited to 64 bits."""
 
+MOST_SHARDS = 100_000
+"""Most files of a split, and of all splits together. Each costs looks at the folder and some objects in memory: seconds in all, not minutes."""
+
 _DEFAULT_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _LEAST_DIGITS, _MOST_DIGITS = 5, 19
 _PLACE = re.compile(r"\{\{|\}\}|\{(?P<variable>\w+)\}|[{}]")
@@ -202,6 +205,12 @@ def read_info(directory: Path) -> DatasetInfo:
             raise SourceError(f'{path}: splits: there are two of the name "{split}"')
         files = FileNames(name, split, file_format, one["filepath_template"])
         splits[split] = SplitInfo(split, one["shard_lengths"], one["num_bytes"], files)
+    shards = sum(len(split.shard_lengths) for split in splits.values())
+    if shards > MOST_SHARDS:
+        raise SourceError(
+            f"{path}: its {counted(len(splits), 'split')} have {shards:,} shards; expected at most {MOST_SHARDS:,} in all, the most that are read: "
+            "prepare the dataset with fewer and larger files"
+        )
     return DatasetInfo(name, config, version, file_format, splits, found["disable_shuffling"], found["features"])
 
 
@@ -274,7 +283,9 @@ def _whole_number(value: Any) -> int:
 
 
 def _counts(values: Any) -> tuple[int, ...]:
-    numbers = tuple(map(_whole_number, _of_kind(list, "a list", values)))
+    if len(_of_kind(list, "a list", values)) > MOST_SHARDS:
+        raise ValueError(f"expected at most {MOST_SHARDS:,} shards, the most that are read, of {len(values):,}")
+    numbers = tuple(map(_whole_number, values))
     if any(number < 0 for number in numbers):
         raise ValueError("expected numbers of at least 0")
     if sum(numbers) > _MOST_RECORDS:
