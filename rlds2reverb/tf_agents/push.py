@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union
 
 import numpy as np
@@ -13,9 +13,10 @@ from tf_agents.replay_buffers import reverb_utils
 
 from rlds2reverb.client import Target, connect
 from rlds2reverb.cuts import Cut
-from rlds2reverb.episode import IS_FIRST
-from rlds2reverb.errors import ViewError
+from rlds2reverb.episode import IS_FIRST, STEP_FIELDS, Episode
+from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.formats.rlds import STEPS, batch_steps, without_tuning
+from rlds2reverb.prepare.options import RAISE, SKIP, Policy, Standard
 from rlds2reverb.push.sender import Sender, Writer
 from rlds2reverb.specs import flatten
 from rlds2reverb.tf_agents.conversion import trajectories_one_by_one
@@ -55,7 +56,14 @@ _TOO_LONG = (
 )
 
 
-def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_info_fn: PolicyInfoFn = None) -> int:
+def push_rlds_to_reverb(
+    rlds_data: RldsData,
+    reverb_observer: Observer,
+    policy_info_fn: PolicyInfoFn = None,
+    *,
+    on_invalid: str | None = None,
+    allow: Sequence[str] = (),
+) -> int:
     """Stores the data's trajectories in Reverb as the observer would have, and waits until the server has them all.
 
     The configuration of TF-Agents' three observers is read; the data goes over this package's own wire, in the same order.
@@ -67,15 +75,21 @@ def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_i
       reverb_observer: `ReverbAddTrajectoryObserver`, `ReverbAddEpisodeObserver`, `ReverbTrajectorySequenceObserver`, a
         `Target` (`client.target(...)`), or any callable with `get_table_signature()`.
       policy_info_fn: as for `convert_rlds_to_trajectories`.
+      on_invalid: None stores NaN and whatever else breaks none of TF-Agents' own rules, as TF-Agents does. "raise" and "skip" judge
+        episodes as `client.push` judges them: a bad one ends the push, or is left out and counted in the log. Not for an observer
+        that is called step by step.
+      allow: codes of problems to tolerate then, as of `client.push`: ["nan"].
 
     Returns:
-      The number of trajectories made of the data (one per step), as TF-Agents counts them.
+      The number of trajectories made of the data (one per step), as TF-Agents counts them; without those that were left out.
 
     Raises:
       ValueError: no RLDS steps, a field is missing, the table's signature differs (the cause lists the leaves), or an
         episode is longer than the episode observer's `max_sequence_length` and not bypassed.
       SourceError: as for `create_trajectory_data_spec`.
       TypeError: the discount is not float32.
+      InvalidEpisode: `on_invalid` is "raise", and an episode is bad; those before it are stored.
+      ConfigError: another `on_invalid`, an unknown code in `allow`, or an observer that is called step by step is to be judged.
       tf.errors.InvalidArgumentError: as for `convert_rlds_to_trajectories`.
       TransportError: the server cannot be reached, was restarted, or confirms nothing.
     """
@@ -85,33 +99,50 @@ def push_rlds_to_reverb(rlds_data: RldsData, reverb_observer: Observer, policy_i
             raise ViewError(
                 f"view {asked.label}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
             )
+    policy = _policy_of(on_invalid, allow)
     plan = plan_of(rlds_data, policy_info_fn)
     check_signature(plan.spec, reverb_observer)
     check_discount(plan.step_spec)
     if isinstance(reverb_observer, Target):
-        return _push(plan, reverb_observer, _cutter(reverb_observer.output.view))
+        return _push(plan, reverb_observer, _cutter(reverb_observer.output.view), policy)
     view = view_of_observer(reverb_observer)
     if isinstance(view, AcrossEpisodes):
-        return _push_stream(plan, reverb_observer, view)
+        return _push_stream(plan, reverb_observer, view, policy)
     if view is None or reverb_observer._cached_steps:
-        return _push_by_call(plan, reverb_observer)
+        return _push_by_call(plan, reverb_observer, policy)
     reverb_observer.flush()  # earlier observations of the caller come first
     forget_bypassed(reverb_observer)
     with connect(reverb_observer.py_client.server_address) as client:
-        return _push(plan, client.target(reverb_observer._table_names, view), view)
+        return _push(plan, client.target(reverb_observer._table_names, view), view, policy)
 
 
-def _push_stream(plan: TrajectoryPlan, observer: Any, view: AcrossEpisodes) -> int:
+def _policy_of(on_invalid: str | None, allow: Sequence[str]) -> Policy | None:
+    if on_invalid is None and not allow:
+        return None
+    if on_invalid not in (RAISE, SKIP):
+        raise ConfigError(
+            f"push_rlds_to_reverb: on_invalid {on_invalid!r}, allow {list(allow)!r}: expected on_invalid to be {RAISE!r} or {SKIP!r}, or neither of "
+            "the two, which stores what TF-Agents stores; client.push has all policies"
+        )
+    return Policy(on_invalid, allow=allow)
+
+
+def _push_stream(plan: TrajectoryPlan, observer: Any, view: AcrossEpisodes, policy: Policy | None) -> int:
     stream = stream_from(observer, plan.spec)
     if stream is None:
-        return _push_by_call(plan, observer)
+        return _push_by_call(plan, observer, policy)
     observer.flush()
     cutter = StreamCutter(stream)
     with connect(observer.py_client.server_address) as client, left_where_it_ends(observer, cutter, plan.spec):
-        return _push(plan, client.target(observer._table_names, view), cutter)
+        return _push(plan, client.target(observer._table_names, view), cutter, policy)
 
 
-def _push_by_call(plan: TrajectoryPlan, observer: Any) -> int:
+def _push_by_call(plan: TrajectoryPlan, observer: Any, policy: Policy | None) -> int:
+    if policy is not None:  # it has stored the beginning of an episode before the rest of it is read
+        raise ConfigError(
+            "push_rlds_to_reverb: on_invalid: this observer is called step by step, so its episodes cannot be judged before they are stored; leave "
+            'on_invalid out, or give client.target("TABLE", view=...) in its place'
+        )
     count = 0
     for entry in trajectories_one_by_one(plan):
         observer(entry)
@@ -121,11 +152,11 @@ def _push_by_call(plan: TrajectoryPlan, observer: Any) -> int:
     return count
 
 
-def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter) -> int:
+def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter, policy: Policy | None) -> int:
     client, tables, order = target.client, target.output.tables, plan.column_order
     push_seed = secrets.randbits(64)
     steps = items = 0
-    segments_of_rows = _checked_segments(plan)
+    segments_of_rows = _checked_segments(plan, policy)
     if isinstance(cutter, StreamCutter):  # cut so much at once that the rows carried over are few beside the new ones
         segments_of_rows = joined(segments_of_rows, _WINDOWS_AT_ONCE * cutter.view.length)
     with Sender(client.transport, tables, client.server_info()) as sender, Writer(sender) as writer:
@@ -135,6 +166,8 @@ def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter) -> int:
             items += len(cut.anchors) * len(tables)
             if len(cut.anchors):
                 writer.write(str(number), [Part(tables, push_seed, str(number), cut)])
+    if policy is not None and policy.rejected:
+        _log.warning("Left out as bad: %s.", ", ".join(f"{code} {count:,}" for code, count in policy.rejected.items()))
     _log.info("Successfully wrote %d steps to Reverb, as %d items.", steps, items)
     return steps
 
@@ -159,15 +192,30 @@ def _cut(cutter: RowCutter, rows: Rows) -> Cut:
     return cut
 
 
-def _checked_segments(plan: TrajectoryPlan) -> Iterator[Rows]:
-    """Segments of trajectory rows, each with one boundary; raises TF-Agents' error for bad data."""
-    episodes = without_tuning(plan.data.map(lambda episode: batch_steps(episode[STEPS])).prefetch(1))
-    columns = _with_policy_info(episodes.as_numpy_iterator(), plan.policy_info)
+def _checked_segments(plan: TrajectoryPlan, policy: Policy | None = None) -> Iterator[Rows]:
+    """Segments of trajectory rows, each with one boundary; raises TF-Agents' error for bad data, and `InvalidEpisode` by the policy."""
+    episodes = without_tuning(
+        plan.data.map(lambda episode: batch_steps(episode[STEPS])).prefetch(1)
+    ).as_numpy_iterator()
+    if policy is not None and not policy.stops:  # before the flags of the next step are looked up
+        episodes = (steps for number, steps in enumerate(episodes) if _is_good(_columns(steps), number, policy))
+    blocks = with_lookahead(_with_policy_info(episodes, plan.policy_info))
+    if policy is not None and policy.stops:  # when the one before it, which the look-up holds back, has been stored
+        blocks = (block for number, block in enumerate(blocks) if _is_good(block.columns, number, policy))
     try:
-        yield from segments(with_lookahead(columns))
+        yield from segments(blocks)
     except StreamError as error:
         message = f"assertion failed: [{error}] [step {error.step} of its episode]"
         raise tf.errors.InvalidArgumentError(None, None, message) from error
+
+
+def _is_good(columns: Mapping[str, Any], number: int, policy: Policy) -> bool:
+    """Judges the fields of an episode that are stored; an empty one, of which nothing is, is good."""
+    if not len(columns[IS_FIRST]):
+        return True
+    fields = {path: column for path, column in columns.items() if path.split("/")[0] in STEP_FIELDS}
+    episode = Episode(fields, id=f"number {number:,}")
+    return policy.accepts(episode, policy.examined(episode, Standard()).problems)
 
 
 def _with_policy_info(episodes: Iterator[Any], policy_info: PolicyInfo) -> Iterator[Mapping[str, Any]]:

@@ -125,9 +125,13 @@ def test_any_value_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, 
 
 
 def test_more_shards_than_are_read_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="shardLengths: expected at most 100,000 shards, the most that are read, of 100,001"):
+    with pytest.raises(
+        SourceError, match="shardLengths: expected at most 100,000 shards, the most that are read, of 100,001"
+    ):
         info_of(tmp_path, name="x", version="1.0.0", splits=[{"name": "train", "shardLengths": [0] * 100_001}])
     halves = [{"name": name, "shardLengths": [1] * 50_000} for name in ("a", "b")]
     assert len(info_of(tmp_path, name="x", version="1.0.0", splits=halves).splits["b"].shard_lengths) == 50_000
-    with pytest.raises(SourceError, match=r"its 3 splits have 100,001 shards; expected at most 100,000 in all.*fewer and larger"):
+    with pytest.raises(
+        SourceError, match=r"its 3 splits have 100,001 shards; expected at most 100,000 in all.*fewer and larger"
+    ):
         info_of(tmp_path, name="x", version="1.0.0", splits=[*halves, {"name": "c", "shardLengths": [1]}])
