@@ -28,19 +28,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from rlds2reverb.errors import SourceError
+from rlds2reverb.errors import SourceError, StorageError
 from rlds2reverb.files import read_object
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.rlds import STEPS, RldsSource, source_errors
 from rlds2reverb.formats.source import columns_of
+from rlds2reverb.formats.tfds.example import check_record, features_of, is_empty
 from rlds2reverb.formats.tfds.files import (
     ARRAY_RECORD,
     EXPECTED,
     FEATURES_FILE,
     INFO_FILE,
+    TFRECORD,
+    DatasetInfo,
     Selection,
     check_records,
     parts_of,
@@ -49,6 +53,7 @@ from rlds2reverb.formats.tfds.files import (
 )
 from rlds2reverb.formats.tfds.missing import check_shards
 from rlds2reverb.formats.tfds.read import FILE_ORDER, Request
+from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import shortened
 
 _CLASS_KEYS = ("pythonClassName", "python_class_name")
@@ -99,6 +104,7 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 _ID_FEATURE = "tfds_id"
+_STEP_KEYS = f"{STEPS}/".encode()
 
 _STORED_AS_IS = (tfds.features.FeaturesDict, tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text)
 """Features that need no decoding: their steps are read as whole columns, which costs less."""
@@ -126,8 +132,11 @@ def open_by_tensorflow(directory: Path, files: DatasetFiles, request: Request, p
     _check_shapes(builder, people)
     split, parts = _parts_of(builder, request, people)
     shards = [str(part.filename).removeprefix(f"{directory}/") for part in parts]
-    check_shards(directory, shards, read_info(directory).splits)
+    info = read_info(directory)
+    check_shards(directory, shards, info.splits)
     _check_records(builder, parts)
+    if not as_is:  # else columns stand alone, and one without rows is told as such, or dropped
+        _check_first_record(directory, info, request, builder)
     files.restrict([directory / INFO_FILE, directory / FEATURES_FILE, *(directory / shard for shard in shards)])
     decoders = {STEPS: tfds.decode.SkipDecoding()} if as_is else None
     in_file_order = {"interleave_cycle_length": 1} if request.order == FILE_ORDER else {}
@@ -195,6 +204,26 @@ def _check_records(builder: Any, parts: list[Any]) -> None:
     local = [part for part in parts if "://" not in str(part.filename)]
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         list(pool.map(_check_part, local))
+
+
+def _check_first_record(directory: Path, info: DatasetInfo, request: Request, builder: Any) -> None:
+    """Refuses features that the first record lacks, where TFDS would only say that components have other sizes."""
+    if info.file_format not in (TFRECORD, ARRAY_RECORD):
+        return
+    stored = columns_of(builder.info.features.get_serialized_info(), str(directory))
+    steps = {
+        path: ArraySpec(tuple(leaf.shape)[1:], np.dtype(leaf.np_dtype))
+        for path, leaf in stored.items()
+        if path.startswith(f"{STEPS}/")
+    }
+    parts = parts_of(request.split, info.splits, request.even)[:1]
+    record = None
+    with suppress(SourceError, StorageError):  # what cannot be read is told when it is read
+        record = next(Selection(directory, info.file_format, parts, 1).records(0, 1), None)
+    if record is not None:
+        features = features_of(record.data, record.where)
+        is_empty_episode = all(is_empty(feature) for key, feature in features.items() if key.startswith(_STEP_KEYS))
+        check_record(features, steps, 0 if is_empty_episode else None, record.where, has_drop=False)
 
 
 def _check_part(part: Any) -> None:

@@ -28,12 +28,12 @@ import ml_dtypes
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from rlds2reverb.episode import FLAGS, Array
+from rlds2reverb.episode import FLAGS, IS_FIRST, IS_LAST, Array
 from rlds2reverb.errors import SourceError, SpecError
 from rlds2reverb.images import NotReadHere, decode_files
 from rlds2reverb.protobuf import KEY_BYTES, message_classes, unpacked_varints
 from rlds2reverb.specs import IMAGE_DTYPES, ArraySpec, ImageSpec, Nest, flatten, map_with_path, nested
-from rlds2reverb.text import shortened
+from rlds2reverb.text import counted, shortened, visible
 
 # Features: what features.json says.
 
@@ -558,7 +558,10 @@ class Column:
                     return missing_item(leaf, where)[0]
                 if None in leaf.shape:
                     return np.zeros(self._empty_shape, leaf.dtype)
-            raise SourceError(f"{where}: is missing, and it is not optional")
+            raise SourceError(
+                f"{where}: is missing in the record, and it is not optional: features.json declares it as {self.spec}; "
+                f"{_OWN_FEATURES}, or remove the feature from it"
+            )
         items = self._items(features, where)
         if len(items) == 1:
             return items[0]
@@ -637,6 +640,62 @@ def _list_of_integers(features: Features, key: bytes, where: str) -> Array:
     return np.zeros(0, np.int64) if feature is None else integers(feature, where).astype(np.int64)
 
 
+# Features that features.json declares and a record lacks.
+#
+# TensorFlow takes a missing list for an empty one, so TFDS gives a column without rows, or fails at "All components must have the same
+# size". TFDS writes an empty list for an episode without steps, so a key that is not there was never written.
+
+_OWN_FEATURES = "use the features.json that was written with these files"
+_MOST_NAMED = 3
+
+
+def check_record(
+    features: Features,
+    steps: Mapping[str, ArraySpec],
+    rows: int | None,
+    where: str,
+    left_out: Collection[str] = (),
+    has_drop: bool = True,
+) -> None:
+    """Refuses the record of an episode that lacks step features.
+
+    Args:
+      steps: key -> what a step of it is declared as. Longer keys below it, as of ragged values, count as the feature.
+      rows: of the episode, as its other features have them; 0 where none has any, None for some.
+      left_out: keys that are declared, too, and not read.
+      has_drop: whether a transform can leave them out.
+
+    Raises:
+      SourceError: features are missing, and there are steps, or step features that are not declared.
+    """
+    prefix, keys = f"{STEPS}/", sorted(key.decode("utf-8", "replace") for key in features)
+    nests = {key[:end] for key in keys for end, sign in enumerate(f"{key}/") if sign == "/"}
+    lacking = [name for name, spec in steps.items() if name not in nests and 0 not in spec.shape]
+    declared = tuple(f"{name}/" for name in (*steps, *left_out))
+    others = [key for key in keys if key.startswith(prefix) and not f"{key}/".startswith(declared)]
+    if not lacking or (rows == 0 and not others):
+        return
+    paths = [name.removeprefix(prefix) for name in lacking]
+    named = [f'"{path}" ({steps[name]} a step)' for name, path in zip(lacking, paths)]
+    them = "it" if len(paths) == 1 else "them"
+    expected = f"{counted(rows, 'step') if rows else 'steps'} of {them}"
+    undeclared = [f'"{visible(shortened(key.removeprefix(prefix)))}"' for key in others]
+    found = f", found instead {_first_of(undeclared)}" if others else ""
+    can_go = has_drop and len(paths) <= _MOST_NAMED and not {IS_FIRST, IS_LAST}.intersection(paths)
+    way_out = (
+        f", or leave {them} out by a transform, drop={','.join(paths)}" if can_go else f", or remove {them} from it"
+    )
+    raise SourceError(
+        f"{where}: the record lacks {counted(len(named), 'step feature')} that features.json declares: {_first_of(named)}; "
+        f"expected {expected}{found}; {_OWN_FEATURES}{way_out}"
+    )
+
+
+def _first_of(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_NAMED
+    return ", ".join(texts[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
 # Episodes.
 
 
@@ -649,6 +708,7 @@ class EpisodeFeatures:
     steps_length: int | None
     _steps: tuple[Column, ...]
     _metadata: tuple[Column, ...]
+    _left_out: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any], where: str) -> EpisodeFeatures:
@@ -706,6 +766,7 @@ class EpisodeFeatures:
             self,
             steps_spec=nested(specs),
             _steps=tuple(column for column in self._steps if column.path not in paths),
+            _left_out=(*self._left_out, *(f"{STEPS}/{path}" for path in paths)),
         )
 
     def read(self, record: bytes, where: str) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -716,15 +777,16 @@ class EpisodeFeatures:
         """
         features = features_of(record, where)
         columns = {column.path: column.read(features, where) for column in self._steps}
-        self._check(columns, where)
+        self._check(columns, features, where)
         return columns, {column.path: column.read(features, where) for column in self._metadata}
 
     def length_of(self, record: bytes, where: str) -> int | None:
         """The number of steps of an episode, by one of its flags; None where it has none. Nothing else is decoded. Arguments and errors as `read`."""
         flag = next((column for column in self._steps if column.path in FLAGS), None)
-        return None if flag is None else len(flag.read(features_of(record, where), where))
+        features = {} if flag is None else features_of(record, where)
+        return None if flag is None or flag.key not in features else len(flag.read(features, where))
 
-    def _check(self, columns: dict[str, Array], where: str) -> None:
+    def _check(self, columns: dict[str, Array], features: Features, where: str) -> None:
         """All columns must be of one length. Those whose steps have no values may have any, and are made as long as the rest."""
         lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1:
@@ -733,6 +795,9 @@ class EpisodeFeatures:
                     shape = (max(lengths), *columns[column.path].shape[1:])
                     columns[column.path] = np.zeros(shape, column.leaf.dtype)
             lengths = {len(column) for column in columns.values()}
+        if len(lengths) > 1 or lengths == {0}:
+            spec = {f"{STEPS}/{column.path}": column.step_spec for column in self._steps}
+            check_record(features, spec, max(lengths), where, self._left_out)
         if len(lengths) > 1 or (lengths and self.steps_length not in (None, *lengths)):
             found = ", ".join(f"{path}: {len(column):,}" for path, column in columns.items())
             raise SourceError(f"{where}: the columns of steps have different lengths, or others than expected: {found}")

@@ -154,3 +154,24 @@ def test_no_template_makes_a_slow_pattern() -> None:
     """One of many places would try every way to divide a name between them, for longer than a test may take."""
     template = "{DATASET}{NUM_SHARDS}{SHARD_INDEX}" * 40 + "!"
     assert FileNames("x", "train", "tfrecord", template).of_any_shard().search("1" * 255) is None
+
+
+@pytest.mark.full
+def test_a_feature_that_records_lack_is_refused_where_tfds_fails(tmp_path: Path) -> None:
+    """TFDS says that components have other sizes; what is read by it is told by the feature's name, too."""
+    import tensorflow_datasets as tfds
+
+    folder = describe(tmp_path / "x" / "1.0.0", train=[2])
+    fill(folder, "train", [2])
+    for feature in (examples.image(2, 2, 3), examples.sequence(examples.tensor("int64"))):
+        features = examples.episodes({**STEPS, "wrist": feature}, number=examples.tensor("int64"))
+        (folder / "features.json").write_text(json.dumps(features))
+        dataset = tfds.builder_from_directory(str(folder)).as_dataset(split="train")
+        with pytest.raises(Exception, match="All components must have the same size"):
+            list(dataset)
+        assert '"wrist"' in refusal(f"tfds:{folder}?reader=tfds")
+        with pytest.raises(
+            SourceError, match=r'x-train\.tfrecord-00000-of-00001, record 0: the record lacks .* "wrist"'
+        ):
+            list(open_source(f"tfds:{folder}"))
+        assert numbers(open_source(f"tfds:{folder}").without(["wrist"])) == [0, 1]

@@ -126,6 +126,60 @@ def test_columns_of_different_lengths_are_named() -> None:
         reader.read(make.example({"steps/a": make.integers(1, 2), "steps/b": make.integers(1)}), "here")
 
 
+LACKING = {
+    "a tensor": (make.tensor("float32", 3), r'"wrist" \(float32\[3\] a step\)', "drop=wrist"),
+    "a text": (make.text(), r'"wrist" \(string\[\] a step\)', "drop=wrist"),
+    "an image": (make.image(4, 4, 3), r'"wrist" \(uint8\[4, 4, 3\] a step\)', "drop=wrist"),
+    "a ragged list": (make.sequence(make.tensor("int64")), r'"wrist" \(int64\[\?\] a step\)', "drop=wrist"),
+    "packed": (make.tensor("int8", -1, -1, encoding="zlib"), r'"wrist" \(int8\[\?, \?\] a step\)', "drop=wrist"),
+    "a nest": (
+        make.together({"a": make.tensor("bool"), "b": make.tensor("bool")}),
+        r'"wrist/a" \(bool\[\] a step\), "wrist/b" \(bool\[\] a step\); expected 2 steps of them',
+        "drop=wrist/a,wrist/b",
+    ),
+}
+"""A step feature that no record has, how it is named, and the way around it."""
+
+
+@pytest.mark.parametrize("kind", LACKING)
+def test_a_feature_that_a_record_lacks_is_named_and_can_be_left_out(kind: str) -> None:
+    feature, named, drop = LACKING[kind]
+    reader = make.reader({"a": make.tensor("int8"), "wrist": feature})
+    record = make.example({"steps/a": make.integers(1, 2)})
+    with pytest.raises(SourceError, match=rf"^here: the record lacks . step features? that .*: {named}") as caught:
+        reader.read(record, "here")
+    assert str(caught.value).endswith(f"by a transform, {drop}")
+    columns, _ = reader.without(drop.removeprefix("drop=").split(",")).read(record, "here")
+    assert columns["a"].tolist() == [1, 2]
+
+
+def test_what_stands_in_place_of_a_lacking_feature_is_told() -> None:
+    reader = make.reader({"a": make.tensor("int8"), "wrist": make.tensor("int8"), "b": make.tensor("int8")})
+    there = {"steps/a": make.integers(1), "steps/wrist_image": make.integers(1), "other": make.integers(1)}
+    with pytest.raises(
+        SourceError, match=r'"b" .*, "wrist" .*; expected 1 step of them, found instead "wrist_image"; use'
+    ):
+        reader.read(make.example(there), "here")
+    with pytest.raises(SourceError, match=r'lacks 1 step feature .*: "b" .*, found instead "wrist_image"; use'):
+        reader.without(["wrist"]).read(make.example(there), "here")
+
+
+def test_a_record_of_other_features_is_no_episode_without_steps() -> None:
+    reader = make.reader({"a": make.tensor("int8"), "is_last": make.tensor("bool")})
+    with pytest.raises(
+        SourceError, match=r'lacks 2 step features .* expected steps of them, found instead "x"; .* or remove them'
+    ):
+        reader.read(make.example({"steps/x": make.integers(1, 2)}), "here")
+    columns, _ = reader.without(["a"]).read(make.example({"steps/a": make.integers()}), "here")
+    assert columns["is_last"].shape == (0,)
+
+
+def test_steps_are_not_counted_by_a_flag_that_is_not_there() -> None:
+    reader = make.reader({"a": make.tensor("int8"), "is_last": make.tensor("bool")})
+    assert reader.length_of(make.example({"steps/a": make.integers(1, 2)}), "here") is None
+    assert reader.length_of(make.example({"steps/is_last": make.integers(0, 0, 1)}), "here") == 3
+
+
 def test_names_may_hold_a_slash_but_not_mean_two_columns() -> None:
     reader = make.reader({"a/b": make.tensor("int8"), "a": make.together({"c": make.text(), "d": make.together({})})})
     record = make.example({"steps/a/b": make.integers(1), "steps/a/c": make.texts(b"x")})
@@ -174,7 +228,10 @@ def test_ragged_metadata_is_an_array_of_rows() -> None:
 
 def test_a_missing_value_and_two_of_them_are_named() -> None:
     reader = make.reader({"a": make.text()}, m=make.tensor("int8"))
-    with pytest.raises(SourceError, match='here, feature "m": is missing, and it is not optional'):
+    with pytest.raises(
+        SourceError,
+        match=r'here, feature "m": is missing in the record, .* not optional: features.json declares it as int8',
+    ):
         reader.read(b"", "here")
     for values in ((), (1, 2)):
         with pytest.raises(SourceError, match=f'here, feature "m": has {len(values)} values; expected one'):
