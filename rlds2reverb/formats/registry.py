@@ -12,8 +12,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from glob import has_magic
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from zipfile import BadZipFile
 
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
 from rlds2reverb.extras import Lazily, needing
@@ -39,6 +41,8 @@ def bundled_path(name: str) -> Path:
 
 _LISTED_AT_ONCE = 16  # folders, which a bucket lists one by one
 _MOST_DEEP = 6
+_MOST_LOOKED = 16  # files in a folder, whose content may say what it is
+_MOST_ABOVE = 4  # folders above a file of a dataset: LeRobot's videos lie deepest
 
 Opened = TypeVar("Opened")
 
@@ -102,6 +106,9 @@ class Format(Generic[Opened]):
       objects: what these objects are, in Markdown: "a list of `Episode`"; "" when it takes names only.
       objects_are: what they stand for, on one line; for documentation.
       marks: what its files look like: patterns of a file's name, or of files below its folder. For guesses only.
+      file_marks: the same, of files that are a dataset each, where a folder of them is none.
+      recognises: whether a file that a pattern fits is of this format, by its content, where others share the extension; raises if it
+        cannot say. As a rule `Lazily`.
       place: where the data of a name lie, from the text behind "scheme:"; None where that text is a path. As a rule `Lazily`.
       page: of the documentation, below docs/, perhaps with a heading: "formats/d4rl.md"; "" where there is none.
       losses: of a destination, code -> what it cannot hold.
@@ -117,6 +124,8 @@ class Format(Generic[Opened]):
     objects: str = ""
     objects_are: str = ""
     marks: tuple[str, ...] = ()
+    file_marks: tuple[str, ...] = ()
+    recognises: Callable[[Path], bool] | None = None
     place: Callable[[str], Path] | None = None
     page: str = ""
     losses: Lazily | None = None
@@ -127,15 +136,38 @@ class Format(Generic[Opened]):
         """How its names are written."""
         return " or ".join(map(str, self.forms))
 
-    def has_mark(self, name: str) -> bool:
-        """Whether a file or a folder looks like this format; False if it is missing or cannot be read."""
-        try:
-            path = Path(name).expanduser()
-            if path.is_dir():
-                return any(any(path.glob(mark)) for mark in self.marks)
-            return path.is_file() and any(map(path.match, self.marks))
-        except (OSError, ValueError, RuntimeError):  # RuntimeError: "~nobody"
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Those of `marks` and `file_marks` that a file's name may fit."""
+        return tuple(mark for mark in (*self.marks, *self.file_marks) if has_magic(mark))
+
+    def holds(self, file: Path) -> bool | None:
+        """Whether a file has a name and a layout of this format; None if its name fits, and its layout cannot be told."""
+        if not any(map(file.match, self.patterns)):
             return False
+        try:
+            return self.recognises is None or self.recognises(file)
+        except ModuleNotFoundError:
+            return None
+        except (Rlds2ReverbError, OSError, ValueError, RuntimeError, LookupError, BadZipFile):  # a damaged file
+            return False
+
+    def dataset_at(self, place: Path) -> Path | None:
+        """The file or folder that a name of this format would have, where a path looks like it: itself, or the first file in it."""
+        if not place.is_dir():
+            return place if place.is_file() and self.holds(place) else None
+        for mark in self.marks:
+            files = place.glob(mark)
+            if any(files) if not has_magic(mark) else any(map(self.holds, islice(files, _MOST_LOOKED))):
+                return place
+        files_in = [file for mark in self.file_marks for file in islice(place.glob(mark), _MOST_LOOKED)]
+        return next((file for file in sorted(files_in) if self.holds(file)), None)
+
+    def dataset_around(self, place: Path) -> Path | None:
+        """The nearest folder above a path that looks like a dataset of this format."""
+        marks = [mark for mark in self.marks if not has_magic(mark)]
+        folders = islice(place.absolute().parents, _MOST_ABOVE)
+        return next((folder for folder in folders if any((folder / mark).is_file() for mark in marks)), None)
 
 
 @dataclass(frozen=True)
@@ -170,8 +202,7 @@ class Formats(Generic[Opened]):
         found = self.named(name)
         if found is not None:
             return found, name.partition(":")[2]
-        meant = "" if is_url(name) else self._meant(name)
-        hint = f'; did you mean "{meant}"?' if meant else ""
+        hint = "" if is_url(name) else self._meant(name)
         if is_url(name):
             hint = f"; write SCHEME:{name}, or list the datasets in it: rlds2reverb inspect {name}"
         raise self.error(f'{self.kind} "{name}": expected {self.syntax}{hint}')
@@ -196,15 +227,38 @@ class Formats(Generic[Opened]):
             return opener(what)
 
     def _meant(self, name: str) -> str:
-        """The name that was probably meant, judged by its scheme; "" if there is no guess."""
+        """What was probably meant, judged by the scheme or by what lies at the path, as the end of a sentence; "" if there is no guess."""
         scheme, colon, rest = name.partition(":")
         if colon:
             near = get_close_matches(scheme.lower(), [one.scheme for one in self.known if one.forms], 1)
-            return f"{near[0]}:{rest}" if near else ""
+            return _proposed(f"{near[0]}:{rest}") if near else ""
         bare, path = name.partition("@")[0], unescaped(parted(name)[0])
         owners = [one.scheme for one in self.known for form in one.forms if bare in form.choices]
-        owners += [one.scheme for one in self.known if one.has_mark(path)]
-        return f"{owners[0]}:{name}" if owners else ""
+        if owners:
+            return _proposed(f"{owners[0]}:{name}")
+        try:
+            return self._meant_by_path(name, Path(path).expanduser())
+        except (OSError, ValueError, RuntimeError):  # it cannot be looked at; RuntimeError: "~nobody"
+            return ""
+
+    def _meant_by_path(self, name: str, place: Path) -> str:
+        if not place.exists():
+            return ""
+        for look in (Format.dataset_at, Format.dataset_around):
+            for one in self.known:
+                dataset = look(one, place)
+                if dataset is not None:
+                    return _proposed(f"{one.scheme}:{name if dataset == place else escaped(dataset)}")
+        layouts = {one.scheme: one.holds(place) for one in self.known if any(map(place.match, one.patterns))}
+        if not layouts:
+            return ""
+        *first, last = [f"{scheme}:" for scheme in layouts]
+        readers = f"; a file of this name is read by {', '.join(first)}{' or ' if first else ''}{last}"
+        return (
+            readers
+            if None in layouts.values()
+            else f"{readers}, and this one has {'none of their layouts' if first else 'another layout'}"
+        )
 
     def below(self, folder: Path) -> Iterator[str]:
         """The names of the datasets in a folder and below it, as far as their files tell; level by level, each sorted.
@@ -231,10 +285,12 @@ class Formats(Generic[Opened]):
             for mark in one.marks:
                 if not has_magic(mark) and mark.split("/")[0] in there and (folder / mark).exists():
                     return [f"{one.scheme}:{escaped(folder)}"]
-        for one in self.known:
-            if found := [path for path in listed for mark in one.marks if "/" not in mark and path.match(mark)]:
-                return [f"{one.scheme}:{escaped(path)}" for path in found]
-        return []
+        return [f"{scheme}:{escaped(path)}" for path in listed if (scheme := self._scheme_of(path))]
+
+    def _scheme_of(self, file: Path) -> str:
+        """The format that a file is a dataset of; where its content cannot be told, the first whose name fits; "" for none."""
+        layouts = {one.scheme: held for one in self.known if (held := one.holds(file)) is not False}
+        return next((scheme for scheme, held in layouts.items() if held), next(iter(layouts), ""))
 
     def rows(self) -> list[tuple[str, str]]:
         """How each form of a name is written, and what it names."""
@@ -252,6 +308,10 @@ class Formats(Generic[Opened]):
             if one.objects:
                 rows.append(f"| {one.objects} (Python) | {one.objects_are} | {extra} | {more} |")
         return "\n".join(rows)
+
+
+def _proposed(name: str) -> str:
+    return f'; did you mean "{name}"?'
 
 
 _READING_RLDS = "reading RLDS"
@@ -289,7 +349,8 @@ SOURCES: Formats[Source] = Formats(
             "reading D4RL files",
             extra="hdf5",
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
-            marks=("*.hdf5",),
+            file_marks=("*.hdf5", "*.h5"),
+            recognises=Lazily("rlds2reverb.formats.layouts:is_d4rl"),
             page="formats/d4rl.md",
         ),
         Format(
@@ -311,6 +372,8 @@ SOURCES: Formats[Source] = Formats(
             "reading robomimic's files",
             extra="hdf5",
             forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen, LIBERO or Isaac Lab"),),
+            file_marks=("*.hdf5", "*.h5"),
+            recognises=Lazily("rlds2reverb.formats.layouts:is_robomimic"),
             page="formats/robomimic.md",
         ),
         Format(
@@ -324,7 +387,8 @@ SOURCES: Formats[Source] = Formats(
             takes=lambda thing: isinstance(thing, dict) and {"acts", "dones"} <= thing.keys(),
             objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
             objects_are="il-representations' dict format",
-            marks=("*.tar.zst", "*.pkl.gz"),
+            marks=("*.tar.zst", "*.pkl.gz", "*.npz"),
+            recognises=Lazily("rlds2reverb.formats.layouts:is_ilr"),
             page="formats/il_representations.md",
         ),
         Format(
@@ -350,7 +414,8 @@ SOURCES: Formats[Source] = Formats(
                     "RLlib's offline data: files, folders or patterns of JSON lines, zip or Parquet files",
                 ),
             ),
-            marks=("output-*.json", "*.json"),
+            marks=("output-*.json", "*.json", "*.parquet"),
+            recognises=Lazily("rlds2reverb.formats.layouts:is_rllib"),
             page="formats/rllib.md",
         ),
         Format(
@@ -365,7 +430,9 @@ SOURCES: Formats[Source] = Formats(
                 ),
                 Form("ted:FILE.h5[?OPTIONS]", "a replay buffer that TorchRL dumped as HDF5"),
             ),
-            marks=("storage/storage_metadata.json", "checkpoint.h5", "*.h5"),
+            marks=("storage/storage_metadata.json", "checkpoint.h5"),
+            file_marks=("*.h5", "*.hdf5"),
+            recognises=Lazily("rlds2reverb.formats.layouts:is_ted"),
             page="formats/ted.md",
         ),
         Format(
