@@ -264,10 +264,12 @@ class Extras(tuple[str, ...]):
 class BaseView:
     """What the views of this package share; each is a dataclass with the fields `priority` and `extras`.
 
-    `_name` begins labels and messages. `_reads` are the step fields that items are made of beside extras, or `EVERYTHING`.
+    `_name` begins labels, and messages unless the view was made by another name, its `_alias`. `_reads` are the step fields that items
+    are made of beside extras, or `EVERYTHING`.
     """
 
     _name: str
+    _alias: str = ""
     priority: float
     extras: Wanted
 
@@ -277,8 +279,12 @@ class BaseView:
 
     def _settle(self, **counts: int) -> None:
         """Checks the options that all views have, and puts `Extras` in place of its extras; for `__post_init__`."""
-        object.__setattr__(self, "extras", Extras.of(self._name, self.extras))
-        check_options(self._name, self.priority, **counts)
+        object.__setattr__(self, "extras", Extras.of(self._said, self.extras))
+        check_options(self._said, self.priority, **counts)
+
+    @property
+    def _said(self) -> str:
+        return self._alias or self._name
 
     @property
     def label(self) -> str:
@@ -288,7 +294,7 @@ class BaseView:
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """The step fields that items are made of, and the step columns that are extras; those that the steps lack are left out."""
         if self._reads is EVERYTHING:
-            return tuple(need(self._name, step_spec))
+            return tuple(need(self._said, step_spec))
         extras, steps = frozenset(Extras.of("", self.extras)), flatten(step_spec)
         further = set(_further(self._reads, steps)) if ALL in extras else set()
         return *self._reads, *(path for path in steps if path in further or _above(path, extras) is not None)
@@ -314,7 +320,7 @@ class BaseView:
         """
         found = self._extras_spec(step_spec, metadata_spec)
         if found and EXTRAS in items:
-            raise ViewError(f'{self._name}: extras: the items have a field "{EXTRAS}" already; rename it')
+            raise ViewError(f'{self._said}: extras: the items have a field "{EXTRAS}" already; rename it')
         return {**items, EXTRAS: found} if found else items
 
     def _extras_rows(self, episode: Episode) -> dict[str, Array]:
@@ -323,7 +329,7 @@ class BaseView:
 
     def _extras_found(self, steps: Collection[str], metadata: Collection[str]) -> tuple[list[str], list[str]]:
         """Paths of the extras: of step columns, and of metadata without `metadata/`."""
-        extras, held = Extras.of(self._name, self.extras), self._reads
+        extras, held = Extras.of(self._said, self.extras), self._reads
         if not extras:
             return [], []
         further, wanted = _further(held, steps), frozenset(extras) - {ALL}
@@ -338,16 +344,16 @@ class BaseView:
             if not columns and not features:
                 there = ", ".join([*further, *map(metadata_path, metadata)]) or "none"
                 raise ViewError(
-                    f'{self._name}: extras: "{name}": expected a step column beside those of the items, or metadata of the episode'
+                    f'{self._said}: extras: "{name}": expected a step column beside those of the items, or metadata of the episode'
                     f" ({METADATA}/...); found {there}"
                 )
             if (held is EVERYTHING and columns) or _above(name, frozenset(held or ())) is not None:
-                raise ViewError(f'{self._name}: extras: "{name}" is in the items already; leave it out')
+                raise ViewError(f'{self._said}: extras: "{name}" is in the items already; leave it out')
             of_steps += columns
             of_metadata += features
         if of_metadata and any(is_under(path, METADATA) for path in of_steps):
             raise ViewError(
-                f'{self._name}: extras: "{METADATA}" is a field of the steps, and of the episode, too; rename it in the steps'
+                f'{self._said}: extras: "{METADATA}" is a field of the steps, and of the episode, too; rename it in the steps'
             )
         return list(dict.fromkeys(of_steps)), list(dict.fromkeys(of_metadata))
 

@@ -185,7 +185,7 @@ class _TrajectoryView(BaseView):
         """
         plain = trajectory_spec(step_spec)
         if found := self._extras_spec(step_spec, metadata_spec):
-            own, where = plain.policy_info, f"{self._name}: extras: they go into {POLICY_INFO}, and that of the steps"
+            own, where = plain.policy_info, f"{self._said}: extras: they go into {POLICY_INFO}, and that of the steps"
             if flatten(own) and not isinstance(own, Mapping):
                 raise ViewError(f"{where} is no dict; rename it")
             if both := sorted(found.keys() & dict(own).keys()):
@@ -277,7 +277,11 @@ class SequenceView(_TrajectoryView):
 def two_step(priority: float = 1.0, extras: Wanted = ()) -> SequenceView:
     """TF-Agents' default: overlapping pairs of rows (a b, b c, c d)."""
     check_options("two_step", priority)
-    return SequenceView(length=2, priority=priority, extras=Extras.of("two_step", extras))
+    view = SequenceView(length=2, priority=priority, extras=Extras.of("two_step", extras))
+    object.__setattr__(
+        view, "_alias", "two_step"
+    )  # no field: the view equals the sequence, and so do the keys of its items
+    return view
 
 
 def name_of(view: View) -> str:

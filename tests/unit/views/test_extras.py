@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import pickle
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +26,7 @@ from rlds2reverb.views.base import Extras, View, metadata_in_items, not_in_items
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.slices import Slices
-from rlds2reverb.views.trajectory import table_signature, two_step
+from rlds2reverb.views.trajectory import SequenceView, table_signature, two_step
 from rlds2reverb.views.transition import Transition
 from tests import reference, strategies
 from tests.raising import outcome_of
@@ -196,6 +198,23 @@ def test_a_path_that_leads_to_nothing_is_refused_with_what_there_is(text: str) -
         signature(view_with(text, ["lang"]), episode)
     with pytest.raises(ViewError, match=r'extras: "metadata/no": expected a step column'):
         view_with(text, ["metadata/no"]).cut(episode)
+
+
+@EVERY_VIEW
+def test_messages_begin_with_the_name_that_the_view_was_made_by(text: str) -> None:
+    """Also of `two_step`, which is a sequence, and stays one where it is compared, sent to a worker or stored."""
+    episode, name = plain_episode(text, MORE), re.split("[:,]", text)[0]
+    for extra in ("lang", "observation"):
+        view = two_step(extras=[extra]) if name == "two_step" else view_with(text, [extra])
+        for same in (view, pickle.loads(pickle.dumps(view))):
+            with pytest.raises(ViewError, match=f'^{name}: extras: "{extra}"'):
+                signature(same, episode)
+    with pytest.raises(ViewError, match=r"^two_step: extras"):
+        signature(two_step(extras="lang"), episode)
+    with pytest.raises(ViewError, match=r"^sequence: extras"):
+        signature(SequenceView(extras="lang"), episode)
+    assert two_step(extras="lang") == SequenceView(extras="lang")
+    assert two_step(extras="lang").label == SequenceView(extras="lang").label
 
 
 @EVERY_VIEW
