@@ -16,7 +16,13 @@ torchrl = pytest.importorskip("torchrl")
 
 import torch
 from tensordict import TensorDict
-from torchrl.data import LazyMemmapStorage, LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.data import (
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    TensorDictReplayBuffer,
+)
 from torchrl.data.replay_buffers import checkpointers
 from torchrl.data.replay_buffers.utils import find_start_stop_traj
 
@@ -80,6 +86,24 @@ def test_a_buffer_can_be_sampled_without_more_said(tmp_path: Path, layout: str) 
     buffer.loads(tmp_path / "buffer")
     assert len(buffer.sample()) == 32
     assert len(buffer.sample(4)) == 4
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_sampler_with_a_state_of_its_own_goes_with_the_storage_alone(tmp_path: Path, layout: str) -> None:
+    episodes = [strategies.episode(np.random.default_rng(1), 40, COLUMNS)]
+    write(tmp_path, episodes, LAYOUTS[layout])
+    whole, stored = (
+        TensorDictReplayBuffer(storage=LazyMemmapStorage(39), sampler=SamplerWithoutReplacement(), batch_size=13)
+        for _ in range(2)
+    )
+    if layout == "h5":
+        whole.storage.checkpointer = stored.storage.checkpointer = checkpointers.H5StorageCheckpointer()
+    with pytest.raises(FileNotFoundError):
+        whole.loads(tmp_path / "buffer")
+    stored.storage.loads(tmp_path / "buffer" / "storage")
+    _compare(stored[:], episodes)
+    drawn = torch.cat([stored.sample()["index"] for _ in range(3)])
+    assert sorted(drawn.tolist()) == list(range(39))
 
 
 def _compare(held: Any, episodes: list[Episode]) -> None:

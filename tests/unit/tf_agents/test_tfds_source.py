@@ -343,6 +343,7 @@ def test_array_record_files_with_sounds_are_read_through_tfds_as_tfrecords_are(t
     whole = [episode.id for episode in of_array_records]
     assert ids(f"tfds:{copy}@test[1:]") == whole[1:]
     assert [episode.id for episode in open_source(f"tfds:{copy}@test").shard(1, 2)] == whole[1::2]
+    assert [episode.id for episode in open_source(f"tfds:{copy}@test").without(["action"])] == whole
 
 
 def test_array_record_files_that_are_cut_or_missing_are_told_by_name_through_tfds(tmp_path: Path) -> None:
