@@ -75,8 +75,84 @@ class Leaf:
         return tuple(key if named else key.removeprefix("_index_") for key, named in zip(self.keys, self.named))
 
 
+@dataclass(frozen=True, eq=False)
+class Members:
+    """What lies in a space, by the rules of Gymnasium's `contains`.
+
+    Attributes:
+      kind: one of `_KINDS`.
+      shape, dtype: of the numbers.
+      low, high: [*shape] or [], the least and the greatest numbers; None without bounds.
+      shortest, longest: of a text, in characters.
+      characters: those that a text may have; None for all.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    low: Array | None = None
+    high: Array | None = None
+    shortest: int = 0
+    longest: int = 1 << 30
+    characters: frozenset[str] | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "Text":
+            return f"Text of {self.shortest} to {self.longest} characters"
+        return f"{self.kind} {self.dtype}{list(self.shape)}"
+
+    @property
+    def is_image(self) -> bool:
+        """Whether Minari stores such a Box as JPEG."""
+        is_large = len(self.shape) in (2, 3) and min(self.shape[:2]) >= _LEAST_SIDE
+        is_full = bool(np.all(self.low == 0)) and bool(np.all(self.high == 255))
+        return self.kind == "Box" and self.dtype == np.uint8 and is_large and is_full
+
+    def may_hold(self, spec: ArraySpec) -> bool:
+        """Whether values of a spec can lie in it at all: their shape, and a dtype that is cast safely."""
+        if spec.image is not None:
+            return self.is_image and self.shape == spec.image.shape
+        if spec.shape != self.shape or (spec.dtype.kind == "O") != (self.kind == "Text"):
+            return False
+        if self.kind == "Discrete":
+            return spec.dtype.kind in "iu" and np.can_cast(spec.dtype, self.dtype)
+        return self.kind in ("Text", "MultiBinary") or np.can_cast(spec.dtype, self.dtype)
+
+    def first_outside(self, column: Array) -> tuple[int, str, str] | None:
+        """The first row of a column [T, ...] that does not lie in it: its number, what was expected, what came; None without any."""
+        if self.kind == "Text":
+            return next(
+                ((row, *why) for row, text in enumerate(column.tolist()) if (why := self._why_not(text)) is not None),
+                None,
+            )
+        if self.low is None or self.high is None:
+            return None
+        is_inside = (column >= self.low) & (column <= self.high)
+        if self.kind == "MultiBinary":
+            is_inside = (column == 0) | (column == 1)
+        if is_inside.all():
+            return None
+        row, *place = (int(index) for index in np.argwhere(~is_inside)[0])
+        low, high = (np.broadcast_to(bound, self.shape)[tuple(place)] for bound in (self.low, self.high))
+        expected = "0 or 1" if self.kind == "MultiBinary" else f"{low} to {high}"
+        return row, expected, f"{column[(row, *place)]}" + (f" at {place}" if place else "")
+
+    def _why_not(self, text: str) -> tuple[str, str] | None:
+        if not self.shortest <= len(text) <= self.longest:
+            return f"{self.shortest} to {self.longest} characters", f"{len(text)} of them"
+        if self.characters is None or self.characters.issuperset(text):
+            return None
+        odd = next(character for character in text if character not in self.characters)
+        return "the characters of its Text", f"{odd!r}"
+
+
 def parse_space(text: Any, where: str) -> tuple[Leaf, ...]:
     """The leaves of a space, given as JSON or decoded JSON; raises `SourceError` if it is not a known space, or has no leaf."""
+    return tuple(leaf for leaf, _ in parse_members(text, where))
+
+
+def parse_members(text: Any, where: str) -> tuple[tuple[Leaf, Members], ...]:
+    """As `parse_space`, each leaf with what lies in its space."""
     space = text
     if isinstance(text, (str, bytes)):
         try:
@@ -87,13 +163,15 @@ def parse_space(text: Any, where: str) -> tuple[Leaf, ...]:
     leaves = tuple(_leaves(space, where))
     if not leaves:
         raise SourceError(f"{where}: the space has no column: its Dicts and Tuples are empty")
-    for path, count in Counter(leaf.path for leaf in leaves).items():
+    for path, count in Counter(leaf.path for leaf, _ in leaves).items():
         if count > 1:
             raise SourceError(f'{where}: two columns are both named "{path}": a key holds a "/"')
     return leaves
 
 
-def _leaves(space: Any, where: str, keys: tuple[str, ...] = (), named: tuple[bool, ...] = ()) -> Iterator[Leaf]:
+def _leaves(
+    space: Any, where: str, keys: tuple[str, ...] = (), named: tuple[bool, ...] = ()
+) -> Iterator[tuple[Leaf, Members]]:
     here = "/".join((where, *keys))
     if not isinstance(space, Mapping):
         raise SourceError(f"{here}: expected a space, found {shortened(repr(space))}")
@@ -117,36 +195,40 @@ def _leaves(space: Any, where: str, keys: tuple[str, ...] = (), named: tuple[boo
             f"{here}: the space {shortened(repr(kind))} is not known; there are: {', '.join(sorted((*_KINDS, 'Dict', 'Tuple')))}"
         )
     try:
-        spec, is_image = _spec_of(kind, space)
+        members = _members_of(kind, space)
+        spec = _bounded(members.shape, members.dtype, members.low, members.high)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SourceError(f"{here}: the space {kind} makes no sense: {shortened(str(error))}") from error
-    yield Leaf(keys, spec, is_image, named)
+    yield Leaf(keys, spec, members.is_image, named), members
 
 
+_LENGTHS = {"min_length": 0, "max_length": 1 << 30}
 _KINDS = ("Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text")
 
 
-def _spec_of(kind: str, space: Mapping[str, Any]) -> tuple[ArraySpec, bool]:
-    """The spec of a space, one of `_KINDS`, and whether Minari stores it as an image."""
+def _members_of(kind: str, space: Mapping[str, Any]) -> Members:
+    """What lies in a space, one of `_KINDS`."""
     if kind == "Text":
-        return ArraySpec((), TEXT), False
+        shortest, longest = (
+            default if space.get(key) is None else _whole(space[key]) for key, default in _LENGTHS.items()
+        )
+        characters = None if space.get("charset") is None else frozenset(space["charset"])
+        return Members(kind, (), TEXT, shortest=shortest, longest=longest, characters=characters)
     if kind == "MultiBinary":
         sizes = space["n"]
         shape = _shape(sizes if isinstance(sizes, list) else [sizes])
-        return ArraySpec(shape, np.dtype(np.int8), minimum=np.int8(0), maximum=np.int8(1)), False
+        return Members(kind, shape, np.dtype(np.int8), np.array(0, np.int8), np.array(1, np.int8))
     if kind == "Box":
         dtype, shape = _dtype(space["dtype"]), _shape(space["shape"])
         low, high = (_bound(space.get(end), dtype, shape) for end in ("low", "high"))
-        is_large = len(shape) in (2, 3) and min(shape[:2]) >= _LEAST_SIDE
-        is_image = dtype == np.uint8 and is_large and bool(np.all(low == 0)) and bool(np.all(high == 255))
-        return _bounded(shape, dtype, low, high), is_image
+        return Members(kind, shape, dtype, low, high)
     dtype = _dtype(space.get("dtype", "int64"))
     if kind == "MultiDiscrete":
         counts = np.array(space["nvec"], dtype)
         start = np.broadcast_to(np.array(space.get("start", 0), dtype), counts.shape)
-        return _bounded(counts.shape, dtype, start, start + counts - 1), False
+        return Members(kind, counts.shape, dtype, start, start + counts - 1)
     first, count = _whole(space.get("start", 0)), _whole(space["n"])
-    return _bounded((), dtype, np.array(first, dtype), np.array(first + count - 1, dtype)), False
+    return Members(kind, (), dtype, np.array(first, dtype), np.array(first + count - 1, dtype))
 
 
 def _dtype(name: Any) -> np.dtype[Any]:

@@ -61,7 +61,7 @@ from rlds2reverb.formats.features import is_no_seed
 from rlds2reverb.formats.hdf5 import Output
 from rlds2reverb.formats.minari import LOSSES
 from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, data_folder, datasets_root, is_id, read_json
-from rlds2reverb.formats.minari.spaces import Texts, is_held, parse_space, space_of
+from rlds2reverb.formats.minari.spaces import Members, Texts, is_held, parse_members, space_of
 from rlds2reverb.formats.options import Parse, escaped, path_and_options, some_text, words
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.images import JPEG_START
@@ -154,7 +154,7 @@ class _Destination:
     def losses(self, content: Content) -> Sequence[Loss]:
         places, losses = self._places(content)
         if self._like is not None:
-            self._check_like(places)
+            self._spaces_of_like(places)
         return losses
 
     def kept_facts(self, content: Content) -> Collection[str]:
@@ -176,10 +176,11 @@ class _Destination:
         return flags(rows, None if terminal is None else rows > 1 and bool(terminal[-1]))
 
     def encoder(self, content: Content) -> Encode:
-        files = [place for place in self._places(content)[0] if place.spec.image is not None]
-        if not files:
+        places, _ = self._places(content)
+        spaces = {} if self._like is None else self._spaces_of_like(places)
+        if not spaces and all(place.spec.image is None for place in places):
             return unchanged
-        return partial(_check_files, files)
+        return partial(_check, self._like, [(place, spaces.get(place.path)) for place in places])
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         places, _ = self._places(content)
@@ -235,24 +236,44 @@ class _Destination:
         except SourceError as error:
             raise ConfigError(f"{self.name}: like={self._like}: {error}") from error
 
-    def _check_like(self, places: Sequence[_Place]) -> None:
+    def _spaces_of_like(self, places: Sequence[_Place]) -> dict[str, Members]:
+        """Path of a column -> what lies in the space that it gets.
+
+        Raises:
+          ConfigError: the spaces have other columns, or one of another shape, or of a dtype that does not hold the column's.
+        """
         liked = self._liked()
+        spaces: dict[str, Members] = {}
         for name in (OBSERVATION, ACTION):
             try:
-                leaves = parse_space(liked.get(f"{name}_space"), f"like={self._like}: {name}_space")
+                leaves = parse_members(liked.get(f"{name}_space"), f"like={self._like}: {name}_space")
             except SourceError as error:
                 raise ConfigError(f"{self.name}: {error}") from error
-            theirs = {f"{name}/{leaf.path}" if leaf.keys else name: leaf.spec for leaf in leaves}
+            theirs = {f"{name}/{leaf.path}" if leaf.keys else name: members for leaf, members in leaves}
             ours = {place.path: place.spec for place in places if is_under(place.path, name)}
             if theirs.keys() != ours.keys():
                 raise ConfigError(
                     f"{self.name}: like={self._like} has {', '.join(theirs)}; the columns are {', '.join(ours)}"
                 )
             for path, spec in ours.items():
-                if spec.image is None and theirs[path].shape != spec.shape:
+                if not theirs[path].may_hold(spec):
                     raise ConfigError(
-                        f'{self.name}: like={self._like}: "{path}" is {theirs[path]}; the column is {spec}'
+                        f'{self.name}: like={self._like}: "{path}" is {theirs[path]}; the column is {spec}. {self._way_out(spec)}'
                     )
+            spaces.update(theirs)
+        encoded = [place.path for place in places if place.path in spaces and place.spec.image is not None]
+        pixels = [place.path for place in places if place.path in spaces and place.spec.image is None]
+        for path in pixels:
+            if encoded and spaces[path].is_image:
+                raise ConfigError(
+                    f'{self.name}: like={self._like}: "{path}" is an image there and is not kept as JPEG files, and "{encoded[0]}" is; Minari has all images one way. Take images=decoded'
+                )
+        return spaces
+
+    def _way_out(self, spec: ArraySpec) -> str:
+        if spec.image is not None:
+            return "Take images=decoded, or leave like= out, and the spaces are made of the columns"
+        return "Leave like= out, and the spaces are made of the columns; or change the column by a transform"
 
 
 def _can_be_kept(image: ImageSpec) -> bool:
@@ -262,16 +283,36 @@ def _can_be_kept(image: ImageSpec) -> bool:
     return image.format == JPEG and image.dtype == np.uint8 and is_large and channels == 3
 
 
-def _check_files(places: Sequence[_Place], episode: Episode) -> Episode:
-    for place in places:
-        for row, file in enumerate(place.rows_of(episode)):
-            if not file.startswith(JPEG_START):
-                raise UnfitEpisode(
-                    place.path,
-                    f"step {row}: a file that is no JPEG, which Minari does not hold; those before it are. on_invalid=skip (--on-invalid skip) "
-                    "leaves such episodes out; images=decoded behind the destination's name and --restart write the pixels",
-                )
+def _check(like: str | None, places: Sequence[tuple[_Place, Members | None]], episode: Episode) -> Episode:
+    """The episode; raises `UnfitEpisode` if Minari does not hold a file, or a value does not lie in the space of `like`."""
+    for place, members in places:
+        rows = place.rows_of(episode)
+        if place.spec.image is not None:
+            _check_files(place, rows)
+        elif members is not None:
+            _check_values(place, rows, members, like)
     return episode
+
+
+def _check_files(place: _Place, files: Array) -> None:
+    for row, file in enumerate(files):
+        if not file.startswith(JPEG_START):
+            raise UnfitEpisode(
+                place.path,
+                f"step {row}: a file that is no JPEG, which Minari does not hold; those before it are. on_invalid=skip (--on-invalid skip) "
+                "leaves such episodes out; images=decoded behind the destination's name and --restart write the pixels",
+            )
+
+
+def _check_values(place: _Place, rows: Array, members: Members, like: str | None) -> None:
+    outside = members.first_outside(_encoded_texts(rows)[0] if rows.dtype.kind == "O" else rows)
+    if outside is not None:
+        step, expected, came = outside
+        raise UnfitEpisode(
+            place.path,
+            f"step {step}: expected {expected}, as the {members.kind} of like={like} says, came {came}; on_invalid=skip (--on-invalid skip) "
+            "leaves such episodes out; without like=, and with --restart, the spaces are made of the columns",
+        )
 
 
 class _Sink:

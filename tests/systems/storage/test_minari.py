@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.conversion.convert import convert
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, InvalidEpisode, Rlds2ReverbError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.source import metadata_spec_of
 from rlds2reverb.specs import flatten
+from tests.raising import error_of
 
 minari = pytest.importorskip("minari")
 spaces: Any = pytest.importorskip("gymnasium.spaces")
@@ -176,6 +177,68 @@ def row(space: Any, values: Any, at: int) -> Any:
     return values[at]
 
 
+def pairs() -> st.SearchStrategy[tuple[Any, Any]]:
+    """The space of a dataset, and the one that its copy is to get: of one kind mostly, with other bounds or another dtype."""
+    floats, ints = st.sampled_from(["float32", "float64"]), st.sampled_from(["int8", "uint8", "int32", "int64"])
+    high = st.integers(1, 6)
+    texts = st.builds(
+        lambda length, charset: spaces.Text(length, charset=charset), st.integers(1, 4), st.sampled_from(["ab", "abü"])
+    )
+
+    def box(dtype: str, high: int) -> Any:
+        return spaces.Box(0, high, (2,), np.dtype(dtype).type)
+
+    kinds = [
+        st.builds(box, floats, high),
+        st.builds(box, ints, high),
+        st.builds(lambda n, start: spaces.Discrete(n, start=start), high, st.integers(-1, 1)),
+        st.builds(lambda n: spaces.MultiDiscrete([n, n]), high),
+        st.just(spaces.MultiBinary(2)),
+        texts,
+    ]
+    alike = st.one_of([st.tuples(kind, kind) for kind in kinds])
+    pair = st.one_of(alike, alike, st.tuples(st.one_of(kinds), st.one_of(kinds)))
+    return st.one_of(
+        pair,
+        pair.map(lambda two: (spaces.Dict({"a": two[0]}), spaces.Dict({"a": two[1]}))),
+        pair.map(lambda two: (spaces.Tuple((two[0],)), spaces.Tuple((two[1],)))),
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pairs(), pairs())
+def test_what_is_written_like_another_dataset_lies_in_its_spaces(
+    observations: tuple[Any, Any], actions: tuple[Any, Any]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINARI_DATASETS_PATH", mkdtemp())
+        made = created("made-v0", observations[0], actions[0], [3, 2], jpeg_encoding=False)
+        created("liked-v0", observations[1], actions[1], [1], jpeg_encoding=False)
+        lies_within = are_within(made, observations[1], actions[1])
+        error = error_of(
+            Rlds2ReverbError, lambda: convert("minari:made-v0", "minari:back-v0?like=liked-v0", verify=True)
+        )
+        assert (error is None) == lies_within
+        if error is not None:
+            assert isinstance(error, (ConfigError, InvalidEpisode)) and "like=" in str(error)
+            return
+        back = minari.load_dataset("back-v0")
+        assert (back.observation_space, back.action_space) == (observations[1], actions[1])
+        assert are_within(back, back.observation_space, back.action_space)
+
+
+def are_within(dataset: Any, observation: Any, action: Any) -> bool:
+    return all(
+        space.contains(row(space, values, at))
+        for episode in dataset
+        for space, values, rows in (
+            (observation, episode.observations, len(episode) + 1),
+            (action, episode.actions, len(episode)),
+        )
+        for at in range(rows)
+    )
+
+
 @pytest.mark.parametrize("kind", ["hdf5", "arrow", "parquet"])
 def test_every_kind_of_storage_becomes_hdf5(root: Path, kind: str) -> None:
     space = spaces.Dict(
@@ -251,7 +314,7 @@ def test_spaces_may_be_those_of_another_dataset(root: Path) -> None:
     back = converted("minari:ns/made-v0", "minari:ns/back-v0?like=ns:made-v0", root)
     assert back.action_space == made.action_space
     created("other-v0", spaces.Box(-1, 1, (3,)), spaces.Discrete(3), [2])
-    with pytest.raises(ConfigError, match='like=other-v0: "observation" is float32'):
+    with pytest.raises(ConfigError, match='like=other-v0: "observation" is Box float32'):
         converted("minari:ns/made-v0", "minari:third-v0?like=other-v0", root)
     back = converted("minari:ns/made-v0", "minari:ns/third-v0?like=ns/made-v0", root)
     assert back.action_space == made.action_space

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Array, Episode
-from rlds2reverb.errors import ConfigError, ConversionError
+from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.minari import write
@@ -163,6 +163,122 @@ def test_metadata_that_another_episode_loses_must_be_right_where_they_are_kept(
     episodes = [episode(number, metadata={"task": text}) for number, text in enumerate(texts)]
     with pytest.raises(ConversionError, match=r'episode 2, from episode 2: metadata "task": the values differ'):
         convert(episodes, f"minari:{tmp_path}/own-v0", verify=True)
+
+
+def liked(folder: Path, observation: dict[str, Any], action: dict[str, Any] | None = None) -> str:
+    """A destination with the spaces of a dataset that has these."""
+    action = action or {"type": "Box", "dtype": "float32", "shape": [2], "low": [-9, -9], "high": [9, 9]}
+    (folder / "data").mkdir(parents=True)
+    spaces = {"observation_space": json.dumps(observation), "action_space": json.dumps(action)}
+    (folder / "data" / "metadata.json").write_text(json.dumps({"data_format": "hdf5", **spaces}), encoding="utf-8")
+    return f"minari:{folder}/own-v0?like={folder}"
+
+
+def box(dtype: str, low: float, high: float, size: int = 2) -> dict[str, Any]:
+    return {"type": "Box", "dtype": dtype, "shape": [size], "low": [low] * size, "high": [high] * size}
+
+
+TEXT_SPACE = {"type": "Text", "min_length": 1, "max_length": 2, "charset": "abc"}
+SPACES_AND_VALUES: list[tuple[str, dict[str, Any], list[Any], str]] = [
+    ("float32", box("float32", -1, 1), [[0, 1], [-1, 1]], ""),
+    ("float32", box("float64", -1, 1), [[0, 1], [-1, 1]], ""),
+    (
+        "float64",
+        box("float32", -1, 1),
+        [[0, 1], [-1, 1]],
+        r'"observation" is Box float32\[2\]; the column is float64\[2\]',
+    ),
+    (
+        "float32",
+        box("float32", -1, 1),
+        [[0, 1], [-1, 2]],
+        r"step 1: expected -1.0 to 1.0, as the Box of like=.* came 2.0 at \[1\]",
+    ),
+    ("float32", box("float32", -1, 1), [[0, -1.5], [0, 0]], r"step 0: .* came -1.5 at \[1\]"),
+    ("int64", box("int32", 0, 5), [[0, 0], [0, 0]], "is Box int32"),
+    ("uint8", box("uint8", 0, 5), [[0, 5], [6, 0]], r"step 1: expected 0 to 5, .* came 6 at \[0\]"),
+    ("int64", {"type": "Discrete", "start": 2, "n": 3}, [2, 4], ""),
+    (
+        "int32",
+        {"type": "Discrete", "start": 2, "n": 3},
+        [4, 5],
+        "step 1: expected 2 to 4, as the Discrete of .* came 5",
+    ),
+    ("float32", {"type": "Discrete", "start": 0, "n": 3}, [0, 1], r"is Discrete int64\[\]; the column is float32"),
+    ("int64", {"type": "MultiDiscrete", "dtype": "int64", "nvec": [2, 3]}, [[1, 2], [0, 0]], ""),
+    (
+        "int64",
+        {"type": "MultiDiscrete", "dtype": "int64", "nvec": [2, 3]},
+        [[1, 2], [1, 3]],
+        "expected 0 to 2, .* came 3",
+    ),
+    ("int64", {"type": "MultiBinary", "n": 2}, [[1, 0], [0, 1]], ""),
+    ("int8", {"type": "MultiBinary", "n": 2}, [[1, 0], [2, 1]], r"step 1: expected 0 or 1, .* came 2 at \[0\]"),
+    ("int8", {"type": "MultiBinary", "n": 3}, [[1, 0], [0, 1]], r"is MultiBinary int8\[3\]; the column is int8\[2\]"),
+    ("object", TEXT_SPACE, [b"a", b"bc"], ""),
+    ("object", TEXT_SPACE, [b"abc", b"bc"], "step 0: expected 1 to 2 characters, .* came 3 of them"),
+    ("object", TEXT_SPACE, [b"a", b"d"], "step 1: expected the characters of its Text, .* came 'd'"),
+    ("float32", TEXT_SPACE, [0, 1], "is Text of 1 to 2 characters; the column is float32"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "space", "values", "refused"), SPACES_AND_VALUES)
+@pytest.mark.parametrize("keys", ["", "/a", "/_index_0"])
+def test_spaces_of_another_dataset_hold_every_value(
+    tmp_path: Path, dtype: str, space: dict[str, Any], values: list[Any], refused: str, keys: str
+) -> None:
+    column = np.array(values, dtype)
+    spaces = {
+        "": space,
+        "/a": {"type": "Dict", "subspaces": {"a": space}},
+        "/_index_0": {"type": "Tuple", "subspaces": [space]},
+    }
+    name = liked(tmp_path, spaces[keys])
+    refused = refused.replace('"observation"', f'"observation{keys}"')
+    own = changed(**{f"observation{keys}": column})
+    if keys:
+        own = Episode({path: one for path, one in own.columns.items() if path != "observation"}, {}, own.id)
+    if refused:
+        with pytest.raises((ConfigError, InvalidEpisode), match=refused + ".*([Ll]eave|without) like="):
+            convert([own], name)
+        assert not (tmp_path / "own-v0").exists()
+    else:
+        assert convert([own], name, verify=True).verified == 1
+
+
+def test_the_episode_and_the_action_outside_the_spaces_are_named(tmp_path: Path) -> None:
+    wide = box("float32", -9, 9, 3)
+    name = liked(tmp_path, wide, box("float32", -9, 9))
+    far = np.full((3, 2), 20, np.float32)
+    far[0] = 0
+    episodes = [episode(0), Episode({**episode(1).columns, "action": far}, {}, "second")]
+    with pytest.raises(InvalidEpisode, match=r'episode second: unfit: column "action": step 1: expected -9\.0 to 9\.0'):
+        convert(episodes, name)
+    report = convert(episodes, name, on_invalid="skip", verify=True, restart=True)
+    assert (report.episodes_written, report.verified, report.rejected) == (1, 1, {"unfit": 1})
+    last_only = np.zeros((3, 2), np.float32)
+    last_only[-1] = 20  # of the row that Minari does not have
+    kept = [episodes[0], Episode({**episode(1).columns, "action": last_only}, {}, "second")]
+    assert convert(kept, name, overwrite=True, restart=True).episodes_written == 2
+
+
+def test_files_become_images_of_another_dataset_only(tmp_path: Path) -> None:
+    files = ArraySpec.of_images(ImageSpec((40, 36, 3), np.dtype(np.uint8), "jpeg", is_accurate=True))
+    pixels = ArraySpec((40, 36, 3), np.dtype(np.uint8), minimum=np.uint8(0), maximum=np.uint8(7))
+    image = {"type": "Box", "dtype": "uint8", "shape": [40, 36, 3], "low": 0, "high": 255}
+    action = {"observation/b": pixels}
+    columns = {path: spec for path, spec in content().columns.items() if path != "observation"}
+
+    def losses(folder: str, a: dict[str, Any], b: dict[str, Any]) -> Any:
+        destination = open_destination(liked(tmp_path / folder, {"type": "Dict", "subspaces": {"a": a, "b": b}}))
+        return destination.losses(Content("own", {**columns, "observation/a": files, **action}, {}))
+
+    labels = {**image, "high": 7}
+    assert losses("both", image, labels) == []
+    with pytest.raises(ConfigError, match=r'"observation/a" is Box uint8.* the column is .*\. Take images=decoded'):
+        losses("labels", labels, labels)
+    with pytest.raises(ConfigError, match=r'"observation/b" is an image there .*Take images=decoded'):
+        losses("images", image, image)
 
 
 def test_the_layout_of_an_episode(tmp_path: Path) -> None:
