@@ -92,7 +92,7 @@ def open_d4rl(text: str) -> Source:
         with hdf5.opened(path) as file:
             try:
                 group = _part(file, options.chunk)
-                found = {one: _column(group, names[one], one) for one in paths}
+                found = {one: hdf5.Column(group, names[one], one) for one in paths}
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
             yield found
@@ -132,7 +132,7 @@ def _layout(file: h5py.Group, options: _Options) -> _Layout:
         raise SourceError(f"{where}: no {', '.join(missing)}; expected a D4RL file with {', '.join(_MANDATORY)}")
 
     names = {_COLUMNS[key] + name[len(key) :]: name for name, key in first.items() if key in _COLUMNS}
-    columns = {path: _column(group, name, path) for path, name in names.items()}
+    columns = {path: hdf5.Column(group, name, path) for path, name in names.items()}
     flags = {key: hdf5.Column(group, key, key) for key in (rows.TERMINALS, rows.TIMEOUTS) if key in there}
     count = len(flags[rows.TERMINALS])
     for name, one in {**{names[path]: one for path, one in columns.items()}, **flags}.items():
@@ -150,7 +150,7 @@ def _layout(file: h5py.Group, options: _Options) -> _Layout:
                 left_out.append(name)
     if options.ends == rows.TIMEOUTS:
         names[rows.TERMINALS] = rows.TERMINALS  # they end no episode then, and are kept as recorded
-    columns |= {path: _column(group, name, path) for path, name in names.items() if path not in columns}
+    columns |= {path: hdf5.Column(group, name, path) for path, name in names.items() if path not in columns}
 
     metadata: dict[str, Any] = {}
     about = hdf5.found(file, _METADATA)
@@ -185,34 +185,13 @@ def _part(file: h5py.Group, chunk: int | None) -> h5py.Group:
     return part
 
 
-def _column(group: h5py.Group, name: str, path: str) -> rows.Rows:
-    one = hdf5.Column(group, name, path)
-    if path == REWARD and one.shape[1:] == (1,):
-        return _OneNumber(one)
-    return one
-
-
-class _OneNumber:
-    """A column of shape (rows, 1), as D4RL may store rewards, read as shape (rows,)."""
-
-    def __init__(self, column: rows.Rows) -> None:
-        self._column = column
-        self.spec = ArraySpec((), column.spec.dtype)
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def rows(self, start: int = 0, stop: int | None = None) -> Array:
-        return self._column.rows(start, stop).reshape(-1)
-
-
 def _notices(
     layout: _Layout, cuts: rows.Cuts, group: h5py.Group, options: _Options, last_step: str, file_name: str
 ) -> tuple[Notice, ...]:
     found = [rows.ending_notice(last_step), *_notices_of_ends(layout, options, file_name)]
     if options.align is None:
         led_to = {
-            path: _column(group, name, path)
+            path: hdf5.Column(group, name, path)
             for path, name in layout.names.items()
             if path.split("/")[0] in (ACTION, REWARD)
         }
@@ -272,8 +251,8 @@ def _notices_of_next(layout: _Layout, cuts: rows.Cuts, group: h5py.Group) -> Ite
         if beside not in layout.names.values():
             continue
         try:
-            after = _column(group, name, path).rows(0, compared)[:-1]
-            following = _column(group, beside, path).rows(0, compared)[1:]
+            after = hdf5.Column(group, name, path).rows(0, compared)[:-1]
+            following = hdf5.Column(group, beside, path).rows(0, compared)[1:]
         except BrokenEpisode:  # told when it is read, if it is
             continue
         others = int((rows.differing(after, following) & inside).sum())

@@ -65,6 +65,9 @@ MOVED = (
 Columns = Mapping[str, Array]
 
 
+_SCALARS = (REWARD, DISCOUNT)
+
+
 def steps(
     observation: Columns,
     action: Columns,
@@ -78,7 +81,7 @@ def steps(
     Args:
       observation: path below `observation` ("" for a plain one) -> [T + 1, ...].
       action: path below `action` -> [T, ...].
-      reward: [T], or None where the format has none.
+      reward: [T], or None where the format has none; [T, 1] becomes [T], as of a discount.
       is_terminal: whether the episode ends in a terminal state; None where the format does not say.
       others: path -> [T, ...] or [T + 1, ...], further columns; a row of zeros (or of empty text) is put behind the shorter ones.
       discount: [T] as recorded; by default the one described above.
@@ -91,13 +94,13 @@ def steps(
     columns = {_path(OBSERVATION, path): column for path, column in observation.items()}
     columns |= {_path(ACTION, path): _closed(_path(ACTION, path), column, rows) for path, column in action.items()}
     if reward is not None:
-        columns[REWARD] = _closed(REWARD, reward, rows)
+        columns[REWARD] = _closed(REWARD, scalars(reward), rows)
     for path, column in (others or {}).items():
         if path in columns:
             raise BrokenEpisode(path, "two columns have this name")
         columns[path] = column if len(column) == rows else _closed(path, column, rows)
     if discount is not None:
-        columns[DISCOUNT] = _closed(DISCOUNT, discount, rows)
+        columns[DISCOUNT] = _closed(DISCOUNT, scalars(discount), rows)
     elif is_terminal is not None:
         columns[DISCOUNT] = terminal_discount(rows, is_terminal)
     return {**columns, **flags(rows, is_terminal)}
@@ -272,9 +275,22 @@ def step_specs(recorded: Mapping[str, ArraySpec], has_terminal: bool = True) -> 
       has_terminal: whether the format says which ends are terminal.
     """
     flag = ArraySpec((), np.dtype(bool))
+    recorded = {**recorded, **{path: _scalar(recorded[path]) for path in _SCALARS if path in recorded}}
     if not has_terminal:
         return {**recorded, IS_FIRST: flag, IS_LAST: flag}
     return {DISCOUNT: ArraySpec((), np.dtype(np.float32)), **recorded, **dict.fromkeys(FLAGS, flag)}
+
+
+def scalars(column: Array) -> Array:
+    """[T, 1] -> [T]; any other column as it is.
+
+    Buffers keep a reward and a discount of a step as an array of one number, to join them with others; a step of RLDS has a number.
+    """
+    return column[:, 0] if column.shape[1:] == (1,) else column
+
+
+def _scalar(spec: ArraySpec) -> ArraySpec:
+    return replace(spec, shape=()) if spec.shape == (1,) else spec
 
 
 def with_last(column: Array, last: Any) -> Array:

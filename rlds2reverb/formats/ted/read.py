@@ -371,8 +371,7 @@ class _Buffer:
         made |= {path: held.steps[key] for path, key in self._steps.items()}
         for path, key in ((REWARD, self._reward), (DISCOUNT, self._discount)):
             if key:
-                spec = held.steps[key]
-                made[path] = ArraySpec((), spec.dtype) if spec.shape == (1,) else spec
+                made[path] = held.steps[key]
         return step_specs(made, self._has_terminals)
 
     def metadata_spec(self) -> Nest:
@@ -422,9 +421,9 @@ class _Buffer:
             observation = columns_under(read, OBSERVATION)
             if not marks:
                 observation = {path: with_last(column, column[-1]) for path, column in observation.items()}
-        reward = _flat(rows.step(self._reward, number)) if self._reward and REWARD not in self._unread else None
+        reward = rows.step(self._reward, number) if self._reward and REWARD not in self._unread else None
         has_discount = self._discount and DISCOUNT not in self._unread
-        discount = _flat(rows.step(self._discount, number)) if has_discount else None
+        discount = rows.step(self._discount, number) if has_discount else None
         terminals = self._terminals(rows, number)
         lengths = [len(one) for one in (terminals, *read.values(), reward) if one is not None]
         lengths += [len(column) - 1 for column in observed.values()]
@@ -461,7 +460,3 @@ class _Buffer:
         if self._truncated:
             return done & ~any_of(rows.step(self._truncated, number))
         return done & bool(self._options.done_is_terminal)
-
-
-def _flat(column: Array) -> Array:
-    return column[:, 0] if column.shape[1:] == (1,) else column
