@@ -77,7 +77,7 @@ def test_arrays_of_one_number_are_read_as_numbers(
         folder.mkdir()
         source = open_source(write(folder, columns(is_array)))
         specs.append(flatten(source.spec()))
-        episodes += list(source.read())
+        episodes += list(source.episodes())
     numbers, arrays = episodes
     assert specs[0] == specs[1]
     assert specs[1]["reward"].shape == ()
