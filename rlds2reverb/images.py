@@ -211,15 +211,19 @@ def image_size(data: bytes) -> tuple[int, int] | None:
         if len(data) < 33 or data[12:16] != b"IHDR":
             return None
         return int.from_bytes(data[20:24], "big"), int.from_bytes(data[16:20], "big")
-    if not data.startswith(JPEG_START):
-        return None
+    at = _frame_at(data) if data.startswith(JPEG_START) else None
+    return None if at is None else (data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8])
+
+
+def _frame_at(data: bytes) -> int | None:
+    """Where the frame header of a JPEG file begins, with its size; None without a whole one."""
     at = 2
     while at + 9 <= len(data):
         if data[at] != 0xFF:
             return None
         marker = data[at + 1]
         if marker in _FRAMES:
-            return data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8]
+            return at
         if marker in _END:
             return None
         if marker == 0xFF:  # a fill byte
@@ -229,6 +233,31 @@ def image_size(data: bytes) -> tuple[int, int] | None:
         else:
             at += 2 + max(2, data[at + 2] << 8 | data[at + 3])
     return None
+
+
+SIXTEEN_BITS = ";16"
+"""The end of the modes of PNG files whose values have 16 bits."""
+
+_MODES = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
+"""A PNG's kind of colours -> Pillow's mode of it."""
+
+
+def mode_of(file: bytes) -> str:
+    """The mode of a JPEG or PNG file, by its header: Pillow's "1", "L", "LA", "P", "RGB", "RGBA" or "CMYK"; "" for anything else.
+
+    Values of 16 bits, of which Pillow drops the low bytes except in grey ones: "I;16", "LA;16", "RGB;16" or "RGBA;16".
+    """
+    if file.startswith(PNG_START):
+        if len(file) < _HEADER_BYTES:
+            return ""
+        bits, mode = file[_BITS_AT], _MODES.get(file[_COLOURS_AT], "")
+        if mode == "L" and bits in (1, 16):
+            return "1" if bits == 1 else f"I{SIXTEEN_BITS}"
+        return mode + SIXTEEN_BITS if mode and bits == 16 else mode
+    at = _frame_at(file) if file.startswith(JPEG_START) else None
+    if at is None or len(file) < at + 10:
+        return ""
+    return {1: "L", 3: "RGB", 4: "CMYK"}.get(file[at + 9], "")
 
 
 # The orientation of a file: how its image is turned or mirrored before it is shown, 1 (as it is stored) to 8.

@@ -268,7 +268,7 @@ class Conversion:
         written = one.made()
         losses = list(sink.write(written.encoded))
         losses += lost_flags(written.odd_flags, (*self.job.losses, *losses))
-        losses += self.job.lost_pixels(written.jpeg)
+        losses += written.file_losses
         self.job.check_losses(losses, f"episode {one.title}")
         account.count_written(written, losses)
 
@@ -336,6 +336,7 @@ class Conversion:
             path=str(job.destination.path),
             notices=(
                 *dict.fromkeys((*job.source.notices, *(() if readers is None else readers.notices))),
+                *(notice for image in job.images for notice in image.notices),
                 *(() if account.episodes_resumed else duplicates_notice(self._names.copies)),
             ),
             encoded=job.encoded,
@@ -403,7 +404,7 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
     if isinstance(destination, str):  # a class of the caller's may have codes of its own
         _check_losses(chosen.allow_loss)
     episodes.check_files()
-    job = _job(source, destination, chosen, episodes)
+    job = _job(source, destination, chosen, episodes).with_images()
     readers = None
     if chosen.workers is not None or chosen.ray is not None:
         opens = partial(_job, source, destination, replace(chosen, on_progress=ignored), episodes.silent())

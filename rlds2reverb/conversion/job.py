@@ -23,6 +23,7 @@ from rlds2reverb.formats.options import parted
 from rlds2reverb.formats.source import ALL as EVERY_IMAGE
 from rlds2reverb.formats.source import Source, checked_spec, metadata_spec_of
 from rlds2reverb.images import JPEG_START, PNG_START, decode_images
+from rlds2reverb.prepare.image_files import ImageColumn, has_orientation, image_columns
 from rlds2reverb.prepare.options import EpisodeOptions, Policy
 from rlds2reverb.prepare.preparation import Preparation, Preparer
 from rlds2reverb.prepare.problems import Ending, Problem
@@ -43,8 +44,7 @@ class Written:
     bytes: int
     is_end_mended: bool  # whether its last row is not as recorded
     odd_flags: tuple[str, ...]  # paths of the flags that differ after reading back
-    # paths of JPEG images that the format's own system decodes differently; see `Job.odd_jpeg`
-    jpeg: tuple[str, ...] = ()
+    file_losses: tuple[Loss, ...] = ()  # of image files that stay as they are, without those of all episodes
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,14 @@ LOSSES = {
     "dataset_metadata": "what the source says of the dataset as a whole, for which the format has no place; left out",
     "jpeg_pixels": "the files stay as they are, but the two systems decode JPEG in two ways, by the fast DCT (TFDS) and by the accurate one (LeRobot, "
     "Minari): pixels differ by a few of 255 levels; decode=True (--decode) writes the pixels",
+    "orientation": "the files stay as they are, but LeRobot turns images by the orientation in their files (EXIF), and TFDS and Minari do not; decode=True "
+    "(--decode) writes the pixels as the source's system shows them",
+    "image_bits": "files of 16 bits in an image of uint8, by the first episodes: decoding drops the low byte of each value; where the destination holds image files, they "
+    "stay as they are without decode (--decode)",
 }
 """Code -> losses that the conversion itself reports, whatever the destination."""
 
-_PIXELS = "jpeg_pixels"
+_PIXELS, _TURNED, _BITS = "jpeg_pixels", "orientation", "image_bits"
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,8 @@ class Job:
     encoded: tuple[str, ...] = ()  # paths of the images that are kept as the bytes of their files
     # those of them whose files may be JPEG, if the destination's own system decodes JPEG differently
     odd_jpeg: tuple[str, ...] = ()
+    odd_turned: tuple[str, ...] = ()  # those of them that one of the two systems turns by EXIF, and the other does not
+    images: tuple[ImageColumn, ...] = ()  # what the image files of the first episodes are
     # path -> decoded spec, of images that the source has only as files, which the destination cannot hold
     decoded: Mapping[str, ImageSpec] = field(default_factory=dict)
     allowed_losses: Sequence[str] = ()  # codes of losses that `strict` permits
@@ -186,10 +192,39 @@ class Job:
                 "(--allow-loss)"
             )
 
-    def lost_pixels(self, paths: Sequence[str]) -> list[Loss]:
-        """The losses of an episode with JPEG files in these columns, without those already reported."""
-        reported = {one.path for one in self.losses if one.code == _PIXELS}
-        return [Loss(_PIXELS, LOSSES[_PIXELS], path, NO_ROWS) for path in paths if path not in reported]
+    def with_images(self) -> Job:
+        """The job with what the image files of the first episodes are, and with the losses that they show.
+
+        Raises:
+          ConversionError: such a loss is not allowed.
+        """
+        try:
+            columns = image_columns(self.source)
+        except SourceError:  # told when the episodes are converted
+            return self
+        images = tuple(replace(one, is_encoded=one.is_encoded and one.path not in self.decoded) for one in columns)
+        losses = [
+            Loss(_BITS, LOSSES[_BITS], image.path, NO_ROWS)
+            for image in images
+            if image.loses_bits and not image.is_encoded
+        ]
+        self.check_losses(losses, self.source.name)
+        return replace(self, images=images, losses=(*self.losses, *losses))
+
+    def _file_losses(self, episode: Episode) -> tuple[Loss, ...]:
+        """What the destination's system shows differently of the image files that stay, without the losses of all episodes."""
+        shown = (
+            (_PIXELS, self.odd_jpeg, _is_jpeg),
+            (_TURNED, self.odd_turned, has_orientation),
+        )
+        reported = {(loss.code, loss.path) for loss in self.losses}
+        return tuple(
+            Loss(code, LOSSES[code], path, NO_ROWS)
+            for code, paths, is_shown in shown
+            for path in paths
+            if (code, path) not in reported
+            and any(isinstance(file, bytes) and is_shown(file) for file in episode.columns[path].ravel())
+        )
 
     def identity(self) -> dict[str, Any]:
         """The facts that must be equal for a conversion to continue.
@@ -233,14 +268,11 @@ class Job:
         encoded = made if isinstance(made, Problem) else self.encode(made)
         if isinstance(made, Problem) or isinstance(encoded, Problem):
             return replace(read, outcome=encoded)
-        jpeg = tuple(
-            path
-            for path in self.odd_jpeg
-            if any(isinstance(file, bytes) and file.startswith(JPEG_START) for file in made.columns[path].ravel())
-        )
         is_end_mended = self.ready.options.conventions.mends_end(filled)
         odd = odd_flags(self.destination, made)
-        return replace(read, outcome=Written(encoded, len(made), made.nbytes, is_end_mended, odd, jpeg))
+        return replace(
+            read, outcome=Written(encoded, len(made), made.nbytes, is_end_mended, odd, self._file_losses(made))
+        )
 
     def encode(self, made: Episode) -> Any:
         """What the sink takes of an episode to write; or the `Problem` that keeps it out of the format."""
@@ -308,6 +340,7 @@ def job_of(
         tuple(losses),
         encoded=files.kept,
         odd_jpeg=tuple(files.odd_jpeg),
+        odd_turned=files.odd_turned,
         decoded=files.decoded,
         **others,
     )
@@ -323,6 +356,10 @@ def _lost_facts(destination: Destination, content: Content) -> Iterator[Loss]:
     for name in about.unequal:
         text = "what the parts of a mix say of themselves differently, or only some of them say; left out"
         yield Loss("dataset_metadata", text, f"dataset/{name}", NO_ROWS)
+
+
+def _is_jpeg(file: bytes) -> bool:
+    return file.startswith(JPEG_START)
 
 
 def _may_be_ragged(spec: ArraySpec) -> bool:
@@ -342,6 +379,9 @@ class _Files:
     # of the kept ones, those whose JPEG files the destination's own system decodes differently; and whether the first
     # episode shows that they are JPEG
     odd_jpeg: Mapping[str, bool]
+    odd_turned: tuple[
+        str, ...
+    ]  # of the kept ones, those that one of the two systems turns by EXIF, and the other does not
 
 
 def _with_files(source: Source, destination: Destination, encoded: Sequence[str] | None) -> _Files:
@@ -365,8 +405,10 @@ def _with_files(source: Source, destination: Destination, encoded: Sequence[str]
         for path, image in held.items()
         if images[path].format in ("", JPEG) and files[path].is_accurate != image.is_accurate
     }
+    odd_turned = tuple(path for path, image in held.items() if images[path].is_upright != image.is_upright)
     decoded = {path: images[path] for path in stored if path not in held}
-    return _Files(source.with_encoded([path for path in held if path not in stored]), tuple(held), decoded, odd_jpeg)
+    kept = source.with_encoded([path for path in held if path not in stored])
+    return _Files(kept, tuple(held), decoded, odd_jpeg, odd_turned)
 
 
 def _covers(asked: str, paths: Sequence[str]) -> bool:

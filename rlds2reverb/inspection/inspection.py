@@ -12,10 +12,11 @@ import numpy as np
 from rlds2reverb.episode import ACTION, DISCOUNT, REWARD, Array, Episode, Notice, Occurrences
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.transform import Transform, TransformLike
-from rlds2reverb.inspection.statistics import Ends, ImageColumn, Range, Returns, Statistics, image_columns
+from rlds2reverb.inspection.statistics import Ends, Range, Returns, Statistics
 from rlds2reverb.interrupts import noted_interrupts
 from rlds2reverb.plain import Count, attributes, members, printed
 from rlds2reverb.prepare.conventions import Conventions, last_row_is_added
+from rlds2reverb.prepare.image_files import ImageColumn, image_columns
 from rlds2reverb.prepare.options import SKIP, EpisodeOptions, Pace, Progress
 from rlds2reverb.prepare.preparation import (
     ColumnStats,
@@ -221,7 +222,7 @@ def inspect_source(
 ) -> Inspection:
     """Reads a dataset once, and returns what is in it; the options' policy of bad episodes is ignored, because all problems are reported.
 
-    Without `views` it only judges the episodes: ranges, ends and images are not looked at.
+    Without `views` it only judges the episodes, and looks at the image files of the first: ranges and ends are not looked at.
 
     Raises:
       SourceError: it cannot be read.
@@ -326,7 +327,7 @@ class InspectionBuilder:
         self._ready, self._watch = ready, watch
         self._tallies, self._names = [ItemCounts() for _ in ready.outputs], Occurrences()
         columns = flatten(ready.recorded_spec)
-        images = image_columns(ready.source) if ready.outputs else ()
+        images = image_columns(ready.source)
         self._inspection = Inspection(
             source=ready.source.name,
             step_spec=columns,
@@ -364,8 +365,8 @@ class InspectionBuilder:
         """The inspection; `left_over` has, per output, the steps at the end of its stream that no item holds."""
         inspection, ready = self._inspection, self._ready
         duplicates = duplicates_notice(self._names.copies)
-        turned = (notice for image in inspection.images for notice in image.notices)
-        inspection.findings.notices = (*self.part.notices, *self.part.columns.notices, *turned, *duplicates)
+        files = (notice for image in inspection.images for notice in image.notices)
+        inspection.findings.notices = (*self.part.notices, *self.part.columns.notices, *files, *duplicates)
         inspection.outputs = {
             output.tables[0]: InspectedOutput(
                 view=output.view_name,

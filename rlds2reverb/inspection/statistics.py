@@ -1,23 +1,17 @@
-"""What is counted of a dataset: ranges of its columns, how its episodes end, and what its images take."""
+"""What is counted of a dataset: ranges of its columns, and how its episodes end."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode, Notice, column_bytes, note
-from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.source import Source
-from rlds2reverb.images import AS_STORED, image_size, orientation_of
+from rlds2reverb.episode import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
 from rlds2reverb.plain import Count, members, printed
 from rlds2reverb.prepare.conventions import last_row_is_added
-from rlds2reverb.specs import ImageSpec, flatten
-from rlds2reverb.text import counted
 
 
 @printed("*")
@@ -245,97 +239,3 @@ class Ends:
 def _numbers(column: Array | None, rows: int) -> Array | None:
     """A column with one real number per step; None for anything else."""
     return column if column is not None and column.shape == (rows,) and column.dtype.kind in "fiu" else None
-
-
-_ENOUGH_STEPS = 200  # steps to measure, at least; sizes of a camera's images differ little
-
-
-@printed("image", "encoded=is_encoded", "encoded_bytes", "decoded_bytes", "measured_steps", "recorded")
-@dataclass(frozen=True)
-class ImageColumn:
-    """A column of images, and what a step of it takes.
-
-    Attributes:
-      path: the column's.
-      image: what the files decode to.
-      is_encoded: whether the files' bytes are stored; otherwise they are decoded first.
-      encoded_bytes: mean bytes of a step's files.
-      decoded_bytes: mean bytes of a step once decoded; None where that is not known.
-      measured_steps: number of steps that were measured.
-      recorded: the dataset's path of it, which the option `encoded` takes; another one where a transform renames it.
-      oriented_files: number of measured files that say how their image is to be turned or mirrored (EXIF).
-    """
-
-    path: str
-    image: ImageSpec
-    is_encoded: bool
-    encoded_bytes: Count
-    decoded_bytes: Count | None
-    measured_steps: Count
-    recorded: str
-    oriented_files: int = 0
-
-    @property
-    def notices(self) -> Iterator[Notice]:
-        """What becomes of the files' orientation, if any has one."""
-        if not self.oriented_files:
-            return
-        became = "it is not applied, as the format's own reader does not apply it"
-        if self.is_encoded:
-            became = "the files are kept as they are, and decoding them does not apply it"
-        elif self.image.is_upright:
-            became = "it is applied, as the format's own reader does"
-        steps = counted(self.measured_steps, "step")
-        text = f"image files of the {steps} looked at that have an orientation (EXIF): {became}"
-        yield note("orientation", text, self.oriented_files, self.path)
-
-
-def image_columns(source: Source) -> tuple[ImageColumn, ...]:
-    """The image columns of a source, including those that it decodes and could keep encoded; it reads the first episodes."""
-    kept = {path: leaf.image for path, leaf in flatten(source.spec()).items() if leaf.image is not None}
-    offered = source.images()
-    images = {**offered, **kept}
-    if not images:
-        return ()
-    episodes: list[Episode] = []
-    steps = 0
-    for episode in source.with_encoded(list(offered)):
-        episodes.append(episode)
-        steps += len(episode)
-        if steps >= _ENOUGH_STEPS:
-            break
-    if not steps:
-        return ()
-    columns = {path: [episode.columns[path] for episode in episodes] for path in images}
-    return tuple(
-        ImageColumn(
-            path,
-            image,
-            path in kept,
-            round(sum(map(column_bytes, columns[path])) / steps),
-            _decoded_bytes(image, columns[path], steps),
-            steps,
-            source.recorded_path(path),
-            sum(map(_has_orientation, chain.from_iterable(column.ravel() for column in columns[path]))),
-        )
-        for path, image in images.items()
-    )
-
-
-def _has_orientation(file: bytes) -> bool:
-    try:
-        return orientation_of(file, "") != AS_STORED
-    except SourceError:  # told when it is decoded
-        return False
-
-
-def _decoded_bytes(image: ImageSpec, columns: list[Array], steps: int) -> int | None:
-    count = sum(column.size for column in columns)
-    if image.nbytes is not None:
-        return round(image.nbytes * count / steps)
-    channels = image.shape[2]
-    sizes = [image_size(file) for column in columns for file in column.ravel()]
-    if channels is None or None in sizes:
-        return None
-    pixels = sum(math.prod(size) for size in sizes if size is not None)
-    return round(pixels * channels * image.dtype.itemsize / steps)

@@ -16,8 +16,9 @@ from rlds2reverb.text import counted, number, on_command_line, rate, size
 if TYPE_CHECKING:
     from rlds2reverb.conversion.report import ConvertReport
     from rlds2reverb.inspection.inspection import Inspection
-    from rlds2reverb.inspection.statistics import ImageColumn, Range, Statistics
+    from rlds2reverb.inspection.statistics import Range, Statistics
     from rlds2reverb.prepare.conventions import Conventions
+    from rlds2reverb.prepare.image_files import ImageColumn
     from rlds2reverb.prepare.problems import Findings, Problem
     from rlds2reverb.push.plan import PushPlan, TablePlan
     from rlds2reverb.push.report import PushReport

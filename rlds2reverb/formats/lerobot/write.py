@@ -139,8 +139,12 @@ class LeRobotDestination(Destination):
         )
 
     def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
-        """One image of 8 bits and of a known size per step; LeRobot decodes by Pillow."""
-        return {path: replace(image, is_accurate=True) for path, image in images.items() if _holds_files(columns[path])}
+        """One image of 8 bits and of a known size per step; LeRobot decodes by Pillow, and turns images by EXIF."""
+        return {
+            path: replace(image, is_accurate=True, is_upright=True)
+            for path, image in images.items()
+            if _holds_files(columns[path])
+        }
 
     def losses(self, content: Content) -> Sequence[Loss]:
         return _plan_of(content, self._choices)[1]

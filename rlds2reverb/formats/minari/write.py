@@ -141,7 +141,7 @@ class _Destination:
             return {}
         spaces = {path for path in columns if is_under(path, OBSERVATION) or is_under(path, ACTION)}
         held = {
-            path: replace(image, is_accurate=True)
+            path: replace(image, is_accurate=True, is_upright=False)
             for path, image in images.items()
             if path in spaces and not columns[path].shape and _can_be_kept(image)
         }

@@ -284,8 +284,12 @@ class TfdsDestination(Destination):
         return ("dataset_info.json", "*.json", "*.txt", "*-of-*", "*.tfrecord*")
 
     def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
-        """Those of columns with one image per step; TensorFlow decodes by the fast DCT."""
-        return {path: replace(image, is_accurate=False) for path, image in images.items() if not columns[path].shape}
+        """Those of columns with one image per step; TensorFlow decodes by the fast DCT, and turns none by EXIF."""
+        return {
+            path: replace(image, is_accurate=False, is_upright=False)
+            for path, image in images.items()
+            if not columns[path].shape
+        }
 
     def losses(self, content: Content) -> Sequence[Loss]:
         losses = [

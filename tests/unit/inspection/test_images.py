@@ -14,7 +14,7 @@ from rlds2reverb.episode import column_bytes
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.transform import Transform
 from rlds2reverb.inspection.inspection import inspect_source
-from rlds2reverb.inspection.statistics import ImageColumn, image_columns
+from rlds2reverb.prepare.image_files import ImageColumn, image_columns
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
 from rlds2reverb.views.trajectory import two_step

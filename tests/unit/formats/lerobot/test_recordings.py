@@ -15,8 +15,9 @@ import xxhash
 from PIL import Image, ImageOps
 from pyarrow import parquet
 
+from rlds2reverb import convert
 from rlds2reverb.episode import Episode
-from rlds2reverb.errors import SourceError
+from rlds2reverb.errors import ConversionError, SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lerobot.features import IMAGE, Feature
 from rlds2reverb.formats.lerobot.videos import Clip, decoded
@@ -186,6 +187,23 @@ def test_images_are_turned_by_their_orientation_as_in_lerobot(tmp_path: Path) ->
         (notice,) = [one for one in told if one.path == top]
         assert (notice.code, notice.count, notice.is_note) == ("orientation", 3, True)
         assert said in notice.text
+
+
+def test_files_that_only_lerobot_turns_are_told_where_they_stay(tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(DATA / "v21", tmp_path / "v21"))
+    with_orientations(copied, np.random.default_rng(2).integers(0, 255, (8, 10, 3), np.uint8))
+    source, top = f"lerobot:{copied}", "observation/images/top"
+
+    def lost(name: str, **options: Any) -> list[tuple[str | None, int | None]]:
+        report = convert(source, name, verify=True, **options)
+        assert ("orientation", top, 3) in [(one.code, one.path, one.count) for one in report.notices]
+        return [(loss.path, loss.episodes) for loss in report.losses if loss.code == "orientation"]
+
+    assert lost(f"tfds:{tmp_path}/kept") == [(top, 1)]
+    assert lost(f"tfds:{tmp_path}/pixels", decode=True) == []
+    assert lost(f"lerobot:{tmp_path}/same?fps=10") == []
+    with pytest.raises(ConversionError, match=f"orientation: {top}: the files stay as they are, but LeRobot turns"):
+        convert(source, f"tfds:{tmp_path}/strict", strict=True, allow_loss=["jpeg_pixels", "dataset_metadata"])
 
 
 @pytest.mark.parametrize(("stored", "fault"), [((10, 8, 3), ""), ((8, 10, 3), "as it is to be shown")])
