@@ -20,6 +20,7 @@ import os
 import stat
 import time
 from collections.abc import Collection, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ FOLLOW_LINKS = "links=follow"
 
 _KEPT_RECENT = 32  # files that are compared with every batch although they were opened before it: TFDS interleaves 16
 _FAULT_SHARE = 10  # times the time of a comparison until the next fault is worth one
+_LISTED_AT_ONCE = 8  # folders of a bucket
 _MOST_POINTER_BYTES = 1024
 _POINTER = b"version https://git-lfs.github.com/spec/"
 """Source: docs/spec.md of git-lfs: a pointer is a text of less than 1,024 bytes, whose first line is this with a version."""
@@ -514,10 +516,13 @@ class _Buckets:
                 raise _other(name)
 
     def _listed(self, path: BucketPath, within: Sequence[str], is_deep: bool) -> dict[str, Entry]:
-        listed: dict[str, Entry] = {}
-        for part in within or ("",):
-            listed |= path.bucket.list_anew((path / part if part else path).key, is_deep)
-        return listed
+        def list_part(part: str) -> dict[str, Entry]:
+            return path.bucket.list_entries((path / part if part else path).key, is_deep)
+
+        if len(within) < 2:
+            return list_part("".join(within))
+        with ThreadPoolExecutor(min(len(within), _LISTED_AT_ONCE)) as pool:  # each is a request that waits
+            return {name: entry for listed in pool.map(list_part, within) for name, entry in listed.items()}
 
 
 class _ObjectPath(BucketPath):

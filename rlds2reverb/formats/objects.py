@@ -69,11 +69,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class _Listing:
-    """What is directly in a folder, when it was listed (`time.monotonic`): all names, sorted, and those of folders."""
+    """What is directly in a folder, when it was listed (`time.monotonic`): all names, sorted, those of folders, and the objects."""
 
     at: float
     names: tuple[str, ...]
     folders: frozenset[str]
+    objects: Mapping[str, Entry]
 
 
 _FRESH_SECONDS = 5.0  # that a look-up or a listing is used again: readers ask several times for the same
@@ -205,34 +206,32 @@ class Bucket:
             return {}
         return {one["path"]: _entry_of(one) for one in sorted(found, key=lambda one: str(one["path"]))}
 
-    def list_anew(self, key: str, is_deep: bool) -> dict[str, Entry]:
+    def list_entries(self, key: str, is_deep: bool) -> dict[str, Entry]:
         """The objects in a folder, or below it, by their whole names. For some seconds, look-ups in it ask for nothing.
+
+        A listing of the folder alone that is at hand is used: whoever opens a dataset may have looked for it there.
 
         Raises:
           StorageError: it cannot be listed.
         """
         prefix, now = f"{key}/" if key else "", time.monotonic()
-        if is_deep:
-            entries = {name: entry for name, entry in self.walk(key).items() if name.startswith(prefix)}
-            below: dict[str, tuple[set[str], set[str]]] = {
-                key: (set(), set())
-            }  # folder -> names of objects, of folders
-            for name in entries:
-                above, _, last = name.rpartition("/")
-                below.setdefault(above, (set(), set()))[0].add(last)
-                while (
-                    len(above) > len(key)
-                    and above.rpartition("/")[2] not in below.setdefault(above.rpartition("/")[0], (set(), set()))[1]
-                ):
-                    above, _, last = above.rpartition("/")
-                    below[above][1].add(last)
-        else:
-            objects, folders = self._list(key)
-            entries = {f"{prefix}{name}": entry for name, entry in objects.items()}
-            below = {key: (set(objects), set(folders))}
+        if not is_deep:
+            return {f"{self._url}/{prefix}{name}": entry for name, entry in self._listing(key).objects.items()}
+        entries = {name: entry for name, entry in self.walk(key).items() if name.startswith(prefix)}
+        # folder -> its objects by name, names of folders
+        below: dict[str, tuple[dict[str, Entry], set[str]]] = {key: ({}, set())}
+        for name, entry in entries.items():
+            above, _, last = name.rpartition("/")
+            below.setdefault(above, ({}, set()))[0][last] = entry
+            while (
+                len(above) > len(key)
+                and above.rpartition("/")[2] not in below.setdefault(above.rpartition("/")[0], ({}, set()))[1]
+            ):
+                above, _, last = above.rpartition("/")
+                below[above][1].add(last)
         self._looked |= {name: (now, entry) for name, entry in entries.items()}
         self._listings |= {
-            name: _Listing(now, tuple(sorted(objects | folders)), frozenset(folders))
+            name: _Listing(now, tuple(sorted({*objects, *folders})), frozenset(folders), objects)
             for name, (objects, folders) in below.items()
         }
         return {f"{self._url}/{name}": entry for name, entry in entries.items()}
@@ -313,7 +312,7 @@ class Bucket:
             objects, folders = self._list(key)
             now, prefix = time.monotonic(), f"{key}/" if key else ""
             self._looked |= {f"{prefix}{name}": (now, entry) for name, entry in objects.items()}
-            known = _Listing(now, tuple(sorted({*objects, *folders})), frozenset(folders))
+            known = _Listing(now, tuple(sorted({*objects, *folders})), frozenset(folders), objects)
             self._listings[key] = known
         return known
 

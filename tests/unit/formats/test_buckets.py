@@ -437,3 +437,11 @@ def test_the_datasets_in_a_folder_are_listed(bucket: str, storage: Storage, clou
     ]
     with pytest.raises(SourceError, match=r"write SCHEME:s3://files/robots, or list the datasets in it"):
         open_source("s3://files/robots")
+
+
+def test_the_folder_of_a_dataset_is_listed_once_when_it_is_opened(bucket: str, storage: Storage, cloud: Faults) -> None:
+    storage.upload(bundled_path("cartpole"), "files", "once/cartpole/1.0.0")
+    for _ in range(2):  # opened again, it is asked for anew
+        asked = len(cloud.requests)
+        open_source("tfds:s3://files/once/cartpole/1.0.0").spec()
+        assert sum("list-type" in request.path for request in cloud.requests[asked:]) == 1
