@@ -8,6 +8,7 @@ Credentials are those that the vendors' own tools use. Without any, requests are
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import configparser
 import errno
@@ -21,8 +22,8 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,6 +37,7 @@ import xxhash
 from rlds2reverb.errors import SourceError, StorageError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats.block_cache import block_cache, version_of
+from rlds2reverb.text import shortened
 
 _Answer = TypeVar("_Answer")
 
@@ -80,11 +82,44 @@ class _Listing:
 _FRESH_SECONDS = 5.0  # that a look-up or a listing is used again: readers ask several times for the same
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """The most that is taken of a listing: entries, and seconds for all its pages together."""
+
+    entries: int = 1_000_000
+    seconds: float = 300.0
+
+    def counted(self, where: str, entries: Iterable[_Answer]) -> Iterator[_Answer]:
+        """The entries as they come. Raises `StorageError` for one more than the bound, or behind its time."""
+        end = time.monotonic() + self.seconds
+        for number, entry in enumerate(entries):
+            if number >= self.entries:
+                raise self.exceeded(where)
+            if time.monotonic() > end:
+                raise self.exceeded_time(where)
+            yield entry
+
+    def exceeded(self, where: str) -> StorageError:
+        return StorageError(
+            f"{where}: its listing has more than {self.entries:,} entries, the most that are taken; {_WAY_ON}"
+        )
+
+    def exceeded_time(self, where: str) -> StorageError:
+        return StorageError(
+            f"{where}: its listing did not end within {self.seconds:g} seconds, the most that is waited for; {_WAY_ON}"
+        )
+
+
+_WAY_ON = (
+    "check the address of the service, and name a folder that holds the dataset alone, or copy that to this machine"
+)
+
+
 class Bucket:
     """A bucket of `gs://` or `s3://`. Its methods may be called from several threads."""
 
-    def __init__(self, scheme: str, name: str) -> None:
-        self._name, self._url = name, f"{scheme}://{name}"
+    def __init__(self, scheme: str, name: str, bounds: Bounds = Bounds()) -> None:
+        self._name, self._url, self._bounds = name, f"{scheme}://{name}", bounds
         self._service = " ".join(filter(None, map(os.environ.get, _SERVICES)))  # "" for the vendor's own
         self._ways = list(_WAYS[scheme](name))
         self._stores: dict[str, Any] = {}
@@ -196,12 +231,18 @@ class Bucket:
 
     def walk(self, key: str) -> dict[str, Entry]:
         """All objects below a folder, by their keys, sorted; asked for anew."""
+        where = f"{self._url}/{key}"
 
-        def listed(store: Any) -> list[Mapping[str, Any]]:
-            return list(_obstore().list(store, key or None).collect())
+        async def listed(store: Any) -> list[Mapping[str, Any]]:
+            found: list[Mapping[str, Any]] = []
+            async for page in _obstore().list(store, key or None):
+                found += page
+                if len(found) > self._bounds.entries:
+                    raise self._bounds.exceeded(where)
+            return found
 
         try:
-            found = self._asked(f"{self._url}/{key}", listed)
+            found = self._asked(where, self._within_time(where, listed))
         except FileNotFoundError:
             return {}
         return {one["path"]: _entry_of(one) for one in sorted(found, key=lambda one: str(one["path"]))}
@@ -317,12 +358,39 @@ class Bucket:
         return known
 
     def _list(self, key: str) -> tuple[dict[str, Entry], list[str]]:
+        where = f"{self._url}/{key}"
+
+        async def listed(store: Any) -> Any:
+            return await _obstore().list_with_delimiter_async(store, key or None)
+
         try:
-            found = self._asked(f"{self._url}/{key}", lambda store: _obstore().list_with_delimiter(store, key or None))
+            found = self._asked(where, self._within_time(where, listed))
         except FileNotFoundError:
             return {}, []
+        if len(found["objects"]) + len(found["common_prefixes"]) > self._bounds.entries:
+            raise self._bounds.exceeded(where)
         objects = {posixpath.basename(one["path"]): _entry_of(one) for one in found["objects"] if one["path"] != key}
         return objects, [posixpath.basename(prefix.rstrip("/")) for prefix in found["common_prefixes"]]
+
+    def _within_time(self, where: str, ask: Callable[[Any], Coroutine[Any, Any, _Answer]]) -> Callable[[Any], _Answer]:
+        """Asks for a listing; all attempts and pages of it together have the time of the bounds.
+
+        Obstore ends an answer after two minutes, but not the number of its pages: only a coroutine of it can be stopped between them.
+        """
+        end = time.monotonic() + self._bounds.seconds
+
+        async def within(store: Any) -> _Answer:
+            asking = asyncio.ensure_future(ask(store))
+            done, _ = await asyncio.wait([asking], timeout=max(0.0, end - time.monotonic()))
+            if not done:
+                asking.cancel()
+                raise self._bounds.exceeded_time(where)
+            return asking.result()
+
+        def answer(store: Any) -> _Answer:  # on another thread: a notebook's own has a loop that runs
+            return _pool().submit(lambda: asyncio.run(within(store))).result()
+
+        return answer
 
     def _asked(self, where: str, ask: Callable[[Any], _Answer], to: str = "read") -> _Answer:
         """An answer of the first way that is not refused; then that way is kept, one to read and one to write.
@@ -376,11 +444,11 @@ def _entry_of(about: Mapping[str, Any]) -> Entry:
 class _Hub(Bucket):
     """A dataset on the Hugging Face hub, at the commit that its revision had when it was first asked for."""
 
-    def __init__(self, scheme: str, name: str) -> None:
-        super().__init__(scheme, name)
+    def __init__(self, scheme: str, name: str, bounds: Bounds = Bounds()) -> None:
+        super().__init__(scheme, name, bounds)
         self._repo, _, revision = name.removeprefix("datasets/").partition("@")
         self._commit = _hub(
-            self._url, lambda api: api.repo_info(self._repo, repo_type="dataset", revision=revision or None)
+            self._url, bounds, lambda api: api.repo_info(self._repo, repo_type="dataset", revision=revision or None)
         ).sha
 
     def _version(self, key: str, entry: Entry) -> str:
@@ -407,36 +475,54 @@ class _Hub(Bucket):
         return f"datasets/{self._repo}/resolve/{self._commit}/{key}"
 
     def _head(self, key: str) -> Entry | None:
+        where = f"{self._url}/{key}"
         found = _hub(
-            f"{self._url}/{key}",
+            where,
+            self._bounds,
             lambda api: api.get_paths_info(self._repo, [key], repo_type="dataset", revision=self._commit),
         )
-        return next((_entry_of_hub(one) for one in found if hasattr(one, "size")), None)
+        return next((_entry_of_hub(where, about) for about in found if hasattr(about, "size")), None)
 
     def _list(self, key: str) -> tuple[dict[str, Entry], list[str]]:
+        where = f"{self._url}/{key}"
+
+        def listed(api: Any) -> list[Any]:
+            tree = api.list_repo_tree(self._repo, key or None, repo_type="dataset", revision=self._commit)
+            return list(self._bounds.counted(where, tree))
+
         try:
-            found = _hub(
-                f"{self._url}/{key}",
-                lambda api: list(
-                    api.list_repo_tree(self._repo, key or None, repo_type="dataset", revision=self._commit)
-                ),
-            )
+            found = _hub(where, self._bounds, listed)
         except FileNotFoundError:
             return {}, []
-        objects = {posixpath.basename(one.path): _entry_of_hub(one) for one in found if hasattr(one, "size")}
-        return objects, [posixpath.basename(one.path) for one in found if not hasattr(one, "size")]
+        objects = {
+            posixpath.basename(about.path): _entry_of_hub(f"{self._url}/{about.path}", about)
+            for about in found
+            if hasattr(about, "size")
+        }
+        return objects, [posixpath.basename(about.path) for about in found if not hasattr(about, "size")]
 
 
-def _entry_of_hub(about: Any) -> Entry:
-    return Entry(int(about.size), 0, "", about.blob_id or "")  # of a commit, so that it cannot change
+def _entry_of_hub(where: str, about: Any) -> Entry:
+    """Raises `StorageError` where the hub says no size."""
+    if type(about.size) is not int or about.size < 0:
+        raise StorageError(
+            f"{where}: the hub says that its size is {shortened(repr(about.size))}; expected a whole number of bytes: check HF_ENDPOINT, and try again"
+        )
+    return Entry(about.size, 0, "", str(about.blob_id or ""))  # of a commit, so that it cannot change
 
 
-def _hub(where: str, ask: Callable[[Any], _Answer]) -> _Answer:
+def _hub(where: str, bounds: Bounds, ask: Callable[[Any], _Answer]) -> _Answer:
+    """An answer of the hub, within the time of the bounds.
+
+    Its library waits for each byte anew, and cannot be stopped. So it asks on a thread of its own, which is left alone when the time is over.
+    """
     with needing("reading hf://", "cloud", SourceError):
         import huggingface_hub
         from huggingface_hub import errors
     try:
-        return ask(huggingface_hub.HfApi())
+        return _on_a_thread(partial(ask, huggingface_hub.HfApi()), bounds.seconds, bounds.exceeded_time(where))
+    except StorageError:
+        raise
     except errors.EntryNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "No such file", where) from error
     except errors.GatedRepoError as error:
@@ -453,6 +539,21 @@ def _hub(where: str, ask: Callable[[Any], _Answer]) -> _Answer:
         raise StorageError(
             f"{where}: the hub did not answer: {_said(error)}; check the network, and try again"
         ) from error
+
+
+def _on_a_thread(ask: Callable[[], _Answer], seconds: float, too_late: StorageError) -> _Answer:
+    answer: Future[_Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="hub", daemon=True).start()
+    if not wait([answer], seconds).done:
+        raise too_late
+    return answer.result()
 
 
 _lock = threading.RLock()
