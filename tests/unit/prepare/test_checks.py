@@ -161,7 +161,7 @@ CASES = [
 SHIFT = Conventions(last_reward="shift")
 FOUND_UNDER_A_SHIFT, FOUND_BY_CUTTING = {"first_reward_lost"}, {"no_items", "view_refused"}
 FOUND_IN_OTHERS = {"last_observation_shared"} | {code for code, meaning in CODES.items() if meaning.is_of_dataset}
-FOUND_IN_FILES = {"image"}
+FOUND_IN_FILES, FOUND_BY_DESTINATIONS = {"image"}, {"unfit"}
 
 
 class TestEncodedImages:
@@ -214,7 +214,7 @@ class TestEachCode:
             assert reported == {(code, path)}
 
     def test_has_a_case(self) -> None:
-        elsewhere = FOUND_UNDER_A_SHIFT | FOUND_BY_CUTTING | FOUND_IN_OTHERS | FOUND_IN_FILES
+        elsewhere = FOUND_UNDER_A_SHIFT | FOUND_BY_CUTTING | FOUND_IN_OTHERS | FOUND_IN_FILES | FOUND_BY_DESTINATIONS
         assert {code for code, _, _ in CASES} | elsewhere == set(CODES)
 
     @pytest.mark.parametrize("dtype", [np.float16, np.float64, ml_dtypes.bfloat16, np.int32])
