@@ -21,5 +21,6 @@ LOSSES = {  # code -> what the shards cannot hold
     "last_row": "values of the last row beside its observation",
     "metadata": "features of an episode that differ from the first episode's, or that il-representations does not have; they are left out",
     "kinds": "columns of other dtypes than booleans, numbers and single texts, or with free sizes; they are left out",
+    "shape": "a reward of shape [1], which is written, and read as a number",
     "names": "columns whose names have a dot, or one of the format's own meanings; they are left out",
 }

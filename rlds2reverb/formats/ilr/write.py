@@ -16,6 +16,7 @@ from rlds2reverb.episode import (
     IS_TERMINAL,
     METADATA,
     OBSERVATION,
+    REWARD,
     STEP_FIELDS,
     Array,
     Episode,
@@ -108,6 +109,9 @@ class IlrDestination(Destination):
             for path, spec in content.columns.items()
             if path not in NOT_KEPT and isinstance(code := _key_of(path, spec), str)
         ]
+        reward = content.columns.get(REWARD)
+        if reward is not None and reward.shape == (1,):
+            lost.append(Loss("shape", f"{reward}: {LOSSES['shape']}", REWARD))
         unknown = [name for name in content.metadata if name not in FEATURES]
         lost += [Loss("metadata", LOSSES["metadata"], metadata_path(name)) for name in unknown]
         kept = _members_of(content.columns)
