@@ -82,22 +82,27 @@ class InvalidEpisode(Rlds2ReverbError):
       episode_id: the episode's id.
       problems: every problem found in it, in the order of the checks.
       title: its name in the message: the id, and the dataset's own beside it where there is one.
+      is_tolerable: whether `allow` can let it pass; not where a format cannot hold it.
     """
 
-    def __init__(self, episode_id: str, problems: Sequence[Problem], title: str = "") -> None:
+    def __init__(
+        self, episode_id: str, problems: Sequence[Problem], title: str = "", is_tolerable: bool = True
+    ) -> None:
         self.episode_id = episode_id
         self.problems = tuple(problems)
         self.title = title or episode_id
+        self.is_tolerable = is_tolerable
         repairable = any(problem.is_repairable for problem in self.problems)
         listed = "; ".join(str(problem) for problem in self.problems)
+        tolerated = f", or tolerate {_tolerated(self.problems)}" if is_tolerable else ""
         super().__init__(
             f"episode {self.title}: {listed}. Nothing of this episode was stored; go on with "
-            f'on_invalid="skip" or "quarantine" (--on-invalid), or tolerate {_tolerated(self.problems)}'
+            f'on_invalid="skip" or "quarantine" (--on-invalid){tolerated}'
             + ('; on_invalid="repair" mends what has one right answer' if repairable else "")
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.episode_id, self.problems, self.title), vars(self)
+        return type(self), (self.episode_id, self.problems, self.title, self.is_tolerable), vars(self)
 
 
 def _tolerated(problems: Sequence[Problem]) -> str:

@@ -19,7 +19,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.conversion.job import LOSSES, Account, Job, Read, job_of
+from rlds2reverb.conversion.job import LOSSES, UNFIT, Account, Job, Read, job_of
 from rlds2reverb.conversion.place import (
     Place,
     check_apart,
@@ -400,6 +400,10 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
     if refused := sorted(set(episodes.allow) & set(_ONE_SPEC)):
         raise ConfigError(
             f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated"
+        )
+    if UNFIT in episodes.allow:
+        raise ConfigError(
+            f"allow (--allow): {UNFIT}: what the format cannot hold cannot be tolerated; on_invalid=skip (--on-invalid skip) leaves such episodes out"
         )
     if isinstance(destination, str):  # a class of the caller's may have codes of its own
         _check_losses(chosen.allow_loss)

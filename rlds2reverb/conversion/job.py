@@ -72,7 +72,7 @@ class Read:
         if not preparer.policy.accepts(self, [*self.problems, *found], self.mended):
             return False
         if isinstance(self.outcome, Problem):
-            preparer.policy.reject(self, [self.outcome])
+            preparer.policy.reject(self, [self.outcome], is_tolerable=False)
         return not isinstance(self.outcome, Problem)
 
     def made(self) -> Written:
@@ -290,7 +290,7 @@ class Job:
         if len(normalised) < self.destination.least_rows:
             detail = (
                 f"{self.destination.name} holds episodes of at least {counted(self.destination.least_rows, 'step')}, "
-                f"got {len(normalised)}; on_invalid=skip (--on-invalid skip) leaves it out"
+                f"got {len(normalised)}; allow (--allow) cannot change that"
             )
             return Problem("single_step", "", detail)
         columns = {path: _plain(normalised.columns[path]) for path in self.content.columns}

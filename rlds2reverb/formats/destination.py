@@ -181,7 +181,7 @@ class Destination(Protocol):
     def least_rows(self) -> int:
         """The least number of rows of an episode that the format can hold; 2 if every step needs an action.
 
-        The conversion rejects shorter ones as `single_step`, whatever `allow` says; a sink never gets them.
+        Shorter ones are bad (`single_step`), whatever `allow` says; a sink never gets them.
         """
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:

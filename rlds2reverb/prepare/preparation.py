@@ -245,7 +245,7 @@ class Preparer:
         """Rejects a good episode for a later reason: a format cannot hold it."""
         self.steps_rejected += len(prepared.episode)
         self.ends_mended -= prepared.is_end_mended
-        self.policy.reject(prepared.episode, [problem])
+        self.policy.reject(prepared.episode, [problem], is_tolerable=False)
 
     def examine(self, episode: Episode) -> Examined:
         """Finds the problems of an episode; counts nothing."""

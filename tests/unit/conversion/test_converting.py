@@ -116,6 +116,11 @@ def test_episodes_of_another_spec_cannot_be_tolerated(name: str, episodes: list[
         convert(episodes, name, allow=(code,))
 
 
+def test_what_the_format_cannot_hold_cannot_be_tolerated(name: str, episodes: list[Episode]) -> None:
+    with pytest.raises(ConfigError, match=r"--allow\): unfit: .*--on-invalid skip"):
+        convert(episodes, name, allow=("nan", "unfit"))
+
+
 def test_when_all_are_bad_nothing_is_left_behind(name: str) -> None:
     with pytest.raises(SourceError, match=r"no episode is left.*nan 2"):
         convert([bad(0), bad(1)], name, on_invalid="skip")
@@ -543,8 +548,11 @@ def test_episodes_that_are_too_short_for_the_format_are_rejected_whatever_is_all
     assert report.rejected == {"single_step": 1}
     (line,) = listed.read_text(encoding="utf-8").splitlines()
     assert "at least 2 steps" in json.loads(line)["detail"]
-    with pytest.raises(InvalidEpisode, match="single_step"):
-        convert([episodes[0], short], losing, overwrite=True)
+    for allowed in ((), ("single_step",)):
+        with pytest.raises(InvalidEpisode, match=r"single_step.*--on-invalid") as raised:
+            convert([episodes[0], short], losing, overwrite=True, restart=True, allow=allowed)
+        assert ("tolerate" in str(raised.value)) == (not allowed)
+        assert ("allow (--allow) cannot change that" in str(raised.value)) == bool(allowed)
 
 
 def test_many_losses_of_single_episodes_are_found_by_number() -> None:

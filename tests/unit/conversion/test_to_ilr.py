@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 
 from rlds2reverb.conversion.convert import convert, planned
 from rlds2reverb.episode import Episode
-from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.ilr.archives import member
@@ -227,7 +227,21 @@ def test_nothing_to_write_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs an observation and an action"):
         planned([Episode(plain)], f"ilr:{tmp_path / 'a'}")
     with pytest.raises(SourceError, match=r"no episode is left.*single_step 1"):
-        convert([episode(1)], f"ilr:{tmp_path / 'a'}", allow=("single_step",))
+        convert([episode(1)], f"ilr:{tmp_path / 'a'}", allow=("single_step",), on_invalid="skip")
+
+
+@pytest.mark.parametrize("place", ["ilr", "ted"])
+@pytest.mark.parametrize("workers", [None, 1])
+def test_a_single_step_stops_the_conversion_also_if_it_is_allowed(
+    place: str, workers: int | None, tmp_path: Path
+) -> None:
+    whole, single = episode(3), episode(1)
+    convert([whole, single], f"tfds:{tmp_path}/from", allow=("single_step",))
+    source, name = f"tfds:{tmp_path}/from/1.0.0", f"{place}:{tmp_path}/to"
+    with pytest.raises(InvalidEpisode, match=r"single_step: .*at least 2 steps, got 1"):
+        convert(source, name, allow=("single_step",), workers=workers)
+    report = convert(source, name, allow=("single_step",), on_invalid="skip", workers=workers, verify=True)
+    assert (report.episodes_written, report.verified, report.rejected) == (1, 1, {"single_step": 1})
 
 
 @pytest.mark.parametrize(
