@@ -319,7 +319,7 @@ def _styled(line: Iterable[Part]) -> Iterator[str]:
 
 
 OUTCOMES = {
-    **dict.fromkeys(("rejected", "not stored", "stopped"), "problem"),
+    **dict.fromkeys(("rejected", "not stored", "not verified", "stopped"), "problem"),
     **dict.fromkeys(("advice", "lost", "left out", "ends late"), "advice"),
     **dict.fromkeys(("confirmed", "written", "verified"), "good"),
 }

@@ -128,6 +128,7 @@ def conversion_fields(report: ConvertReport) -> dict[str, str]:
         "size": f"{report.bytes / 1e6:,.1f} MB of columns; {report.seconds:.2f} s, {rate(read / seconds)} episodes/s",
     }
     verified_by = f"; read by {' and '.join(report.verified_by)}" if report.verified_by else ""
+    is_unfinished = bool(report.stopped and not report.verified_by)
     lossy = " except for the reported losses" if report.losses else ""
     optional = {
         "rejected": _codes(report.rejected)
@@ -138,8 +139,11 @@ def conversion_fields(report: ConvertReport) -> dict[str, str]:
         "files kept": ", ".join(report.encoded),
         "lost": ", ".join(dict.fromkeys(loss.code for loss in report.losses)),
         "verified": ""
-        if report.verified is None
+        if report.verified is None or is_unfinished
         else f"{counted(report.verified, 'episode')}, equal to the source{lossy}{verified_by}",
+        "not verified": ""
+        if report.verified is None or not is_unfinished
+        else f"the comparison ended after {report.verified:,} of {counted(report.episodes_written, 'episode')}",
         "workers": report.workers and _workers(report),
         "stopped": report.stopped,
     }

@@ -12,7 +12,9 @@ import pytest
 
 from rlds2reverb import cli
 from rlds2reverb.cli import convert
+from rlds2reverb.conversion import verify
 from rlds2reverb.conversion.report import ConvertReport
+from rlds2reverb.errors import ConversionError
 from rlds2reverb.formats.destination import Loss
 from rlds2reverb.formats.tfds.write import TfdsDestination, TfdsSink
 
@@ -53,6 +55,28 @@ def test_a_report_for_people_and_one_for_programs(run: Run, name: str, tmp_path:
     report = json.loads(out)
     assert code == 0
     assert (report["episodes_read"], report["episodes_written"], report["verified"]) == (3, 3, None)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ConversionError("another value")])
+@pytest.mark.parametrize("compared", [0, 2])
+def test_a_comparison_that_is_not_finished_is_not_told_as_one(
+    run: Run, name: str, monkeypatch: pytest.MonkeyPatch, error: Any, compared: int
+) -> None:
+    differences = verify.differences
+    calls = iter(range(9))
+
+    def differ(*given: Any) -> list[str]:
+        if next(calls) == compared:
+            raise error
+        return differences(*given)
+
+    monkeypatch.setattr(verify, "differences", differ)
+    code, out, _ = run(SOURCE, name, "--verify")
+    assert code
+    assert "equal to the source" not in out
+    told = dict(line.split("  ", 1) for line in out.splitlines())
+    assert told["not verified"].strip() == f"the comparison ended after {compared} of 3 episodes"
+    assert "verified" not in told
 
 
 @pytest.mark.parametrize(("resumed", "speed"), [(0, "0.46 episodes/s"), (20, "0.06 episodes/s"), (23, "0 episodes/s")])
