@@ -235,12 +235,16 @@ class _Disk:
         except (OSError, ValueError, RuntimeError) as error:
             raise SourceError(f"{path}: cannot be read: {error}") from error
         self._roots.append(root)
+        if boundary is not None and not self._may_follow(name, root):
+            raise self._refused(name)
         if not is_folder:
             self._stamp(name)
             return
         seen = {root.real}
         for part in within or ("",):
-            self._list(str(path / part), root, is_deep, seen)
+            below = str(path / part)
+            if self._may_follow(below, root):  # else refused as soon as something of it is opened
+                self._list(below, root, is_deep, seen)
 
     def _list(self, folder: str, root: _Root, is_deep: bool, seen: set[str]) -> None:
         try:
@@ -317,13 +321,15 @@ class _Disk:
                 continue
             if name not in self._stamps or name in self._late:  # those that were listed were checked then
                 self._may_follow(name, root)
-            target = self.links.refused.get(name)
-            if target is not None:
-                raise RefusedFile(
-                    f"{name}: a link that leads out of the dataset, to {target}; copy the file to where the link is or, if you trust it, "
-                    f"add {FOLLOW_LINKS} behind the name"
-                )
+            if name in self.links.refused:
+                raise self._refused(name)
             return
+
+    def _refused(self, name: str) -> RefusedFile:
+        return RefusedFile(
+            f"{name}: a link that leads out of the dataset, to {self.links.refused[name]}; copy the file to where the link is or, if you trust "
+            f"it, add {FOLLOW_LINKS} behind the name"
+        )
 
     def _alias(self, name: str) -> str:
         """The name by which a file was listed, of one that is written in another way; that of now where it was not listed."""

@@ -39,6 +39,25 @@ def following(name: str) -> str:
 
 
 @pytest.mark.parametrize("written", NAMES, indirect=True)
+def test_folders_that_lead_out_are_refused_unless_they_are_followed(written: tuple[str, Path], tmp_path: Path) -> None:
+    name, folder = written
+    whole, outside = whole_of(name), tmp_path / "outside"
+    largest = a_few(files_of(folder))[0]
+    for path in [path for path in folder.rglob("*") if path.is_dir() and not path.name.startswith(".")]:
+        if f"{escaped(path)}" in name or f"{escaped(path.parent)}" in name.replace(escaped(folder), ""):
+            continue  # named by the user
+        is_read = path in largest.parents
+        path.rename(outside)
+        path.symlink_to(outside)
+        why = told(name, whole)
+        assert why or not is_read, f"{path} is read, and leads out"
+        assert not why or ("leads out of the dataset" in why and str(outside) in why and "links=follow" in why)
+        assert not told(following(name), whole)
+        path.unlink()
+        outside.rename(path)
+
+
+@pytest.mark.parametrize("written", NAMES, indirect=True)
 def test_links_out_of_the_folder_are_refused_unless_they_are_followed(
     written: tuple[str, Path], tmp_path: Path
 ) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import pickle
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-import webdataset
+from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from rlds2reverb.episode import Array
 from rlds2reverb.formats.ilr.keys import DONES, FRAME, TERMINALS, column_of, is_observation, next_of
@@ -23,28 +25,43 @@ def read_back(path: Path) -> Iterator[dict[str, Array]]:
     """The columns of every trajectory of a folder with one archive, or of an archive.
 
     Raises:
-      ImportError: webdataset unpacks zstd by the program of that name, which is not there.
+      ImportError: zstd is unpacked by the program of that name, as webdataset does it, and that is not there.
+      ValueError: it cannot be unpacked.
     """
-    archive = path / ARCHIVE if path.is_dir() else path
-    url = str(archive)
-    if archive.suffix == ".zst":
-        if shutil.which("zstd") is None:
-            raise ImportError("the program zstd is not there")
-        url = f"pipe:zstd -dcq '{archive}'"
     steps: list[dict[str, Any]] = []
-    for sample in webdataset.WebDataset(url, shardshuffle=False):
-        if f"{FRAME}{_SUFFIX}" not in sample:
-            continue  # the description
-        steps.append(
-            {
-                key.removesuffix(_SUFFIX): _Numbers(io.BytesIO(value)).load()
-                for key, value in sample.items()
-                if key.endswith(_SUFFIX)
-            }
-        )
-        if steps[-1][DONES]:
-            yield _columns(steps)
-            steps = []
+    with _unpacked(path / ARCHIVE if path.is_dir() else path) as stream:
+        for sample in group_by_keys(tar_file_expander([{"url": str(path), "stream": stream}])):
+            if f"{FRAME}{_SUFFIX}" not in sample:
+                continue  # the description
+            steps.append(
+                {
+                    key.removesuffix(_SUFFIX): _Numbers(io.BytesIO(value)).load()
+                    for key, value in sample.items()
+                    if key.endswith(_SUFFIX)
+                }
+            )
+            if steps[-1][DONES]:
+                yield _columns(steps)
+                steps = []
+
+
+@contextmanager
+def _unpacked(archive: Path) -> Iterator[IO[bytes]]:
+    """The tar file. It is not named to webdataset: that takes braces in a name as several files, and gives a command with it to a shell."""
+    if archive.suffix != ".zst":
+        with archive.open("rb") as file:
+            yield file
+        return
+    program = shutil.which("zstd")
+    if program is None:
+        raise ImportError("the program zstd is not there")
+    command = [program, "-dcq", "--", str(archive)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield process.stdout
+        process.stdout.read()
+        if code := process.wait():
+            raise ValueError(f"zstd ended with {code}")
 
 
 class _Numbers(pickle.Unpickler):

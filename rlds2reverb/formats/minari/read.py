@@ -47,6 +47,7 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, SpecFrom, agree, look_at, most_alike, promote, spread
+from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.minari.dataset import HDF5, Facts, data_folder, read_facts
 from rlds2reverb.formats.minari.spaces import Leaf
@@ -116,7 +117,11 @@ def open_minari(text: str) -> Source:
     wanted = asked("minari", text, _OPTIONS)
     options = Options(**wanted.renamed({"infos": "others", "spaces": "stored_spaces"}))
     folder = data_folder(wanted.text)
-    return wanted.source_of(MinariRecordings(wanted.files.pin(folder, boundary=folder.parent), wanted.name, options))
+    is_named = (
+        str(folder) == str(path_of(wanted.text)) and folder.is_symlink()
+    )  # whoever names a link means where it leads
+    files = wanted.files.pin(folder, boundary=None if is_named else folder.parent)
+    return wanted.source_of(MinariRecordings(files, wanted.name, options))
 
 
 class MinariRecordings(Recordings):

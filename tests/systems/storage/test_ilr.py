@@ -15,6 +15,7 @@ webdataset = pytest.importorskip("webdataset")
 
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.options import escaped
 from tests.unit.formats.ilr import made
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -86,3 +87,16 @@ def convert_by_zstd(path: Path) -> None:
     if shutil.which("zstd") is None:
         pytest.skip("needs the program zstd")
     subprocess.run(["zstd", "-q", "-19", "--long=26", str(path)], check=True)
+
+
+@pytest.mark.parametrize("name", ["it's.tar", "br{0..2}.tar", "a';touch ran;'.tar.zst", "-d.tar.zst"])
+def test_a_name_is_no_command_and_no_pattern(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """webdataset gives what it cannot open itself to a shell."""
+    if name.endswith(".zst") and shutil.which("zstd") is None:
+        pytest.skip("webdataset unpacks zstd by the program zstd")
+    monkeypatch.chdir(tmp_path)
+    made.shard(tmp_path / "from.tar", trajectories())
+    report = convert(f"ilr:{tmp_path / 'from.tar'}", f"ilr:{escaped(tmp_path / name)}", verify=True)
+    assert any(text.startswith("webdataset ") for text in report.verified_by)
+    assert {path.name for path in tmp_path.iterdir()} >= {"from.tar", name}
+    assert not (tmp_path / "ran").exists()
