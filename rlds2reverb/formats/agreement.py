@@ -62,6 +62,10 @@ def _spec_from(text: str) -> SpecFrom:
 SPEC_OPTIONS: dict[str, Parse] = {"spec_from": _spec_from}
 
 
+class NoSpecFrom(SourceError):
+    """The episode that `spec_from` names is not there, or cannot be read, so that no other may stand in for it."""
+
+
 def spread(numbers: Sequence[int], most: int = MOST_LOOKS) -> list[int]:
     """At most so many of these numbers: the first, the last, and some between at equal distances.
 
@@ -85,6 +89,7 @@ def look_at(
     spec_from: SpecFrom = EVERY,
     at_once: int = 1,
     nbytes: Callable[[T], int] = lambda _look: 0,
+    count: int | None = None,
 ) -> dict[int, T]:
     """What some of these episodes have, by number; those that cannot be read are left out.
 
@@ -95,12 +100,20 @@ def look_at(
       spec_from: as the option; the episode of that number is looked at, too.
       at_once: episodes to look at side by side, see `looks_at_once`.
       nbytes: of the values that a look has read. The first and the last episode are always looked at.
+      count: number of the dataset's episodes, of which `spec_from` may be any; None if `numbers` are all of them.
 
     Raises:
-      SourceError: none of them can be read, with the reason for the first; or `spec_from` cannot.
+      NoSpecFrom: `spec_from` is the number of no episode, or of one that cannot be read.
+      SourceError: none of them can be read, with the reason for the first.
     """
     if not len(numbers):
         raise SourceError(f"{name}: has no episodes, so their columns are unknown")
+    count = len(numbers) if count is None else count
+    if isinstance(spec_from, int) and spec_from >= count:
+        raise NoSpecFrom(
+            f"{name}: spec_from={spec_from}: expected the number of an episode, and there {'is' if count == 1 else 'are'} "
+            f"{counted(count, 'episode')}, counted from 0"
+        )
     first_looks = list(
         dict.fromkeys(([spec_from] if isinstance(spec_from, int) else []) + _ends_first(spread(numbers)))
     )
@@ -129,7 +142,7 @@ def look_at(
         if number not in faults and not looks:
             try_one(number)
     if isinstance(spec_from, int) and spec_from in faults:
-        raise SourceError(f"{name}: spec_from={spec_from}: {faults[spec_from]}")
+        raise NoSpecFrom(f"{name}: spec_from={spec_from}: {faults[spec_from]}")
     if not looks:
         raise faults[min(faults)]
     return dict(sorted(looks.items()))

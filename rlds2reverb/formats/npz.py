@@ -275,6 +275,7 @@ class _EpisodeFiles(Recordings):
             self.name,
             self._options.spec_from,
             at_once,
+            count=self.count,
         )
 
     @cached_property

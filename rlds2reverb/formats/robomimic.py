@@ -139,7 +139,11 @@ class _Demonstrations(Recordings):
             try:
                 data = _data(file)
                 looks = look_at(
-                    numbers, lambda number: _look(_demo(data, self._demos[number])), self.name, self._options.spec_from
+                    numbers,
+                    lambda number: _look(_demo(data, self._demos[number])),
+                    self.name,
+                    self._options.spec_from,
+                    count=self.count,
                 )
                 plan = _plan(looks, self._path, self._options, _is_of_libero(self._known))
                 if _STATES in plan.specs and (shape := _state_shape(data, self._demos)) is not None:

@@ -46,7 +46,17 @@ from rlds2reverb.episode import (
     is_under,
 )
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, SpecFrom, agree, look_at, most_alike, promote, spread
+from rlds2reverb.formats.agreement import (
+    EVERY,
+    SPEC_OPTIONS,
+    NoSpecFrom,
+    SpecFrom,
+    agree,
+    look_at,
+    most_alike,
+    promote,
+    spread,
+)
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
 from rlds2reverb.formats.minari.dataset import HDF5, Facts, data_folder, read_facts
@@ -278,7 +288,9 @@ class MinariRecordings(Recordings):
             return sum(column.nbytes for column in rows.columns.values())
 
         try:
-            return look_at(self._places, look, self.name, self._options.spec_from, nbytes=nbytes)
+            return look_at(self._places, look, self.name, self._options.spec_from, nbytes=nbytes, count=self.count)
+        except NoSpecFrom:
+            raise
         except SourceError as error:
             for place in spread(self._places):
                 if (readable := self._readable(episodes, self._numbers[place])) is not None:

@@ -25,7 +25,7 @@ import numpy as np
 from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, is_under, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import Lazily, needing
-from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, Agreement, SpecFrom, agree, look_at, promote
+from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, Agreement, NoSpecFrom, SpecFrom, agree, look_at, promote
 from rlds2reverb.formats.options import Parse, one_of, unescaped, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rllib import keys
@@ -226,7 +226,10 @@ class RllibRecordings(Recordings):
                     self.name,
                     self._spec_from,
                     nbytes=attrgetter("nbytes"),
+                    count=self.count,
                 )
+            except NoSpecFrom:
+                raise
             except SourceError as error:
                 raise SourceError(f"{self.name}: none of the episodes looked at can be read: {error}") from error
             with suppress(BrokenEpisode):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.agreement import EVERY, MOST, MOST_LOOKS, SpecFrom, agree, look_at, spread
+from rlds2reverb.formats.agreement import EVERY, MOST, MOST_LOOKS, NoSpecFrom, SpecFrom, agree, look_at, spread
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.specs import ArraySpec
 
@@ -95,5 +95,15 @@ def test_broken_episodes_are_passed_over(broken: range, at_once: int) -> None:
     assert list(looks) == sorted(looks)
     assert all(number == found and number not in broken for number, found in looks.items())
     assert len(looks) <= MOST_LOOKS
-    with pytest.raises(SourceError, match="spec_from=0: number 0"):
+    with pytest.raises(NoSpecFrom, match="spec_from=0: number 0"):
         look_at(range(101), look, "data", 0)
+
+
+@given(st.integers(1, 30), st.integers(0, 40), st.integers(0, 29))
+def test_any_episode_of_the_dataset_may_decide_and_no_other(count: int, spec_from: int, first: int) -> None:
+    chosen = range(min(first, count - 1), count)
+    if spec_from < count:
+        assert spec_from in look_at(chosen, lambda number: number, "data", spec_from, count=count)
+    else:
+        with pytest.raises(NoSpecFrom, match=rf"data: spec_from={spec_from}: .* {count} episodes?, counted from 0"):
+            look_at(chosen, lambda number: number, "data", spec_from, count=count)

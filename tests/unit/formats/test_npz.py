@@ -397,6 +397,9 @@ def test_most_files_decide_and_the_others_are_told(tmp_path: Path) -> None:
     assert all(set(one.columns) == set(spec_texts(source.spec())) for one in source)
     assert spec_texts(open_source(f"{name}?spec_from=0").spec())["observation/main"] == "float64[1]"
     assert spec_texts(open_source(f"{name}?episodes=0").spec())["observation/main"] == "float64[1]"
+    assert spec_texts(open_source(f"{name}?episodes=1:,spec_from=0").spec())["observation/main"] == "float64[1]"
+    with pytest.raises(SourceError, match=r"files.*: spec_from=4: expected .*there are 4 episodes, counted from 0"):
+        open_source(f"{name}?spec_from=4")
     whole = open_source(name)
     assert whole.shard(0, 2).spec() == whole.spec() == whole.shard(1, 2).spec()
 

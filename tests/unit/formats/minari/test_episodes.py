@@ -133,6 +133,8 @@ def test_other_groups_and_infos(tmp_path: Path) -> None:
     assert second.columns["infos/short"].tolist() == [0, 1, 2, 0]
     assert third.faults[0][0] == "infos/short"
     assert "infos=drop" in third.faults[0][1]
+    with pytest.raises(SourceError, match=r"spec_from=3: .*there are 3 episodes"):
+        opened(tmp_path / "none", *changes, options="?spec_from=3").spec()
 
 
 @pytest.mark.parametrize("odd", range(3))

@@ -555,6 +555,8 @@ def test_most_episodes_decide_and_whole_numbers_that_come_by_chance_do_not(tmp_p
     assert [(notice.code, notice.path) for notice in source.notices] == [("mixed_specs", "size")]
     chosen = open_source(written(tmp_path, batches) + f"?spec_from={odd}")
     assert [bool(one.faults) for one in chosen] == [number != odd for number in range(3)]
+    with pytest.raises(SourceError, match=f"^rllib:[^:]*: spec_from={odd + 3}: .*there are 3 episodes"):
+        open_source(written(tmp_path, batches) + f"?spec_from={odd + 3}")
 
 
 @pytest.mark.parametrize(("last", "is_exact"), [(1 << 53, True), ((1 << 53) + 1, False), (1 << 60, True)])

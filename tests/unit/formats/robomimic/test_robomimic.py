@@ -300,6 +300,8 @@ def test_most_demonstrations_decide_on_sizes(opened: Any, odd: int) -> None:
     assert f"float64[3] in 1 episode ({odd}), of 3 episodes looked at" in told(source, "mixed_specs")["action"]
     assert f"spec_from={odd}" in told(source, "mixed_specs")["action"]
     assert spec_texts(opened(file_of(demos), f"?spec_from={odd}").spec())["action"] == "float64[3]"
+    with pytest.raises(SourceError, match=f"spec_from={odd + 3}: .*there are 3 episodes"):
+        opened(file_of(demos), f"?spec_from={odd + 3}")
 
 
 def test_isaac_lab(opened: Any) -> None:

@@ -150,3 +150,5 @@ def test_most_groups_of_the_h5_form_say_what_all_have(tmp_path: Path, odd: int) 
     assert {("mixed_specs", "action"), ("left_out", "extra")} <= told
     chosen = list(open_source(f"{name}?spec_from={odd}"))
     assert [bool(one.faults) for one in chosen] == [number != odd for number in range(3)]
+    with pytest.raises(SourceError, match=f"spec_from={odd + 3}: .*there are 3 episodes"):
+        open_source(f"{name}?spec_from={odd + 3}")
