@@ -151,10 +151,10 @@ def _grid_of_steps(name: str, folder: Folder, length: int, cursor: int | None) -
 
 def _are_items(batch: tuple[int, ...], length: int, cursor: int | None) -> bool:
     """Whether items are trajectories: `len` counts items, else steps. If both are possible, the write cursor decides."""
-    others = math.prod(batch[1:])
-    if length > batch[0] or others == 0 or length % others:
-        return length <= batch[0]
-    return others > 1 and cursor is not None and cursor % batch[0] == length % batch[0]
+    held, others = batch[0], math.prod(batch[1:])
+    if length > held or others == 0 or length % others:
+        return length <= held
+    return others > 1 and cursor is not None and held > 0 and cursor % held == length % held
 
 
 def _masked(name: str, folder: Folder, columns: int, rows: int) -> Array | None:

@@ -192,3 +192,14 @@ def test_ids_that_come_back_are_told(tmp_path: Path) -> None:
     assert notices(name)["ids_return"].count == 1
     assert "first id 3" in notices(name)["ids_return"].text
     assert "ids_return" not in notices(dump(tmp_path / "other", (16,), steps(16, 16), 16))
+
+
+def test_a_storage_without_room_has_no_trajectories(tmp_path: Path) -> None:
+    leaves = {key: values[:0, :4] for key, values in with_ends(trajectories()).items()}
+    name = dump(tmp_path, (0, 4), leaves, 0)
+    (tmp_path / "writer").mkdir()
+    (tmp_path / "writer" / "metadata.json").write_text(json.dumps({"cursor": 0}))
+    assert not list(open_source(name))
+    (tmp_path / "writer" / "metadata.json").write_text(json.dumps({"cursor": 3}))
+    with pytest.raises(SourceError, match="write cursor 3: expected at most 0"):
+        open_source(name)
