@@ -279,5 +279,5 @@ def _message(error: Exception) -> tuple[str, int]:
     text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip()).replace(":; ", ": ")
     code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), EXIT_BUG)
     if code == EXIT_BUG and not isinstance(error, Rlds2ReverbError):
-        text = f"this is a bug: {type(error).__name__}: {text}; run again with --debug and report the traceback"
+        text = f"this is a bug: {type(error).__name__}: {text}; run again as rlds2reverb --debug COMMAND ... and report the traceback"
     return text, code

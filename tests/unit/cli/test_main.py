@@ -136,7 +136,8 @@ def test_an_unexpected_error_is_called_a_bug(
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == cli.EXIT_BUG
-    assert "this is a bug: RuntimeError: two; lines" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "this is a bug: RuntimeError: two; lines; run again as rlds2reverb --debug COMMAND ..." in told
 
 
 def test_an_interruption_is_said_and_has_a_code_of_its_own(
