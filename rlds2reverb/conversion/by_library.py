@@ -106,15 +106,24 @@ def _receive(reader: LibraryReader, process: subprocess.Popen[bytes]) -> tuple[s
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 
-def differs(column: Array, found: Array) -> bool:
-    """Whether a library's values differ from those of the first rows of a column [T, ...].
+def differs(column: Array, found: Array, is_last_known: bool = True) -> bool:
+    """Whether a library's rows, or their number, differ from those of a column [T, ...].
 
-    Libraries have some dtypes only, and numbers as [1]: then the values count. Of the same dtype every bit does.
+    It gives T rows, or T - 1 where the last one belongs to no step of its own: TFDS always gives T; Minari T of observations, infos
+    and ends, and T - 1 of actions and rewards; TorchRL and il-representations T of what each step has after it, too, and T - 1 of all
+    else; LeRobot T with last_step=keep, and T - 1 without, except of ends. Libraries have some dtypes only, and numbers as [1]:
+    then the values count. Of the same dtype every bit does.
+
+    Args:
+      is_last_known: False where the last row is reported to be another; then the rows before it count.
     """
-    rows = column[: len(found)]
-    if len(found) > len(column) or rows.size != found.size:
+    if len(found) not in (len(column), len(column) - 1):
         return True
-    given = found.reshape(rows.shape)
+    compared = min(len(found), len(column) if is_last_known else len(column) - 1)
+    rows, given = column[:compared], found[:compared]
+    if rows.size != given.size:
+        return True
+    given = given.reshape(rows.shape)
     if rows.dtype.kind == "O" or given.dtype.kind == "O":
         return bool(rows.tolist() != given.tolist())
     if rows.dtype == given.dtype:

@@ -83,7 +83,7 @@ class LibraryReader:
       package: as it is installed; its version is in messages.
       oldest: the first version that reads what is written.
       modules: what must be importable.
-      function: yields the columns of every episode of a path: path -> the first rows of the column.
+      function: yields the columns of every episode of a path: path -> all rows of the column, or all but the last.
     """
 
     package: str

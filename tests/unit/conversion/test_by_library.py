@@ -11,9 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from rlds2reverb.conversion import by_library
 from rlds2reverb.conversion.convert import convert
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConversionError
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
@@ -35,6 +39,11 @@ def as_other_dtypes(path: Path) -> Iterator[dict[str, Any]]:
 def wrongly(path: Path) -> Iterator[dict[str, Any]]:
     for columns in rightly(path):
         yield {"action": columns["action"] + 1}
+
+
+def without_two_rows(path: Path) -> Iterator[dict[str, Any]]:
+    for columns in rightly(path):
+        yield {"action": columns["action"][:-2]}
 
 
 def too_few(path: Path) -> Iterator[dict[str, Any]]:
@@ -75,6 +84,31 @@ def by(monkeypatch: pytest.MonkeyPatch) -> Any:
 LIBRARY = f"numpy {np.__version__}"
 
 
+COLUMNS = hnp.arrays(
+    st.sampled_from([np.dtype(name) for name in ("float32", "float64", "int64", "uint8", "bool")]),
+    hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=4),
+)
+
+
+@given(COLUMNS, st.integers(0, 6), st.booleans())
+def test_a_library_gives_all_rows_or_all_but_the_last(column: Array, given_rows: int, is_last_known: bool) -> None:
+    found = np.resize(column, (given_rows, *column.shape[1:]))
+    assert by_library.differs(column, found, is_last_known) == (given_rows not in (len(column), len(column) - 1))
+    as_objects = np.resize(column.astype(str).astype(object), found.shape)
+    texts = column.astype(str).astype(object)
+    assert by_library.differs(texts, as_objects, is_last_known) == by_library.differs(column, found, is_last_known)
+
+
+@given(COLUMNS, st.data(), st.booleans())
+def test_another_value_in_a_row_that_counts_is_found(column: Array, data: st.DataObject, is_last_known: bool) -> None:
+    row = data.draw(st.integers(0, len(column) - 1))
+    given_rows = data.draw(st.integers(len(column) - 1, len(column)))
+    other = column.copy()
+    other[row] = np.where(column[row] == 0, 1, 0)
+    counts = row < given_rows and (is_last_known or row < len(column) - 1)
+    assert by_library.differs(column, other[:given_rows], is_last_known) == counts
+
+
 @pytest.mark.parametrize("function", [rightly, as_other_dtypes])
 def test_the_report_says_who_has_read_it(by: Any, tmp_path: Path, function: Any) -> None:
     by(function)
@@ -86,6 +120,7 @@ def test_the_report_says_who_has_read_it(by: Any, tmp_path: Path, function: Any)
     ("function", "message"),
     [
         (wrongly, f'column "action": .* of other values, as {LIBRARY} reads it'),
+        (without_two_rows, r'column "action": expected float32\[2, 2\], found float32\[0, 2\]'),
         (too_few, f"{LIBRARY} reads 1 episode of it"),
         (not_at_all, f"{LIBRARY} cannot read it: ValueError: no such dtype in"),
         (dying, f"{LIBRARY} cannot read it: its process ended with -{int(signal.SIGFPE)}"),
