@@ -324,6 +324,13 @@ class _Disk:
             if name in self.links.refused:
                 raise self._refused(name)
             return
+        # Below no place that was listed: another name of a file there, or a name that the dataset gives itself, such as a template of TFDS.
+        target = Path(os.path.realpath(name))
+        is_inside = any(target.is_relative_to(root.boundary) for root in self._roots)
+        if self._roots and not is_inside and not self.links.may_follow(name, str(target)):
+            raise RefusedFile(
+                f"{name}: is out of the dataset's folder; copy the file there or, if you trust the dataset, add {FOLLOW_LINKS} behind the name"
+            )
 
     def _refused(self, name: str) -> RefusedFile:
         return RefusedFile(

@@ -174,6 +174,17 @@ def test_links_that_lead_out_are_refused_and_followed_on_request(
     assert [str(goal) in notice.text for notice in files.notices] == ([] if LINKS[target] else [True])
 
 
+def test_a_file_out_of_the_folder_is_refused_and_followed_on_request(folder: Path) -> None:
+    """A dataset may name its files itself, by their whole paths."""
+    other = folder.parent / "other"
+    other.write_text("of somebody")
+    with pytest.raises(SourceError, match=r"other: is out of the dataset's folder; .*links=follow"):
+        (DatasetFiles().pin(folder) / other).read_text()
+    files = DatasetFiles(follow_links=True)
+    assert (files.pin(folder) / other).read_text() == "of somebody"
+    assert len(files.notices) == 1
+
+
 def test_circles_of_links_are_no_files(folder: Path) -> None:
     (folder / "a").symlink_to(folder / "b")
     (folder / "b").symlink_to(folder / "a")
