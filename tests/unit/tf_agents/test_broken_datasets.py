@@ -296,6 +296,7 @@ HERE: dict[str, str] = {
     "splits that are no list": "splits: expected a list, found 3",
     "split without a name": r'splits\[0\]: name "": expected a letter or a digit',
     "no files": 'split "train" cannot be read: it has no episodes',
+    "files elsewhere": "/nowhere/train: is out of the dataset's folder",
     "negative lengths": "shardLengths: expected numbers of at least 0",
     "lengths that are none": "shardLengths: expected a whole number",
     "an episode too many": "episode 25: cannot be read: .*ends before the end of record 25",
