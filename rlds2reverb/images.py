@@ -353,6 +353,21 @@ PILLOW_ERRORS = (  # raised by Pillow for a damaged file; warnings if they are e
 )  # fmt: skip
 
 
+def is_refused(file: bytes, image: ImageSpec) -> bool:
+    """Whether `decode_files` refuses a JPEG or PNG file for its mode, by its header; other faults show when it is decoded."""
+    mode, channels = mode_of(file), 4 if image.dtype.kind == "f" else image.shape[2]  # floats are bytes of RGBA
+    if not mode:
+        return False
+    if file.startswith(JPEG_START):
+        return mode == "CMYK" or channels == 4
+    if channels == 1:
+        return mode.removesuffix(SIXTEEN_BITS) in ("P", "RGB", "RGBA")
+    has_alpha = (
+        file.find(b"tRNS", 0, file.find(b"IDAT")) >= 0
+    )  # a colour, or places of the palette, that is transparent
+    return channels == 4 and file[_BITS_AT] < 8 and not has_alpha
+
+
 class NotReadHere(SourceError):
     """Only the format's own system can read this; the dataset itself may be good."""
 

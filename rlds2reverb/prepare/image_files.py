@@ -13,7 +13,7 @@ import numpy as np
 from rlds2reverb.episode import Array, Episode, Notice, column_bytes, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.source import Source
-from rlds2reverb.images import AS_STORED, SIXTEEN_BITS, image_size, mode_of, orientation_of
+from rlds2reverb.images import AS_STORED, JPEG_START, SIXTEEN_BITS, image_size, is_refused, mode_of, orientation_of
 from rlds2reverb.plain import Count, printed
 from rlds2reverb.specs import ImageSpec, flatten
 from rlds2reverb.text import counted
@@ -36,6 +36,7 @@ class ImageColumn:
       recorded: the dataset's path of it, which the option `encoded` takes; another one where a transform renames it.
       oriented_files: number of measured files that say how their image is to be turned or mirrored (EXIF).
       modes: (mode, number of measured files), of files whose pixels decoding changes to fit the image; see `images.mode_of`.
+      refused: ("JPEG of the mode CMYK", number of measured files), of files that cannot be decoded to the image.
     """
 
     path: str
@@ -47,6 +48,7 @@ class ImageColumn:
     recorded: str
     oriented_files: int = 0
     modes: tuple[tuple[str, int], ...] = ()
+    refused: tuple[tuple[str, int], ...] = ()
 
     @property
     def notices(self) -> Iterator[Notice]:
@@ -54,9 +56,14 @@ class ImageColumn:
         if self.oriented_files:
             yield self._orientation()
         steps = counted(self.measured_steps, "step")
-        kept = "the files are kept as they are, and in decoding " if self.is_encoded else ""
+        kept = "the files are kept as they are, and " if self.is_encoded else ""
+        place = f"in a column of {self._what}"
         for mode, files in self.modes:
-            text = f"image files of the {steps} looked at, of the mode {mode}, in a column of {self._what}: {kept}{'; '.join(changes(mode, self.image))}"
+            text = f"image files of the {steps} looked at, of the mode {mode}, {place}: {kept and kept + 'in decoding '}{'; '.join(changes(mode, self.image))}"
+            yield note("image_mode", text, files, self.path)
+        for kind, files in self.refused:
+            refused = "decoding refuses them" if self.is_encoded else "they are not read here"
+            text = f"image files of the {steps} looked at, each a {kind}, {place}: {kept}{refused}"
             yield note("image_mode", text, files, self.path)
 
     @property
@@ -111,6 +118,7 @@ def image_columns(source: Source) -> tuple[ImageColumn, ...]:
             source.recorded_path(path),
             sum(map(has_orientation, _files(columns[path]))),
             _odd_modes(image, _files(columns[path])),
+            _refused(image, _files(columns[path])),
         )
         for path, image in images.items()
     )
@@ -122,7 +130,18 @@ def _files(columns: Sequence[Array]) -> Iterator[bytes]:
 
 def _odd_modes(image: ImageSpec, files: Iterable[bytes]) -> tuple[tuple[str, int], ...]:
     """(mode, number of files) of the modes that decoding changes, most files first."""
-    return tuple((mode, count) for mode, count in Counter(map(mode_of, files)).most_common() if changes(mode, image))
+    modes = Counter(mode_of(file) for file in files if not is_refused(file, image))
+    return tuple((mode, count) for mode, count in modes.most_common() if changes(mode, image))
+
+
+def _refused(image: ImageSpec, files: Iterable[bytes]) -> tuple[tuple[str, int], ...]:
+    """(kind, number of files) of the files that decoding refuses, most files first."""
+    kinds = Counter(
+        f"{'JPEG' if file.startswith(JPEG_START) else 'PNG'} of the mode {mode_of(file)}"
+        for file in files
+        if is_refused(file, image)
+    )
+    return tuple(kinds.most_common())
 
 
 _GREY = ("1", "L", "I", "LA")
@@ -131,7 +150,7 @@ _GREY = ("1", "L", "I", "LA")
 def changes(mode: str, image: ImageSpec) -> list[str]:
     """What decoding does to the pixels of a file in a mode of `images.mode_of`, so that they fit an image; [] for nothing.
 
-    As `images.decode_files` does it, so as TensorFlow and TFDS.
+    Not of files that it refuses (`images.is_refused`). As `images.decode_files` does it, so as TensorFlow and TFDS.
     """
     if not mode or image.dtype.kind == "f":  # no image file; floats are bytes of RGBA
         return []

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode, convert
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConversionError, SourceError
-from rlds2reverb.images import decode_files, mode_of
+from rlds2reverb.images import decode_files, is_refused, mode_of
 from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.prepare.image_files import changes, image_columns
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, map_with_path
@@ -84,8 +84,8 @@ def test_what_decoding_changes_is_told_and_nothing_else(data: st.DataObject, mod
     column, (file, stored) = data.draw(columns(mode)), written(mode, seed)
     told = changes(mode, column)
     outcome = outcome_of(SourceError, lambda: decode_files(column, [file], "here", exact=True))
-    if isinstance(outcome, SourceError):  # colours for one channel, and bits for four
-        assert told
+    assert isinstance(outcome, SourceError) == is_refused(file, column)  # colours for one channel, and bits for four
+    if isinstance(outcome, SourceError):
         return
     decoded = outcome[0]
     is_same = decoded.dtype == stored.dtype and np.array_equal(decoded, stored)
@@ -103,6 +103,60 @@ def test_jpeg_of_another_mode_is_told(mode: str, channels: int, seed: int) -> No
     assert (decoded.shape == stored.shape) == (not told)
     if mode == "L":
         assert np.array_equal(decoded, np.repeat(stored, channels, 2))
+
+
+@given(
+    st.sampled_from(["1", "L", "P", "RGB", "RGBA", "CMYK"]),
+    st.sampled_from(["PNG", "JPEG"]),
+    st.sampled_from([1, 2, 4, 8]),
+    st.booleans(),
+    st.sampled_from([("uint8", 1), ("uint8", 3), ("uint8", 4), ("uint8", None), ("uint16", 4), ("float32", 1)]),
+)
+def test_what_decoding_refuses_is_known_before(
+    mode: str, kind: str, bits: int, is_transparent: bool, column: tuple[str, int | None]
+) -> None:
+    if mode in ({"1", "P", "RGBA"} if kind == "JPEG" else {"CMYK"}):
+        return
+    pixels = np.random.default_rng(bits).integers(0, 1 << bits, (HEIGHT, WIDTH), np.uint8)
+    picture = Image.fromarray(pixels, "P" if mode == "P" else "L")
+    if mode == "P":
+        picture.putpalette([place % 256 for place in range(3 << bits)])
+    else:
+        picture = picture.convert(mode)
+    extra: dict[str, Any] = {"bits": bits} if mode == "P" else {}
+    if is_transparent and kind == "PNG" and mode in ("1", "L", "P"):
+        extra["transparency"] = 0
+    out = io.BytesIO()
+    picture.save(out, kind, **extra)
+    image = ImageSpec((None, None, column[1]), np.dtype(column[0]))
+    outcome = outcome_of(SourceError, lambda: decode_files(image, [out.getvalue()], "here"))
+    assert isinstance(outcome, SourceError) == is_refused(out.getvalue(), image)
+
+
+@given(st.binary(max_size=60), st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xc0\0\x11\x08"]))
+def test_any_bytes_are_refused_by_their_mode_or_not(noise: bytes, start: bytes) -> None:
+    is_known = bool(mode_of(start + noise))
+    assert is_known or not is_refused(start + noise, IMAGE)
+
+
+@pytest.mark.parametrize("is_encoded", [True, False])
+def test_what_is_refused_is_not_told_to_be_decoded(is_encoded: bool) -> None:
+    class Wrong(InModes):
+        def spec(self) -> Nest:
+            grey = replace(IMAGE, shape=(HEIGHT, WIDTH, 1))
+            return map_with_path(
+                lambda path, leaf: ArraySpec.of_images(grey) if path == CAMERA else leaf, super().spec()
+            )
+
+        def images(self) -> dict[str, ImageSpec]:
+            return {}
+
+    camera, _ = image_columns(Wrong(("RGB", "L"), {CAMERA, WRIST}))
+    (told,) = replace(camera, is_encoded=is_encoded).notices
+    assert (camera.modes, camera.refused) == ((), (("PNG of the mode RGB", 3),))
+    assert "PNG of the mode RGB, in a column of 1 channel of uint8" in told.text
+    assert ("kept as they are, and decoding refuses them" if is_encoded else "not read here") in told.text
+    assert "grey" not in told.text
 
 
 class InModes(Pictures):
@@ -187,6 +241,6 @@ def test_images_of_16_bits_lose_nothing() -> None:
             return {}
 
     (camera, wrist) = image_columns(Deep(("I;16", "L"), {CAMERA, WRIST}))
-    assert dict(camera.modes) == {"RGB": 1, "L": 2}
+    assert (dict(camera.modes), dict(camera.refused)) == ({"L": 2}, {"PNG of the mode RGB": 1})
     assert not camera.loses_bits
     assert wrist.modes == ()
