@@ -219,6 +219,8 @@ class Episode:
       id: the episode's name: a digest of its stored content, or the id that the caller gave.
       where: where it was read, for messages: the dataset, and the file and record or the number there; "" where it came from no file.
       faults: columns that could not be read: (path of a recorded column, why). Validation refuses an episode that has any.
+      dataset: where its dataset lies, the same text however the dataset is spelled and whichever of its episodes are read; "" where that is
+        not known.
 
     Columns of unequal length are not refused here: validation reports them, so that a quarantine
     report can name them.
@@ -232,6 +234,7 @@ class Episode:
     id: str = ""
     faults: tuple[tuple[str, str], ...] = ()
     where: str = ""
+    dataset: str = ""
 
     def __post_init__(self) -> None:
         columns = {path: _read_only(path, column) for path, column in self.columns.items()}
@@ -241,7 +244,7 @@ class Episode:
             object.__setattr__(self, "id", content_name(content_digest(columns)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Episode, (dict(self.columns), dict(self.metadata), self.id, self.faults, self.where)
+        return Episode, (dict(self.columns), dict(self.metadata), self.id, self.faults, self.where, self.dataset)
 
     def __len__(self) -> int:
         """The number of rows T. When the lengths differ, that of the first column."""

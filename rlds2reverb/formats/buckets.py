@@ -58,6 +58,11 @@ def path_of(text: str) -> Path:
     return path
 
 
+def canonical(path: Path) -> str:
+    """One text for a place, however it is spelled: absolute, with links followed; of a bucket, the URL."""
+    return str(path.resolve() if isinstance(path, BucketPath) else Path(str(path)).resolve())
+
+
 def for_library(path: Path) -> Path | IO[bytes]:
     """What a library opens that takes a path or a file: the path itself on this machine, else an open file."""
     if isinstance(path, BucketPath):

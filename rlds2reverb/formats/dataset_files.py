@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from rlds2reverb.episode import Notice, note
 from rlds2reverb.errors import SourceError, StorageError
-from rlds2reverb.formats.buckets import BucketPath
+from rlds2reverb.formats.buckets import BucketPath, canonical
 from rlds2reverb.formats.paths import DatasetPath, RefusedFile, WrittenAnew, allowed
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class DatasetFiles:
         self._links = _Links(follow_links)
         self._disk, self._buckets = _Disk(self._links), _Buckets(self._links)
         self._classes: dict[type, type] = {}
+        self._pinned: dict[str, None] = {}
         self._next_fault = 0.0  # `time.monotonic` from which on a fault is worth a comparison
 
     def pin(self, path: Path, within: Collection[str] = (), is_deep: bool = True, boundary: Path | None = None) -> Path:
@@ -94,7 +95,13 @@ class DatasetFiles:
             self._buckets.list(path, within, is_deep)
         else:
             self._disk.list(path, within, is_deep, boundary)
+        self._pinned[canonical(path)] = None
         return self._of_dataset(path)
+
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """Where the files and folders lie that were given to `pin`, as `canonical` says it."""
+        return tuple(self._pinned)
 
     def restrict(self, paths: Iterable[Path]) -> None:
         """Only these of the listed files belong to the dataset, and those that were opened already.

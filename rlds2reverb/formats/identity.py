@@ -7,6 +7,10 @@
 | `id=PATH` | the dataset's place, and this metadata of the episode, or this column, which has one value in all rows |
 | `id=PATH,name=NAME` | the same, with a name in place of the dataset's place |
 
+The dataset's place is where it was opened (`Episode.dataset`): an absolute path with links followed, or the URL in a bucket; of TFDS the
+version directory and the split of the record. However it is spelled and whichever of its episodes are chosen, it is the same; each part of a
+mix has its own. Episodes of a source that does not say it have what stands before "#" and "?" in their `where`.
+
 Paths are the dataset's own, before any transform. Nothing else of an episode is part of its name, so two episodes of one identity are
 refused: items of the second would have the keys of the first.
 """
@@ -103,7 +107,7 @@ class Identity:
             raise _Nameless(self.id, f"identity {self.text}: the episode has no such metadata and no such column")
         if value is None:
             raise _Nameless(self.id, f"identity {self.text}: expected one text or number that all its rows share")
-        place = episode.where.rpartition("#")[0].partition("?")[0]
+        place = episode.dataset or episode.where.rpartition("#")[0].partition("?")[0]
         return xxhash.xxh3_128_hexdigest(repr((place if self.name is None else self.name, value)).encode())
 
 

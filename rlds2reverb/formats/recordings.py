@@ -13,7 +13,7 @@ import xxhash
 
 from rlds2reverb.episode import Array, Episode, KnownEpisode, NamelessColumn, Notice, content_digest, content_name
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.buckets import path_of
+from rlds2reverb.formats.buckets import canonical, path_of
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.options import Parse, one_of, parted, read_options, unescaped, whole_number
 from rlds2reverb.formats.source import ENDLESS, About, IsKnown, Source, check_shard, columns_of, read_ahead
@@ -167,7 +167,7 @@ class RecordedSource(Source):
     """Episodes of recordings: shards, choices, names, prefetch; the same for all formats.
 
     By default, `numbers` (ascending) are those of all episodes, and the name is that of the recordings. `lacking` are columns that are left out.
-    `files` are those of the dataset, which must stay the same while it is read.
+    `files` are those of the dataset, which must stay the same while it is read. `dataset` is that of its episodes, by default where the files lie.
     """
 
     def __init__(
@@ -177,11 +177,13 @@ class RecordedSource(Source):
         name: str = "",
         lacking: Collection[str] = frozenset(),
         files: DatasetFiles | None = None,
+        dataset: str = "",
     ) -> None:
         count = recordings.count
         self._recordings, self._lacking, self._files = recordings, frozenset(lacking), files or DatasetFiles()
         self._numbers = range(ENDLESS if count is None else count) if numbers is None else numbers
         self.name = name or recordings.name
+        self._dataset = dataset or ";".join(self._files.pinned)
 
     @property
     def is_at_hand(self) -> bool:
@@ -235,13 +237,15 @@ class RecordedSource(Source):
 
     def encoded(self, paths: Collection[str]) -> RecordedSource:
         recordings = self._recordings.encoded(paths).without(self._lacking)
-        return RecordedSource(recordings, self._numbers, self.name, self._lacking, self._files)
+        return RecordedSource(recordings, self._numbers, self.name, self._lacking, self._files, self._dataset)
 
     def without(self, paths: Collection[str]) -> RecordedSource:
         if not paths:
             return self
         lacking = self._lacking.union(paths)
-        return RecordedSource(self._recordings.without(lacking), self._numbers, self.name, lacking, self._files)
+        return RecordedSource(
+            self._recordings.without(lacking), self._numbers, self.name, lacking, self._files, self._dataset
+        )
 
     def _kept(self, columns: Mapping[str, T]) -> dict[str, T]:
         return {path: column for path, column in columns.items() if path not in self._lacking}
@@ -256,6 +260,7 @@ class RecordedSource(Source):
             f"{self.name}[{index}/{count}]",
             self._lacking,
             self._files,
+            self._dataset,
         )
 
     def read(
@@ -290,7 +295,7 @@ class RecordedSource(Source):
                     columns, faults = {}, ((broken.path, broken.why),)
                 if faults:
                     self._files.check_fault()
-                yield Episode(columns, recording.metadata, name, faults, where)
+                yield Episode(columns, recording.metadata, name, faults, where, self._dataset)
 
 
 def _name_by_rows(recording: Recording, where: str) -> tuple[str, Recording]:
@@ -483,6 +488,9 @@ LINKS: dict[str, Parse] = {"links": one_of(inside=False, follow=True)}
 # Names: `SCHEME:PATH[?OPTIONS]`.
 
 
+_OF_SEVERAL = "*?[;"  # in a place that may stand for several files
+
+
 @dataclass(frozen=True)
 class Asked:
     """A parsed source name.
@@ -514,11 +522,20 @@ class Asked:
         """The options, some by other names: option -> name."""
         return {names.get(option, option): value for option, value in self.options.items()}
 
-    def source_of(self, recordings: Recordings) -> RecordedSource:
-        """The chosen episodes of recordings. Raises `SourceError` if they have none."""
+    def source_of(self, recordings: Recordings, dataset: str = "") -> RecordedSource:
+        """The chosen episodes of recordings, of the dataset at the place by default. Raises `SourceError` if they have none."""
         numbers = self.choice.numbers(recordings)
         recordings.choose(numbers)
-        return RecordedSource(recordings, numbers, files=self.files)
+        return RecordedSource(recordings, numbers, files=self.files, dataset=dataset or self._dataset())
+
+    def _dataset(self) -> str:
+        """Where the pinned files lie. Several of them, or a pattern, are called by their paths as written: new files may fit a pattern later."""
+        pinned = self.files.pinned
+        if not pinned:
+            return self.text
+        if len(pinned) == 1 and not any(sign in self.text for sign in _OF_SEVERAL):
+            return pinned[0]
+        return ";".join(canonical(path_of(part.strip())) for part in self.text.split(";"))
 
 
 def asked(scheme: str, text: str, known: Mapping[str, Parse]) -> Asked:

@@ -43,6 +43,7 @@ class RldsSource(Source):
       place_feature: an episode feature that says where the episode is stored; for messages.
       files: those that the dataset reads, which are compared when it has been read.
       read_about: reads what the dataset says of itself as a whole; nothing by default.
+      dataset_of: the place of an episode -> what it calls its dataset; by default "".
 
     Raises:
       SourceError: the dataset is not in RLDS form; says what was found.
@@ -55,9 +56,10 @@ class RldsSource(Source):
         place_feature: str = "",
         files: DatasetFiles | None = None,
         read_about: Callable[[], About] = About,
+        dataset_of: Callable[[str], str] = lambda _place: "",
     ) -> None:
         self._dataset, self._files, self._read_about = dataset, files or DatasetFiles(), read_about
-        self._place_feature = place_feature
+        self._place_feature, self._dataset_of = place_feature, dataset_of
         self._numbers = range(ENDLESS)
         self.name = name
         self._steps_spec, self._batched = _steps_spec(dataset.element_spec, name)
@@ -129,7 +131,7 @@ class RldsSource(Source):
             steps = flatten(element.pop(STEPS))
             metadata = flatten(element)
             place = metadata.pop(self._place_feature).decode() if self._place_feature else f"{number}"
-            yield Episode(steps, metadata, where=f"{self.name}#{place}")
+            yield Episode(steps, metadata, where=f"{self.name}#{place}", dataset=self._dataset_of(place))
 
     def dataset(self) -> tf.data.Dataset:
         """The data as RLDS writes it: every episode with a dataset of steps, and its metadata."""
@@ -142,7 +144,11 @@ class RldsSource(Source):
         if count == 1:
             return self
         part = RldsSource(
-            self._dataset.shard(count, index), f"{self.name}[{index}/{count}]", self._place_feature, self._files
+            self._dataset.shard(count, index),
+            f"{self.name}[{index}/{count}]",
+            self._place_feature,
+            self._files,
+            dataset_of=self._dataset_of,
         )
         part._numbers = self._numbers[index::count]
         return part

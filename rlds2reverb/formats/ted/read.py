@@ -54,6 +54,7 @@ from rlds2reverb.episode import (
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import read_object
 from rlds2reverb.formats.agreement import MOST, SPEC_OPTIONS
+from rlds2reverb.formats.buckets import canonical
 from rlds2reverb.formats.options import Parse, one_of, whole_number, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, step_specs, steps, unread_of, with_last, zero_row
@@ -123,7 +124,9 @@ def open_ted(text: str) -> Source:
         found = [found[options.buffer]]
     buffers = [_open_buffer(name, storage, writer, options) for storage, writer in found]
     wanted.files.restrict_to_looked()
-    return wanted.source_of(TedRecordings(name, buffers, options))
+    # Trajectories of each buffer count from 0, so that one of several has a place of its own.
+    dataset = "" if options.buffer is None else canonical(found[0][0])
+    return wanted.source_of(TedRecordings(name, buffers, options), dataset)
 
 
 _STORAGE, _WRITER = "storage", "writer"

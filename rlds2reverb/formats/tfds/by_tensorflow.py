@@ -140,22 +140,21 @@ def open_by_tensorflow(directory: Path, files: DatasetFiles, request: Request, p
     files.restrict([directory / INFO_FILE, directory / FEATURES_FILE, *(directory / shard for shard in shards)])
     decoders = {STEPS: tfds.decode.SkipDecoding()} if as_is else None
     in_file_order = {"interleave_cycle_length": 1} if request.order == FILE_ORDER else {}
+    selection = Selection(directory, info.file_format, parts_of(request.split, info.splits, request.even), 1)
     config = tfds.ReadConfig(add_tfds_id=True, try_autocache=False, **in_file_order)
     with source_errors(f'{people}: split "{request.split}" cannot be read'):
         if builder.info.file_format is tfds.core.FileFormat.ARRAY_RECORD:
-            return RldsSource(_decode_array_records(builder, directory, request, decoders), people, _ID_FEATURE, files)
+            records = _decode_array_records(builder, selection, decoders)
+            return RldsSource(records, people, _ID_FEATURE, files, dataset_of=selection.dataset_of)
         dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=config, decoders=decoders)
-    return RldsSource(dataset, people, _ID_FEATURE, files, partial(read_about, directory))
+    return RldsSource(dataset, people, _ID_FEATURE, files, partial(read_about, directory), selection.dataset_of)
 
 
-def _decode_array_records(builder: Any, directory: Path, request: Request, decoders: Any) -> tf.data.Dataset:
+def _decode_array_records(builder: Any, selection: Selection, decoders: Any) -> tf.data.Dataset:
     """The episodes of ArrayRecord files, file by file: their records are read here, and TFDS decodes them.
 
     TFDS 4.9.10 makes no `tf.data.Dataset` of such files (`as_dataset` raises NotImplementedError), only its own random-access data source.
     """
-    selection = Selection(
-        directory, ARRAY_RECORD, parts_of(request.split, read_info(directory).splits, request.even), 1
-    )
 
     def read_records() -> Iterator[tuple[bytes, bytes]]:
         return ((record.data, record.name.encode()) for record in selection.records(0, selection.count))

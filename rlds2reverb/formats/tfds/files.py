@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -29,7 +29,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import check_regular, read_object
-from rlds2reverb.formats.buckets import BucketPath, for_library, local_copy
+from rlds2reverb.formats.buckets import BucketPath, canonical, for_library, local_copy
 from rlds2reverb.formats.paths import Stamp, stamp_of
 from rlds2reverb.formats.source import About
 from rlds2reverb.formats.tfds import index
@@ -347,14 +347,15 @@ class EvenPart:
 
 @dataclass(frozen=True)
 class Part:
-    """Records of one file: `take` of them, after the first `skip`, of `length` in all. The path begins at the version directory, which a
-    template may lead out of.
+    """Records of one file of a split: `take` of them, after the first `skip`, of `length` in all. The path begins at the version directory,
+    which a template may lead out of.
     """
 
     file: str
     skip: int
     take: int
     length: int
+    split: str = ""
 
 
 def parts_of(split: str, splits: Mapping[str, SplitInfo], even: EvenPart | None = None) -> list[Part]:
@@ -374,7 +375,8 @@ def parts_of(split: str, splits: Mapping[str, SplitInfo], even: EvenPart | None 
         for number, length in enumerate(one.shard_lengths):
             skip, stop = max(begin - first, 0), min(end - first, length)
             if skip < stop:
-                found.append(Part(one.file_names.of_shard(number, len(one.shard_lengths)), skip, stop - skip, length))
+                file = one.file_names.of_shard(number, len(one.shard_lengths))
+                found.append(Part(file, skip, stop - skip, length, one.name))
             first += length
     return found
 
@@ -561,6 +563,17 @@ class Selection:
     @property
     def count(self) -> int:
         return sum(part.take for part in self.parts)
+
+    @cached_property
+    def _datasets(self) -> dict[str, str]:
+        """What the names of a file's records begin with -> `dataset_of` them."""
+        directory = canonical(self.directory)
+        prefixes = id_prefixes([(self.directory / part.file).as_posix() for part in self.parts])
+        return {prefixes[(self.directory / part.file).as_posix()]: f"{directory}@{part.split}" for part in self.parts}
+
+    def dataset_of(self, name: str) -> str:
+        """What the record of this name calls its dataset (`Episode.dataset`): its split, whichever records of which splits are read."""
+        return self._datasets[name.rpartition("__")[0]]
 
     @property
     def lengths(self) -> dict[str, int]:

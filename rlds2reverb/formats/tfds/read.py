@@ -610,7 +610,8 @@ class TfdsSource(Source):
 
     def _episode(self, record: Record, name: str) -> Episode:
         columns, metadata = self.features.read(record.data, record.where)
-        return Episode(columns, metadata, name, where=f"{self.dataset}#{record.name}")
+        where = f"{self.dataset}#{record.name}"
+        return Episode(columns, metadata, name, where=where, dataset=self.selection.dataset_of(record.name))
 
     def _unreadable(self, error: SourceError, episode: str) -> SourceError:
         hint = _AROUND_IT if isinstance(error, NotReadHere) else ""

@@ -114,10 +114,10 @@ def test_terms_are_joined_as_they_stand() -> None:
     assert read("all", splits(test=[1], all=[2])) == [("all-00000", 0), ("all-00000", 1)]
 
 
-def test_a_part_names_file_skip_take_and_length() -> None:
+def test_a_part_names_file_skip_take_length_and_split() -> None:
     assert parts_of("train[1:6]", splits(train=[4, 0, 9])) == [
-        Part("train-00000", 1, 3, 4),
-        Part("train-00002", 0, 2, 9),
+        Part("train-00000", 1, 3, 4, "train"),
+        Part("train-00002", 0, 2, 9, "train"),
     ]
 
 
