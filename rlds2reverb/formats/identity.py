@@ -11,6 +11,9 @@ The dataset's place is where it was opened (`Episode.dataset`): an absolute path
 version directory and the split of the record. However it is spelled and whichever of its episodes are chosen, it is the same; each part of a
 mix has its own. Episodes of a source that does not say it have what stands before "#" and "?" in their `where`.
 
+An id is compared as text: a whole number is the same in every dtype, also as a float, and as text ("7"). Any other float is that of its
+float64, so that 0.1 of float32 (0.10000000149011612) is not 0.1 of float64.
+
 Paths are the dataset's own, before any transform. Nothing else of an episode is part of its name, so two episodes of one identity are
 refused: items of the second would have the keys of the first.
 """
@@ -233,8 +236,10 @@ def _is_numeric(dtype: np.dtype[Any], dimensions: int) -> bool:
 
 
 def _text_of(value: Any) -> str | None:
-    """A number or text, the same whatever its dtype; None for anything else."""
+    """A number or text as text, see the module; None for anything else."""
     plain = value.item() if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 else value
     if isinstance(plain, bytes):
         return plain.decode("utf-8", "backslashreplace")
+    if isinstance(plain, float) and plain.is_integer():
+        plain = int(plain)
     return str(plain) if isinstance(plain, (str, int, float)) else None

@@ -79,11 +79,22 @@ def test_numeric_columns_are_those_that_are_neither_text_nor_pictures() -> None:
 
 
 @pytest.mark.parametrize("path", ["episode_id", "metadata/episode_id"])
-@pytest.mark.parametrize("value", [7, np.int64(7), np.uint8(7), np.array([7]), b"7", "7", np.array(b"7", object)])
+@pytest.mark.parametrize(
+    "value", [7, np.int64(7), np.uint8(7), np.array([7]), 7.0, np.float32(7), b"7", "7", np.array(b"7", object)]
+)
 def test_an_id_is_the_same_in_every_dtype_and_as_text(path: str, value: Any) -> None:
     [one] = names("id=episode_id", episode(7))
     assert names(f"id={path}", episode(0, {"episode_id": value})) == [one]
     assert names(f"id={path}", episode(7, {"episode_id": 8})) != [one]
+
+
+def test_other_floats_are_compared_as_float64() -> None:
+    [tenth] = names("id=episode_id", episode(0, {"episode_id": 0.1}))
+    assert names("id=episode_id", episode(0, {"episode_id": np.float64(0.1)})) == [tenth]
+    assert names("id=episode_id", episode(0, {"episode_id": np.float32(0.1)})) != [tenth]
+    [half] = names("id=episode_id", episode(0, {"episode_id": np.float32(0.5)}))
+    assert names("id=episode_id", episode(0, {"episode_id": np.float16(0.5)})) == [half]
+    assert len({*names("id=episode_id", *(episode(0, {"episode_id": one}) for one in (np.inf, np.nan, 0.0)))}) == 3
 
 
 def test_an_id_may_be_a_column() -> None:
