@@ -117,7 +117,11 @@ def open_ted(text: str) -> Source:
     name, given = wanted.name, wanted.renamed(_FIELDS)
     names = {key: given.pop(option) for option, key in _NAMED.items() if option in given}
     options = TedOptions(**given, names=names)
-    found = _find(wanted.files.pin(wanted.path))
+    root = wanted.files.pin(wanted.path)
+    found = _find(root)
+    for _, writer_folder in found:  # lies beside a storage that is named itself
+        if writer_folder is not None and not writer_folder.is_relative_to(root) and writer_folder.is_dir():
+            wanted.files.pin(writer_folder)
     if options.buffer is not None:
         if options.buffer >= len(found):
             raise SourceError(f"{name}: buffer {options.buffer}: there are {len(found):,}, from 0")
