@@ -441,7 +441,7 @@ class Plan:
         changed: list[str] = []
         for one in self.fields:
             written = steps[one.path][:rows]
-            if written.dtype == np.uint64 and written.size and written.max() > _MOST_INTEGER:
+            if written.dtype == np.uint64 and written.size and int(written.max()) > _MOST_INTEGER:
                 raise UnfitEpisode(
                     one.path,
                     f"has {written.max():,}, and LeRobot reads whole numbers below 2^63 only; on_invalid=skip (--on-invalid skip) leaves such "
@@ -557,7 +557,7 @@ def _kind(spec: ArraySpec, choices: Choices) -> str | None:
         return None
     if not math.prod(size or 0 for size in spec.shape):
         return None
-    if spec.minimum is not None and spec.dtype == np.uint64 and np.min(spec.minimum) > _MOST_INTEGER:
+    if spec.minimum is not None and spec.dtype == np.uint64 and int(np.min(spec.minimum)) > _MOST_INTEGER:
         return None
     is_image = spec.dtype == np.uint8 and len(spec.shape) == 3 and spec.shape[2] in _WRITTEN_CHANNELS
     return PIXELS if is_image and choices.images == PNG else NUMBER
@@ -645,7 +645,9 @@ _DATA = "data/chunk-{:03d}/file-{:03d}.parquet"
 _EPISODES = "meta/episodes/chunk-{:03d}/file-{:03d}.parquet"
 _TASKS = "meta/tasks.parquet"
 _STATS = "stats/"
-_MOST_INTEGER = (1 << 63) - 1  # of torch.tensor(number)
+_MOST_INTEGER = (
+    1 << 63
+) - 1  # of torch.tensor(number); numpy 1 compares its own numbers with it as floats, which are equal to 2^63
 _FPS = 10  # used if there are no timestamps
 _JSON: dict[str, Any] = {"indent": 4, "ensure_ascii": False}
 

@@ -31,7 +31,11 @@ def through(columns: dict[str, Array], specs: dict[str, ArraySpec], choices: Cho
 def test_columns_come_back_to_the_bit(data: st.DataObject) -> None:
     described = data.draw(strategies.column_specs())
     rng, rows = np.random.default_rng(data.draw(st.integers(0, 99))), data.draw(st.integers(1, 4))
-    columns = {path: strategies.array(rng, dtype, (rows, *shape)) for path, (dtype, shape) in described.items()}
+    columns = {
+        path: strategies.array(rng, dtype, (rows, *shape))
+        for path, (dtype, shape) in described.items()
+        if dtype != object or 0 not in shape  # the loss `empty_texts`
+    }
     columns["is_first"] = np.arange(rows) == 0  # so that rows are known where all others have no values
     specs = {path: column_spec(column) for path, column in columns.items()}
     found = through(columns, specs, Choices(data.draw(st.sampled_from(["bytes", "zlib"]))))
