@@ -361,7 +361,8 @@ def _sized_leaf(path: Path, dtype: Any, shape: Any) -> Leaf:
     sizes = _shape_of(path, shape)
     expected, stamp = math.prod(sizes) * known.itemsize, _regular(path)
     if expected != stamp[0]:
-        raise SourceError(f"{path}: has {stamp[0]:,} bytes; expected {expected:,} for {dtype} {list(sizes)}")
+        with path.open("rb"):  # which says so if it is a git-lfs pointer, or a link that leads out
+            raise SourceError(f"{path}: has {stamp[0]:,} bytes; expected {expected:,} for {dtype} {list(sizes)}")
     return Leaf(known, sizes, RawFile(path, stamp))
 
 
