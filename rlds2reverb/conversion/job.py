@@ -202,7 +202,9 @@ class Job:
             columns = image_columns(self.source)
         except SourceError:  # told when the episodes are converted
             return self
-        images = tuple(replace(one, is_encoded=one.is_encoded and one.path not in self.decoded) for one in columns)
+        images = tuple(
+            replace(column, is_encoded=column.is_encoded and column.path not in self.decoded) for column in columns
+        )
         losses = [
             Loss(_BITS, LOSSES[_BITS], image.path, NO_ROWS)
             for image in images
@@ -379,9 +381,7 @@ class _Files:
     # of the kept ones, those whose JPEG files the destination's own system decodes differently; and whether the first
     # episode shows that they are JPEG
     odd_jpeg: Mapping[str, bool]
-    odd_turned: tuple[
-        str, ...
-    ]  # of the kept ones, those that one of the two systems turns by EXIF, and the other does not
+    odd_turned: tuple[str, ...]  # of the kept ones, those that only one of the two systems turns by EXIF
 
 
 def _with_files(source: Source, destination: Destination, encoded: Sequence[str] | None) -> _Files:

@@ -92,7 +92,7 @@ def open_d4rl(text: str) -> Source:
         with hdf5.opened(path) as file:
             try:
                 group = _part(file, options.chunk)
-                found = {one: hdf5.Column(group, names[one], one) for one in paths}
+                found = {path: hdf5.Column(group, names[path], path) for path in paths}
             except BrokenEpisode as broken:
                 raise SourceError(broken.why) from broken
             yield found

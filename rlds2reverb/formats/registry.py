@@ -245,11 +245,11 @@ class Formats(Generic[Opened]):
         if not place.exists():
             return ""
         for look in (Format.dataset_at, Format.dataset_around):
-            for one in self.known:
-                dataset = look(one, place)
+            for known in self.known:
+                dataset = look(known, place)
                 if dataset is not None:
-                    return _proposed(f"{one.scheme}:{name if dataset == place else escaped(dataset)}")
-        layouts = {one.scheme: one.holds(place) for one in self.known if any(map(place.match, one.patterns))}
+                    return _proposed(f"{known.scheme}:{name if dataset == place else escaped(dataset)}")
+        layouts = {known.scheme: known.holds(place) for known in self.known if any(map(place.match, known.patterns))}
         if not layouts:
             return ""
         *first, last = [f"{scheme}:" for scheme in layouts]
@@ -289,7 +289,7 @@ class Formats(Generic[Opened]):
 
     def _scheme_of(self, file: Path) -> str:
         """The format that a file is a dataset of; where its content cannot be told, the first whose name fits; "" for none."""
-        layouts = {one.scheme: held for one in self.known if (held := one.holds(file)) is not False}
+        layouts = {known.scheme: held for known in self.known if (held := known.holds(file)) is not False}
         return next((scheme for scheme, held in layouts.items() if held), next(iter(layouts), ""))
 
     def rows(self) -> list[tuple[str, str]]:

@@ -645,9 +645,8 @@ _DATA = "data/chunk-{:03d}/file-{:03d}.parquet"
 _EPISODES = "meta/episodes/chunk-{:03d}/file-{:03d}.parquet"
 _TASKS = "meta/tasks.parquet"
 _STATS = "stats/"
-_MOST_INTEGER = (
-    1 << 63
-) - 1  # of torch.tensor(number); numpy 1 compares its own numbers with it as floats, which are equal to 2^63
+# Of torch.tensor(number). To be compared with Python's numbers: as floats, as which numpy 1 compares its own, this is 2^63.
+_MOST_INTEGER = (1 << 63) - 1
 _FPS = 10  # used if there are no timestamps
 _JSON: dict[str, Any] = {"indent": 4, "ensure_ascii": False}
 

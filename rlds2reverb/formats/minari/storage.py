@@ -19,6 +19,7 @@ from rlds2reverb.formats.arrow import read_arrow, read_parquet
 from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, PARQUET, Facts, read_json
 from rlds2reverb.formats.minari.spaces import TEXT, Leaf
 from rlds2reverb.formats.recordings import BrokenEpisode
+from rlds2reverb.formats.rows import scalars
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import line_of, shortened
 
@@ -167,9 +168,7 @@ class _HdfEpisode:
 
     def plain(self, name: str) -> Array:
         """A dataset with a number per step; also (T, 1), as in the documentation of Minari 0.4."""
-        column = hdf5.Column(self._group, name, name)
-        values = column.rows()
-        return values[:, 0] if values.shape[1:] == (1,) else values
+        return scalars(hdf5.Column(self._group, name, name).rows())
 
     def others(self, unread: Collection[str] = ()) -> Iterator[tuple[str, Array | Images | None]]:
         try:

@@ -194,15 +194,17 @@ def read_pytree(path: Path, metadata: Any) -> Folder:
     if not isinstance(metadata, dict) or not metadata:
         raise SourceError(f"{path}: storage_metadata.json names no leaf of the PyTree")
     leaves = {}
-    for name, one in metadata.items():
+    for name, about in metadata.items():
         parts = name.split(".")
         # An empty part would begin a path anew: ".tmp.x" is the leaf /tmp/x.
-        if not isinstance(one, dict) or not all(parts) or any(sign in name for sign in "/\\\0"):
+        if not isinstance(about, dict) or not all(parts) or any(sign in name for sign in "/\\\0"):
             raise SourceError(
                 f"{path}: leaf {shortened(repr(name))} of the PyTree leads out of the folder, or has no dtype and shape"
             )
         key = "observation" if name == _SINGLE else "/".join(parts)
-        leaves[key] = _sized_leaf(path.joinpath(*parts[:-1], f"{parts[-1]}.memmap"), one.get("dtype"), one.get("shape"))
+        leaves[key] = _sized_leaf(
+            path.joinpath(*parts[:-1], f"{parts[-1]}.memmap"), about.get("dtype"), about.get("shape")
+        )
     sizes = {leaf.shape[:1] for leaf in leaves.values()}
     if len(sizes) != 1 or () in sizes:
         raise SourceError(f"{path}: leaves of the PyTree differ in their first size: {sorted(sizes)}")
