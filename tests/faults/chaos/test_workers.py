@@ -64,7 +64,20 @@ def _pusher(address: str, folder: Path) -> Process:
 
 
 def _await_end_of_forks(folder: Path) -> None:
-    wait_until(lambda: not any(is_running(int(path.name.partition("-")[2])) for path in folder.iterdir()))
+    def list_running() -> list[int]:
+        return [fork for path in folder.iterdir() if is_running(fork := int(path.name.partition("-")[2]))]
+
+    wait_until(lambda: not list_running(), reason=lambda: f"ended {[_describe(fork) for fork in list_running()]}")
+
+
+def _describe(pid: int) -> str:
+    """Tells what a process is: its name, state, parent, group and session, its command, and what it waits for in the kernel."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        stat = (folder / "stat").read_text().split(" ", 6)[:6]
+        return f"{stat} {(folder / 'cmdline').read_bytes()!r} {(folder / 'wchan').read_text()}"
+    except OSError as error:
+        return f"{pid}: {error}"
 
 
 def _kill_some(pusher: Process, folder: Path, rng: np.random.Generator) -> int:
