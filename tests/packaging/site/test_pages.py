@@ -12,6 +12,9 @@ from playwright import sync_api
 
 from tests.chromium import accessibility_findings
 
+# Some tests open every page in turn: four minutes for the longest on two cores without a graphics card.
+pytestmark = pytest.mark.timeout(1800)
+
 WIDTHS = [1280, 400]
 PICTURES = os.environ.get("RLDS2REVERB_SITE_PICTURES")
 """A folder: a screenshot of each page is put there, to be looked at."""
