@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.recording import WriteOptions as WriteOptions
     from rlds2reverb.learner.sampler import Sampler as Sampler
     from rlds2reverb.learner.writer import EpisodeWriter as EpisodeWriter
-    from rlds2reverb.prepare.options import Progress as Progress
+    from rlds2reverb.prepare.checks import find_problems as find_problems
     from rlds2reverb.prepare.problems import Problem as Problem
-    from rlds2reverb.prepare.problems import find_problems as find_problems
+    from rlds2reverb.prepare.progress import Progress as Progress
     from rlds2reverb.push.options import PushOptions as PushOptions
     from rlds2reverb.push.plan import PushPlan as PushPlan
     from rlds2reverb.push.report import PushReport as PushReport
@@ -66,7 +66,7 @@ _HOMES = {
     "Mix": "learner.mix",
     "MixOptions": "learner.mix",
     "Problem": "prepare.problems",
-    "Progress": "prepare.options",
+    "Progress": "prepare.progress",
     "PushOptions": "push.options",
     "PushPlan": "push.plan",
     "PushReport": "push.report",
@@ -82,7 +82,7 @@ _HOMES = {
     "convert": "conversion.convert",
     "convert_rlds_to_trajectories": "tf_agents",
     "create_trajectory_data_spec": "tf_agents",
-    "find_problems": "prepare.problems",
+    "find_problems": "prepare.checks",
     "inspect": "inspection.inspection",
     "load": "formats",
     "local": "learner.local",

@@ -21,7 +21,7 @@ from rlds2reverb.episode import Notice
 from rlds2reverb.formats.transform import Transform
 from rlds2reverb.inspection.inspection import Inspection, OneTable
 from rlds2reverb.plain import Count, attributes
-from rlds2reverb.prepare.problems import FoundProblem
+from rlds2reverb.prepare.findings import FoundProblem
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.specs import ArraySpec, ImageSpec
 from rlds2reverb.transport.http import NewestCheckpoint, Upload

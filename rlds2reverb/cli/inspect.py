@@ -47,8 +47,8 @@ from rlds2reverb.look.accounts import (
     verdict,
     way_on,
 )
+from rlds2reverb.prepare.findings import Findings
 from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.prepare.problems import Findings
 from rlds2reverb.text import counted, on_command_line, visible
 
 if TYPE_CHECKING:

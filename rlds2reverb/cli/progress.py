@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rlds2reverb.cli import output
 from rlds2reverb.extras import Lazily
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.text import counted, rate, visible
 
 OnProgress = Callable[[Progress], None]

@@ -21,7 +21,8 @@ from rlds2reverb.cli.options import (
 )
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.look.accounts import mending
-from rlds2reverb.prepare.options import RAISE, EpisodeOptions, check_choices
+from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.policy import RAISE, check_choices
 from rlds2reverb.text import counted
 from rlds2reverb.views.base import propose_names, renaming
 

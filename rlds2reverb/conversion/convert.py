@@ -41,10 +41,14 @@ from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.interrupts import held_interrupts, noted_interrupts, raise_lost_interrupt
-from rlds2reverb.prepare.options import RAISE, EpisodeOptions, Progress, check_workers, ignored, split_options
+from rlds2reverb.prepare.endings import Endings, endings_of, state_of, with_problems_of_ends
+from rlds2reverb.prepare.options import EpisodeOptions, split_options
+from rlds2reverb.prepare.policy import RAISE
 from rlds2reverb.prepare.preparation import duplicates_notice
-from rlds2reverb.prepare.problems import Endings, Problem, endings_of, state_of, with_problems_of_ends
+from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.prepare.progress import Progress, ignored
 from rlds2reverb.text import counted, did_you_mean
+from rlds2reverb.workers import check_workers
 from rlds2reverb.workers.processes import executor_of
 
 WRITING, READ, WRITTEN = "writing", "read", "written"

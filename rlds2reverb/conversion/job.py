@@ -23,10 +23,12 @@ from rlds2reverb.formats.options import parted
 from rlds2reverb.formats.source import ALL as EVERY_IMAGE
 from rlds2reverb.formats.source import Source, checked_spec, metadata_spec_of
 from rlds2reverb.images import JPEG_START, PNG_START, decode_images
+from rlds2reverb.prepare.endings import Ending
 from rlds2reverb.prepare.image_files import ImageColumn, has_orientation, image_columns
-from rlds2reverb.prepare.options import EpisodeOptions, Policy
+from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.policy import Policy
 from rlds2reverb.prepare.preparation import Preparation, Preparer
-from rlds2reverb.prepare.problems import Ending, Problem
+from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.specs import JPEG, PNG, ArraySpec, ImageSpec, flatten
 from rlds2reverb.text import counted
 
@@ -56,7 +58,7 @@ class Read:
     recorded_id: str | None
     title: str
     steps: int  # as recorded
-    # results of validating it on its own; see `prepare.options.Examined`
+    # results of validating it on its own; see `prepare.policy.Examined`
     problems: tuple[Problem, ...]
     mended: tuple[Problem, ...]
     ending: Ending | None  # how it ends; None if that is of no use for other episodes

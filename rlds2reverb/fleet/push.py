@@ -29,17 +29,11 @@ from rlds2reverb.fleet.budget import Refusal
 from rlds2reverb.fleet.servers import Connections, PushServers, by_server
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.source import Tally
-from rlds2reverb.prepare.options import QUARANTINE, Pace, Progress, append_report, ignored
+from rlds2reverb.prepare.endings import Ending, Endings, InOrder, ending_of, with_problems_of_ends
+from rlds2reverb.prepare.policy import QUARANTINE, append_report
 from rlds2reverb.prepare.preparation import ColumnStats, duplicates_notice
-from rlds2reverb.prepare.problems import (
-    ENDS_ALIKE,
-    Ending,
-    Endings,
-    InOrder,
-    Problem,
-    ending_of,
-    with_problems_of_ends,
-)
+from rlds2reverb.prepare.problems import ENDS_ALIKE, Problem
+from rlds2reverb.prepare.progress import Pace, Progress, ignored
 from rlds2reverb.push.keys import new_key_bits
 from rlds2reverb.push.ledger import MemoryLedger
 from rlds2reverb.push.options import KEEP, ONCE, PushOptions

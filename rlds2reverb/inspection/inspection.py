@@ -15,9 +15,13 @@ from rlds2reverb.formats.transform import Transform, TransformLike
 from rlds2reverb.inspection.statistics import Ends, Range, Returns, Statistics
 from rlds2reverb.interrupts import noted_interrupts
 from rlds2reverb.plain import Count, attributes, members, printed
+from rlds2reverb.prepare.checks import loses_by_shift
 from rlds2reverb.prepare.conventions import Conventions, last_row_is_added
+from rlds2reverb.prepare.endings import Ending
+from rlds2reverb.prepare.findings import Findings, FoundProblem
 from rlds2reverb.prepare.image_files import ImageColumn, image_columns
-from rlds2reverb.prepare.options import SKIP, EpisodeOptions, Pace, Progress
+from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.policy import SKIP
 from rlds2reverb.prepare.preparation import (
     ColumnStats,
     ItemCounts,
@@ -28,7 +32,8 @@ from rlds2reverb.prepare.preparation import (
     Preparer,
     duplicates_notice,
 )
-from rlds2reverb.prepare.problems import Ending, Findings, FoundProblem, Problem, loses_by_shift
+from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.prepare.progress import Pace, Progress
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
 from rlds2reverb.text import as_html, did_you_mean
 from rlds2reverb.views import ViewLike, is_view_config, view_from

@@ -1,6 +1,6 @@
 """`inspect` and `validate` by workers: each reads a part of the source, and the results are those of one pass.
 
-Only a mean may differ in its last digits, because sums are rounded. What several episodes show together (`prepare.problems`) is found
+Only a mean may differ in its last digits, because sums are rounded. What several episodes show together (`prepare.endings`) is found
 here, where the records of all arrive in order.
 """
 
@@ -23,9 +23,10 @@ from rlds2reverb.inspection.inspection import (
     Watch,
     prepared_for,
 )
-from rlds2reverb.prepare.options import EpisodeOptions, Pace, Progress
+from rlds2reverb.prepare.endings import InOrder
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import Preparation
-from rlds2reverb.prepare.problems import InOrder
+from rlds2reverb.prepare.progress import Pace, Progress
 from rlds2reverb.views.base import StreamView, View
 from rlds2reverb.workers.driver import (
     MOST_EPISODES,

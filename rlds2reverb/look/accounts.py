@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlds2reverb.formats.transform import AS_RECORDED, SHIFT
 from rlds2reverb.prepare.conventions import REPEAT, TRANSITION
-from rlds2reverb.prepare.options import REPAIR, SKIP
+from rlds2reverb.prepare.policy import REPAIR, SKIP
 from rlds2reverb.prepare.problems import CODES, ENDS_ALIKE, INTOLERABLE
 from rlds2reverb.specs import view_in
 from rlds2reverb.text import counted, number, on_command_line, rate, size
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from rlds2reverb.inspection.inspection import Inspection
     from rlds2reverb.inspection.statistics import Range, Statistics
     from rlds2reverb.prepare.conventions import Conventions
+    from rlds2reverb.prepare.findings import Findings
     from rlds2reverb.prepare.image_files import ImageColumn
-    from rlds2reverb.prepare.problems import Findings, Problem
+    from rlds2reverb.prepare.problems import Problem
     from rlds2reverb.push.plan import PushPlan, TablePlan
     from rlds2reverb.push.report import PushReport
     from rlds2reverb.wire.messages import TableInfo

@@ -23,8 +23,9 @@ from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, fitted, p
 from rlds2reverb.look.sketches import DIMENSIONS, WAITING, Chosen, Numbers, Sketch, Texts, sketch_of
 from rlds2reverb.look.statistics import ByTime
 from rlds2reverb.prepare.conventions import fill_absent
+from rlds2reverb.prepare.findings import EXAMPLES
 from rlds2reverb.prepare.preparation import OutputCut
-from rlds2reverb.prepare.problems import EXAMPLES, Problem
+from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import number
 

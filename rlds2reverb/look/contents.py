@@ -29,8 +29,9 @@ from rlds2reverb.look.collector import INSTRUCTIONS
 from rlds2reverb.look.curves import Curve, range_text
 from rlds2reverb.look.pictures import Pictures, pictures_of
 from rlds2reverb.prepare.conventions import Conventions, fill_absent, last_row_is_added
-from rlds2reverb.prepare.options import EpisodeOptions, Standard
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.prepare.standard import Standard
 from rlds2reverb.specs import ArraySpec, column_spec, flatten
 from rlds2reverb.text import at_index, counted, shortened, visible
 

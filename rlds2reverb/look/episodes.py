@@ -9,7 +9,7 @@ from rlds2reverb.look.charts import Content, curves, listed, section
 from rlds2reverb.look.collector import Portrait
 from rlds2reverb.look.html import NOTHING, Html, element, table, text, together
 from rlds2reverb.look.pictures import Picture, chosen_steps, data_uri, small_file
-from rlds2reverb.prepare.problems import Findings
+from rlds2reverb.prepare.findings import Findings
 from rlds2reverb.text import counted, number, shortened, visible
 
 _COARSE = 112

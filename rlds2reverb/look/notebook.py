@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rlds2reverb.inspection.inspection import InspectedOutput, Inspection
     from rlds2reverb.inspection.statistics import Range
     from rlds2reverb.learner.batch import Batch, BatchInfo
-    from rlds2reverb.prepare.problems import Findings
+    from rlds2reverb.prepare.findings import Findings
     from rlds2reverb.push.plan import PushPlan, TablePlan
     from rlds2reverb.push.report import PushReport
     from rlds2reverb.wire.messages import ServerInfo, TableInfo
@@ -567,7 +567,7 @@ SHOWN: Mapping[str, Callable[[Any], Html]] = {
     "rlds2reverb.push.plan.TablePlan": table_plan_html,
     "rlds2reverb.push.report.PushReport": push_html,
     "rlds2reverb.inspection.inspection.Inspection": inspection_html,
-    "rlds2reverb.prepare.problems.Findings": findings_html,
+    "rlds2reverb.prepare.findings.Findings": findings_html,
     "rlds2reverb.wire.messages.ServerInfo": server_html,
     "rlds2reverb.wire.messages.TableInfo": table_html,
 }

@@ -32,8 +32,11 @@ from rlds2reverb.formats.source import Source, check_steps, checked_spec, metada
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.images import LAST, kind
 from rlds2reverb.prepare.conventions import DROP, Conventions, absent_fields, filled_spec
-from rlds2reverb.prepare.options import EpisodeOptions, Examined, Policy, Standard
-from rlds2reverb.prepare.problems import Ending, Endings, Problem, ending_of, with_problems_of_ends
+from rlds2reverb.prepare.endings import Ending, Endings, ending_of, with_problems_of_ends
+from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.policy import Examined, Policy
+from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.prepare.standard import Standard
 from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences, flatten
 from rlds2reverb.text import counted
 from rlds2reverb.views import ViewLike, view_from

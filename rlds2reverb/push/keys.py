@@ -28,7 +28,7 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.source import Source
-from rlds2reverb.prepare.options import REPAIR
+from rlds2reverb.prepare.policy import REPAIR
 from rlds2reverb.prepare.preparation import Output, duplicates_notice
 from rlds2reverb.push.options import ONCE
 from rlds2reverb.push.plan import PushPlan

@@ -12,12 +12,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
-from rlds2reverb.prepare.options import HELP, EpisodeOptions, Progress, check_workers, ignored, option_help
+from rlds2reverb.prepare.options import HELP, EpisodeOptions, option_help
 from rlds2reverb.prepare.preparation import Output, outputs_of
+from rlds2reverb.prepare.progress import Progress, ignored
 from rlds2reverb.push.ledger import check_ledger_file
 from rlds2reverb.text import did_you_mean, with_suggestion
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views import ViewLike
+from rlds2reverb.workers import check_workers
 
 _MOST_ROWS = (1 << 31) - 1  # of a chunk: `SequenceRange` of Reverb's schema.proto numbers an episode's rows by int32
 

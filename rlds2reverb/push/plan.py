@@ -12,8 +12,8 @@ from rlds2reverb.errors import CapacityError, ConfigError, Rlds2ReverbError, kee
 from rlds2reverb.formats.source import Source
 from rlds2reverb.formats.transform import Transform
 from rlds2reverb.plain import Count, members, plain, printed
-from rlds2reverb.prepare.options import Progress
 from rlds2reverb.prepare.preparation import Output, Preparation, item_bounds
+from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.push.options import ONCE, PushOptions
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.room import TableCapacity

@@ -18,9 +18,10 @@ import numpy as np
 from rlds2reverb.episode import Array, Episode, KnownEpisode
 from rlds2reverb.errors import Rlds2ReverbError, TransportError, keep_report, reason_of
 from rlds2reverb.interrupts import noted_interrupts
-from rlds2reverb.prepare.options import Examined, Pace, Progress
+from rlds2reverb.prepare.policy import Examined
 from rlds2reverb.prepare.preparation import ColumnStats
 from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.prepare.progress import Pace, Progress
 from rlds2reverb.push.keys import EpisodeNames, Placement
 from rlds2reverb.push.plan import PushPlan, report_of_nothing
 from rlds2reverb.push.report import PushReport, total

@@ -25,9 +25,10 @@ from rlds2reverb.errors import (
     TransportError,
     reason_of,
 )
-from rlds2reverb.prepare.options import Examined, Progress
+from rlds2reverb.prepare.policy import Examined
 from rlds2reverb.prepare.preparation import ItemCounts, OutputCut
 from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.push.keys import ItemNames, dataset_of, names_in_ledger, new_key_bits
 from rlds2reverb.push.ledger import Ledger, MemoryLedger, SqliteLedger
 from rlds2reverb.push.options import ONCE

@@ -16,7 +16,8 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import IS_FIRST, STEP_FIELDS, Episode
 from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.formats.rlds import STEPS, batch_steps, without_tuning
-from rlds2reverb.prepare.options import RAISE, SKIP, Policy, Standard
+from rlds2reverb.prepare.policy import RAISE, SKIP, Policy
+from rlds2reverb.prepare.standard import Standard
 from rlds2reverb.push.sender import Sender, Writer
 from rlds2reverb.specs import flatten
 from rlds2reverb.tf_agents.conversion import trajectories_one_by_one

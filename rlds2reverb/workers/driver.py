@@ -31,7 +31,7 @@ from rlds2reverb.workers.frames import checked
 
 # Of a task. The work of a lost worker is repeated, and finished work recorded in the ledger, by the task.
 MOST_EPISODES = 512
-# Of a task, if there are as many: some problems show only in several episodes (`prepare.problems`).
+# Of a task, if there are as many: some problems show only in several episodes (`prepare.endings`).
 _FEWEST_EPISODES = 16
 # Least tasks of a worker, where there are enough episodes, so that all workers end at about the same time.
 _TASKS_EACH = 8

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.prepare import options
+from rlds2reverb.prepare import progress
 from rlds2reverb.push import sender
 from tests.faults import tools
 
@@ -26,7 +26,7 @@ def source_of(text: str) -> Any:
 
 def main(address: str, tables: str, source: str, on_invalid: str, ledger: str = "") -> None:
     """Pushes, and prints the report as JSON."""
-    options.PACE_SECONDS = -1.0  # the ledger is written after every episode, so that a kill meets many states of it
+    progress.PACE_SECONDS = -1.0  # the ledger is written after every episode, so that a kill meets many states of it
     sender.QUEUE_BYTES = tools.SMALL["window"].bytes  # and episodes are read only as fast as they are stored
     report = tools.push(
         address, source_of(source), *tables.split("+"), ledger=Path(ledger) if ledger else None, on_invalid=on_invalid

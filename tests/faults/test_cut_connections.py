@@ -12,7 +12,7 @@ import pytest
 import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.errors import Rlds2ReverbError, ServerUnreachable, TransportError
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.views.base import View
 from rlds2reverb.views.trajectory import SequenceView, WholeEpisode
 from tests.faults import tools

@@ -16,7 +16,7 @@ from replay_server.tables import SampleToInsertRatio
 
 import rlds2reverb
 from rlds2reverb.errors import Stalled
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.prepare.progress import Progress
 from tests.faults import tools
 from tests.processes import eventually
 from tests.unit.server.forks import Embedded, Forks

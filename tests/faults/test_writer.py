@@ -15,7 +15,7 @@ from replay_server.tables import SampleToInsertRatio
 
 from rlds2reverb import Client
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerRestarted, ServerUnreachable
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.prepare.progress import Progress
 from tests.faults import tools
 from tests.faults.actor import writer
 from tests.faults.proxy import DOWN, UP, Proxy

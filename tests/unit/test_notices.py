@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlds2reverb.episode import Notice, faults, note
-from rlds2reverb.prepare.problems import Findings
+from rlds2reverb.prepare.findings import Findings
 
 
 def test_only_advice_rejects_strictly_and_only_what_is_not_allowed() -> None:

@@ -20,7 +20,7 @@ from rlds2reverb.cli.progress import LateBar, Lines, Shown, counting, shown_of
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.inspection.inspection import inspect_source
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.transport.http import ServerHttp, WrittenCheckpoint
 from rlds2reverb.views import View, two_step
 from tests.processes import read_to_end, wait_until
@@ -184,7 +184,7 @@ def heard_while(
     read: Callable[[Callable[[Progress], object]], object], monkeypatch: pytest.MonkeyPatch
 ) -> list[Progress]:
     """All that is told while something is read, with no pause between."""
-    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
+    monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", -1.0)
     told: list[Progress] = []
     read(told.append)
     return told

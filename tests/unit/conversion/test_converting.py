@@ -30,7 +30,7 @@ from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode, Sou
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import LAST_ROW, Content, Destination, Encode, Loss, made_flags, unchanged
 from rlds2reverb.formats.tfds.write import TfdsDestination
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.prepare.progress import Progress
 from tests import strategies
 from tests.contract.destination_cases import data
 from tests.contract.test_destinations import Stopping

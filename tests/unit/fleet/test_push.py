@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode, PushReport
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, SourceError, report_of
-from rlds2reverb.prepare.options import Progress
 from rlds2reverb.prepare.problems import ENDS_ALIKE
+from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.push.options import PushOptions
 from tests import strategies
 from tests.profiles import examples
@@ -154,7 +154,7 @@ def test_what_the_ledger_has_is_not_pushed_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_progress_never_goes_backwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     """Of parts that are lost, that are resumed, and that need more places than they were given."""
-    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
+    monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", -1.0)
     server, episodes, ledger = Server({"replay": table_info(max_size=100)}), made(30), tmp_path / "ledger.db"
     in_memory.push(server, episodes[:11], ledger=ledger)
     told: list[Progress] = []

@@ -15,7 +15,7 @@ from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.inspection.workers import Wanted, inspected
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.views import view_of
 from tests import strategies
 from tests.profiles import examples
@@ -50,7 +50,7 @@ def means(told: dict[str, Any]) -> list[float]:
 
 
 def test_progress_never_goes_backwards_though_parts_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
+    monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", -1.0)
     rng, told = np.random.default_rng(0), list[Progress]()
     wanted = Wanted(
         NamedSource(EpisodeList([strategies.episode(rng, 4, episode_id=f"e{n}") for n in range(20)], "test"))

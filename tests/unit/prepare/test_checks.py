@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode, content_digest
 from rlds2reverb.formats.transform import LAST_REWARDS
+from rlds2reverb.prepare.checks import find_problems, find_problems_of_all
 from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS, Conventions
-from rlds2reverb.prepare.problems import CODES, Problem, find_problems, find_problems_of_all
+from rlds2reverb.prepare.problems import CODES, Problem
 from rlds2reverb.specs import ArraySpec, ImageSpec
 from tests import strategies
 from tests.pictures import IMAGE, png

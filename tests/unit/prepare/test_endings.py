@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.prepare.problems import _MOST_SINGLE, MOST_HELD, Endings, ending_of, leaps, with_problems_of_ends
+from rlds2reverb.prepare.endings import _MOST_SINGLE, MOST_HELD, Endings, ending_of, leaps, with_problems_of_ends
 from tests import strategies
 
 SEEDS = st.integers(0, 2**32 - 1)

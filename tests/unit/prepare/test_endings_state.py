@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
-from rlds2reverb.prepare.problems import Endings, Problem, Shared, Single, endings_of, state_of, with_problems_of_ends
+from rlds2reverb.prepare.endings import Endings, Shared, Single, endings_of, state_of, with_problems_of_ends
+from rlds2reverb.prepare.problems import Problem
 from tests.unit.prepare.test_endings import poisoned
 
 ROWS = st.binary(max_size=8)

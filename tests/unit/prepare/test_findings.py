@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
-from rlds2reverb.prepare.problems import CODES, EXAMPLES, Findings, Problem
+from rlds2reverb.prepare.findings import EXAMPLES, Findings
+from rlds2reverb.prepare.problems import CODES, Problem
 
 FOUND = st.lists(st.lists(st.sampled_from(["nan", "shape", "last_reward"]), max_size=5), max_size=8)
 

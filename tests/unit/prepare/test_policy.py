@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, InvalidEpisode, ViewError, WriteError
-from rlds2reverb.prepare.options import ACTIONS, Policy, Standard
-from rlds2reverb.prepare.problems import CODES, Problem, find_problems
+from rlds2reverb.prepare.checks import find_problems
+from rlds2reverb.prepare.policy import ACTIONS, Policy
+from rlds2reverb.prepare.problems import CODES, Problem
+from rlds2reverb.prepare.standard import Standard
 from tests.disks import fill, small_disk_at
 from tests.unit.prepare import faults
 

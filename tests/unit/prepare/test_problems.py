@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlds2reverb.prepare.options import _REPAIRS
 from rlds2reverb.prepare.problems import CODES, Problem
+from rlds2reverb.prepare.standard import _REPAIRS
 
 
 def test_advice_is_what_learners_may_misread() -> None:

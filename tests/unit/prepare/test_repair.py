@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
-from rlds2reverb.prepare.options import repair
-from rlds2reverb.prepare.problems import CODES, Problem, find_problems
+from rlds2reverb.prepare.checks import find_problems
+from rlds2reverb.prepare.problems import CODES, Problem
+from rlds2reverb.prepare.standard import repair
 from rlds2reverb.specs import ArraySpec
 from tests import reference
 from tests.unit.prepare import faults

@@ -11,9 +11,9 @@ from rlds2reverb import Episode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.formats.transform import Transform, transformed
+from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.conventions import Conventions, fill_absent
-from rlds2reverb.prepare.options import Standard
-from rlds2reverb.prepare.problems import find_problems
+from rlds2reverb.prepare.standard import Standard
 from rlds2reverb.specs import ArraySpec
 from tests import strategies
 

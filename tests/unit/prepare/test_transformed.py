@@ -9,8 +9,8 @@ from rlds2reverb.episode import Array, Episode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.transform import Transform, Transformed, transformed
 from rlds2reverb.prepare.conventions import Conventions, fill_absent
-from rlds2reverb.prepare.options import Standard
 from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.prepare.standard import Standard
 from rlds2reverb.specs import ArraySpec, Nest
 from tests.unit.formats.transform.test_transformed import WHOLE, robot, source, with_column
 

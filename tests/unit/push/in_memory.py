@@ -11,8 +11,8 @@ import numpy as np
 
 from rlds2reverb import Episode, PushPlan, PushReport
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.prepare.options import ignored
 from rlds2reverb.prepare.preparation import Output
+from rlds2reverb.prepare.progress import ignored
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import Tuning, plan_push
 from rlds2reverb.push.run import Push

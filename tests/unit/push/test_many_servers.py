@@ -139,7 +139,7 @@ def test_two_episodes_of_one_name_are_refused() -> None:
 def test_an_interruption_says_what_is_stored_where(monkeypatch: pytest.MonkeyPatch, together: int, taken: int) -> None:
     """Short episodes that waited for the next ones are among those that were not read."""
     monkeypatch.setattr("rlds2reverb.push.run.TOGETHER_ROWS", together)
-    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", 3600.0)
+    monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", 3600.0)
 
     class Interrupted(EpisodeList):
         def __iter__(self) -> Iterator[Episode]:
@@ -194,7 +194,7 @@ def lost_in_the_middle(
 
 @pytest.fixture
 def noted_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
+    monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", -1.0)
 
 
 @pytest.mark.usefixtures("noted_each_time")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.push.report import PushReport
 
 

@@ -27,8 +27,8 @@ from rlds2reverb.errors import (
 )
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import columns_of
+from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.prepare.problems import find_problems
 from rlds2reverb.push.ledger import SqliteLedger
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views import view_of
@@ -476,7 +476,7 @@ class TestLedger:
     def test_is_written_while_the_push_goes_on(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_by_one: Any
     ) -> None:
-        monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
+        monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", -1.0)
         monkeypatch.setattr("rlds2reverb.push.run.TOGETHER_ROWS", 0)
         seen = []
 
@@ -493,7 +493,7 @@ class TestLedger:
 
 class TestProgress:
     def test_tells_how_far_it_is_and_what_it_waits_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
+        monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", -1.0)
         server, told = Server(), []
         server.hold()
 
@@ -528,7 +528,7 @@ class TestProgress:
             if not progress.waiting:
                 raise next(failures)
 
-        monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", -1.0)
+        monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", -1.0)
         with pytest.raises(ValueError, match="first"):
             push(server, source, tell, ledger=tmp_path / "ledger.db")
         assert push(server, source, ledger=tmp_path / "ledger.db").episodes_resumed == 1

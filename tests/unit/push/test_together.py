@@ -90,7 +90,7 @@ def test_items_ledger_and_report_are_those_of_one_by_one(
 
 
 def test_episodes_share_a_request_and_no_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", 3600.0)
+    monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", 3600.0)
     made = []
     encode = EpisodeEncoder.encode
     monkeypatch.setattr(EpisodeEncoder, "encode", lambda *args: made.append(encode(*args)) or made[-1])
@@ -141,7 +141,7 @@ def test_an_episode_of_other_columns_goes_by_itself() -> None:
 
 
 def test_episodes_of_a_program_do_not_wait_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlds2reverb.prepare.options.PACE_SECONDS", 3600.0)
+    monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", 3600.0)
     server = Server({"replay": table_info(max_size=1000)})
 
     def holds(items: int) -> bool:

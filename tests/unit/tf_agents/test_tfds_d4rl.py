@@ -13,8 +13,8 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.prepare.conventions import Conventions
+from rlds2reverb.prepare.endings import MOST_HELD
 from rlds2reverb.prepare.options import EpisodeOptions
-from rlds2reverb.prepare.problems import MOST_HELD
 from rlds2reverb.views.trajectory import two_step
 
 pytest.importorskip("tensorflow_datasets")

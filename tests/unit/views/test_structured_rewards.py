@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
+from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.prepare.options import Standard, repair
-from rlds2reverb.prepare.problems import find_problems
+from rlds2reverb.prepare.standard import Standard, repair
 from rlds2reverb.specs import ArraySpec, differences, flatten
 from rlds2reverb.views import view_of
 from rlds2reverb.views.n_step import NStep

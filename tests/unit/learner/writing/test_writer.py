@@ -22,7 +22,7 @@ from rlds2reverb.errors import (
     ViewError,
     report_of,
 )
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.testing import MemoryServer
 from rlds2reverb.views import view_of

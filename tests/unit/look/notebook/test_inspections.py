@@ -9,7 +9,8 @@ import rlds2reverb
 from rlds2reverb.inspection.inspection import Inspection
 from rlds2reverb.inspection.statistics import Range
 from rlds2reverb.look.notebook import findings_html, inspection_html
-from rlds2reverb.prepare.problems import Findings, Problem
+from rlds2reverb.prepare.findings import Findings
+from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.specs import ArraySpec
 from tests.strategies import episode
 from tests.unit.look.notebook.pages import Page

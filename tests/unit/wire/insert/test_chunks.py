@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import WireError
 from rlds2reverb.protobuf import bytes_field
-from rlds2reverb.wire import codec, insert
-from rlds2reverb.wire.insert import ChunkLayout, choose_chunk_length, encode_chunks
+from rlds2reverb.wire import codec
+from rlds2reverb.wire.insert import choose_chunk_length, chunks, keys
+from rlds2reverb.wire.insert.chunks import ChunkLayout, encode_chunks
 from rlds2reverb.wire.messages import Chunk
 from rlds2reverb.wire.schema import message_class
 from tests import strategies
@@ -68,7 +69,7 @@ def test_a_layout_puts_each_row_into_one_chunk(lengths: list[int], chunk_length:
         assert all(layout.owner[row // chunk_length] == owner for row in range(start, start + lengths[owner]))
     assert layout.first_rows().tolist() == [sum(lengths[:owner]) + start for owner, start, _ in spans]
     chunk_keys = codec.decode_confirmed_keys(bytes_field(1, layout.key_varints.tobytes()))
-    assert chunk_keys.tolist() == insert.keys(seed, np.arange(first, first + layout.count)).tolist()
+    assert chunk_keys.tolist() == keys(seed, np.arange(first, first + layout.count)).tolist()
 
 
 def test_a_layout_without_rows_has_no_chunks() -> None:
@@ -94,7 +95,7 @@ def check_chunks(columns: dict[str, Array], layout: ChunkLayout) -> None:
         chunk, rows = decoded(field), stop[number] - begin[number]
         assert (chunk.start, chunk.stop) == (begin[number], stop[number])
         assert chunk.episode_id == layout.episode_ids[layout.owner[number]]
-        assert chunk.key == int(insert.keys(7, np.array([number]))[0])
+        assert chunk.key == int(keys(7, np.array([number]))[0])
         assert len(chunk.tensors) == len(columns)
         for tensor, column in zip(chunk.tensors, columns.values()):
             assert_same(tensor, wire_form(column)[at : at + rows])
@@ -154,7 +155,7 @@ SMALL, LARGE = 15, 16  # rows of 32 bytes: below and at COMPRESS_FROM_BYTES
 @pytest.mark.parametrize(("chunk_length", "compressed"), [(SMALL, False), (LARGE, True)])
 def test_a_repetitive_column_is_compressed_from_512_bytes_a_chunk(chunk_length: int, compressed: bool) -> None:
     column = np.ones((64, 8), np.float32)
-    assert (chunk_length * 32 >= insert.COMPRESS_FROM_BYTES) == compressed
+    assert (chunk_length * 32 >= chunks.COMPRESS_FROM_BYTES) == compressed
     for field in encode_chunks({"x": column}, ChunkLayout.of([64], chunk_length, 0)):
         (content,) = contents(field)
         assert (len(content) < 100) == compressed or decoded(field).stop == 64
@@ -179,8 +180,8 @@ def test_each_column_is_judged_for_itself() -> None:
 
 
 def test_only_the_first_bytes_of_a_chunk_decide() -> None:
-    column = np.zeros(2 * insert.SAMPLE_BYTES, np.uint8)
-    column[: insert.SAMPLE_BYTES] = np.random.default_rng(0).integers(0, 256, insert.SAMPLE_BYTES, np.uint8)
+    column = np.zeros(2 * chunks.SAMPLE_BYTES, np.uint8)
+    column[: chunks.SAMPLE_BYTES] = np.random.default_rng(0).integers(0, 256, chunks.SAMPLE_BYTES, np.uint8)
     (field,) = encode_chunks({"x": column}, ChunkLayout.of([len(column)], len(column), 0))
     assert len(contents(field)[0]) > len(column)
 
@@ -211,8 +212,8 @@ def test_the_columns_are_not_changed() -> None:
 @pytest.mark.parametrize(
     ("row_bytes", "window_rows", "expected"),
     [
-        (0, 2, insert.MAX_ROWS),
-        (1, 1, insert.MAX_ROWS),
+        (0, 2, chunks.MAX_ROWS),
+        (1, 1, chunks.MAX_ROWS),
         (128, 2, 32),
         (129, 2, 31),
         (512, 2, 8),
@@ -250,12 +251,12 @@ def test_rows_with_files_make_longer_chunks(row_bytes: int, text_bytes: int, exp
 @example(1 << 40, 1, 0)
 def test_the_chosen_chunk_length_is_bounded(row_bytes: int, window_rows: int, text_bytes: int) -> None:
     rows = choose_chunk_length(row_bytes, window_rows, text_bytes)
-    if window_rows <= insert.MAX_ROWS:
-        is_pair = window_rows > 1 and row_bytes <= insert.PAIR_BYTES
-        least = max(1 + is_pair, window_rows // insert.WINDOW_SHARE)
-        assert least <= rows <= insert.MAX_ROWS
-        aim = insert.FILE_CHUNK_BYTES if text_bytes >= insert.FILE_BYTES else insert.CHUNK_BYTES
+    if window_rows <= chunks.MAX_ROWS:
+        is_pair = window_rows > 1 and row_bytes <= chunks.PAIR_BYTES
+        least = max(1 + is_pair, window_rows // chunks.WINDOW_SHARE)
+        assert least <= rows <= chunks.MAX_ROWS
+        aim = chunks.FILE_CHUNK_BYTES if text_bytes >= chunks.FILE_BYTES else chunks.CHUNK_BYTES
         assert rows == least or rows * row_bytes <= aim
     else:
         assert 1 <= rows <= window_rows
-        assert rows == 1 or rows * row_bytes <= insert.LONG_CHUNK_BYTES
+        assert rows == 1 or rows * row_bytes <= chunks.LONG_CHUNK_BYTES

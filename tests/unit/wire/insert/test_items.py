@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from rlds2reverb.cuts import Cut, Window
 from rlds2reverb.wire import codec
-from rlds2reverb.wire.insert import ChunkLayout, ItemBatch, ItemField, Plans, checked_span, encode_items, keys
+from rlds2reverb.wire.insert import checked_span, keys
+from rlds2reverb.wire.insert.chunks import ChunkLayout
+from rlds2reverb.wire.insert.items import ItemBatch, ItemField, ItemPlans, encode_items
 from rlds2reverb.wire.messages import Item, ItemColumn, Slice
 from tests.unit.wire.insert import cuts
 
@@ -145,7 +147,7 @@ def test_items_of_one_shape_have_one_size() -> None:
 def test_items_filled_into_a_template_are_those_that_are_encoded_alone(
     kinds: list[tuple[Cut, int]], random: Random
 ) -> None:
-    plans = Plans()
+    plans = ItemPlans()
     for number in range(9):
         cut, chunk_length = random.choice(kinds)
         fields, count = item_fields(cut), len(cut.anchors)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb.wire.insert import as_bytes, records, width_of
+from rlds2reverb.wire.insert.records import as_bytes, records, width_of
 
 
 @st.composite
