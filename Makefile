@@ -111,6 +111,7 @@ lint: $(SHAPE_VENV)/.ready ## ruff, mypy strict, imports, unused code, changelog
 	$(SHAPE_VENV)/bin/lint-imports --no-logo
 	$(SHAPE_VENV)/bin/vulture
 	RUN=$(SHAPE_VENV)/bin/ scripts/changelog check
+	$(SHAPE_VENV)/bin/python scripts/docs_lines.py
 
 shape: lint ## What a minute can tell: lint, and whether public names, generated docs, links and declared dependencies are up to date
 	$(SHAPE_VENV)/bin/python scripts/public_names.py
