@@ -25,6 +25,8 @@ COMPILED := hatch_build.py rlds2reverb/wire/sample/native.c
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
 # A worker that a test has ended is not replaced: pytest-xdist 3.8 would wait for ever for the rest of its file.
+# What the pages say and how the code is written: `make shape` runs these, once.
+PROSE := $(addprefix tests/packaging/project/test_,docs.py docs_commands.py project.py site.py style.py)
 PYTEST := pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --ignore tests/systems --ignore tests/packaging/wheels --ignore tests/packaging/site --ignore tests/packaging/walkthroughs
 
 help: ## Show this help
@@ -69,7 +71,7 @@ demo: setup ## Fill an embedded server with a shipped dataset and sample from it
 test: test-core test-servers ## All tests, each once: the core's without TensorFlow, the others with it
 
 test-core: setup-core ## The core's tests, without TensorFlow, on the newest Python and protobuf
-	$(CORE_VENV)/bin/$(PYTEST) -m "not full" $(ARGS)
+	$(CORE_VENV)/bin/$(PYTEST) -m "not full" $(addprefix --ignore ,$(PROSE)) $(ARGS)
 
 test-servers: setup ## What needs TensorFlow or a real Reverb server: TF-Agents, conformance, faults
 	$(QUIET) $(RUN)$(PYTEST) -m full --ignore tests/faults/chaos $(ARGS)
@@ -78,7 +80,7 @@ test-walkthroughs: setup ## The tutorials from top to bottom, the learners of ex
 	$(QUIET) $(RUN)pytest -q -n $(WORKERS) tests/packaging/walkthroughs $(ARGS)
 
 test-oldest: setup-oldest ## The core's tests on the oldest Python and the oldest dependencies that we allow
-	$(OLDEST_VENV)/bin/$(PYTEST) -m "not full" $(ARGS)
+	$(OLDEST_VENV)/bin/$(PYTEST) -m "not full" $(addprefix --ignore ,$(PROSE)) $(ARGS)
 
 test-deep: ## Everything at full size, drawn at random; SEED=N draws again, PARTS="core faults" takes these parts
 	scripts/test-deep $(PARTS)
@@ -115,7 +117,7 @@ lint: $(SHAPE_VENV)/.ready ## ruff, mypy strict, imports, unused code, changelog
 
 shape: lint ## What a minute can tell: lint, and whether public names, generated docs, links and declared dependencies are up to date
 	$(SHAPE_VENV)/bin/python scripts/public_names.py
-	$(SHAPE_VENV)/bin/pytest -q -n $(WORKERS) -m "not full" $(addprefix tests/packaging/project/test_,docs.py docs_commands.py project.py site.py style.py)
+	$(SHAPE_VENV)/bin/pytest -q -n $(WORKERS) -m "not full" $(PROSE)
 
 format: $(SHAPE_VENV)/.ready ## Rewrite the code in the agreed format
 	$(SHAPE_VENV)/bin/ruff check --fix .

@@ -55,8 +55,6 @@ FULL = (
 LONGEST = (
     "unit/wire/sample/test_sanitized.py",
     "unit/workers/test_processes.py",
-    "packaging/project/test_damage.py",
-    "packaging/project/test_hangs.py",
 )
 """Files that take a minute or have tests of many seconds. They come first: a worker that begins one last would leave the rest of the machine idle."""
 
@@ -64,6 +62,8 @@ SYSTEMS = "systems/storage"
 """The folder of tests that run where the system that they are about is installed."""
 
 collect_ignore_glob = ["data/make_*.py"]  # scripts, each for the system whose files it makes
+if not DEEP:
+    collect_ignore_glob += ["harness/*"]  # tests of the tests' own tools, which no change of the library can break
 if importlib.util.find_spec("tensorflow") is None:
     # The core's environment has no TensorFlow: what needs it is not even imported.
     collect_ignore_glob += [f"{folder}/*" for folder in FULL]
