@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rlds2reverb import hooks
+
 if TYPE_CHECKING:
     from rlds2reverb.client import Client as Client
     from rlds2reverb.client import Target as Target
@@ -93,6 +95,21 @@ _HOMES = {
 """Each public name, and the module that defines it."""
 
 __all__ = [*_HOMES]
+
+
+def _show_html(thing: Any) -> str:
+    from rlds2reverb.look.notebook import shown
+
+    return shown(thing)
+
+
+def _formats_from_above() -> tuple[Any, ...]:
+    from rlds2reverb.stored import FORMAT
+
+    return (FORMAT,)
+
+
+hooks.show_html, hooks.formats_from_above = _show_html, _formats_from_above
 
 
 if not TYPE_CHECKING:  # to a type checker, a name that is not imported above does not exist

@@ -28,39 +28,57 @@ A message says where, what was expected, what came, and how to go on. An error t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from rlds2reverb.conversion.report import ConvertReport
-    from rlds2reverb.prepare.problems import Problem
-    from rlds2reverb.push.report import PushReport
+Report = TypeVar("Report")
+
+
+class EpisodeProblem(Protocol):
+    """One thing wrong with one episode; `rlds2reverb.Problem` is one. Its `str` is a line for people."""
+
+    @property
+    def code(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def detail(self) -> str: ...
+
+    @property
+    def is_advice(self) -> bool: ...
+
+    @property
+    def is_repairable(self) -> bool: ...
 
 
 class Rlds2ReverbError(Exception):
     """Base of all errors raised on purpose by this package.
 
     Attributes:
-      report: when the error stopped a push, what that push stored and what not (`rlds2reverb.PushReport`); else None.
-        An exception that is not ours, such as KeyboardInterrupt, has it as well when it stopped a push: see `report_of`.
+      report: when the error stopped a push, what that push stored and what not (`rlds2reverb.PushReport`); when it stopped a conversion, a
+        `rlds2reverb.ConvertReport`; else None. An exception that is not ours, such as KeyboardInterrupt, has it as well: see `report_of`.
     """
 
-    report: PushReport | None = None
+    report: Any = None  # its classes belong to the layers above
 
 
-def keep_report(error: BaseException, report: PushReport | ConvertReport) -> None:
+def keep_report(error: BaseException, report: object) -> None:
     """Gives an error the account of the push, or the conversion, that it stopped."""
     vars(error)["report"] = report
 
 
+def report_of(error: BaseException, kind: type[Report]) -> Report | None:
+    """The account of this class that the error carries, such as `PushReport`; None when the error stopped no such work."""
+    report = getattr(error, "report", None)
+    return report if isinstance(report, kind) else None
+
+
 def reason_of(error: BaseException) -> str:
+    """The error's class and message on one line; "interrupted" for Ctrl-C."""
     if not isinstance(error, (Exception, SystemExit)):
         return "interrupted"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-def report_of(error: BaseException) -> PushReport | None:
-    """The account of the push that the error stopped; None when it stopped none."""
-    return getattr(error, "report", None)
 
 
 class ConfigError(Rlds2ReverbError):
@@ -86,7 +104,7 @@ class InvalidEpisode(Rlds2ReverbError):
     """
 
     def __init__(
-        self, episode_id: str, problems: Sequence[Problem], title: str = "", is_tolerable: bool = True
+        self, episode_id: str, problems: Sequence[EpisodeProblem], title: str = "", is_tolerable: bool = True
     ) -> None:
         self.episode_id = episode_id
         self.problems = tuple(problems)
@@ -105,7 +123,7 @@ class InvalidEpisode(Rlds2ReverbError):
         return type(self), (self.episode_id, self.problems, self.title, self.is_tolerable), vars(self)
 
 
-def _tolerated(problems: Sequence[Problem]) -> str:
+def _tolerated(problems: Sequence[EpisodeProblem]) -> str:
     """How to tolerate these problems. Advice is a fault only with `strict`, so all of its codes are named."""
     codes = sorted({problem.code for problem in problems})
     if not codes or not all(problem.is_advice for problem in problems):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
+
+from rlds2reverb import hooks
 
 
 def counted(count: int, noun: str) -> str:
@@ -153,6 +154,5 @@ def duration(seconds: float) -> str:
 
 
 def as_html(thing: Any) -> str:
-    """The `_repr_html_` of our classes: small, and where something cannot be shown it says why. `look.notebook` is loaded on demand."""
-    made: str = importlib.import_module("rlds2reverb.look.notebook").shown(thing)
-    return made
+    """The `_repr_html_` of our classes: small, and where something cannot be shown it says why."""
+    return hooks.show_html(thing)

@@ -15,10 +15,15 @@ else:
 ROOT = Path(__file__).parent.parent
 
 
+def pyproject() -> dict[str, Any]:
+    """All of it."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
 def project() -> dict[str, Any]:
     """Its table `project`."""
-    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return found
+    table: dict[str, Any] = pyproject()["project"]
+    return table
 
 
 def code_of(page: Path) -> str:

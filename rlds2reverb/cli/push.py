@@ -86,7 +86,7 @@ def reported_when_stopped(
     try:
         yield
     except BaseException as error:
-        report = report_of(error)
+        report = report_of(error, PushReport)
         if isinstance(error, KeyboardInterrupt) and report is None:
             if (found := account()) is None:
                 output.talk(_NOTHING)

@@ -221,7 +221,7 @@ class _TaskRun:
         try:
             report, error = self._push.run(), None
         except BaseException as failure:
-            report, error = report_of(failure) or self._push.report(), failure
+            report, error = report_of(failure, PushReport) or self._push.report(), failure
         self._connections.lose(report)
         return Outcome(self._done(report), error)
 

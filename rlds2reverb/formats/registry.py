@@ -7,7 +7,7 @@ Help, messages and documentation are made of these entries, so no module of a fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from zipfile import BadZipFile
 
+from rlds2reverb import hooks
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
 from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.formats.options import escaped, is_url, parted, unescaped
@@ -177,25 +178,28 @@ class Formats(Generic[Opened]):
     Attributes:
       kind: what their names name: "source".
       error: what is raised when a name makes no sense, or a library is missing.
-      known: the formats.
+      known: the formats of this package.
+      above: gives those of the layers above it.
     """
 
     kind: str
     error: type[Rlds2ReverbError]
     known: tuple[Format[Opened], ...]
+    above: Callable[[], Iterable[Format[Opened]]] = tuple
 
     def __iter__(self) -> Iterator[Format[Opened]]:
-        return iter(self.known)
+        """Those that have names before those that take objects only."""
+        return iter(sorted((*self.known, *self.above()), key=lambda known: not known.forms))
 
     @property
     def syntax(self) -> str:
         """What names of all of them begin with."""
-        return f"SCHEME:NAME, where SCHEME is one of {', '.join(one.scheme for one in self.known if one.forms)}"
+        return f"SCHEME:NAME, where SCHEME is one of {', '.join(one.scheme for one in self if one.forms)}"
 
     @property
     def objects(self) -> tuple[str, ...]:
         """What is taken beside names, in plain text."""
-        return tuple(one.objects.replace("`", "") for one in self.known if one.objects)
+        return tuple(one.objects.replace("`", "") for one in self if one.objects)
 
     def of_name(self, name: str) -> tuple[Format[Opened], str]:
         """The format of a name "scheme:...", and the text behind the scheme. Raises `self.error` for an unknown scheme."""
@@ -210,11 +214,11 @@ class Formats(Generic[Opened]):
     def named(self, name: str) -> Format[Opened] | None:
         """The format of a name "scheme:..."; None when no format has that scheme."""
         scheme = name.partition(":")[0]
-        return next((one for one in self.known if one.forms and one.scheme == scheme), None)
+        return next((one for one in self if one.forms and one.scheme == scheme), None)
 
     def taking(self, thing: object) -> Format[Opened] | None:
         """The format of a Python object; None when it is of none."""
-        return next((one for one in self.known if one.takes(thing)), None)
+        return next((one for one in self if one.takes(thing)), None)
 
     def open_with(self, one: Format[Opened], what: Any) -> Opened:
         """Opens the text behind a scheme, or an object, as this format.
@@ -230,10 +234,10 @@ class Formats(Generic[Opened]):
         """What was probably meant, judged by the scheme or by what lies at the path, as the end of a sentence; "" if there is no guess."""
         scheme, colon, rest = name.partition(":")
         if colon:
-            near = get_close_matches(scheme.lower(), [one.scheme for one in self.known if one.forms], 1)
+            near = get_close_matches(scheme.lower(), [one.scheme for one in self if one.forms], 1)
             return _proposed(f"{near[0]}:{rest}") if near else ""
         bare, path = name.partition("@")[0], unescaped(parted(name)[0])
-        owners = [one.scheme for one in self.known for form in one.forms if bare in form.choices]
+        owners = [one.scheme for one in self for form in one.forms if bare in form.choices]
         if owners:
             return _proposed(f"{owners[0]}:{name}")
         try:
@@ -245,11 +249,11 @@ class Formats(Generic[Opened]):
         if not place.exists():
             return ""
         for look in (Format.dataset_at, Format.dataset_around):
-            for known in self.known:
+            for known in self:
                 dataset = look(known, place)
                 if dataset is not None:
                     return _proposed(f"{known.scheme}:{name if dataset == place else escaped(dataset)}")
-        layouts = {known.scheme: known.holds(place) for known in self.known if any(map(place.match, known.patterns))}
+        layouts = {known.scheme: known.holds(place) for known in self if any(map(place.match, known.patterns))}
         if not layouts:
             return ""
         *first, last = [f"{scheme}:" for scheme in layouts]
@@ -281,7 +285,7 @@ class Formats(Generic[Opened]):
     def _marked(self, folder: Path, listed: list[Path]) -> list[str]:
         """The name of a folder that is a dataset as a whole; else those of files in it that are."""
         there = {path.name for path in listed}
-        for one in self.known:
+        for one in self:
             for mark in one.marks:
                 if not has_magic(mark) and mark.split("/")[0] in there and (folder / mark).exists():
                     return [f"{one.scheme}:{escaped(folder)}"]
@@ -289,17 +293,17 @@ class Formats(Generic[Opened]):
 
     def _scheme_of(self, file: Path) -> str:
         """The format that a file is a dataset of; where its content cannot be told, the first whose name fits; "" for none."""
-        layouts = {known.scheme: held for known in self.known if (held := known.holds(file)) is not False}
+        layouts = {known.scheme: held for known in self if (held := known.holds(file)) is not False}
         return next((scheme for scheme, held in layouts.items() if held), next(iter(layouts), ""))
 
     def rows(self) -> list[tuple[str, str]]:
         """How each form of a name is written, and what it names."""
-        return [(", ".join(form.examples), form.names) for one in self.known for form in one.forms]
+        return [(", ".join(form.examples), form.names) for one in self for form in one.forms]
 
     def table(self, verb: str = "reads") -> str:
         """All that is taken, as a table in Markdown; `verb` says what is done with it."""
         rows = [f"| written as | {verb} | extra | more |", "| --- | --- | --- | --- |"]
-        for one in self.known:
+        for one in self:
             extra = f"`{one.extra}`" if one.extra else ""
             more = f"[{one.scheme}]({one.page})" if one.page else ""
             for form in one.forms:
@@ -454,16 +458,6 @@ SOURCES: Formats[Source] = Formats(
             page="mixing.md",
         ),
         Format(
-            "reverb",
-            Lazily("rlds2reverb.stored.source:open_reverb"),
-            "reading replay servers",
-            forms=(
-                Form("reverb:HOST:PORT/TABLE[?OPTIONS]", "a table of a running Reverb server"),
-                Form("reverb:FOLDER[?OPTIONS]", "a checkpoint of Reverb or of `rlds2reverb serve`"),
-            ),
-            page="formats/reverb.md",
-        ),
-        Format(
             "episodes",
             Lazily("rlds2reverb.formats.lists:EpisodeList"),
             "reading episodes",
@@ -481,6 +475,7 @@ SOURCES: Formats[Source] = Formats(
             objects_are="episodes with a dataset `steps`, or with steps already batched to columns `[T, ...]`",
         ),
     ),
+    hooks.formats_from_above,
 )
 
 

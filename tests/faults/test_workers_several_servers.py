@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from replay_server import TableConfig
 
-from rlds2reverb import Client, connect
+from rlds2reverb import Client, PushReport, connect
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, report_of
 from tests.faults import tools
 from tests.gated import Gated, episode
@@ -78,7 +78,7 @@ def test_a_server_is_killed_and_restored_while_workers_push(
         else:
             assert isinstance(error, (ServerRestarted, ServerUnreachable))
             assert victim.address in str(error)
-            found = report_of(error)
+            found = report_of(error, PushReport)
             assert found is not None
             report = found
         lost = report.servers[victim.address]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import pkgutil
 import subprocess
 import sys
 from collections.abc import Collection
+from pathlib import Path
+from shutil import copyfile, copytree
 from typing import Any
 
 import pytest
 
 import rlds2reverb
+from tests.project import ROOT, pyproject
 
 LEARNERS = ("jax", "ray", "reverb", "rlds", "tensordict", "tensorflow", "tensorflow_datasets", "tf_agents", "torch")
 PEERS = ("lerobot", "minari", "torchrl", "webdataset")
@@ -59,7 +63,7 @@ def loaded(names: list[str], blocked: Collection[str] = (), then: str = "") -> s
 def test_importing_the_package_loads_nothing_of_it() -> None:
     found = loaded(["rlds2reverb"])
     assert not found & {*OPTIONAL, "numpy", "grpc", "google.protobuf", "sqlite3", "click", "rich"}
-    assert {name for name in found if name.startswith("rlds2reverb.")} == set()
+    assert {name for name in found if name.startswith("rlds2reverb.")} == {"rlds2reverb.hooks"}
 
 
 def test_the_client_loads_no_optional_library() -> None:
@@ -107,3 +111,48 @@ def test_every_public_name_is_there_or_says_which_extra_it_needs(name: str) -> N
 def test_a_name_that_is_not_public_is_not_there() -> None:
     with pytest.raises(AttributeError, match="module 'rlds2reverb' has no attribute 'nonsense'"):
         rlds2reverb.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+_ALONE = """
+import importlib, json, pkgutil, sys
+import rlds2reverb.formats
+
+missing = {}
+for module in pkgutil.walk_packages(rlds2reverb.formats.__path__, "rlds2reverb.formats."):
+    if ".datasets" not in module.name:
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            missing[module.name] = error.name
+episode = next(iter(rlds2reverb.formats.open_source("bundled:cartpole")))
+ours = [module.__file__ for name, module in sys.modules.items() if name.startswith("rlds2reverb.")]
+print(json.dumps([missing, ours, len(episode), episode._repr_html_()]))
+"""
+
+
+def test_no_import_contract_has_an_exception() -> None:
+    rules = pyproject()["tool"]["importlinter"]
+    assert not rules.get("exclude_type_checking_imports")
+    assert [contract["name"] for contract in rules["contracts"] if "ignore_imports" in contract] == []
+
+
+def test_formats_work_with_the_modules_below_them_alone(tmp_path: Path) -> None:
+    contracts = pyproject()["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    below = layers[1 + next(number for number, layer in enumerate(layers) if "formats" in layer.split(" | ")) :]
+    copy = tmp_path / "rlds2reverb"
+    copytree(ROOT / "rlds2reverb" / "formats", copy / "formats")
+    (copy / "__init__.py").touch()
+    for name in " | ".join(below).split(" | "):
+        copyfile(ROOT / "rlds2reverb" / f"{name}.py", copy / f"{name}.py")
+    run = [sys.executable, "-c", _ALONE]
+    environment = {**os.environ, "PYTHONPATH": ""}
+    finished = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    missing, modules, length, html = json.loads(finished.stdout)
+    assert {name for name in missing.values() if name.startswith("rlds2reverb")} == set()
+    assert {name for name in missing.values() if name.partition(".")[0] not in OPTIONAL} == set()
+    assert all(Path(module).is_relative_to(tmp_path) for module in modules)
+    assert len(modules) > 60
+    assert length > 1
+    assert html.startswith("<pre>Episode")

@@ -114,7 +114,7 @@ def test_several_servers_get_what_one_pusher_gives_them(tmp_path: Path) -> None:
 def test_the_first_bad_episode_is_the_error(client: Client, tmp_path: Path) -> None:
     with pytest.raises(InvalidEpisode, match="episode e17: nan") as caught:
         client.push(Gated(tmp_path, COUNT, bad=(17, 34, 50)), "replay", ray="auto")
-    report = report_of(caught.value)
+    report = report_of(caught.value, PushReport)
     assert report is not None
     assert report.episodes_pushed >= 17
 

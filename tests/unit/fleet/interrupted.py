@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from rlds2reverb import connect
+from rlds2reverb import PushReport, connect
 from rlds2reverb.errors import report_of
 from tests.gated import Gated
 
@@ -32,7 +32,7 @@ def main(address: str, folder: str, count: str, gate: str, forks: str = "") -> N
             source = Gated(Path(folder), int(count), int(gate))
             client.push(source, "replay", workers=2, on_progress=on_progress)
         except KeyboardInterrupt as error:
-            print(json.dumps(asdict(report_of(error))), flush=True)  # type: ignore[arg-type]
+            print(json.dumps(asdict(report_of(error, PushReport))), flush=True)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def test_a_table_that_is_too_small_is_named_with_its_server_and_evicts_nothing()
     with pytest.raises(CapacityError, match="b:8000: ") as caught:
         push(group, made(12))
     assert not group["b:8000"].evicted
-    report = report_of(caught.value)
+    report = report_of(caught.value, PushReport)
     assert report is not None
     assert report.servers["b:8000"].items_confirmed <= 4
 
@@ -219,7 +219,7 @@ def test_the_first_bad_episode_ends_the_push_and_all_before_it_are_stored(
         several.push(expected, episodes[: min(bad)])
     for address, items in stored(expected).items():
         assert items.items() <= stored(group)[address].items()
-    report = report_of(caught.value)
+    report = report_of(caught.value, PushReport)
     assert report is not None
     assert report.episodes_pushed == sum(one.episodes_pushed for one in report.servers.values()) >= min(bad)
 
@@ -244,7 +244,7 @@ def test_a_server_that_is_lost_ends_the_push_which_says_what_is_stored_where(wor
     group = servers(3)
     with pytest.raises(ServerUnreachable, match="b:8000") as caught:
         lost_in_the_middle(group, made(40), allow=False, workers=workers)
-    report = report_of(caught.value)
+    report = report_of(caught.value, PushReport)
     assert report is not None
     assert report.stopped.startswith("ServerUnreachable")
     for address, one in report.servers.items():

@@ -178,7 +178,7 @@ def test_the_first_bad_episode_ends_the_push_and_all_before_it_are_stored(
     if min(bad):
         in_memory.push(expected, episodes[: min(bad)])
     assert stored(expected).items() <= stored(server).items()
-    report = report_of(caught.value)
+    report = report_of(caught.value, PushReport)
     assert report is not None
     assert report.episodes_unconfirmed + report.episodes_pushed + report.episodes_rejected == report.episodes_read
     assert report.stopped.startswith("InvalidEpisode")
@@ -211,7 +211,7 @@ def test_a_push_that_is_too_large_evicts_nothing(workers: int) -> None:
     with pytest.raises(CapacityError) as caught:
         push(server, made(20), workers, 3)
     assert not server.evicted
-    report = report_of(caught.value)
+    report = report_of(caught.value, PushReport)
     assert report is not None
     assert report.episodes_pushed <= 13
 

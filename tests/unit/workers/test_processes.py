@@ -121,7 +121,7 @@ def test_a_part_that_kills_its_workers_ends_the_push_after_some_tries(
 ) -> None:
     with pytest.raises(WorkersLost, match=r"at episodes 16 to 31, killed by SIGKILL; it was begun 3 times") as caught:
         client.push(Gated(tmp_path, COUNT, gate=20, dies=True), "replay", workers=1)
-    report = report_of(caught.value)
+    report = report_of(caught.value, PushReport)
     assert report is not None
     assert (report.parts_again, report.episodes_pushed) == (2, 16)
     assert report.stopped.startswith("WorkersLost: process ")
@@ -130,7 +130,7 @@ def test_a_part_that_kills_its_workers_ends_the_push_after_some_tries(
 def test_the_first_bad_episode_is_the_error(client: Client, tmp_path: Path) -> None:
     with pytest.raises(InvalidEpisode, match="episode e17: nan") as caught:
         client.push(Gated(tmp_path, COUNT, bad=(17, 34, 50)), "replay", workers=2)
-    report = report_of(caught.value)
+    report = report_of(caught.value, PushReport)
     assert report is not None
     assert report.episodes_pushed >= 17
 
@@ -186,7 +186,7 @@ def test_an_exit_in_the_source_is_an_error_of_the_push(client: Client, tmp_path:
         SourceError, match=r"called sys\.exit\(0\) in a worker; it must raise an error instead"
     ) as caught:
         client.push(source, "replay", workers=2)
-    report = report_of(caught.value)
+    report = report_of(caught.value, PushReport)
     assert report is not None
     assert report.episodes_pushed >= 16
 
@@ -269,7 +269,7 @@ def test_an_error_arrives_that_the_driver_cannot_make(
         client.push(Gated(tmp_path, COUNT, 20, at_gate=act), "replay", workers=1)
     assert isinstance(caught.value.__cause__, WorkerError)
     assert act.__name__ in str(caught.value.__cause__)
-    report = report_of(caught.value)
+    report = report_of(caught.value, PushReport)
     assert report is not None
     assert report.episodes_pushed >= 16
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb import Episode, EpisodeWriter
+from rlds2reverb import Episode, EpisodeWriter, PushReport
 from rlds2reverb.errors import (
     CapacityError,
     ConfigError,
@@ -464,7 +464,7 @@ class TestSending:
         write(to, made()[0])
         with pytest.raises(Stalled) as caught:
             to.flush()
-        report = report_of(caught.value)
+        report = report_of(caught.value, PushReport)
         assert report is not None
         assert (report.episodes_read, report.episodes_unconfirmed) == (1, 1)
         to.close()

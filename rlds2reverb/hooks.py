@@ -1,0 +1,23 @@
+"""What the lower layers call and the layers above hand down, so that no module imports one that stands above it.
+
+`rlds2reverb/__init__.py`, which runs before every other module of the package, hands down both hooks. They import what they call when they
+are called. Without them (`rlds2reverb.formats` copied out with the modules below it) the package does what it can alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def _repr_in_html(thing: object) -> str:
+    from html import escape
+
+    return f"<pre>{escape(repr(thing))}</pre>"
+
+
+show_html: Callable[[Any], str] = _repr_in_html
+"""Makes the HTML of an object that a notebook shows. `rlds2reverb.look.notebook` does it."""
+
+formats_from_above: Callable[[], Iterable[Any]] = tuple
+"""The formats (`rlds2reverb.formats.registry.Format`) that layers above `rlds2reverb.formats` read or write: `rlds2reverb.stored` has `reverb:`."""
