@@ -95,7 +95,7 @@ class TestANewFormat:
             ("csv:x", ", toy$"),
             ("tou:3", r'; did you mean "toy:3"\?$'),
             ("toy:x", '^"toy:x": expected lengths, such as toy:3,4$'),
-            (5, "^int is no source: expected a name .*, toy.*, a Toy, or an object with spec"),
+            (5, "^int is no source: expected a name .*, toy.*, a Toy, .*or an object with spec"),
         ],
     )
     def test_is_in_messages(self, with_toy: Formats[Any], thing: Any, said: str) -> None:
