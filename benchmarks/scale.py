@@ -126,8 +126,8 @@ class _Watched:
     folder: Path
 
     @contextmanager
-    def opened(self) -> Iterator[_WatchedWork]:
-        with self.job.opened() as work:
+    def open(self) -> Iterator[_WatchedWork]:
+        with self.job.open() as work:
             yield _WatchedWork(work, self.folder)
 
 

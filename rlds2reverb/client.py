@@ -16,7 +16,6 @@ from rlds2reverb.learner.batch import Batch, only_sample
 from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions, options_of
 from rlds2reverb.learner.recording import WriteOptions
 from rlds2reverb.learner.sampler import Sampler
-from rlds2reverb.learner.servers import ASK_SECONDS, ServerPool
 from rlds2reverb.learner.writer import EpisodeWriter
 from rlds2reverb.prepare.preparation import Output, outputs_of
 from rlds2reverb.push.known import other_names
@@ -24,7 +23,9 @@ from rlds2reverb.push.options import PushOptions, with_options
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push, RunnablePush
-from rlds2reverb.push.tables import table_of
+from rlds2reverb.servers import items
+from rlds2reverb.servers.group import ASK_SECONDS, Servers
+from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.base import Transport, named_address
 from rlds2reverb.transport.grpc import GrpcTransport
@@ -175,11 +176,8 @@ class Client:
         missing: Mapping[int, ServerUnreachable] | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        given = transports if isinstance(transports, Sequence) else [transports]
-        self._servers = ServerPool(given, allow_missing, ask_seconds, missing)
-        self._names = dict(zip(self.addresses, self.addresses if names is None else names, strict=True))
-        if len(set(self._names.values())) < len(self._names):
-            raise ConfigError(f"connect: two servers have one name in {', '.join(self._names.values())}")
+        transports = transports if isinstance(transports, Sequence) else [transports]
+        self._servers = Servers.of_client(transports, names, allow_missing, ask_seconds, missing)
 
     def __enter__(self) -> Client:
         return self
@@ -199,7 +197,7 @@ class Client:
     @property
     def missing(self) -> tuple[str, ...]:
         """Addresses of servers that did not answer when they were last asked."""
-        return self._servers.missing
+        return tuple(self._servers.missing)
 
     @property
     def transport(self) -> Transport:
@@ -216,7 +214,7 @@ class Client:
         Raises:
           ServerUnreachable: a server does not answer within the deadline; with `allow_missing`, no server does.
         """
-        return {self.addresses[number]: info for number, info in self._servers.infos().items()}
+        return {server.address: info for server, info in self._servers.infos().items()}
 
     def server_info(self) -> ServerInfo:
         """All tables with sizes, signatures and rate limiters; sizes and counts of a table add up over the servers.
@@ -307,11 +305,11 @@ class Client:
           ServerUnreachable: no answer within the deadline; some priorities may be changed.
           TransportError: a server refuses a priority, such as a negative one for a table that samples by priority.
         """
-        self._servers.update_priorities(table, keys, priorities)
+        items.update_priorities(self._servers, table, keys, priorities)
 
     def delete(self, table: str, keys: npt.ArrayLike) -> None:
         """Deletes items of a table; keys that it does not have are skipped. Raises as `update_priorities` does."""
-        self._servers.delete(table, keys)
+        items.delete(self._servers, table, keys)
 
     def reset(self, table: str) -> None:
         """Empties a table on all servers; its rate limiters start from zero.
@@ -320,7 +318,7 @@ class Client:
           ConfigError: no server has such a table.
           ServerUnreachable: a server does not answer within the deadline; the table may be empty on the other servers.
         """
-        self._servers.reset(table)
+        items.reset(self._servers, table)
 
     def checkpoint(self, seconds: float = 600.0) -> dict[str, str]:
         """Has all servers write a checkpoint at the same time; inserts, samples and updates wait meanwhile.
@@ -335,8 +333,8 @@ class Client:
           ServerUnreachable: no answer within the deadline; the other servers have written theirs.
           TransportError: a server has no checkpointer, or cannot write.
         """
-        paths = self._servers.each(lambda one: one.checkpoint(seconds))
-        return {self.addresses[number]: path for number, path in paths.items()}
+        paths = self._servers.each(lambda server: server.transport.checkpoint(seconds))
+        return {server.address: path for server, path in paths.items()}
 
     @with_options(PushOptions)
     def plan(self, source: Any, options: PushOptions) -> PushPlan:
@@ -390,7 +388,7 @@ class Client:
     def planned(self, source: Any, options: PushOptions, asked_for: Any = None) -> PushPlan:
         """`plan` with the options as one object; workers open `asked_for`, by default the source."""
         allow_missing = self._servers.allow_missing
-        plan = plan_push(source, options, self.servers, self._names, allow_missing, asked_for=asked_for)
+        plan = plan_push(source, options, self.servers, self._servers.names, allow_missing, asked_for=asked_for)
         return replace(plan, found_before=other_names(plan))
 
     def pusher(self, plan: PushPlan) -> RunnablePush:
@@ -399,18 +397,17 @@ class Client:
         Raises:
           ConfigError: the plan is for other servers, workers have no address of a server, or the library Ray is missing.
         """
-        if plan.names != self._names:
+        if plan.names != self._servers.names:
             raise ConfigError("pusher: expected what `plan` of these servers gave")
-        transports = dict(zip(self.addresses, self._servers.transports))
+        transports = {server.address: server.transport for server in self._servers}
         if plan.options.is_distributed:
             return distributed(transports, plan)
         return Push(transports, plan)
 
     def _only(self, method: str, way_out: str) -> Transport:
-        first, *more = self._servers.transports
-        if more:
+        if len(self._servers) > 1:
             raise ConfigError(
                 f"{method}: expected a client of one server, this one has {len(self.addresses)}; connect to one of "
                 f"{', '.join(self.addresses)}, and {way_out}"
             )
-        return first
+        return self._servers[0].transport

@@ -74,7 +74,7 @@ class InThreads:
             self._events.put(Progressed(task.number, what))
 
         try:
-            with self._job.opened() as work:
+            with self._job.open() as work:
                 return work.run(task, tell)
         except BaseException as error:
             return Outcome(None, error)

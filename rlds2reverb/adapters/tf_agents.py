@@ -17,7 +17,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.learner.options import SampleOptions, options_of
-from rlds2reverb.push.tables import table_of
+from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import Nest, flatten, map_leaves
 
 with needing("the adapter for TF-Agents", "tf-agents", ModuleNotFoundError):

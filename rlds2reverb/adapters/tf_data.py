@@ -22,7 +22,7 @@ from rlds2reverb.images import Size
 from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of
 from rlds2reverb.learner.options import LIST, PAD, SampleOptions, SliceSpec, options_of
 from rlds2reverb.learner.packing import Packing
-from rlds2reverb.push.tables import table_of
+from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, map_with_path
 from rlds2reverb.wire.messages import TableInfo
 

@@ -29,8 +29,8 @@ from rlds2reverb.extras import needing
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.joining import Batches
 from rlds2reverb.learner.options import SampleOptions, options_of
-from rlds2reverb.learner.servers import checked_priorities
-from rlds2reverb.push.tables import table_of
+from rlds2reverb.servers.keys import check_priorities
+from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import Nest, map_leaves
 
 with needing("the adapter for TorchRL", "torchrl", ModuleNotFoundError):
@@ -319,7 +319,7 @@ class TableReplayBuffer:
 
     def _update(self, keys: Array, priorities: Array) -> None:
         """[n] each."""
-        item_keys, values = checked_priorities(keys, priorities)
+        item_keys, values = check_priorities(keys, priorities)
         items, inverse = np.unique(item_keys, return_inverse=True)
         largest = np.full(len(items), -np.inf)
         np.maximum.at(largest, inverse, values)

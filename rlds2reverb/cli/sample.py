@@ -18,10 +18,10 @@ from rlds2reverb.cli.sections import Command
 from rlds2reverb.client import Client
 from rlds2reverb.errors import SpecError
 from rlds2reverb.learner.batch import Batch, unbatched
-from rlds2reverb.learner.batch_queue import WaitLog
 from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.server_queue import WaitLog
 from rlds2reverb.look.brief import Brief, brief
-from rlds2reverb.push.tables import table_of
+from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted
 from rlds2reverb.wire.messages import NEVER, TableInfo, clause, sample_wait, samples_allowed

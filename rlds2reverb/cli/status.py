@@ -14,7 +14,7 @@ from rlds2reverb.cli.options import json_option
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import next_command, table_fields
-from rlds2reverb.push.tables import merged
+from rlds2reverb.servers.tables import merge_infos
 from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, sample_wait, sentence, waiting
 
@@ -40,7 +40,7 @@ def command(as_json: bool, verbose: bool, **connection: Any) -> None:
     """
     with open_client(**connection) as client:
         infos = client.servers()
-    tables = merged(infos).tables
+    tables = merge_infos(infos).tables
     if len(client.addresses) == 1:
         infos = {}
     if as_json:

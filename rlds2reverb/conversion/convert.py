@@ -49,7 +49,7 @@ from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.progress import Progress, ignored
 from rlds2reverb.text import counted, did_you_mean
 from rlds2reverb.workers import check_workers
-from rlds2reverb.workers.processes import executor_of
+from rlds2reverb.workers.processes import choose_executor
 
 WRITING, READ, WRITTEN = "writing", "read", "written"
 SYNC_SECONDS = 5.0
@@ -416,7 +416,7 @@ def planned(source: Any, destination: str | Destination, **options: Any) -> Conv
     readers = None
     if chosen.workers is not None or chosen.ray is not None:
         opens = partial(_job, source, destination, replace(chosen, on_progress=ignored), episodes.silent())
-        readers = ByWorkers(job, opens, executor_of(chosen.workers, chosen.ray))
+        readers = ByWorkers(job, opens, choose_executor(chosen.workers, chosen.ray))
     return Conversion(job, chosen, readers)
 
 

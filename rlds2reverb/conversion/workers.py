@@ -40,7 +40,7 @@ class ConvertJob:
     like: Mapping[str, Any]  # the driver's description of the source; see `kind_of`
 
     @contextmanager
-    def opened(self) -> Iterator[_Reading]:
+    def open(self) -> Iterator[_Reading]:
         """Opens the source.
 
         Raises:

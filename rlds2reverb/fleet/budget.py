@@ -2,17 +2,24 @@
 
 Reverb evicts silently, and a worker's view of a table is outdated when another worker fills it. So only the driver asks the server, and
 divides the free places. Items that the table has already take no place, so unused places are free again when the task has ended. A task
-that needs more places than are left runs alone, and watches the tables as a single push does (`push.room`).
+that needs more places than are left runs alone, and watches the tables as a single push does (`push.capacity`).
+
+    FleetBudgets    on all servers of a push: which server an episode goes to is known only when it is read, so a task gets places on each
+      ServerBudgets   on one server
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
+from functools import partial
 
+from rlds2reverb.errors import ServerRestarted, TransportError
+from rlds2reverb.push.capacity import TableCapacity
 from rlds2reverb.push.options import PushOptions
-from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.room import TableCapacity
+from rlds2reverb.push.plan import PushPlan
+from rlds2reverb.push.report import PushReport, sum_if_known
+from rlds2reverb.servers.group import Server, Servers
 from rlds2reverb.wire.messages import ServerInfo
 from rlds2reverb.workers.driver import Task
 
@@ -26,7 +33,7 @@ class Refusal(enum.Enum):
     ALONE = "there are too few"
 
 
-class Budgets:
+class ServerBudgets:
     """The budgets of tasks for the tables of one server.
 
     Args:
@@ -61,11 +68,11 @@ class Budgets:
         self.look()
         granted: dict[str, int] = {}
         for capacity in guarded:
-            spare = capacity.free - sum(one[capacity.name] for one in self._granted.values())
-            wanted = self._wanted(capacity.name, task, spare)
-            if spare < max(1, wanted):
+            spare = capacity.free - sum(places[capacity.name] for places in self._granted.values())
+            places = self._places_for(capacity.name, task, spare)
+            if spare < max(1, places):
                 return Refusal.LATER if self._granted else Refusal.ALONE
-            granted[capacity.name] = wanted
+            granted[capacity.name] = places
         self._granted[task.number] = granted
         return granted
 
@@ -75,7 +82,7 @@ class Budgets:
 
     def end_exclusive(self, report: PushReport | None) -> None:
         self._is_exclusive, self._is_outdated = False, True
-        self._new = _sum(self._new, None if report is None else report.items_new)
+        self._new = sum_if_known((self._new, None if report is None else report.items_new))
 
     def release(
         self, task: Task, report: PushReport | None, needs_more: bool = False, episodes: int | None = None
@@ -89,9 +96,10 @@ class Budgets:
         """
         granted = self._granted.pop(task.number, {})
         for name, capacity in self._capacities.items():
-            made = 0 if report is None else report.items_made.get(name, 0)
-            capacity.sent += granted.get(name, made) if needs_more else made
+            items = 0 if report is None else report.items_made.get(name, 0)
+            capacity.sent += granted.get(name, items) if needs_more else items
         if needs_more:
+            # Doubled each time: a task is repeated a few times at most, whatever it needs.
             self._needs[task.number] = {table: 2 * max(1, places) for table, places in granted.items()}
             return
         if report is not None and episodes is None:
@@ -115,12 +123,12 @@ class Budgets:
         """Items of all tasks that the tables did not have, as last seen; None when that is not known."""
         if self._is_exclusive or self._is_outdated:
             return self._new
-        return _sum(self._new, *(capacity.new_items for capacity in self._capacities.values()))
+        return sum_if_known((self._new, *(capacity.new_items for capacity in self._capacities.values())))
 
     def _new_capacities(self, info: ServerInfo) -> dict[str, TableCapacity]:
         return {name: TableCapacity(info.tables[name], self._is_guarded) for name in self._tables}
 
-    def _wanted(self, table: str, task: Task, spare: int) -> int:
+    def _places_for(self, table: str, task: Task, spare: int) -> int:
         fair = spare // (2 * self._workers)
         if task.number in self._needs:
             return max(self._needs[task.number].get(table, 0), fair)
@@ -129,7 +137,94 @@ class Budgets:
         return spare // max(1, self._workers - len(self._granted))
 
 
-def _sum(*counts: int | None) -> int | None:
-    """The sum of the counts; None if one of them is unknown."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+class FleetBudgets:
+    """The budgets of tasks on all servers of a push.
+
+    A missing server grants nothing and is not asked; its budgets stay, to take in the tasks that still end.
+
+    Args:
+      workers: number of tasks at a time.
+    """
+
+    def __init__(self, plan: PushPlan, servers: Servers, workers: int) -> None:
+        self._plan, self._servers = plan, servers
+        self._budgets = {
+            server: ServerBudgets(
+                plan.options,
+                plan.infos[server.address],
+                workers,
+                partial(server.check_process, plan.tuning.deadlines),
+            )
+            for server in servers
+            if server.is_connected
+        }
+
+    def grant(self, task: Task) -> Mapping[str, Mapping[str, int]] | Refusal:
+        """Grants a task places on every server that is there: address -> table -> items. Raises as `ServerBudgets.grant`."""
+        granted: dict[Server, Mapping[str, int]] = {}
+        for server, budgets in self._there().items():
+            with self._servers.about(server):
+                places = budgets.grant(task)
+                # All servers or none: what a task sends to each is known only when it has read its episodes.
+                if isinstance(places, Refusal):
+                    for other in granted:
+                        self._budgets[other].release(task, None)
+                    return places
+                granted[server] = places
+        return {server.address: places for server, places in granted.items()}
+
+    def begin_exclusive(self) -> None:
+        """A task begins that has all tables to itself; raises as `look`."""
+        self.look()  # `grant` ends at the first server that has too few places
+        for budgets in self._budgets.values():
+            budgets.begin_exclusive()
+
+    def end_exclusive(self, report: PushReport | None) -> None:
+        for server, budgets in self._budgets.items():
+            budgets.end_exclusive(self._report_of(server, report))
+
+    def release(self, task: Task, report: PushReport | None, needs_more: bool = False) -> None:
+        """A task that was granted places has ended; see `ServerBudgets.release`."""
+        episodes = 0 if report is None else report.episodes_pushed + report.episodes_resumed
+        for server, budgets in self._budgets.items():
+            budgets.release(task, self._report_of(server, report), needs_more, episodes)
+
+    def look(self) -> None:
+        """Asks for all tables.
+
+        Raises:
+          CapacityError: another client's items evicted some of this push.
+          ServerRestarted: another server process answers.
+          ServerUnreachable: a server does not answer.
+        """
+        for server, budgets in self._there().items():
+            with self._servers.about(server):
+                budgets.look()
+
+    def final_check(self) -> None:
+        """Looks after the last task. For a server that has gone meanwhile, `new_items` stays unknown; raises as `look`."""
+        for server, budgets in self._there().items():
+            try:
+                with self._servers.about(server):
+                    budgets.look()
+            except ServerRestarted:
+                raise
+            except TransportError:
+                self._budgets.pop(server)
+
+    def new_items(self, server: Server) -> int | None:
+        """Items of all tasks that a server did not have, as last seen; None when that is not known."""
+        if not server.is_connected:
+            return 0
+        return None if server.missing or server not in self._budgets else self._budgets[server].new_items()
+
+    def _there(self) -> dict[Server, ServerBudgets]:
+        return {server: budgets for server, budgets in self._budgets.items() if not server.missing}
+
+    def _report_of(self, server: Server, report: PushReport | None) -> PushReport | None:
+        return None if report is None else reports_by_server(self._plan, report).get(server.address)
+
+
+def reports_by_server(plan: PushPlan, report: PushReport) -> Mapping[str, PushReport]:
+    """Address -> report of the server; the report of the only server is that of the push."""
+    return report.servers if len(plan.names) > 1 else dict.fromkeys(plan.names, report)

@@ -4,6 +4,9 @@ A worker opens the source by its name, and pushes the episodes of a task with `p
 task has ended and its worker has returned what was confirmed. So a worker that repeats the task of a lost one, perhaps on another
 machine, finds no half-written ledger, and workers need no shared file. Items that a lost worker had stored are sent again, which item
 keys make harmless.
+
+A task begins with a call to every server: between two tasks no stream is open that would break, so a restart, after which confirmed items
+may be gone, would go unnoticed.
 """
 
 from __future__ import annotations
@@ -23,10 +26,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rlds2reverb.episode import NO_NAMES, Array, Copies, Episode, Names, Notice, repeated_ids
-from rlds2reverb.errors import SourceError, keep_report, reason_of, report_of
+from rlds2reverb.errors import Rlds2ReverbError, SourceError, keep_report, reason_of, report_of
 from rlds2reverb.files import writing
-from rlds2reverb.fleet.budget import Refusal
-from rlds2reverb.fleet.servers import Connections, PushServers, by_server
+from rlds2reverb.fleet.budget import FleetBudgets, Refusal, reports_by_server
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.source import Tally
 from rlds2reverb.prepare.endings import Ending, Endings, InOrder, ending_of, with_problems_of_ends
@@ -34,13 +36,16 @@ from rlds2reverb.prepare.policy import QUARANTINE, append_report
 from rlds2reverb.prepare.preparation import ColumnStats, duplicates_notice
 from rlds2reverb.prepare.problems import ENDS_ALIKE, Problem
 from rlds2reverb.prepare.progress import Pace, Progress, ignored
+from rlds2reverb.push.capacity import BudgetExceeded
 from rlds2reverb.push.keys import new_key_bits
-from rlds2reverb.push.ledger import MemoryLedger
+from rlds2reverb.push.ledger import MemoryLedger, SqliteLedger
 from rlds2reverb.push.options import KEEP, ONCE, PushOptions
-from rlds2reverb.push.plan import PushPlan, Tuning, plan_push, report_of_nothing
-from rlds2reverb.push.report import PushReport, ReportSums
-from rlds2reverb.push.room import BudgetExceeded
-from rlds2reverb.push.shard import TaskContext
+from rlds2reverb.push.plan import PushPlan, Tuning, plan_push, push_servers, report_of_nothing
+from rlds2reverb.push.report import PushReport, ReportSums, sum_if_known
+from rlds2reverb.push.run import Push, move_items
+from rlds2reverb.push.server_push import TaskContext, open_ledgers
+from rlds2reverb.push.tables import check_size
+from rlds2reverb.servers.group import Server
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Transport
@@ -57,22 +62,13 @@ from rlds2reverb.workers.driver import (
     Task,
     split_tasks,
 )
-from rlds2reverb.workers.processes import executor_of
+from rlds2reverb.workers.processes import choose_executor
 
 
 class Ended(NamedTuple):
     title: str  # of the episode
     ending: Ending | None  # None if it cannot be compared with those of other episodes
     was_found: bool  # whether its task found that another episode ends alike
-
-
-class Terms(NamedTuple):
-    """What a worker gets with a task; see `push.shard.TaskContext`."""
-
-    budgets: Mapping[str, Mapping[str, int]] | None
-    endings: Endings  # of the episodes before the task whose tasks have ended
-    missing: Mapping[str, str]
-    copies: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ class TaskDone:
     Attributes:
       rows: address -> per output, (episode, items over all tables) of confirmed episodes; () without a ledger.
       contents, names: see `push.keys.EpisodeNames`.
-      taken: address -> `push.shard.Shard.taken_rows`.
+      taken: address -> `push.server_push.Account.taken_rows`.
       ends: how each episode ended; () if that is not needed.
       columns: column stats; None if the worker was lost.
       notices: of the source.
@@ -139,7 +135,7 @@ class PushJob:
     columns: tuple[tuple[str, str], ...]
 
     @contextmanager
-    def opened(self) -> Iterator[PushWork]:
+    def open(self) -> Iterator[PushWork]:
         """Opens the source, and a connection to every server.
 
         Raises:
@@ -147,116 +143,125 @@ class PushJob:
           ConfigError: an address means another server on this machine.
           TransportError: a server does not answer.
         """
-        source, options = self.source.open(), self._own_options()
+        source, options = self.source.open(), self.options
+        if options.quarantine is not None:  # a path that any machine can write: each task gets a file of its own
+            options = replace(options, quarantine=Path(tempfile.gettempdir()) / "quarantine")
         plan = plan_push(source, options, lambda: self.infos, self.names, self.allow_missing, self.tuning)
-        self._check_source(plan)
-        with ExitStack() as stack:
-            transports = {address: stack.enter_context(closing(one.open())) for address, one in self.endpoints.items()}
-            yield PushWork(self, Connections(transports, plan), plan)
-
-    def _own_options(self) -> PushOptions:
-        """The options with a quarantine file that any machine can write; each task gets its own."""
-        if self.options.quarantine is None:
-            return self.options
-        return replace(self.options, quarantine=Path(tempfile.gettempdir()) / "quarantine")
-
-    def _check_source(self, plan: PushPlan) -> None:
         if plan.episodes != self.episodes or columns_of(plan) != self.columns:
             raise SourceError(
                 f"{plan.source.name}: is another dataset on {socket.gethostname()} ({plan.episodes} episodes) than where the push was started "
                 f"({self.episodes}); every machine needs the same files at the same place"
             )
+        with ExitStack() as stack:
+            endpoints = self.endpoints.items()
+            transports = {address: stack.enter_context(closing(endpoint.open())) for address, endpoint in endpoints}
+            yield PushWork(self, plan, transports)
 
 
 class PushWork:
     """A worker's source and connections, for one task after the other."""
 
-    def __init__(self, job: PushJob, connections: Connections, plan: PushPlan) -> None:
-        self._job, self._connections, self._plan = job, connections, plan
+    def __init__(self, job: PushJob, plan: PushPlan, transports: Mapping[str, Transport]) -> None:
+        self._job, self._plan, self._transports = job, plan, transports
+        self._servers = push_servers(plan, transports)
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
-        """Pushes a task, whose terms are `Terms`.
+        """Pushes a task, whose terms are a `TaskContext`.
 
         Raises:
           ServerRestarted: another server process answers than at the start of the push.
           ServerUnreachable: a server does not answer.
         """
-        self._connections.look(task.terms.missing)
+        context: TaskContext = task.terms
+        servers = self._servers
+        servers.add_lost(context.missing)
+        for server in servers.there:
+            with servers.about(server):
+                server.info = server.check_process(self._plan.tuning.deadlines)
+        plan = self._plan
+        if context.budgets is None:  # the task has the tables to itself, and begins with them as they are now
+            infos = {server.address: server.info for server in servers if server.info is not None}
+            plan = replace(plan, infos=infos)
+        context = replace(context, missing=servers.missing, again=self._job.again)
         with writing(f"temporary folder in {tempfile.gettempdir()}", "have TMPDIR name a folder with room"):
             folder = tempfile.TemporaryDirectory(prefix="rlds2reverb-")
         with folder as name:
-            return _TaskRun(self._job, self._connections, self._plan, task, on_progress, Path(name)).outcome()
+            task_run = _TaskRun(self._job, self._transports, plan, context, task, on_progress, Path(name))
+            outcome = task_run.outcome()
+        for server in servers.there:
+            if (report := outcome.value.report.servers.get(server.address)) is not None:
+                server.missing = report.stopped
+        return outcome
 
 
 class _TaskRun:
+    """The push of one task, and what the driver gets of it."""
+
     def __init__(
         self,
         job: PushJob,
-        connections: Connections,
+        transports: Mapping[str, Transport],
         plan: PushPlan,
+        context: TaskContext,
         task: Task,
         on_progress: SendProgress,
         folder: Path,
     ) -> None:
-        self._job, self._connections, self._quarantine = job, connections, folder / "quarantine"
-        terms: Terms = task.terms
+        self._job, self._quarantine = job, folder / "quarantine"
         self._source = plan.source.slice(task.start, task.stop)
         self._ledgers = {
-            address: tuple(MemoryLedger(one.confirmed, one.here) for one in known)
-            for address, known in job.ledgers.items()
+            address: tuple(MemoryLedger(ledger.confirmed, ledger.here) for ledger in ledgers)
+            for address, ledgers in job.ledgers.items()
         }
         self._ends: list[Ended] = []
-        self._endings = terms.endings
-        self._is_of_copies = terms.copies is not None
+        self._context = replace(context, ledgers=self._ledgers)
         options = replace(
             plan.options, on_progress=lambda progress: on_progress(TaskProgress(progress, self._push.report()))
         )
         if options.on_invalid == QUARANTINE:
             options = replace(options, quarantine=self._quarantine)
         ready = replace(plan.ready, source=self._source, options=options)
-        context = TaskContext(terms.budgets, self._ledgers, connections.missing, job.again, terms.copies)
-        self._push = connections.push(replace(plan, ready=ready, options=options), context, self._reading)
+        self._push = Push(transports, replace(plan, ready=ready, options=options), self._context, self._reading)
 
     def outcome(self) -> Outcome:
         try:
             report, error = self._push.run(), None
         except BaseException as failure:
             report, error = report_of(failure, PushReport) or self._push.report(), failure
-        self._connections.lose(report)
         return Outcome(self._done(report), error)
 
     def _done(self, report: PushReport) -> TaskDone:
-        shards = self._push.shards
+        accounts = {part.server.address: part.account for part in self._push.parts}
         return TaskDone(
             report,
-            rows={address: [one.rows for one in ledgers] for address, ledgers in self._ledgers.items()},
+            rows={address: [ledger.rows for ledger in ledgers] for address, ledgers in self._ledgers.items()},
             contents=self._push.names.contents,
             names=self._push.names.names,
-            taken={address: shard.taken_rows for address, shard in shards.items()},
+            taken={address: account.taken_rows for address, account in accounts.items()},
             ends=tuple(self._ends),
             columns=self._push.columns,
             notices=self._source.notices,
             quarantine=self._quarantine.read_text("utf-8") if self._quarantine.exists() else "",
-            sent={address: shard.sent for address, shard in shards.items() if shard.sent},
+            sent={address: account.sent_keys for address, account in accounts.items() if account.sent_keys},
             tallies=self._job.source.tallies,
         )
 
     def _reading(self, episodes: Iterable[Episode]) -> Iterator[tuple[Episode, list[Problem]]]:
         """Episodes of the task, with the problems that known episodes before them show."""
         conventions = self._job.options.conventions
-        if not self._job.wants_ends or self._is_of_copies:  # copies end as the episodes that they equal
+        if not self._job.wants_ends or self._context.copies is not None:  # copies end as the episodes that they equal
             yield from ((episode, []) for episode in episodes)
             return
         endings = dict[str, "Ending | None"]()
 
         def ending(episode: Episode) -> Ending | None:
-            found = ending_of(episode, conventions)
-            endings[episode.id] = None if found is None else found.for_others(episode)
+            own = ending_of(episode, conventions)
+            endings[episode.id] = None if own is None else own.for_others(episode)
             return endings[episode.id]
 
-        for episode, found in with_problems_of_ends(episodes, endings=self._endings, ending=ending):
-            self._ends.append(Ended(episode.title, endings.pop(episode.id), bool(found)))
-            yield episode, found
+        for episode, problems in with_problems_of_ends(episodes, endings=self._context.endings, ending=ending):
+            self._ends.append(Ended(episode.title, endings.pop(episode.id), bool(problems)))
+            yield episode, problems
 
 
 def columns_of(plan: PushPlan) -> tuple[tuple[str, str], ...]:
@@ -264,7 +269,7 @@ def columns_of(plan: PushPlan) -> tuple[tuple[str, str], ...]:
     return tuple((path, str(spec)) for path, spec in flatten(plan.step_spec).items())
 
 
-class Merged:
+class MergedReport:
     """The report of a distributed push, merged from its tasks.
 
     Attributes:
@@ -331,8 +336,8 @@ class Merged:
         if done.columns is not None:
             self._columns = self._columns.with_others(done.columns)
         self._notices.update(dict.fromkeys(done.notices))
-        for one in self._in_turn.take(task, done):
-            self._take_in_turn(one)
+        for due in self._in_turn.take(task, done):
+            self._take_in_turn(due)
 
     def finish(self) -> None:
         """No task runs any more: takes in outcomes that waited for tasks that never began."""
@@ -347,8 +352,8 @@ class Merged:
         if len(repeated):
             where = [
                 task.start + int(place)
-                for _, (task, found) in sorted(self._contents.items())
-                for place in np.flatnonzero(found == repeated[0])
+                for _, (task, contents) in sorted(self._contents.items())
+                for place in np.flatnonzero(contents == repeated[0])
             ]
             first, second = (next(self._plan.source.episodes(place, place + 1)).title for place in where[:2])
             identity = self._plan.options.identity
@@ -376,13 +381,13 @@ class Merged:
         They are pushed later as copies (`copies`), or count as duplicates (`duplicates="once"`).
         """
         order = np.argsort(done.names, kind="stable")
-        found: list[tuple[int, str, Array]] = []
+        taken: list[tuple[int, str, Array]] = []  # (place in the task, server, row of `taken_rows`)
         for address, rows in done.taken.items():
             places = order[np.searchsorted(done.names, rows[:, 0], sorter=order)]
-            found += ((int(place), address, row) for place, row in zip(places, rows))
-        found.sort(key=lambda one: one[0])
-        is_aside = self._aside.take(task.number, ((place, int(done.contents[place])) for place, _, _ in found))
-        for (_, address, row), is_copy in zip(found, is_aside):
+            taken += ((int(place), address, row) for place, row in zip(places, rows))
+        taken.sort(key=lambda episode: episode[0])
+        is_aside = self._aside.take(task.number, ((place, int(done.contents[place])) for place, _, _ in taken))
+        for (_, address, row), is_copy in zip(taken, is_aside):
             if is_copy:
                 for added in (self._added, self._by_server[address]):
                     _take_out(added, row, self._plan.options)
@@ -397,13 +402,12 @@ class Merged:
           missing: address -> reason, of lost servers.
         """
         added, servers = deepcopy((self._added, self._by_server))
-        for one in self._running.values():
-            self._add(one.report, added, servers)
-        known = [count for count in new.values() if count is not None]
+        for running in self._running.values():
+            self._add(running.report, added, servers)
         return replace(
             report_of_nothing(self._plan),
             **added.fields(),
-            items_new=sum(known) if new and len(known) == len(new) else None,
+            items_new=sum_if_known(new.values()) if new else None,
             notices=(*self._notices, *self._columns.notices, *self._missed_ends(), *duplicates_notice(self._copies)),
             episodes_unread=added.unread(self._plan.episodes),
             seconds=seconds,
@@ -414,29 +418,29 @@ class Merged:
             servers={
                 address: replace(
                     report_of_nothing(self._plan),
-                    **one.fields(),
+                    **sums.fields(),
                     items_new=new.get(address),
                     notices=self._plan.source.notices,
                     episodes_unread=None,
                     seconds=seconds,
                     stopped=(missing or {}).get(address, ""),
                 )
-                for address, one in (servers.items() if len(servers) > 1 else ())
+                for address, sums in (servers.items() if len(servers) > 1 else ())
             },
         )
 
     def progress(self, seconds: float) -> Progress:
         """Progress of all tasks, never less than before; it waits when every running task waits."""
-        running = [one.progress for one in self._running.values()]
-        waits = [one for one in running if one.waiting]
+        running = [task.progress for task in self._running.values()]
+        waits = [progress for progress in running if progress.waiting]
         waiting = waits[0] if waits and len(waits) == len(running) else None
         done = self._added.sums
         now = Progress(
-            done["episodes_read"] + done["episodes_resumed"] + sum(one.episodes for one in running),
-            done["steps_read"] + sum(one.steps for one in running),
+            done["episodes_read"] + done["episodes_resumed"] + sum(progress.episodes for progress in running),
+            done["steps_read"] + sum(progress.steps for progress in running),
             self._plan.episodes,
-            done["items_confirmed"] + sum(one.items_confirmed for one in running),
-            done["bytes"] + sum(one.bytes for one in running),
+            done["items_confirmed"] + sum(progress.items_confirmed for progress in running),
+            done["bytes"] + sum(progress.bytes for progress in running),
             seconds,
             "" if waiting is None else waiting.waiting,
             () if waiting is None else waiting.held_by,
@@ -446,19 +450,19 @@ class Merged:
 
     def _add(self, report: PushReport, whole: ReportSums, servers: Mapping[str, ReportSums]) -> None:
         whole.add(report)
-        for address, one in by_server(self._plan, report).items():
-            servers[address].add(one)
+        for address, own in reports_by_server(self._plan, report).items():
+            servers[address].add(own)
 
     def _take_in_turn(self, done: TaskDone) -> None:
-        for one in done.ends:
-            if self._ends.add(one, one.ending):
+        for ended in done.ends:
+            if self._ends.add(ended, ended.ending):
                 self._compare_ends()
         if done.quarantine:
             append_report(Path(str(self._plan.options.quarantine)), done.quarantine, "the rejected episodes of a part")
 
     def _compare_ends(self) -> None:
         """Finds episodes that one process, which knows all episodes before, would have rejected."""
-        self._missed += (one.title for one, problems in self._ends.held() if problems and not one.was_found)
+        self._missed += (ended.title for ended, problems in self._ends.held() if problems and not ended.was_found)
 
     def _missed_ends(self) -> tuple[Notice, ...]:
         if not self._missed:
@@ -468,7 +472,7 @@ class Merged:
 
 
 def _take_out(added: ReportSums, row: Array, options: PushOptions) -> None:
-    """Subtracts a stored episode from the sums; `row` is one of `push.shard.Shard.taken_rows`."""
+    """Subtracts a stored episode from the sums; `row` is one of `push.server_push.Account.taken_rows`."""
     is_resumed, steps, items = bool(row[1]), int(row[2]), list(map(int, row[3:]))
     is_left_out = options.duplicates == ONCE
     if is_resumed:
@@ -513,21 +517,25 @@ class DistributedPush:
         executor: Callable[[Job], Executor],
         most: int = MOST_EPISODES,
     ) -> None:
-        self._plan, self._servers = plan, PushServers(plan, transports)
+        self._plan, self._servers = plan, push_servers(plan, transports, on_lost=_warn)
+        self._ledgers: dict[str, tuple[SqliteLedger, ...]] = {}
+        self._budgets: FleetBudgets | None = None  # until the executor says how many workers there are
         self._endpoints = endpoints
         self._source = plan.asked_for if isinstance(plan.asked_for, NamedSource) else NamedSource(plan.asked_for)
         self._new_executor, self._most = executor, most
         self._began = time.monotonic()
-        self._merged = Merged(plan)
+        self._merged = MergedReport(plan)
         self._is_over = False  # everything was pushed and checked
         self._left = deque[Task]()
-        # Task -> the only episodes of it to push; see `Merged.copies`.
+        # Task -> the only episodes of it to push; see `MergedReport.copies`.
         self._copies: Mapping[int, Mapping[int, int]] = {}
         self._pace = Pace()
         self._driver: Driver | None = None  # of the tasks that run
 
     def report(self) -> PushReport:
-        new = {address: self._servers.new_items(address) for address in self._plan.names} if self._is_over else {}
+        new: dict[str, int | None] = {}
+        if self._is_over:
+            new = {server.address: self._begun_budgets.new_items(server) for server in self._servers}
         return self._merged.report(time.monotonic() - self._began, new, self._servers.missing)
 
     def run(self) -> PushReport:
@@ -550,11 +558,11 @@ class DistributedPush:
 
     def _push(self, stack: ExitStack) -> None:
         count, servers = self._plan.source.known_count(), self._servers
-        servers.open_ledgers(stack)
+        self._ledgers = {server.address: open_ledgers(self._plan, server, stack) for server in servers}
         self._began = time.monotonic()
         with self._new_executor(self._job(count)) as executor:
             self._merged.workers = executor.workers
-            servers.begin(executor.workers)
+            self._budgets = FleetBudgets(self._plan, servers, executor.workers)
             whole = split_tasks(count, executor.workers, self._most)
             self._run_tasks(executor, whole, {})
             self._merged.finish()
@@ -563,13 +571,15 @@ class DistributedPush:
                 # Each task has numbered its copies by itself, so two tasks may have used the same names.
                 self._run_tasks(executor, *self._merged.copies(first_number=len(whole)))
         self._plan.source.check_files()  # each worker has opened them for itself
-        servers.final_check()
+        self._begun_budgets.final_check()
         self._is_over = True
-        self._merged.moved = servers.move(self._merged.sent)
+        sent_keys = {server: self._merged.sent.get(server.address, {}) for server in servers}
+        self._merged.moved = move_items(servers, sent_keys)
         self._report_progress()
 
     def _run_tasks(self, executor: Executor, tasks: Collection[Task], copies: Mapping[int, Mapping[int, int]]) -> None:
         self._left, self._copies = deque(tasks), copies
+        # A worker whose server is silent says so itself before that time: only one that hangs is replaced.
         deadlines = self._plan.tuning.deadlines
         most_silent_seconds = max(deadlines.stall, deadlines.reconnect) + _GRACE_SECONDS
         self._driver = Driver(executor, self, self._look, most_silent_seconds)
@@ -587,7 +597,10 @@ class DistributedPush:
             endpoints=self._endpoints,
             infos=plan.infos,
             again=new_key_bits(options.again),
-            ledgers=self._servers.known,
+            ledgers={
+                address: [MemoryLedger(ledger.confirmed, ledger.here) for ledger in ledgers]
+                for address, ledgers in self._ledgers.items()
+            },
             wants_ends=ENDS_ALIKE not in options.allow,
             episodes=count,
             columns=columns_of(plan),
@@ -598,16 +611,15 @@ class DistributedPush:
     def next_task(self, running: Collection[Task]) -> Task | None:
         if not self._left:
             return None
-        granted = self._servers.grant(self._left[0])
+        granted = self._begun_budgets.grant(self._left[0])
         if granted is Refusal.LATER or (granted is Refusal.ALONE and running):
             return None
         task = self._left.popleft()
         if not isinstance(granted, Refusal):
             return replace(task, terms=self._terms(task, granted))
-        self._servers.begin_exclusive()
-        if (
-            not self._copies
-        ):  # with the tables to itself it takes the tasks right after it as well, so that it is one push, not many
+        self._begun_budgets.begin_exclusive()
+        # With the tables to itself it takes the tasks right after it as well, so that they are one push and not many.
+        if not self._copies:
             while self._left and self._left[0].start == task.stop:
                 task = replace(task, stop=self._left.popleft().stop)
         return replace(task, terms=self._terms(task, None))
@@ -623,11 +635,13 @@ class DistributedPush:
         is_exceeded = isinstance(outcome.error, BudgetExceeded)
         report = None if outcome.value is None else outcome.value.report
         if task.terms.budgets is None:
-            self._servers.end_exclusive(report)
+            self._begun_budgets.end_exclusive(report)
         else:
-            self._servers.release(task, report, is_exceeded)
+            self._begun_budgets.release(task, report, is_exceeded)
         if outcome.value is not None:
-            self._servers.record(outcome.value.rows)
+            for address, outputs in outcome.value.rows.items():
+                for ledger, rows in zip(self._ledgers[address], outputs):
+                    ledger.record(rows)
         if is_exceeded:
             self._merged.forget(task)
             self._left.appendleft(replace(task, terms=None))
@@ -636,15 +650,29 @@ class DistributedPush:
         if outcome.value is not None:
             if not self._copies:
                 self._source.add(outcome.value.tallies)
-            self._servers.lose(outcome.value.report)
-        if not self._plan.options.allow_eviction:
-            for address in self._plan.infos:
-                self._servers.check_sizes(address, self._merged.items_made(address))
+            reports = outcome.value.report.servers.items()
+            for server in self._servers.add_lost(
+                {address: report.stopped for address, report in reports if report.stopped}
+            ):
+                _warn(server, server.missing)
+        self._check_sizes()
         return False
+
+    def _check_sizes(self) -> None:
+        """Raises CapacityError if the push made more items for a server than a table holds."""
+        if self._plan.options.allow_eviction:
+            return
+        for server in self._servers:
+            if server.is_connected:
+                made = self._merged.items_made(server.address)
+                for output in self._plan.options.outputs:
+                    items = max(made.get(table, 0) for table in output.tables)
+                    with self._servers.about(server):
+                        check_size(output, self._plan.infos[server.address], items, f"more than {items - 1}")
 
     def _look(self) -> None:
         if self._pace.is_due():
-            self._servers.look()
+            self._begun_budgets.look()
             self._report_progress()
 
     def _report_progress(self) -> None:
@@ -652,8 +680,17 @@ class DistributedPush:
         silent = "" if self._driver is None else self._driver.silent
         self._plan.options.on_progress(replace(progress, waiting=silent) if silent else progress)
 
-    def _terms(self, task: Task, places: Mapping[str, Mapping[str, int]] | None) -> Terms:
-        return Terms(places, self._merged.endings, dict(self._servers.missing), self._copies.get(task.number))
+    def _terms(self, task: Task, places: Mapping[str, Mapping[str, int]] | None) -> TaskContext:
+        return TaskContext(places, self._servers.missing, self._copies.get(task.number), self._merged.endings)
+
+    @property
+    def _begun_budgets(self) -> FleetBudgets:
+        assert self._budgets is not None  # used only once the executor runs
+        return self._budgets
+
+
+def _warn(server: Server, why: Rlds2ReverbError | str) -> None:
+    _log.warning("server %s is missing; the push continues without it: %s", server.address, why)
 
 
 def worker_options(options: PushOptions) -> PushOptions:
@@ -664,4 +701,4 @@ def worker_options(options: PushOptions) -> PushOptions:
 def distributed(transports: Mapping[str, Transport], plan: PushPlan) -> DistributedPush:
     """A push by the workers that the plan's options name."""
     endpoints = {address: endpoint_of(transports[address]) for address in plan.infos}
-    return DistributedPush(transports, plan, endpoints, executor_of(plan.options.workers, plan.options.ray))
+    return DistributedPush(transports, plan, endpoints, choose_executor(plan.options.workers, plan.options.ray))

@@ -57,7 +57,7 @@ class Wanted:
         return prepared_for(self.source.open(), self.views, self.options)
 
     @contextmanager
-    def opened(self) -> Iterator[_Reading]:
+    def open(self) -> Iterator[_Reading]:
         yield _Reading(self)
 
 

@@ -1,673 +1,536 @@
-"""Batches of one table on one server, requested in the background by streams of samples.
+"""Batches of a table of one or many servers, as if all its items were in one: every item is as likely as in one large table.
 
-    BatchQueue                    next_batch: waits, cuts, packs
-      Watch                       finds out why nothing comes
-      InFlight                    shared by all streams: samples still to be requested, batches that are ready
-      SampleStream, one or more   sends requests, receives samples, builds batches
+    BatchQueue            draws the server of each sample, and joins what the servers give into batches
+      ServerPart            one server: its queue is opened when it is needed, and again when the server is back
 
-Batches that are ready are handed out before anything else is reported, a failure included.
+Each sample's server is drawn with probability size / sum of sizes. So P = P on its server * that share, which is 1 / N for uniform
+tables. `info` has that P and the sum N, and importance weights are made of them. Where items leave a table with their last sample,
+those that came count for its size until they are handed out.
+
+No server is waited for while another may have samples: after a while without a sample a server's size is requested, and if it
+has become 0, its part of the batch is drawn anew. A server whose rate limiter holds its items back is waited for.
+
+Of one server nothing is drawn: its queue has all options, and its batches are handed out as they come, without a copy.
 """
 
 from __future__ import annotations
 
-import logging
-import math
-import operator
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache, partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import reduce
+from typing import NamedTuple
 
-from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, Stalled, TransportError, WireError
+import numpy as np
+
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import ConfigError, Rlds2ReverbError, Stalled, TransportError, WireError
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.options import SampleOptions, owed
+from rlds2reverb.learner.joining import Feed, Piece, joined_of
+from rlds2reverb.learner.options import LIST, TABLE_MIN, SampleOptions
 from rlds2reverb.learner.packing import Packing
-from rlds2reverb.learner.slices import Cutting
-from rlds2reverb.specs import differences, view_in
-from rlds2reverb.text import counted
-from rlds2reverb.transport.base import Stream, Transport
+from rlds2reverb.learner.server_queue import Counts, ServerQueue, WaitLog
+from rlds2reverb.learner.weights import Weights
+from rlds2reverb.servers.group import Server, Servers
+from rlds2reverb.servers.tables import table_of
+from rlds2reverb.specs import Nest
 from rlds2reverb.transport.retry import Deadlines
-from rlds2reverb.transport.stream import PersistentStream, Reason, StreamWords, close_streams, why_silent
-from rlds2reverb.wire.codec import encode_sample_request
-from rlds2reverb.wire.messages import SampleRequest, ServerInfo, TableInfo, Wait, sample_wait
-from rlds2reverb.wire.sample.batches import ChunkCache, FlatBatch, batch_builder, in_batches
+from rlds2reverb.transport.stream import Reason
+from rlds2reverb.wire.messages import TableInfo
+from rlds2reverb.wire.sample.batches import SampleInfo
 
-T = TypeVar("T")
-
-LOG = logging.getLogger("rlds2reverb.learner")
-"""The log of samplers: waits, broken streams, losses."""
-
-LOOK_SECONDS = 2.5
-"""After which the table is looked at while nothing comes; longer than learners wait for the first reason."""
-
-_LOG_AGAIN_SECONDS = 60.0  # after which the same wait is logged once more
-
-# Streams wait as long as the learner does, whose waits are bounded here. One answer may have 2 MiB, which takes a slow connection its
-# time; a stream that is given up as dead meanwhile brings the same again.
-_DEADLINES = Deadlines(silence=10.0, stall=1e9)
-
-_LONGER_SILENCE = 6.0  # factor of the silence after which a stream is given up, where its samples would be gone with it
-_CLOSE_SECONDS = 1.0  # for threads that are in a call when the queue is closed; they end after the call
-
-_WORDS = StreamWords(
-    nothing_came="no sample came",
-    gave_nothing="gave no sample",
-    without="without a sample",
-    way_out="Fill the table, change its rate limiter, or wait longer (timeout_seconds)",
-)
-
-
-class Counts(NamedTuple):
-    """Numbers of samples that came, samples that servers may have taken and that were not read, reopened streams, and server restarts."""
-
-    received: int = 0
-    lost_at_most: int = 0
-    reconnects: int = 0
-    restarts: int = 0
-
-    def plus(self, other: Counts) -> Counts:
-        return Counts(*map(operator.add, self, other))
+_STALL_SECONDS = 3.0  # after which a server without a sample is looked at; longer than it takes until a wait is noticed
+_LOOK_SECONDS = 0.25  # interval at which the servers are asked while all are empty
 
 
 class BatchQueue:
-    """Batches of one table on one server. Thread-safe; holds threads until it is closed.
+    """Batches of one table; with more than one server, `info.source` is the number of a sample's server. Thread-safe.
 
     Raises:
-      ConfigError: the structure in the options is not that of the table, or the table cannot give the requested epochs.
+      ConfigError: the structure in the options is not that of the table, the table cannot give the requested epochs, or an option is for
+        one server only.
 
     Attributes:
       structure: see `Sampler`.
     """
 
-    def __init__(self, transport: Transport, info: ServerInfo, table: TableInfo, options: SampleOptions) -> None:
-        self._packing = Packing(table, options)
-        self.structure = self._packing.structure
-        cutter = self._packing.cutter
-        self._cutting = None if cutter is None else Cutting(table.name, cutter, options.batch_size, options.drop_last)
-        self._drops_last = options.drop_last and cutter is None  # of cut items, `Cutting` drops it
-        self._drained = Drained() if options.epochs is not None else None
-        if options.epochs is not None:
-            options = replace(options, samples=owed(table, options.epochs), epochs=None)
-        self._options = options
-        self._transport, self._table = transport, table
-        self._window = InFlight(options.samples, info.state_id)
-        self._changed = self._window.changed
-        self._is_closed = self._was_closed_early = False
-        self._ends_now = False  # the rest was handed out: the end follows
-        prefetch, chunks = options.prefetch_of(table), ChunkCache(options.arena_bytes)
-        if not chunks.is_compiled:
-            _log_once(
-                "samples are read without the compiled library, more slowly: install a C compiler, then this package anew"
-            )
-        self._users = [
-            SampleStream(transport, table, self._window, options.request_size, prefetch, chunks)
-            for _ in range(options.streams)
-        ]
-        silence = _DEADLINES.silence * (_LONGER_SILENCE if table.max_times_sampled > 0 else 1.0)
-        deadlines = replace(_DEADLINES, silence=silence, reconnect=options.reconnect_seconds)
-        self._streams = [
-            PersistentStream(transport, user, info.state_id, deadlines, changed=self._changed) for user in self._users
-        ]
-        on_wait: Callable[[Reason], object] = options.on_wait or WaitLog(table.name)
-        self._watch = Watch(transport, self._streams, self._changed, on_wait, deadlines.notice)
+    def __init__(self, servers: Servers, table: TableInfo, options: SampleOptions) -> None:
+        self._name, self._options, self._servers = table.name, options, servers
+        self.structure: Nest | None = Packing(table, options).structure
+        count, part_options = len(servers), _part_options(options, len(servers))
+        self._parts = [ServerPart(servers, server, table.name, part_options, self.structure) for server in servers]
+        self._only = self._parts[0] if count == 1 else None
+        self._feeds = [Feed(part.server.number, part, part.server.address) for part in self._parts]
+        self._draws, self._ahead = Draws(count), options.prefetch_of(table) - 1
+        self._weights = (
+            None if options.weights is None else Weights(table, options.weights, options.beta, options.min_priority)
+        )
+        self._routes = servers.routes_of(table.name)
+        self._items_leave = table.max_times_sampled > 0
+        self._last_sizes = self._sizes
+        self._turn = threading.Lock()  # of the thread that makes a batch
+        self._draft: Draft | None = None
+        self._given = 0
+        self._on_wait: Callable[[Reason], object] = options.on_wait or WaitLog(table.name)
+        self._noticed_at: float | None = None
+        self._stopped, self._ended = threading.Event(), threading.Event()
+        if self._only is not None:  # the others are opened when they are drawn
+            self._only.open(options.samples)
 
     def next_batch(self) -> Batch | None:
-        """See `Sampler.next_batch`."""
-        return self._packed(self._next_flat)
-
-    def allow(self, more: int) -> None:
-        """Increases `samples`, where it is bounded. For a queue that has not ended."""
-        with self._changed:
-            if self._window.left is not None:
-                self._window.left += more
-                self._changed.notify_all()
+        """See `Sampler.next_batch`; of many servers, an error names its server."""
+        if self._only is not None:
+            return self._only.next_batch()
+        with self._turn:
+            return self._next()
 
     def stop(self) -> None:
-        """Requests nothing more."""
-        with self._changed:
-            self._window.is_stopped = True
-            self._changed.notify_all()
+        """Requests no more samples; those that were requested still come, and iterating ends after them."""
+        self._stopped.set()
+        for part in self._parts:
+            part.stop()
 
     def drain(self, quiet_seconds: float) -> Iterator[Batch]:
-        """See `Sampler.drain`. Close it afterwards."""
+        """See `Sampler.drain`: server by server, the first error at the end. For the thread that iterates."""
         self.stop()
-        if self._cutting is not None:
-            self._cutting.drain()
+        if self._only is not None:
+            yield from self._only.drain(quiet_seconds)
+            return
+        shares = self._last_shares()
         failures: list[Rlds2ReverbError] = []
-        flats = self._left(quiet_seconds, failures)
-        while (batch := self._packed(partial(next, flats, None))) is not None:
-            yield batch
+        draft, self._draft = self._draft, None
+        if draft is not None and draft.came:
+            yield self._pack(draft)
+        for feed, part in zip(self._feeds, self._parts):
+            for piece in _drain_part(feed, part, quiet_seconds, failures):
+                whole = Draft(piece.size)
+                whole.add(np.arange(piece.size), piece, shares[part.server.number])
+                yield self._pack(whole)
         if failures:
             raise failures[0]
 
     def close(self) -> None:
-        """Ends it at once: samples that were requested and not read are lost. Closing twice is harmless."""
-        self._was_closed_early = True
-        self._end()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether its streams have ended: all samples came, or it was closed."""
-        return self._is_closed
+        """Ends it at once. Samples that were requested and not read are lost."""
+        self._stopped.set()
+        self._ended.set()
+        for part in self._parts:
+            part.close()
 
     def counts(self) -> Counts:
-        uncut = 0 if self._cutting is None or not self._was_closed_early else self._cutting.held
-        with self._changed:
-            window, reconnects = self._window, sum(stream.reconnects for stream in self._streams)
-            return Counts(window.received, window.lost_at_most + uncut, reconnects, window.restarts)
+        counts = reduce(Counts.plus, (part.counts() for part in self._parts))
+        if not self._ended.is_set():
+            return counts
+        draft = self._draft
+        unread = int(self._unread.sum()) + (0 if draft is None else draft.came)
+        return counts._replace(lost_at_most=counts.lost_at_most + unread)
 
-    # Waiting for a batch.
+    def _next(self) -> Batch | None:
+        size, sizes = self._options.batch_size, self._batch_sizes(1)
+        if not sizes:
+            self.close()
+        if self._ended.is_set():
+            return None
+        draft = self._draft = self._draft or Draft(sizes[0])
+        began = time.monotonic()
+        self._fill(draft, began)
+        if self._stopped.is_set():
+            self._fill_left(draft, began)
+        if self._ended.is_set() or not draft.came or (self._options.drop_last and draft.came < size):
+            return None  # the draft is kept for the next call
+        self._draft = None
+        self._given += draft.came
+        return self._pack(draft)
 
-    def _packed(self, flats: Callable[[], FlatBatch | None]) -> Batch | None:
-        flat = flats() if self._cutting is None else self._cutting.next(flats)
-        return None if flat is None else self._packing.pack(flat)
+    def _batch_sizes(self, batches: int) -> list[int]:
+        size, samples = self._options.batch_size, self._options.samples
+        if samples is None:
+            return [size] * batches
+        left = samples - self._given
+        counts = [min(size, left - start) for start in range(0, min(left, size * batches), size)]
+        return [count for count in counts if count == size or not self._options.drop_last]
 
-    def _next_flat(self) -> FlatBatch | None:
-        """Waits for the next batch as the server sent it; None at an end. Raises as `next_batch`."""
-        while (flat := self._popped()) is None:
-            with self._changed:
-                is_end, self._ends_now = self._ends_now or self._is_closed, False
-            if is_end:
-                if self._is_empty:
-                    self._end()  # a pending request would take what is inserted later
-                return None
-            if self._is_due_in_time():
-                is_more = self._is_more()
-            elif self._options.end_after_seconds is None and not self._is_empty:
-                raise self._stalled()
-            else:
-                is_more = self._ends_now = not self._drops_last and self._gather(are_short_ones_dropped=False)
-            if not is_more:
-                return None
-        return flat
+    def _fill(self, draft: Draft, began: float) -> None:
+        """Draws servers and takes samples until the draft is full, the queue ends, or it is stopped."""
+        while (left := draft.left).size and not self._stopped.is_set():
+            self._servers.refresh()
+            sizes = self._sizes + (self._unread if self._items_leave else 0)
+            if not sizes.sum() > 0:
+                if self._is_over(began, "all servers"):
+                    return
+                if time.monotonic() - began >= Deadlines.notice:
+                    self._notice(Reason("the table is empty on all servers"))
+                self._stopped.wait(_LOOK_SECONDS)
+                if not self._stopped.is_set():
+                    self._servers.infos()
+                continue
+            self._notice(Reason())
+            self._last_sizes = sizes
+            draw = self._draw(len(left), sizes)
+            for number in np.unique(draw.servers).tolist():
+                places = left[draw.servers == number]
+                if not self._take(draft, places, number, float(draw.shares[number]), began):
+                    return
 
-    def _left(self, quiet_seconds: float, failures: list[Rlds2ReverbError]) -> Iterator[FlatBatch]:
-        """Yields batches until all samples came, or none for `quiet_seconds`, then the rest as a short one.
+    def _draw(self, count: int, sizes: Array) -> Draw:
+        """Draws the servers of the next samples, and allows each server to request its part."""
+        draw = self._draws.next(count, sizes)
+        if self._options.samples is not None:
+            self._draws.ahead(self._batch_sizes(1 + self._ahead)[1:], sizes)
+            for part, feed, samples in zip(self._parts, self._feeds, self._draws.count(draw).tolist()):
+                part.allow(samples - _count_rest(feed))
+        return draw
 
-        Appends errors to `failures`.
-        """
-        try:
-            while not self._is_closed:
-                if (flat := self._popped()) is not None:
-                    yield flat
-                    continue
-                with self._changed:
-                    received = self._window.received
-                    is_over = self._is_over
-                if is_over or not self._watch.until(partial(self._is_due_since, received), quiet_seconds):
-                    break
-        except (TransportError, WireError) as error:
-            failures.append(error)
-        self._gather(are_short_ones_dropped=False)
-        while (flat := self._popped()) is not None:
-            yield flat
-
-    def _popped(self) -> FlatBatch | None:
-        with self._changed:
-            return self._window.get() if self._window.ready and not self._is_closed else None
-
-    def _is_due_in_time(self) -> bool:
-        """Waits for a batch, or an end; False on a timeout, or when the table is empty for good."""
-        seconds = self._options.end_after_seconds or self._options.timeout_seconds
-        if self._drained is None:
-            return self._watch.until(self._is_due, seconds)
-        end = time.monotonic() + (math.inf if seconds is None else seconds)
-        while not self._watch.until(self._is_due, min(LOOK_SECONDS, max(0.0, end - time.monotonic()))):
-            if self._is_found_empty(self._drained, end) or time.monotonic() >= end:
+    def _take(self, draft: Draft, places: Array, number: int, share: float, began: float) -> bool:
+        """Takes samples of one server as long as it has some; False at an end."""
+        server = self._servers[number]
+        while len(places) and not self._stopped.is_set():
+            places = self._take_samples(draft, places, number, share)
+            if not len(places):
+                return True
+            if not self._ask_size(server) + self._unread[number]:  # empty, or missing: the rest is drawn anew
+                return True
+            if self._is_over(began, server.address):
                 return False
         return True
 
-    def _is_found_empty(self, drained: Drained, end: float) -> bool:
-        """Looks at the table; whether it is empty for good. A batch ends the look early, and so does the clock at `end`."""
-        received = self.counts().received
-        look = BackgroundCall(self._changed, partial(_look_at, self._transport, self._table))
-        self._watch.is_done_until(lambda: look.is_over or self._is_due(), end)
-        return look.is_over and drained.is_over(look.result(), received)
+    def _take_samples(self, draft: Draft, places: Array, number: int, share: float) -> Array:
+        """Fills places with the samples that one server gives; returns the places that are left."""
+        for piece in self._feeds[number].take(len(places)):
+            draft.add(places[: piece.size], piece, share)
+            places = places[piece.size :]
+        return places
+
+    def _fill_left(self, draft: Draft, began: float) -> None:
+        """After a stop: takes what was requested, server by server, and closes after the last sample."""
+        shares = self._last_shares()
+        for part in self._parts:
+            while (left := draft.left).size and not self._ended.is_set():
+                number = part.server.number
+                left = self._take_samples(draft, left, number, float(shares[number]))
+                if not len(left):
+                    return
+                if part.is_over or not self._ask_size(part.server) + self._unread[number]:
+                    break
+                if self._is_over(began, part.server.address):
+                    return
+        if not draft.came or (draft.left.size and self._options.drop_last):
+            self.close()
 
     @property
-    def _is_empty(self) -> bool:
-        return self._drained is not None and self._drained.was_over
+    def _sizes(self) -> Array:
+        """[n] float64 items of each server at its last answer; 0 for a missing one."""
+        return np.array([server.size_of(self._name) for server in self._servers], np.float64)
 
-    def _is_due(self) -> bool:
-        """Whether a batch is ready, or none will come; raises the error that ended a stream. With the lock held."""
-        if self._is_closed or self._window.ready:
-            return True
-        for stream in self._streams:
-            if stream.failure is not None:
-                raise stream.failure
-        return self._is_over
+    def _ask_size(self, server: Server) -> int:
+        """Items of one server, asked for now; 0 for one that is missing. Raises as `Servers.each`."""
+        self._servers.look([server])
+        return server.size_of(self._name)
 
-    def _is_due_since(self, received: int) -> bool:
-        return self._is_due() or self._window.received > received
+    def _last_shares(self) -> Array:
+        shares: Array = self._last_sizes / max(1.0, self._last_sizes.sum())
+        return shares
 
     @property
-    def _is_over(self) -> bool:
-        """Whether nothing will be requested, and nothing is awaited. With the lock held."""
-        return self._window.is_spent and all(user.awaits_nothing for user in self._users)
+    def _unread(self) -> Array:
+        """[n] items of each server that came and were not handed out."""
+        return np.array([part.unread + _count_rest(feed) for part, feed in zip(self._parts, self._feeds)])
 
-    def _is_more(self) -> bool:
-        """Whether a batch can follow. After the last sample it makes batches of the rest; without a rest, it ends the streams."""
-        with self._changed:
-            if self._is_closed:
-                return False
-            is_more = bool(self._window.ready) or not self._is_over or self._gather(self._drops_last)
-        if not is_more:
-            self._end()
-        return is_more
-
-    def _gather(self, are_short_ones_dropped: bool) -> bool:
-        """Makes batches of the samples that are in none yet; False without any. Dropped samples count as lost."""
-        size = self._options.request_size
-        with self._changed:
-            rests = [rest for user in self._users if (rest := user.rest()) is not None]
-            try:
-                whole = list(in_batches(rests, size))
-            except WireError:  # the streams brought items of different columns
-                self._window.lost_at_most += sum(map(len, rests))
-                raise
-            if are_short_ones_dropped and whole and len(whole[-1]) < size:
-                self._window.lost_at_most += len(whole.pop())
-            self._window.put(whole)
-            self._changed.notify_all()  # more may be requested
-            return bool(whole)
-
-    def _stalled(self) -> Stalled:
-        with self._changed:
-            held = sum(user.held for user in self._users)
-        return Stalled(
-            f'server {self._transport.address}, table "{self._table.name}": no batch within {self._options.timeout_seconds:g} s '
-            f"({counted(held, 'sample')} of {self._options.request_size:,} came); {self._watch.reason().text}. {_WORDS.way_out}"
-        )
-
-    def _end(self) -> None:
-        """Ends all streams, and counts the samples that are lost with them."""
-        with self._changed:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            self._changed.notify_all()
-        close_streams(self._streams, _CLOSE_SECONDS)
-        with self._changed:
-            unread = self._window.clear() + sum(user.held for user in self._users)
-            awaited = sum(user.awaited for user in self._users)
-            self._window.lost_at_most += unread + awaited
-        if self._table.max_times_sampled > 0 and unread + awaited:
-            LOG.warning(
-                'table "%s": closed with %s that came and were not read, and %s asked for that the server may have taken, or '
-                "takes from what is inserted next; with max_times_sampled %d they are gone: drain() before close()",
-                self._table.name,
-                counted(unread, "sample"),
-                counted(awaited, "sample"),
-                self._table.max_times_sampled,
+    def _is_over(self, began: float, whom: str) -> bool:
+        """Whether it ends because nothing came for too long; raises Stalled where that is an error."""
+        waited, options = time.monotonic() - began, self._options
+        if options.timeout_seconds is not None and waited >= options.timeout_seconds:
+            raise Stalled(
+                f'table "{self._name}" of {whom}: no batch came for {options.timeout_seconds:g} s. Fill the table, change its rate '
+                "limiter, or wait longer (timeout_seconds)"
             )
+        return options.end_after_seconds is not None and waited >= options.end_after_seconds
+
+    def _notice(self, reason: Reason) -> None:
+        """Calls `on_wait` for a wait on empty tables; the servers' queues call it for other waits."""
+        now, noticed_at = time.monotonic(), self._noticed_at
+        if reason.text and (noticed_at is None or now - noticed_at >= Deadlines.notice):
+            self._noticed_at = now
+            self._on_wait(reason)
+        elif not reason.text and noticed_at is not None:
+            self._noticed_at = None
+            self._on_wait(reason)
+
+    def _pack(self, draft: Draft) -> Batch:
+        pieces, places, servers, shares = draft.join()
+        batch = joined_of(self._feeds, pieces, servers, self._options.ragged, self._options.pad_to, places)
+        info = batch.info
+        self._routes.remember(info.key, servers)
+        # Each server told P and N of its own table: P of all is P * share, N is the sum.
+        total = np.full(len(servers), max(1, int(self._last_sizes.sum())), np.int64)
+        info = info._replace(probability=info.probability * shares, table_size=total)
+        if self._weights is not None:
+            sampled = SampleInfo(info.key, info.probability, info.table_size, info.priority, info.times_sampled)
+            info = info._replace(weight=self._weights.next(sampled))
+        return Batch(batch.data, info)
 
 
-class InFlight:
-    """The in-flight window of all streams of a queue, and the batches that are ready. Hold `changed` for every call.
+class ServerPart:
+    """The table on one server, as `Batches`: its queue is opened at the first call. Any thread may stop and close it.
 
-    Attributes:
-      changed: the lock, and the condition that all threads wait on.
-      left: samples still to be requested; None for no end.
-      is_stopped: nothing more is requested.
-      received: samples that came.
-      lost_at_most: samples that the server may have taken, and that were not read.
-      restarts: how often another server process answered.
+    If the options have `samples`, whatever their number, the server is asked for as many as `open` and `allow` say.
     """
 
-    def __init__(self, samples: int | None, state_id: int) -> None:
-        self.changed = threading.Condition()
-        self.left = samples
-        self.is_stopped = False
-        self.received = self.lost_at_most = self.restarts = 0
-        self._state_id = state_id
-        self._ready: deque[tuple[FlatBatch, Callable[[int], object] | None]] = deque()
+    def __init__(
+        self,
+        servers: Servers,
+        server: Server,
+        table: str,
+        options: SampleOptions,
+        structure: Nest | None,
+    ) -> None:
+        self._servers, self._table, self._options = servers, table, options
+        self.server, self.structure = server, structure
+        self._lock = threading.Lock()  # of the queue, and of whether there may be another one
+        self._queue: ServerQueue | None = None
+        self._is_stopped = False
+        self._before = Counts()  # of queues that are closed
+        self._rests: deque[Batch] = deque()  # read from a server that is lost now
+        self._owed = self._passed = 0  # samples allowed and not handed out; samples of this queue that were handed out
 
-    def grant(self, wanted: int) -> int:
-        """Number of samples that may be requested now, at most `wanted`; they count as requested."""
-        if self.is_stopped:
-            return 0
-        if self.left is None:
-            return wanted
-        granted = min(wanted, self.left)
-        self.left -= granted
-        return granted
+    def open(self, samples: int | None) -> None:
+        """Opens the queue now, and allows to request so many samples; None for all."""
+        self._owed = samples or 0
+        self._open()
 
-    def lose(self, awaited: int) -> None:
-        """A stream broke that awaited so many samples: as many may be requested in their place."""
-        self.lost_at_most += awaited
-        if self.left is not None:
-            self.left += awaited
+    def allow(self, samples: int) -> None:
+        """Allows to request as many samples as will be taken next; matters only where `samples` bounds those of all servers."""
+        if self._options.samples is None or samples <= self._owed:
+            return
+        # The queue is opened without the lock, which `_open` takes itself.
+        with self._lock:
+            more, self._owed = samples - self._owed, samples
+            if self._queue is not None:
+                self._queue.allow(more)
+                return
+        self._open()
 
-    def answers(self, state_id: int) -> None:
-        """Counts restarts by the process that answers; every stream notices a restart by itself."""
-        self.restarts += state_id != self._state_id
-        self._state_id = state_id
+    def next_batch(self) -> Batch | None:
+        """The next batch; None after a while without one, of a missing server, and after `close`.
 
-    @property
-    def is_spent(self) -> bool:
-        """Whether nothing more is requested."""
-        return self.is_stopped or self.left == 0
-
-    @property
-    def ready(self) -> int:
-        """Number of batches that are ready."""
-        return len(self._ready)
-
-    def put(self, batches: Iterable[FlatBatch], on_read: Callable[[int], object] | None = None) -> None:
-        """Appends batches; `on_read` is called with the number of samples of each that is read."""
-        self._ready.extend((batch, on_read) for batch in batches)
-
-    def get(self) -> FlatBatch:
-        """Removes the oldest batch. There must be one."""
-        batch, on_read = self._ready.popleft()
-        if on_read is not None:
-            on_read(len(batch))
+        Raises as a `Sampler` does, with the server's name, also when the server is gone and may not be missing.
+        """
+        if self._rests:
+            return self._rest()
+        if (queue := self._open()) is None:
+            return None
+        try:
+            batch = queue.next_batch()
+        except TransportError as error:
+            self._note_loss(error)
+            self._gather(queue)
+            return self._rest()
+        if batch is not None:
+            self._passed += batch.size
+            self._owed -= batch.size
         return batch
 
-    def clear(self) -> int:
-        """Removes all batches; returns the number of their samples."""
-        unread = sum(len(batch) for batch, _ in self._ready)
-        self._ready.clear()
-        return unread
+    def stop(self) -> None:
+        with self._lock:
+            self._is_stopped = True
+            if self._queue is not None:
+                self._queue.stop()
 
-
-class _Decoded(NamedTuple):
-    """What an answer gave."""
-
-    samples: int  # that it completes
-    full: list[FlatBatch]  # the batches that these complete
-    error: Exception | None  # what cannot be read of it
-
-
-class SampleStream:
-    """One stream of samples of one table, as a `StreamUser`; see there for when the lock is held.
-
-    Bounds the samples that are requested, on their way, or ready to `prefetch` batches. A request fills the window once half of it is
-    free: the server sends more at once the more is requested (observed in 0.14: 128 samples of a request first, then twice as many
-    each time).
-
-    Chunks that were decoded before the stream broke, or the server was restarted, stay: a chunk's key is drawn at random from
-    64 bits by whoever writes it, never given twice, and comes back unchanged with a checkpoint.
-
-    Attributes:
-      awaited: samples that were requested and have not come.
-      held: samples that came and are in no batch yet.
-    """
-
-    words = _WORDS
-
-    def __init__(
-        self,
-        transport: Transport,
-        table: TableInfo,
-        window: InFlight,
-        batch_size: int,
-        prefetch: int,
-        chunks: ChunkCache,
-    ) -> None:
-        self._transport, self._table, self._window = transport, table, window
-        self._most, self._least = batch_size * prefetch, batch_size * max(1, prefetch // 2)
-        self._builder = batch_builder(batch_size, chunks)
-        self._building = threading.Lock()
-        self._ready = 0  # samples in batches that are ready
-        self.awaited = self.held = 0
-
-    def open(self, messages: Iterator[bytes]) -> Stream:
-        return self._transport.sample_stream(messages)
-
-    def next_messages(self) -> tuple[bytes, ...]:
-        wanted = self._window.grant(self._free()) if self._is_request_due() else 0
-        if not wanted:
-            return ()
-        self.awaited += wanted
-        return (encode_sample_request(SampleRequest(self._table.name, wanted)),)
-
-    def _free(self) -> int:
-        return self._most - self.awaited - self.held - self._ready
-
-    def _is_request_due(self) -> bool:
-        """Whether enough is free for a request; one sample is enough when the server has nothing to do."""
-        return self._free() >= self._least or (not self.awaited and self._free() > 0)
-
-    def decode(self, message: bytes) -> _Decoded:
-        full: list[FlatBatch] = []
-        error = None
-        with self._building:
-            before = self._builder.waiting
-            try:
-                self._builder.take(message, full)
-            except (WireError, MemoryError) as caught:  # raised behind the batches that came before it
-                error = caught
-            return _Decoded(sum(map(len, full)) + self._builder.waiting - before, full, error)
-
-    def take(self, answer: _Decoded) -> bool:
-        samples, full, error = answer
-        if samples > self.awaited:
-            raise WireError(
-                f'server {self._transport.address}, table "{self._table.name}": {samples} samples came where {self.awaited} were awaited'
-            )
-        in_batches = sum(map(len, full))
-        self.awaited -= samples
-        self.held += samples - in_batches
-        self._ready += in_batches
-        self._window.received += samples
-        self._window.put(full, self._read)
-        if error is not None:
-            raise error
-        return samples > 0
-
-    def _read(self, samples: int) -> None:
-        self._ready -= samples
-        if self._is_request_due() and not self._window.is_spent:
-            self._window.changed.notify_all()
-
-    def lost(self) -> None:
-        self._window.lose(self.awaited)
-        self.awaited = 0
-        with self._building:
-            self._builder.lost()
-
-    @property
-    def awaits_nothing(self) -> bool:
-        return not self.awaited
-
-    def rest(self) -> FlatBatch | None:
-        """Removes the samples that are in no batch yet; None without any."""
-        with self._building:
-            rest = self._builder.rest()
-        self.held -= 0 if rest is None else len(rest)
-        return rest
-
-    def held_back(self, info: ServerInfo) -> list[Wait]:
-        if self._table.name not in info.tables:
-            return []
-        wait = sample_wait(info.tables[self._table.name])
-        return [wait] if wait.blocks else []
-
-    def restarted(self, what: str, info: ServerInfo) -> None:
-        """Continues with the new process if its table holds the same kind of items."""
-        name = self._table.name
-        if name not in info.tables:
-            raise ServerRestarted(f'{what}; it has no table "{name}"; sample anew once it has one')
-        before, now = self._table.signature, info.tables[name].signature
-        is_other = before != now or view_in(before) != view_in(now)
-        if before is not None and now is not None and is_other and (changes := differences(before, now)):
-            raise ServerRestarted(
-                f'{what}; its table "{name}" has another signature: {"; ".join(changes)}; sample anew to take it as it is'
-            )
-        self._window.answers(info.state_id)
-
-    def resumed(self, why: str) -> None:
-        LOG.warning(
-            'table "%s": its stream of samples broke, and another one took its place: %s', self._table.name, why
-        )
-
-
-class Watch:
-    """Waits for what streams bring. Several threads may wait; one of them calls `on_wait`.
-
-    Another thread asks the server why nothing comes, so that a sample ends the wait at once, however slow the server answers.
-
-    Args:
-      changed: the lock and condition of all that is waited for.
-      on_wait: called with the reason every `notice_seconds` of a wait, and with an empty one when the wait is over.
-    """
-
-    def __init__(
-        self,
-        transport: Transport,
-        streams: Sequence[PersistentStream[Any]],
-        changed: threading.Condition,
-        on_wait: Callable[[Reason], object],
-        notice_seconds: float,
-    ) -> None:
-        self._transport, self._streams, self._changed = transport, streams, changed
-        self._on_wait, self._notice_seconds = on_wait, notice_seconds
-        self._noticing = threading.Lock()
-        self._call: BackgroundCall[Reason] | None = None
-        self._noticed_at: float | None = None
-
-    def until(self, done: Callable[[], bool], seconds: float | None) -> bool:
-        """Waits until `done`, called with the lock held, is true; False when the time is over first. Raises what `done` does, and
-        WireError when the server does not answer as Reverb.
-        """
-        began = time.monotonic()
-        end = math.inf if seconds is None else began + seconds
-        while not self.is_done_until(done, min(end, max(began, self._noticed_at or began) + self._notice_seconds)):
-            if time.monotonic() >= end:
-                return False
-            self._notice(done, end)
-        self._end_notice()
-        return True
-
-    def is_done_until(self, done: Callable[[], bool], end: float) -> bool:
-        """As `until`, up to `end` of `time.monotonic` and without a notice."""
-        with self._changed:
-            while not (is_done := done()) and (left := end - time.monotonic()) > 0:
-                self._changed.wait(min(left, threading.TIMEOUT_MAX))
-            return is_done
-
-    def reason(self) -> Reason:
-        """Why nothing comes: the server's latest explanation, or a new one that is waited for; raises WireError as `until`."""
-        with self._changed:
-            call = self._call
-            if call is None or call.age_seconds > 2 * self._notice_seconds:
-                call = self._ask()
-        return call.result()
-
-    def _ask(self) -> BackgroundCall[Reason]:
-        """Asks the server, unless an answer is awaited. With the lock held."""
-        if self._call is None or self._call.is_over:
-            self._call = BackgroundCall(self._changed, lambda: why_silent(self._transport, self._streams))
-        return self._call
-
-    def _notice(self, done: Callable[[], bool], end: float) -> None:
-        """Calls `on_wait` with the reason, unless the wait is over before the server has explained it."""
-        if not self._noticing.acquire(blocking=False):  # another thread does
-            self.is_done_until(done, min(end, time.monotonic() + self._notice_seconds))
+    def drain(self, quiet_seconds: float) -> Iterator[Batch]:
+        """Yields what was requested; see `Sampler.drain`. Raises as `next_batch`, after what came was handed out."""
+        self.stop()
+        while (batch := self._rest()) is not None:
+            yield batch
+        if self._queue is None:
             return
         try:
-            with self._changed:
-                call = self._ask()
-            if self.is_done_until(lambda: done() or call.is_over, end) and call.is_over:
-                reason = call.result()
-                self._noticed_at = time.monotonic()
-                self._on_wait(reason)
-        finally:
-            self._noticing.release()
+            yield from self._queue.drain(quiet_seconds)
+        except TransportError as error:
+            self._note_loss(error)
 
-    def _end_notice(self) -> None:
-        if self._noticed_at is not None and self._noticing.acquire(blocking=False):
-            try:
-                noticed_at, self._noticed_at = self._noticed_at, None
-                if noticed_at is not None:
-                    self._on_wait(Reason())
-            finally:
-                self._noticing.release()
-
-
-class BackgroundCall(Generic[T]):
-    """A call in a thread of its own, which begins at once; `changed` is notified at its end."""
-
-    def __init__(self, changed: threading.Condition, call: Callable[[], T]) -> None:
-        self._changed, self._call = changed, call
-        self._future: Future[T] = Future()
-        self._over_at = math.inf
-        threading.Thread(target=self._run, name="rlds2reverb-ask", daemon=True).start()
+    def close(self) -> None:
+        with self._lock:
+            self._is_stopped = True
+            queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close()
+            self._count(queue)
 
     @property
     def is_over(self) -> bool:
-        return self._over_at < math.inf
+        """Whether nothing more comes, once it was stopped."""
+        queue = self._queue
+        return not self._rests and (queue is None or queue.is_closed)
 
     @property
-    def age_seconds(self) -> float:
-        """Seconds since the result came; negative before it."""
-        return time.monotonic() - self._over_at
+    def unread(self) -> int:
+        """Items that came and were not handed out; without those of episodes that are not cut yet."""
+        queue = self._queue
+        on_the_way = 0 if queue is None or self._options.cut is not None else queue.counts().received - self._passed
+        return on_the_way + sum(batch.size for batch in self._rests)
 
-    def result(self) -> T:
-        """Waits for the result; raises what the call raised."""
-        return self._future.result()
+    def counts(self) -> Counts:
+        """The counts of all its queues together."""
+        with self._lock:
+            return self._before if self._queue is None else self._before.plus(self._queue.counts())
 
-    def _run(self) -> None:
+    def _open(self) -> ServerQueue | None:
+        """The queue, opened at the first call; None after a stop, and of a missing server."""
+        with self._lock:
+            info = self.server.info
+            if self._queue is None and not self._is_stopped and not self.server.missing and info is not None:
+                options = self._options
+                if options.samples is not None:
+                    options = replace(options, samples=max(1, self._owed))
+                self._queue = ServerQueue(self.server.transport, info, table_of(info, self._table), options)
+                self._passed = 0
+            return self._queue
+
+    def _note_loss(self, error: TransportError) -> None:
+        """Marks the server as missing, if it may be. Raises as `next_batch`."""
+        if isinstance(error, Stalled) or not error.retryable:
+            self._servers.fail(self.server, error)
+        self._servers.lose(self.server, error)
+
+    def _gather(self, queue: ServerQueue) -> None:
+        """Keeps what came of a lost server, and closes its queue."""
         try:
-            self._future.set_result(self._call())
-        except Exception as error:  # not handled here: raised in the thread that wants the result
-            self._future.set_exception(error)
-        with self._changed:
-            self._over_at = time.monotonic()
-            self._changed.notify_all()
+            self._rests.extend(queue.drain(0.0))
+        except TransportError:
+            pass  # the error that lost the server
+        finally:
+            queue.close()
+            with self._lock:
+                is_ours, self._queue = self._queue is queue, None
+            if is_ours:  # else `close` has it
+                self._count(queue)
+            self._owed = sum(batch.size for batch in self._rests)
+
+    def _rest(self) -> Batch | None:
+        if not self._rests:
+            return None
+        batch = self._rests.popleft()
+        self._owed -= batch.size
+        return batch
+
+    def _count(self, queue: ServerQueue) -> None:
+        with self._lock:
+            self._before = self._before.plus(queue.counts())
 
 
-class WaitLog:
-    """Logs waits: the beginning of each reason, a reminder every minute, and the end. The default `on_wait`."""
-
-    def __init__(self, table: str, write: Callable[[str], object] = LOG.warning) -> None:
-        self._table, self._write = table, write
-        self._logged: tuple[str, ...] | None = None
-        self._noticed_at = 0.0
-
-    def __call__(self, reason: Reason) -> None:
-        now, kind = time.monotonic(), (*reason.held_by, reason.text.split(":")[0])  # the rest of it counts
-        if not reason.text:
-            self._write(f'table "{self._table}": samples come again')
-            self._logged = None
-        elif kind != self._logged or now - self._noticed_at > _LOG_AGAIN_SECONDS:
-            self._write(f'table "{self._table}": waiting for samples: {reason.text}')
-            self._logged, self._noticed_at = kind, now
+def _count_rest(feed: Feed) -> int:
+    rest = feed.rest()
+    return 0 if rest is None else rest.size
 
 
-@cache
-def _log_once(text: str) -> None:
-    LOG.warning(text)
-
-
-def _look_at(transport: Transport, table: TableInfo) -> TableInfo | None:
-    """The table as it is now, None when it is gone; as it was at first when the server does not answer.
-
-    Streams wait for an absent server as long as they may, and a table that cannot be seen is not an empty one.
-    """
+def _drain_part(
+    feed: Feed, part: ServerPart, quiet_seconds: float, failures: list[Rlds2ReverbError]
+) -> Iterator[Piece]:
+    """Yields everything that one server still gives; appends an error to `failures`."""
+    yield from feed.take(_count_rest(feed))
     try:
-        return transport.server_info().tables.get(table.name)
-    except TransportError as error:
-        if not error.retryable:
-            raise
-        return table
+        for batch in part.drain(quiet_seconds):
+            feed.see(batch)
+            yield Piece(part.server.number, batch, 0, batch.size)
+    except (TransportError, WireError) as error:
+        failures.append(error)
 
 
-class Drained:
-    """Finds out whether a table is empty for good: it was empty at two looks in a row, and no sample came between them."""
+class Draft:
+    """The samples of an unfinished batch of `count`; kept when an error comes between, so that no sample is lost."""
 
-    def __init__(self) -> None:
-        self._received_when_empty: int | None = None
-        self.was_over = False
+    def __init__(self, count: int) -> None:
+        self._servers, self._shares = np.full(count, -1), np.zeros(count)
+        self._pieces: list[Piece] = []
+        self._places: list[Array] = []
 
-    def is_over(self, table: TableInfo | None, received: int) -> bool:
-        """Judges by one more look: the table now, None when it is gone, and the samples received so far."""
-        before = self._received_when_empty
-        self._received_when_empty = received if table is None or not table.current_size else None
-        self.was_over = self._received_when_empty is not None and before == received
-        return self.was_over
+    @property
+    def left(self) -> Array:
+        """Places of the samples that have not come."""
+        return np.flatnonzero(self._servers < 0)
+
+    @property
+    def came(self) -> int:
+        return sum(piece.size for piece in self._pieces)
+
+    def add(self, places: Array, piece: Piece, share: float) -> None:
+        """Puts samples at these places; `share` is the probability with which their server was drawn."""
+        self._servers[places], self._shares[places] = piece.part, share
+        self._pieces.append(piece)
+        self._places.append(places)
+
+    def join(self) -> tuple[list[Piece], list[Array], Array, Array]:
+        """The pieces, the places of their samples without gaps, and [b] the server of each sample and its probability."""
+        there = self._servers >= 0
+        rank = np.cumsum(there) - 1
+        return self._pieces, [rank[places] for places in self._places], self._servers[there], self._shares[there]
+
+
+class Draw(NamedTuple):
+    """`servers`, [n], the server of each sample; `shares`, by server, the probability with which it was drawn."""
+
+    servers: Array
+    shares: Array
+
+
+class Draws:
+    """Draws servers by the sizes of their tables, also for later batches."""
+
+    def __init__(self, servers: int) -> None:
+        self._servers = servers
+        self._random = np.random.default_rng()
+        self._later: deque[Draw] = deque()
+
+    def next(self, count: int, sizes: Array) -> Draw:
+        """The draw of the next samples; `sizes` are the items of each server, not all 0."""
+        if self._later and len(self._later[0].servers) == count:
+            return self._later.popleft()
+        return self._draw(count, sizes)
+
+    def ahead(self, counts: list[int], sizes: Array) -> None:
+        """Draws for the batches after the next one, of these counts, those that are not drawn yet."""
+        for count in counts[len(self._later) :]:
+            self._later.append(self._draw(count, sizes))
+
+    def count(self, now: Draw) -> Array:
+        """[servers] samples of each server, in this draw and later ones."""
+        return np.bincount(np.concatenate([draw.servers for draw in (now, *self._later)]), minlength=self._servers)
+
+    def _draw(self, count: int, sizes: Array) -> Draw:
+        shares = sizes / sizes.sum()
+        return Draw(self._random.choice(len(sizes), size=count, p=shares), shares)
+
+
+def _part_options(options: SampleOptions, servers: int) -> SampleOptions:
+    """Options of each server: its part of a batch at a time, and bounded waits. Padding, weights and drop_last apply to whole batches.
+
+    `samples` stays where samples of all servers are counted; of episodes that are cut, the number of items of each is not known.
+
+    Raises:
+      ConfigError: an option is for one server only.
+    """
+    if servers == 1:
+        return options
+    if options.epochs is not None:
+        raise ConfigError(
+            "sample: epochs: each server counts its own; sample them one by one, each with a client of its own"
+        )
+    if options.weights == TABLE_MIN:
+        raise ConfigError(
+            f'sample: weights "{TABLE_MIN}": items of one priority are not equally likely on all servers; use "batch_max"'
+        )
+    bounds = [seconds for seconds in (options.timeout_seconds, options.end_after_seconds) if seconds is not None]
+    return replace(
+        options,
+        batch_size=max(1, -(-options.batch_size // servers)),
+        samples=options.samples if options.cut is None else None,
+        drop_last=False,
+        timeout_seconds=None,
+        end_after_seconds=min([_STALL_SECONDS, *bounds]),
+        ragged=LIST,
+        pad_to=None,
+        weights=None,
+        beta=None,
+        min_priority=None,
+    )

@@ -111,12 +111,12 @@ class Mix(BatchIterator):
     def __init__(self, feeds: Sequence[Feed], weights: Sequence[float], options: MixOptions) -> None:
         if len(feeds) != len(weights):
             raise ConfigError(f"mix: {len(weights)} weights for {len(feeds)} parts; expected one each")
-        self.options, self._choices = options, Choices(options.seed, weights)
+        self.options, self._choices = options, PartChoices(options.seed, weights)
         self._weights = [float(share) for share in self._choices.shares]
         self._draws = options.draws_of(len(feeds)) if options.by != ITEM else 0
         self._feeds = feeds
         self._compared = 0  # parts whose specs are known, and were compared
-        self._wanted: Array | None = None  # [B] part of each sample of a batch that an error left unfinished
+        self._parts: Array | None = None  # [B] part of each sample of a batch that an error left unfinished
         self._pieces: list[Piece] = []  # that came for it
         self._given = 0
         self._is_closed = self._is_stopped = self._is_over = False
@@ -125,8 +125,8 @@ class Mix(BatchIterator):
     @property
     def structure(self) -> Nest | None:
         """Nest of the samples, as a table's signature; None before the first batch where no part has it."""
-        known = [feed.spec if feed.spec is not None else feed.structure for feed in self._feeds]
-        return next((one for one in known if one is not None), None)
+        nests = [feed.spec if feed.spec is not None else feed.structure for feed in self._feeds]
+        return next((nest for nest in nests if nest is not None), None)
 
     @property
     def name(self) -> str:
@@ -145,7 +145,7 @@ class Mix(BatchIterator):
         batch = self._next(self._draws or size, size)
         if batch is None or (batch.size < size and (self.options.drop_last or self.options.stacked)):
             return None
-        return _stacked(batch, self._draws, self.structure) if self.options.stacked else batch
+        return _stack(batch, self._draws, self.structure) if self.options.stacked else batch
 
     def take(self, count: int) -> Batch | None:
         """Returns the next `count` samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does.
@@ -181,7 +181,7 @@ class Mix(BatchIterator):
         Raises:
           ConfigError: an error left a batch unfinished.
         """
-        if self._wanted is not None:
+        if self._parts is not None:
             raise ConfigError(
                 "mix: state: an error came between, and the batch is not complete; expected that it is taken first: next_batch()"
             )
@@ -210,7 +210,7 @@ class Mix(BatchIterator):
         for feed, part in zip(self._feeds, parts):
             feed.check(part, anew)
         self._restore_parts(parts, anew)
-        self._wanted = None
+        self._parts = None
         self._choices.go_to(chosen)
         self._given, self._is_stopped, self._is_over = given, False, False
 
@@ -245,39 +245,39 @@ class Mix(BatchIterator):
         left = count if self.options.samples is None else min(count, self.options.samples - self._given)
         if left <= 0 or self._is_closed or self._is_stopped or self._is_over:
             return None
-        if self._wanted is None:
+        if self._parts is None:
             draws = min(draws, left)
-            parts = np.arange(draws) if self.options.sample_from_all else self._choices.take(draws)
-            self._wanted, self._pieces = np.repeat(parts, left // draws), []
-        wanted, pieces, options = self._wanted, self._pieces, self.options
-        came = np.bincount([one.part for one in pieces], [one.size for one in pieces], len(self._feeds))
-        lacking = np.bincount(wanted, minlength=len(self._feeds)) - came.astype(np.int64)
+            drawn = np.arange(draws) if self.options.sample_from_all else self._choices.take(draws)
+            self._parts, self._pieces = np.repeat(drawn, left // draws), []
+        parts, pieces, options = self._parts, self._pieces, self.options
+        came = np.bincount([piece.part for piece in pieces], [piece.size for piece in pieces], len(self._feeds))
+        lacking = np.bincount(parts, minlength=len(self._feeds)) - came.astype(np.int64)
         for feed, lacks in zip(self._feeds, lacking.tolist()):
             for piece in feed.take(lacks):
                 pieces.append(piece)  # one by one: an error may come between
         self._compare()
-        self._wanted = None
-        if sum(piece.size for piece in pieces) < len(wanted):
+        self._parts = None
+        if sum(piece.size for piece in pieces) < len(parts):
             self._is_over = True
-            pieces, wanted = cut_short(pieces, wanted, len(self._feeds))
-        if not len(wanted):
+            pieces, parts = cut_short(pieces, parts, len(self._feeds))
+        if not len(parts):
             return None
-        batch = joined_of(self._feeds, pieces, wanted, options.ragged, options.pad_to)
-        self._given += len(wanted)
+        batch = joined_of(self._feeds, pieces, parts, options.ragged, options.pad_to)
+        self._given += len(parts)
         return batch
 
     def _compare(self) -> None:
         """Refuses parts whose items differ, whenever the spec of one more is known. A free size in one fits any in another."""
-        known = [feed for feed in self._feeds if feed.spec is not None]
-        for feed in known[1:] if len(known) != self._compared else ():
-            lines = differences(feed.spec, known[0].spec)
-            if lines and differences(known[0].spec, feed.spec):
+        feeds = [feed for feed in self._feeds if feed.spec is not None]
+        for feed in feeds[1:] if len(feeds) != self._compared else ():
+            lines = differences(feed.spec, feeds[0].spec)
+            if lines and differences(feeds[0].spec, feed.spec):
                 raise SpecMismatch(
-                    f'mix: "items" are those of {feed.title}, "table" is {known[0].title}',
+                    f'mix: "items" are those of {feed.title}, "table" is {feeds[0].title}',
                     lines,
                     "give the parts the same view, the same transform and the same columns",
                 )
-        self._compared = len(known)
+        self._compared = len(feeds)
 
 
 def _state_of(feed: Feed) -> State | None:
@@ -288,7 +288,7 @@ def _state_of(feed: Feed) -> State | None:
         return None
 
 
-def _stacked(batch: Batch, draws: int, structure: Nest) -> Batch:
+def _stack(batch: Batch, draws: int, structure: Nest) -> Batch:
     """[B, ...] -> [draws, B / draws, ...], everywhere."""
     columns = columns_of(batch.data, paths_of(batch.data, structure))
     for path, column in zip(flatten(structure), columns):
@@ -332,36 +332,33 @@ def mix(
                 f"mix: part {number}: expected a pair of a part and its weight, got {type(pair).__name__}"
             )
     weights = [weight for _, weight in pairs]
-    Choices(chosen.seed, weights)  # refuses them before anything is opened
-    feeds = [_feed(number, part, chosen) for number, (part, _) in enumerate(pairs)]
+    PartChoices(chosen.seed, weights)  # refuses them before anything is opened
+    feeds = [_make_feed(number, part, chosen) for number, (part, _) in enumerate(pairs)]
     if len({id(feed.batches) for feed in feeds}) < len(feeds):
         raise ConfigError("mix: a part is named twice; give it one weight")
     return Mix(feeds, weights, chosen)
 
 
-def _feed(number: int, part: Any, options: MixOptions) -> Feed:
+def _make_feed(number: int, part: Any, options: MixOptions) -> Feed:
     if isinstance(part, tuple) and len(part) == 2 and hasattr(part[0], "sample"):
         client, table = part
         return Feed(number, client.sample(table, options.batch_size), f"table {table}")
-    if hasattr(part, "next_batch"):
-        return Feed(number, part, _name_of(part))
-    if isinstance(part, Iterator):
-        return Feed(number, Iterated(part), _name_of(part))
-    if isinstance(part, (list, tuple)) and part and all(isinstance(one, Batch) for one in part):
-        return Feed(number, Repeated(part), "batches")
-    made: Local = local(part, batch_size=options.batch_size)
-    return Feed(number, made, made.name)
-
-
-def _name_of(part: Any) -> str:
     name = getattr(part, "name", None)
-    return name if isinstance(name, str) else type(part).__name__
+    name = name if isinstance(name, str) else type(part).__name__
+    if hasattr(part, "next_batch"):
+        return Feed(number, part, name)
+    if isinstance(part, Iterator):
+        return Feed(number, Iterated(part), name)
+    if isinstance(part, (list, tuple)) and part and all(isinstance(batch, Batch) for batch in part):
+        return Feed(number, Repeated(part), "batches")
+    dataset: Local = local(part, batch_size=options.batch_size)
+    return Feed(number, dataset, dataset.name)
 
 
 _AT_ONCE = 1 << 20  # choices that are made again at a time, to come to a place
 
 
-class Choices:
+class PartChoices:
     """The parts that samples come from: a sequence that follows from the seed and the weights, found again at any place.
 
     Draws with replacement: `RandomState(seed).randint` where all weights are equal, as il-representations' InterleavedDataset; else `choice` with p.
@@ -377,8 +374,8 @@ class Choices:
     def __init__(self, seed: int, weights: Sequence[float]) -> None:
         if not weights:
             raise ConfigError("mix: expected at least one part")
-        given: Sequence[object] = weights  # whatever a caller passed
-        for number, weight in enumerate(given):
+        any_weights: Sequence[object] = weights  # whatever a caller passed
+        for number, weight in enumerate(any_weights):
             if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
                 raise ConfigError(f"mix: weight {weight!r} of part {number}: expected a finite number of at least 0")
         values = np.array(weights, np.float64)

@@ -123,9 +123,9 @@ def steps_of(step: Nest, options: WriteOptions, info: ServerInfo) -> Steps:
       SpecError: two columns of one path.
     """
     layout = StepLayout(step)
-    found = {path: spec_of_value(path, value) for path, value in zip(layout.paths, layout.values(step))}
-    steps = Steps(layout, {path: spec for path, (spec, _) in found.items()}, map_leaves(lambda _: None, step))
-    choices = {path: dtypes for path, (_, dtypes) in found.items() if dtypes}
+    kinds = {path: spec_of_value(path, value) for path, value in zip(layout.paths, layout.values(step))}
+    steps = Steps(layout, {path: spec for path, (spec, _) in kinds.items()}, map_leaves(lambda _: None, step))
+    choices = {path: dtypes for path, (_, dtypes) in kinds.items() if dtypes}
     if not choices or wants_metadata([output.view for output in options.outputs]):
         return steps
     least = _differences(steps, options, info)
@@ -216,7 +216,7 @@ def check_held(plan: PushPlan) -> None:
 _FIRST_ROOM = 128
 
 
-class _Column:
+class _ColumnRows:
     """The rows of one column.
 
     Attributes:
@@ -232,7 +232,7 @@ class _Column:
         self.array: Array = np.empty((room, *self.sizes), spec.dtype.type)
 
 
-class Columns:
+class RecordedColumns:
     """The rows of one episode. Values are copied in.
 
     Args:
@@ -252,7 +252,7 @@ class Columns:
         row_bytes = sum(spec.dtype.itemsize * int(np.prod(_sizes(spec))) for spec in specs.values())
         self._most_bytes, self._most_rows = most_bytes, max(2, most_bytes // max(1, row_bytes))
         self.room = min(room or _FIRST_ROOM, self._most_rows)
-        self._columns = [_Column(path, specs[path], self.room) for path in layout.paths]
+        self._columns = [_ColumnRows(path, specs[path], self.room) for path in layout.paths]
         self._set_fast()
 
     def append(self, step: Any) -> None:
@@ -265,6 +265,7 @@ class Columns:
             self._grow()
         values = self.layout.values(step)
         for value, (array, scalar, dtype, sizes, column) in zip(values, self._fast):
+            # `is`: numpy's own dtypes are single objects, and a comparison would cost more; whatever else is equal takes the slow way.
             kind = type(value)
             if kind is scalar or (kind is np.ndarray and value.dtype is dtype and value.shape == sizes):
                 array[row] = value
@@ -308,14 +309,12 @@ class Columns:
         self._set_fast()
 
     def _set_fast(self) -> None:
-        """Prepares what `append` compares with: what is a numpy scalar or array of the column's kind is stored as it is. Each text is
-        looked at by itself.
-        """
-        self._fast: list[tuple[Array, type | None, DType | None, tuple[int, ...], _Column]] = []
-        for one in self._columns:
-            dtype = None if one.spec.dtype.kind == "O" else np.dtype(one.spec.dtype.type)
-            scalar = None if dtype is None or one.sizes else dtype.type
-            self._fast.append((one.array, scalar, dtype, one.sizes, one))
+        """Prepares what `append` compares with: a numpy scalar or array of the column's kind is stored as it is, each text is checked."""
+        self._fast: list[tuple[Array, type | None, DType | None, tuple[int, ...], _ColumnRows]] = []
+        for column in self._columns:
+            dtype = None if column.spec.dtype.kind == "O" else np.dtype(column.spec.dtype.type)
+            scalar = None if dtype is None or column.sizes else dtype.type
+            self._fast.append((column.array, scalar, dtype, column.sizes, column))
 
 
 def _sizes(spec: ArraySpec) -> tuple[int, ...]:
@@ -368,10 +367,10 @@ class StepLayout:
     def _difference(self, step: Nest) -> ConfigError:
         if not isinstance(step, Mapping):
             return ConfigError(f"step: expected a dict of the step's fields, got {type(step).__name__}")
-        found = flatten(step)
-        said = [f'column "{path}" is not there' for path in self.paths if path not in found]
-        said += [f'column "{path}" was not there' for path in found if path not in self.paths]
-        listed = "; ".join(said) or "lists, tuples and dicts are nested in another way"
+        columns = flatten(step)
+        lines = [f'column "{path}" is not there' for path in self.paths if path not in columns]
+        lines += [f'column "{path}" was not there' for path in columns if path not in self.paths]
+        listed = "; ".join(lines) or "lists, tuples and dicts are nested in another way"
         return ConfigError(
             f"step: differs from the first one: {listed}. Expected {', '.join(self.paths)}. Nothing of this step was taken"
         )
@@ -387,8 +386,8 @@ def _branch(nest: Nest) -> Any:
 
 def _collect(branch: _Branch, nest: Nest, values: list[Any]) -> bool:
     """Appends the values of a container; False if it is nested in another way."""
-    wanted = (Mapping,) if branch.is_mapping else (list, tuple)
-    if not isinstance(nest, wanted) or len(nest) != len(branch.children):
+    kinds = (Mapping,) if branch.is_mapping else (list, tuple)
+    if not isinstance(nest, kinds) or len(nest) != len(branch.children):
         return False
     for key, inner in branch.children:
         if branch.is_mapping and key not in nest:
@@ -454,16 +453,16 @@ def value_for(path: str, value: Any, spec: ArraySpec) -> Any:
     is_text = spec.dtype.kind == "O"
     if is_text and spec.shape == () and isinstance(value, (str, bytes)):
         return value.encode() if isinstance(value, str) else bytes(value)
-    found, _ = spec_of_value(path, value)
-    if found.shape != spec.shape or not same_dtype(found.dtype, spec.dtype):
-        raise ConfigError(f'step: column "{path}": expected {spec}, got {found}. Nothing of this step was taken')
+    own, _ = spec_of_value(path, value)
+    if own.shape != spec.shape or not same_dtype(own.dtype, spec.dtype):
+        raise ConfigError(f'step: column "{path}": expected {spec}, got {own}. Nothing of this step was taken')
     if isinstance(value, bool):
         return value
     return _texts(path, _as_array(path, value)) if is_text else _as_array(path, value)
 
 
 def _texts(path: str, array: Array) -> Any:
-    """An array of str or bytes -> the same of bytes; one value for an array without axes."""
+    """Encodes an array of str or bytes as bytes; gives one value for an array without axes."""
     texts = array.ravel().tolist()
     for text in texts:
         if not isinstance(text, (str, bytes)):

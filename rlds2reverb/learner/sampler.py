@@ -1,8 +1,8 @@
 """Samples a table: batches, one after the other, requested in the background, of one server or of many as if they were one.
 
 Sampler            what a learner holds: iterates, and closes its queue
-BatchQueue       of one server
-ShardedQueue     of many: draws servers, and joins batches of the queue of each
+BatchQueue         draws servers, and joins what each gives
+ServerQueue        one for each server: requests samples, waits, cuts, packs
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from collections.abc import Iterator
 
 from rlds2reverb.errors import TransportError
 from rlds2reverb.learner.batch import Batch, BatchIterator
-from rlds2reverb.learner.batch_queue import BatchQueue, Counts
+from rlds2reverb.learner.batch_queue import BatchQueue
 from rlds2reverb.learner.options import SampleOptions
-from rlds2reverb.learner.servers import ServerPool
-from rlds2reverb.learner.shards import ShardedQueue
-from rlds2reverb.push.tables import table_of
-
-_Queue = BatchQueue | ShardedQueue
+from rlds2reverb.learner.server_queue import Counts
+from rlds2reverb.servers.group import Servers
+from rlds2reverb.servers.tables import table_of
 
 
 class Sampler(BatchIterator):
@@ -51,15 +49,10 @@ class Sampler(BatchIterator):
       structure: nest of the names of the samples' columns: `spec`, else the table's signature; None without either.
     """
 
-    def __init__(self, servers: ServerPool, table: str, options: SampleOptions) -> None:
-        infos = servers.infos()
-        found = table_of(servers.merged(infos), table)
-        queue: _Queue
-        if len(servers) == 1:
-            queue = BatchQueue(servers.transports[0], infos[0], found, options)
-        else:
-            queue = ShardedQueue(servers, infos, found, options)
-        self.name, self.structure, self._queue = table, queue.structure, queue
+    def __init__(self, servers: Servers, table: str, options: SampleOptions) -> None:
+        table_info = table_of(servers.server_info(), table)
+        self._queue = queue = BatchQueue(servers, table_info, options)
+        self.name, self.structure = table, queue.structure
         self._process = os.getpid()
         self._finalizer = weakref.finalize(self, _end_dropped, queue, self._process)
 
@@ -141,7 +134,7 @@ class Sampler(BatchIterator):
             )
 
 
-def _end_dropped(queue: _Queue, process: int) -> None:
+def _end_dropped(queue: BatchQueue, process: int) -> None:
     """Ends the streams of a sampler that was dropped, or at the end of the interpreter.
 
     The garbage collector may run anywhere, with any lock held: so a thread does it. At its end, the interpreter starts no thread.

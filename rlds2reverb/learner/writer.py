@@ -36,10 +36,9 @@ from rlds2reverb.episode import (
     is_under,
 )
 from rlds2reverb.errors import ConfigError, keep_report, reason_of
-from rlds2reverb.learner.batch_queue import LOG
 from rlds2reverb.learner.recording import (
-    Columns,
     LiveSource,
+    RecordedColumns,
     Steps,
     WriteOptions,
     check_held,
@@ -47,13 +46,16 @@ from rlds2reverb.learner.recording import (
     steps_of,
     steps_of_spec,
 )
-from rlds2reverb.push.plan import Tuning, plan_push
+from rlds2reverb.learner.server_queue import LOG
+from rlds2reverb.prepare.progress import Progress, ignored
+from rlds2reverb.push.plan import Tuning, plan_push, push_servers
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.shard import TOGETHER_BYTES, TOGETHER_ROWS, Outgoing, Shard
-from rlds2reverb.push.tables import table_of
+from rlds2reverb.push.server_push import TOGETHER_BYTES, TOGETHER_ROWS, Outgoing, ServerPush
+from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted
 from rlds2reverb.transport.base import Transport
+from rlds2reverb.transport.stream import Reason
 from rlds2reverb.views.base import wants_metadata
 from rlds2reverb.wire.messages import ServerInfo
 
@@ -63,7 +65,7 @@ class _Open(NamedTuple):
 
     source: LiveSource
     reading: Iterable[Episode]
-    push: Shard
+    push: ServerPush
     sending: SendingThread
     finalizer: weakref.finalize
 
@@ -80,7 +82,7 @@ class OpenEpisode:
     def __init__(self, writer: EpisodeWriter, name: str, options: WriteOptions) -> None:
         self._writer, self._name = writer, name
         self._most_bytes, self._max_steps = options.most_episode_bytes, options.max_steps
-        self._columns: Columns | None = None
+        self._columns: RecordedColumns | None = None
         self._thread = 0
         self._number = self._pieces = self._room = 0
 
@@ -117,7 +119,7 @@ class OpenEpisode:
         if columns is None:
             steps = self._writer.steps_like(step)
             self._thread = threading.get_ident()
-            columns = Columns(steps.layout, steps.specs, self._most_bytes, self._room)
+            columns = RecordedColumns(steps.layout, steps.specs, self._most_bytes, self._room)
         elif self._thread != threading.get_ident():
             self._refuse_thread()
         self._writer.check()
@@ -159,15 +161,15 @@ class OpenEpisode:
             raise ConfigError("end_episode: there is no step; append the first one before")
         if self._thread != threading.get_ident():
             self._refuse_thread()
-        given = fields if step is None else {**step, **fields}
-        last = flatten(given)
-        if given:
+        last_step = fields if step is None else {**step, **fields}
+        last = flatten(last_step)
+        if last_step:
             self._check_last(columns, last)
-        is_terminal = self._checked_terminal(columns, terminal, last)
-        episode_id = self._checked_id(id)
+        is_terminal = self._check_terminal(columns, terminal, last)
+        episode_id = self._check_id(id)
         if last:
             self._append_last(columns, last, is_terminal)
-        episode = Episode(self._finished(columns, is_terminal), metadata or {}, episode_id)
+        episode = Episode(self._finish(columns, is_terminal), metadata or {}, episode_id)
         self._forget(columns)
         self._writer.take(episode)
 
@@ -178,7 +180,7 @@ class OpenEpisode:
             self._forget(self._columns)
         return steps
 
-    def _forget(self, columns: Columns) -> None:
+    def _forget(self, columns: RecordedColumns) -> None:
         self._room, self._columns = columns.room, None
         self._number, self._pieces = self._number + 1, 0
 
@@ -188,27 +190,27 @@ class OpenEpisode:
             "episode of its own: writer.episode(key)"
         )
 
-    def _cut(self, columns: Columns, step: Any) -> None:
+    def _cut(self, columns: RecordedColumns, step: Any) -> None:
         """Ends the episode with this step's observation, as truncated; the next part begins with this step."""
         layout = columns.layout
-        following = Columns(layout, columns.specs, self._most_bytes, columns.room)
+        following = RecordedColumns(layout, columns.specs, self._most_bytes, columns.room)
         following.append(step)  # raises before anything changes
         values = zip(layout.paths, layout.values(step))
         self._append_last(columns, {path: value for path, value in values if is_under(path, OBSERVATION)}, False)
-        episode = Episode(self._finished(columns, False), {}, self.id)
+        episode = Episode(self._finish(columns, False), {}, self.id)
         self._pieces += 1
         self._columns = following
         self._writer.take(episode)
 
-    def _check_last(self, columns: Columns, last: Mapping[str, Any]) -> None:
+    def _check_last(self, columns: RecordedColumns, last: Mapping[str, Any]) -> None:
         """Refuses a last row without an observation, or with columns that the steps do not have."""
         paths = columns.layout.paths
-        said = [f'column "{path}" is not there' for path in paths if is_under(path, OBSERVATION) and path not in last]
-        said += [f'column "{path}" was not there before' for path in last if path not in paths]
-        if said:
-            raise ConfigError(f"end_episode: {'; '.join(said)}. The episode is as before")
+        lines = [f'column "{path}" is not there' for path in paths if is_under(path, OBSERVATION) and path not in last]
+        lines += [f'column "{path}" was not there before' for path in last if path not in paths]
+        if lines:
+            raise ConfigError(f"end_episode: {'; '.join(lines)}. The episode is as before")
 
-    def _checked_terminal(self, columns: Columns, terminal: Any, last: Mapping[str, Any]) -> bool:
+    def _check_terminal(self, columns: RecordedColumns, terminal: Any, last: Mapping[str, Any]) -> bool:
         """Whether the last state is a terminal one, by the argument, by the last row, or by both alike."""
         if terminal is not None and not isinstance(terminal, (bool, np.bool_)):
             raise ConfigError(f"end_episode: terminal {terminal!r}: expected True or False")
@@ -226,7 +228,7 @@ class OpenEpisode:
             )
         return bool(terminal)
 
-    def _checked_id(self, given: str | None) -> str:
+    def _check_id(self, given: str | None) -> str:
         check_name("id", given)
         if given is None:
             return self.id
@@ -238,7 +240,7 @@ class OpenEpisode:
         self._writer.check_new(given)
         return given
 
-    def _append_last(self, columns: Columns, last: Mapping[str, Any], is_terminal: bool) -> None:
+    def _append_last(self, columns: RecordedColumns, last: Mapping[str, Any], is_terminal: bool) -> None:
         """Appends the last row; its missing values become 0, except flags, and discounts of 1 where the end is not terminal."""
         specs = columns.specs
         ends = {IS_LAST: True, IS_TERMINAL: is_terminal}
@@ -248,15 +250,15 @@ class OpenEpisode:
                 values[path] = spec.dtype.type(1)
         columns.append_values({**values, **last})
 
-    def _finished(self, columns: Columns, is_terminal: bool) -> dict[str, Array]:
+    def _finish(self, columns: RecordedColumns, is_terminal: bool) -> dict[str, Array]:
         """The episode's columns, with the flags that the steps do not hold."""
         rows = columns.rows
-        made = columns.finished()
-        if self._pieces and IS_FIRST in made:
-            made[IS_FIRST][0] = True
+        recorded = columns.finished()
+        if self._pieces and IS_FIRST in recorded:
+            recorded[IS_FIRST][0] = True
         at = np.arange(rows)
         flags = {IS_FIRST: at == 0, IS_LAST: at == rows - 1, IS_TERMINAL: (at == rows - 1) & is_terminal}
-        return {**made, **{flag: flags[flag] for flag in FLAGS if flag not in made}}
+        return {**recorded, **{flag: flags[flag] for flag in FLAGS if flag not in recorded}}
 
 
 class EpisodeWriter(OpenEpisode):
@@ -442,8 +444,8 @@ class EpisodeWriter(OpenEpisode):
             if not episode.id.startswith(f"{self.name}/"):
                 self._ids.add(episode.id)
             opened.source.hand_in(episode)
-            for made in opened.reading:
-                if (outgoing := opened.push.prepare(made)) is not None:
+            for handed_in in opened.reading:
+                if (outgoing := opened.push.prepare(handed_in)) is not None:
                     opened.sending.put(outgoing)
 
     def check_new(self, episode_id: str) -> None:
@@ -472,9 +474,14 @@ class EpisodeWriter(OpenEpisode):
             source, self._options, lambda: {transport.address: transport.server_info()}, tuning=self._tuning
         )
         check_held(plan)
-        push = Shard(plan, transport.address, transport)
+
+        def on_wait(reason: Reason) -> None:
+            plan.options.on_progress(push.progress(reason))
+
+        (server,) = push_servers(plan, {transport.address: transport})
+        push = ServerPush(plan, server, plan.ready.preparer(), on_wait)
         push.open()
-        sending = SendingThread(push, self._options.most_waiting_bytes)
+        sending = SendingThread(push, self._options.most_waiting_bytes, plan.options.on_progress)
         unfinished = partial(_unfinished_of, weakref.ref(self))
         finalizer = weakref.finalize(self, end_unclosed, sending, self._title, self._process, unfinished)
         self._open = _Open(source, plan.source, push, sending, finalizer)
@@ -500,8 +507,8 @@ class SendingThread:
       most_bytes: of the episodes that wait.
     """
 
-    def __init__(self, push: Shard, most_bytes: int) -> None:
-        self._push, self._most_bytes = push, most_bytes
+    def __init__(self, push: ServerPush, most_bytes: int, on_progress: Callable[[Progress], object] = ignored) -> None:
+        self._push, self._most_bytes, self._on_progress = push, most_bytes, on_progress
         self._changed = threading.Condition()
         self._waiting: deque[Outgoing] = deque()
         self._bytes = self._rows = 0  # of the waiting episodes
@@ -584,7 +591,7 @@ class SendingThread:
             while self._work():
                 pass
             self._push.finish()
-            self._push.note()
+            self._note()
         except BaseException as error:  # not handled here: raised in the caller's thread
             self._push.wind_up(error)
             keep_report(error, replace(self._push.report(), stopped=reason_of(error)))
@@ -604,7 +611,7 @@ class SendingThread:
             if self._changed.wait_for(self._has_work, seconds):
                 if self._pause < _KEPT_SECONDS:
                     self._changed.wait_for(self._has_enough, _KEPT_SECONDS)
-                together = self._taken()
+                together = self._take_together()
                 drains = 0 if together else self._drains_requested
                 is_over = self._is_closing and not together
         if together:
@@ -612,7 +619,7 @@ class SendingThread:
         elif drains > self._drains_done:
             self._push.drain()
             self._is_kept = False
-            self._push.note()
+            self._note()
             with self._changed:
                 self._drains_done = drains
                 self._changed.notify_all()
@@ -622,10 +629,14 @@ class SendingThread:
         self._push.record()
         return not is_over
 
+    def _note(self) -> None:
+        self._push.record()
+        self._on_progress(self._push.progress())
+
     def _has_work(self) -> bool:
         return bool(self._waiting) or self._drains_requested > self._drains_done or self._is_closing
 
-    def _taken(self) -> list[Outgoing]:
+    def _take_together(self) -> list[Outgoing]:
         """Removes waiting episodes, as many as are sent together."""
         taken, rows, size = list[Outgoing](), 0, 0
         while self._waiting and size < TOGETHER_BYTES:
@@ -646,7 +657,7 @@ class SendingThread:
         if self._push.awaits_nothing:
             self._flush()
         with self._changed:
-            self._bytes -= sum(one.episode.nbytes for one in together)
+            self._bytes -= sum(outgoing.episode.nbytes for outgoing in together)
             self._changed.notify_all()
 
     def _flush(self) -> None:

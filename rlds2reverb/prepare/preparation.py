@@ -197,6 +197,9 @@ class Preparation:
 class Preparer:
     """Prepares episodes, one after the other, and counts them.
 
+    Args:
+      whole: the preparer that this one is a `part` of.
+
     Attributes:
       cutters: of the outputs; those of streams depend on the episodes before.
       columns: statistics of the columns.
@@ -205,11 +208,17 @@ class Preparer:
       ends_mended: good episodes whose last row is not as it was recorded.
     """
 
-    def __init__(self, preparation: Preparation, policy: Policy) -> None:
-        self.policy, self._standard = policy, preparation.standard
-        self.cutters = [Cutter(*one) for one in zip(preparation.outputs, preparation.signatures)]
+    def __init__(self, preparation: Preparation, policy: Policy, whole: Preparer | None = None) -> None:
+        self.policy, self._preparation, self._whole = policy, preparation, whole or self
+        self._standard: Standard = preparation.standard if whole is None else whole._standard
+        outputs = zip(preparation.outputs, preparation.signatures)
+        self.cutters: list[Cutter] = [Cutter(*output) for output in outputs] if whole is None else whole.cutters
         self.columns = ColumnStats.of(flatten(preparation.recorded_spec))
         self.episodes = self.steps = self.steps_rejected = self.ends_mended = 0
+
+    def part(self) -> Preparer:
+        """A preparer of some of the episodes, which it counts by itself; they are cut, and their columns looked at, as by this one."""
+        return Preparer(self._preparation, self._preparation.options.policy(), self)
 
     def prepare(
         self,
@@ -232,7 +241,7 @@ class Preparer:
         """
         self.episodes += 1
         self.steps += len(episode)
-        self.columns = self.columns.after(episode)
+        self._whole.columns = self._whole.columns.after(episode)
         try:
             prepared = self._prepared(episode, examined or self.examine(episode), found, wanted, is_dropped)
         except (InvalidEpisode, ViewError):

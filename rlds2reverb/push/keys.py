@@ -7,13 +7,11 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import (
-    Array,
     Episode,
     KnownEpisode,
     Names,
@@ -102,11 +100,10 @@ class EpisodeNames:
         self.copies = 0
         self._knows, self._metadata = knows, sorted(plan.metadata)
         self._stores_once = plan.options.duplicates == ONCE
-        self._wanted, self._is_task = copies, is_task
+        self._copy_numbers, self._is_task = copies, is_task
         self._occurrences = Occurrences()
-        self._claimed = deque[
-            tuple[str, str]
-        ]()  # (content, name) of the episodes that the source was told of, and has not given yet
+        # (content, name) of the episodes that the source asked `is_known` for, and has not given yet.
+        self._claimed = deque[tuple[str, str]]()
         self._place = 0
         self._contents, self._names = array("Q"), array("Q")
 
@@ -132,23 +129,22 @@ class EpisodeNames:
         """
         if self._metadata:
             for episode in self._with_metadata(source):
-                yield from self._named(episode)
+                yield from self._take_claimed(episode)
             return
         for episode in source.read(is_known=self._claim):
             if not self._claimed and isinstance(episode, Episode) and self._claim(episode.id):
-                yield from self._named(
-                    KnownEpisode(episode.id)
-                )  # of a source that does not ask, and reads what is stored
+                # The source does not ask, and has read what is stored already.
+                yield from self._take_claimed(KnownEpisode(episode.id))
                 continue
             if not self._claimed or self._claimed[0][0] != episode.id:
-                asked = f'"{self._claimed[0][0]}"' if self._claimed else "none"
+                claimed = f'"{self._claimed[0][0]}"' if self._claimed else "none"
                 raise SourceError(
-                    f'{source.name}: read gives episode "{episode.id}" where it asked is_known for {asked}: expected one call per episode, with its '
+                    f'{source.name}: read gives episode "{episode.id}" where it asked is_known for {claimed}: expected one call per episode, with its '
                     "id, in order; or none at all"
                 )
-            yield from self._named(episode)
+            yield from self._take_claimed(episode)
 
-    def _named(self, episode: Episode | KnownEpisode) -> Iterator[Episode | KnownEpisode]:
+    def _take_claimed(self, episode: Episode | KnownEpisode) -> Iterator[Episode | KnownEpisode]:
         """The episode that was claimed first, under its name; nothing if this task leaves it out."""
         _, name = self._claimed.popleft()
         if name:
@@ -162,15 +158,19 @@ class EpisodeNames:
             if is_content(name):
                 # What is missing, or no value that a column holds, makes the episode a bad one when it is checked.
                 values = metadata_values(episode, self._metadata)
-                held = {path: _column_of(episode.metadata[path]) for path in values}
+                held = {}
+                for path in values:
+                    value = episode.metadata[path]
+                    # [1, ...]; text as an object, for numpy's own text drops NULs at the end
+                    held[path] = np.asarray(value, object if isinstance(value, (bytes, str)) else None)[None]
                 name = f"{name}|{content_digest(held)}"
             yield KnownEpisode(name) if self._claim(name) else episode
 
     def _claim(self, content: str) -> bool:
         """Names the next episode, "" for one that this task leaves out; returns whether it need not be read."""
         place, self._place = self._place, self._place + 1
-        if self._wanted is not None:
-            number = self._wanted.get(place, 0)
+        if self._copy_numbers is not None:
+            number = self._copy_numbers.get(place, 0)
         else:
             number = self._occurrences.count(content)
             if number > 1 and not is_content(content):
@@ -184,11 +184,6 @@ class EpisodeNames:
             self._names.append(number_of(name))
         self._claimed.append((content, name))
         return not name or self._knows(content if self._stores_once else name)
-
-
-def _column_of(value: Any) -> Array:
-    """[1, ...] of a metadata value."""
-    return np.asarray(value, object if isinstance(value, (bytes, str)) else None)[None]
 
 
 class Placement:

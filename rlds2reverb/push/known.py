@@ -16,7 +16,7 @@ from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.text import counted
 
 OTHER_NAMES = "other_names"
-_LOOKED_AT = 3
+_LOOKED_AT = 3  # episodes
 
 
 def other_names(plan: PushPlan) -> tuple[Notice, ...]:
@@ -31,7 +31,7 @@ def other_names(plan: PushPlan) -> tuple[Notice, ...]:
     ledger = plan.options.ledger
     if ledger is None:
         return ()
-    names: list[str] = []
+    names: list[str] = []  # read once, though every output asks
 
     def look() -> Sequence[str]:
         if not names:
@@ -39,34 +39,34 @@ def other_names(plan: PushPlan) -> tuple[Notice, ...]:
         return names
 
     for push in names_in_ledger(plan):
-        known = known_sources(Path(ledger), push, look)
-        if known is not None and known.is_known and not any(known.is_known):
-            like = _dataset_like(plan, known)
+        sources = known_sources(Path(ledger), push, look)
+        if sources is not None and sources.is_known and not any(sources.is_known):
+            like = _dataset_like(plan, sources)
             if like is not None:
-                return (note(OTHER_NAMES, _text(plan, known, like), plan.episodes or 1),)
+                return (note(OTHER_NAMES, _text(plan, sources, like), plan.episodes or 1),)
     return ()
 
 
-def _dataset_like(plan: PushPlan, known: KnownSources) -> str | None:
+def _dataset_like(plan: PushPlan, pushed: KnownSources) -> str | None:
     """What the ledger has: this dataset, or one of as many episodes; None if neither."""
     own, count = dataset_of(plan.source), plan.episodes
-    if own in known.sources:
+    if own in pushed.sources:
         return f"{own} has been pushed by this ledger"
     if count is not None:
-        for source, episodes in known.sources.items():
+        for source, episodes in pushed.sources.items():
             if episodes == count:
                 return f"{source}, which has as many episodes, has been pushed by this ledger"
-        if known.episodes == count:
+        if pushed.episodes == count:
             return "this ledger has as many episodes"
     return None
 
 
-def _text(plan: PushPlan, known: KnownSources, like: str) -> str:
+def _text(plan: PushPlan, pushed: KnownSources, like: str) -> str:
     count = "all episodes" if plan.episodes is None else f"all {counted(plan.episodes, 'episode')}"
     items = ", ".join(f"{table.items_in_words} in {table.name}" for table in plan.tables)
-    looked_at = "the episode" if len(known.is_known) == 1 else f"the {len(known.is_known)} episodes"
+    looked_at = "the episode" if len(pushed.is_known) == 1 else f"the {len(pushed.is_known)} episodes"
     return (
-        f"{like}, with other names: {looked_at} looked at {'is' if len(known.is_known) == 1 else 'are'} not in it. Data that were converted, "
+        f"{like}, with other names: {looked_at} looked at {'is' if len(pushed.is_known) == 1 else 'are'} not in it. Data that were converted, "
         f"encoded again or given other columns are other episodes, so {count} will be stored once more: {items}. "
         "identity (--identity) names episodes by what has stayed; a push without it stores both"
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 from rlds2reverb.episode import KnownEpisodes
 from rlds2reverb.errors import LedgerError
 from rlds2reverb.files import can_be_written
+from rlds2reverb.prepare.preparation import Output
 from rlds2reverb.text import counted, line_of
 
 _APPLICATION_ID = 0x524C3252  # "RL2R"
@@ -118,7 +119,7 @@ class Ledger(Protocol):
 
     @property
     def here(self) -> KnownEpisodes:
-        """The same of episodes that an earlier process of this server had confirmed."""
+        """Episode -> items over all tables, of episodes that an earlier process of this server had confirmed."""
 
     def record(self, finished: Iterable[tuple[str, int]]) -> None:
         """Records confirmed episodes (id, items over all tables).
@@ -126,6 +127,46 @@ class Ledger(Protocol):
         Raises:
           LedgerError: they cannot be written.
         """
+
+
+class OutputLedgers:
+    """The ledgers of a push to one server, one per output; without ledgers no episode is known."""
+
+    def __init__(self, ledgers: Sequence[Ledger], outputs: Sequence[Output]) -> None:
+        self._ledgers, self._outputs = ledgers, outputs
+
+    def __len__(self) -> int:
+        return len(self._ledgers)
+
+    def have(self, episode_id: str) -> bool:
+        """Whether this server process has confirmed the episode for at least one output."""
+        return any(episode_id in ledger.confirmed for ledger in self._ledgers)
+
+    def had(self, episode_id: str) -> bool:
+        """Whether an earlier process of this server has confirmed it for at least one output."""
+        return any(episode_id in ledger.here for ledger in self._ledgers)
+
+    def lacking(self, episode_id: str) -> list[int]:
+        """Numbers of the outputs whose ledgers lack the episode; of all outputs without ledgers."""
+        if not self._ledgers:
+            return [*range(len(self._outputs))]
+        return [number for number, ledger in enumerate(self._ledgers) if episode_id not in ledger.confirmed]
+
+    def items_of(self, episode_id: str) -> dict[int, int]:
+        """Number of an output -> items of the episode in each of its tables, of the outputs whose ledgers have it."""
+        items = {number: ledger.confirmed.get(episode_id) for number, ledger in enumerate(self._ledgers)}
+        tables = [len(output.tables) for output in self._outputs]
+        return {number: count // tables[number] for number, count in items.items() if count is not None}
+
+    def items_by_table(self, episode_id: str) -> dict[str, int]:
+        """Table -> items of the episode, by the ledgers that have it."""
+        items = self.items_of(episode_id)
+        return {table: count for number, count in items.items() for table in self._outputs[number].tables}
+
+    def record(self, rows: Mapping[int, Iterable[tuple[str, int]]]) -> None:
+        """Records confirmed episodes: number of an output -> (id, items over all its tables). Raises as `Ledger.record`."""
+        for number, finished in rows.items():
+            self._ledgers[number].record(finished)
 
 
 class MemoryLedger:
@@ -183,6 +224,7 @@ class SqliteLedger:
             return
         try:
             with self._database:
+                # Replace: an episode that an earlier process of the server had is stored again, and its row names this process then.
                 self._database.executemany("INSERT OR REPLACE INTO confirmed VALUES (?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
             if not self._is_there():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypedDict
 
 from rlds2reverb.episode import Notice
@@ -14,12 +15,15 @@ from rlds2reverb.formats.transform import Transform
 from rlds2reverb.plain import Count, members, plain, printed
 from rlds2reverb.prepare.preparation import Output, Preparation, item_bounds
 from rlds2reverb.prepare.progress import Progress
+from rlds2reverb.push.capacity import TableCapacity
 from rlds2reverb.push.options import ONCE, PushOptions
 from rlds2reverb.push.report import PushReport
-from rlds2reverb.push.room import TableCapacity
-from rlds2reverb.push.tables import check_size, check_tables, merged
+from rlds2reverb.push.tables import check_size, check_tables
+from rlds2reverb.servers.group import Server, Servers, name_server
+from rlds2reverb.servers.tables import merge_infos
 from rlds2reverb.specs import ArraySpec, Nest, spec_texts, view_in
 from rlds2reverb.text import as_html, counted
+from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views.base import item_count_of, not_in_items
 from rlds2reverb.wire.insert import RequestLimits
@@ -224,12 +228,6 @@ class PushPlan:
         """A copy of the plan with another `on_progress`."""
         return replace(self, options=replace(self.options, on_progress=on_progress))
 
-    def named(self, error: Rlds2ReverbError, address: str) -> Rlds2ReverbError:
-        """Puts the address into the message of an error, if there is more than one server."""
-        if len(self.names) > 1 and address not in str(error):
-            error.args = (f"{address}: {error}", *error.args[1:])
-        return error
-
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plan: Plan = {
@@ -281,7 +279,12 @@ def plan_push(
     """
     options.check_files()
     if names is not None and len(names) > 1:
-        _check_views(options)
+        for output in options.outputs:
+            if output.is_of_stream:
+                raise ConfigError(
+                    f"{output.view.label}: items depend on the episodes before, which are on other servers; push to one server, "
+                    "or choose a view that cuts every episode by itself"
+                )
     elif options.move:
         raise ConfigError("move=True (--move) is for several servers: --server HOST:PORT,HOST:PORT")
     ready = Preparation.open(source, options, options.outputs, options.chosen_identity)
@@ -290,7 +293,9 @@ def plan_push(
     infos = dict(ask())
     names = dict(zip(infos, infos)) if names is None else names
     plan = PushPlan(ready, options, Tuning.of(options) if tuning is None else tuning, names, allow_missing, infos, ())
-    items = _items_of(ready, options)
+    lengths = ready.source.episode_lengths()
+    counts = None if lengths is None else Counter(lengths)
+    items = [_bound_items(options, output, ready.source.episode_count, counts) for output in options.outputs]
     unknown = items if len(names) == 1 else [(0, None)] * len(items)
     server_tables: dict[str, tuple[TablePlan, ...]] = {}
     for address, info in infos.items():
@@ -298,9 +303,16 @@ def plan_push(
             for output, signature in zip(options.outputs, ready.signatures):
                 check_tables(output, signature, info, options.allow_other_views)
         except Rlds2ReverbError as error:
-            raise plan.named(error, address) from error
+            if len(names) > 1:
+                name_server(error, address)
+            raise
         server_tables[address] = _table_plans(plan, info, unknown)
-    whole = merged({address: _only(info, options.tables) for address, info in infos.items()})
+    # Only the tables of the push: others may differ from server to server.
+    pushed = {
+        address: replace(info, tables={name: info.tables[name] for name in options.tables})
+        for address, info in infos.items()
+    }
+    whole = merge_infos(pushed)
     tables = _table_plans(plan, whole, items)
     plan = replace(
         plan, tables=tables, server_tables=server_tables, asked_for=source if asked_for is None else asked_for
@@ -309,11 +321,38 @@ def plan_push(
         _check_room(plan, whole)
     if len(names) > 1:  # which server gets how many items is not known
         free = {
-            name: min(one.free for found in server_tables.values() for one in found if one.name == name)
+            name: min(
+                table.free for tables_there in server_tables.values() for table in tables_there if table.name == name
+            )
             for name in options.tables
         }
-        plan = replace(plan, tables=tuple(replace(one, fits=_fits(one, options, free[one.name])) for one in tables))
+        fitted = (replace(table, fits=_fits(table, options, free[table.name])) for table in tables)
+        plan = replace(plan, tables=tuple(fitted))
     return plan
+
+
+_AWAY = "ServerUnreachable: it was missing when the push began"
+
+
+def push_servers(
+    plan: PushPlan,
+    transports: Mapping[str, Transport],
+    lost: Mapping[str, str] = MappingProxyType({}),
+    on_lost: Callable[[Server, Rlds2ReverbError], object] = lambda *_: None,
+) -> Servers:
+    """The servers of a push; one that is lost stays lost until the end of the push.
+
+    Args:
+      transports: address -> transport; a server that is not here is missing, as one is that did not answer when the plan was made.
+      lost: address -> reason, of servers that other tasks of the push have lost.
+      on_lost: called for each server that is lost from now on.
+    """
+    servers = []
+    for number, (address, name) in enumerate(plan.names.items()):
+        transport = None if address in lost or address not in plan.infos else transports.get(address)
+        missing = "" if transport is not None else lost.get(address, _AWAY)
+        servers.append(Server(number, address, transport, name, plan.infos.get(address), missing))
+    return Servers(servers, plan.allow_missing, on_lost=on_lost)
 
 
 def report_of_nothing(plan: PushPlan) -> PushReport:
@@ -329,20 +368,6 @@ def report_of_nothing(plan: PushPlan) -> PushReport:
     )
 
 
-def _check_views(options: PushOptions) -> None:
-    for output in options.outputs:
-        if output.is_of_stream:
-            raise ConfigError(
-                f"{output.view.label}: items depend on the episodes before, which are on other servers; push to one server, "
-                "or choose a view that cuts every episode by itself"
-            )
-
-
-def _only(info: ServerInfo, names: tuple[str, ...]) -> ServerInfo:
-    """A server with only these tables: its other ones may differ from those of the other servers."""
-    return replace(info, tables={name: table for name, table in info.tables.items() if name in names})
-
-
 def _table_plans(plan: PushPlan, info: ServerInfo, items: Sequence[tuple[int, int | None]]) -> tuple[TablePlan, ...]:
     return tuple(
         _table_plan(info.tables[name], output, signature, plan, bounds)
@@ -355,7 +380,7 @@ def _table_plan(
     table: TableInfo, output: Output, signature: Nest, plan: PushPlan, items: tuple[int, int | None]
 ) -> TablePlan:
     least, most = items
-    found = TablePlan(
+    table_plan = TablePlan(
         name=table.name,
         view=output.view_name,
         signature=signature,
@@ -367,31 +392,32 @@ def _table_plan(
         least_items=least,
         most_items=most,
     )
-    return replace(found, fits=_fits(found, plan.options, found.free))
+    return replace(table_plan, fits=_fits(table_plan, plan.options, table_plan.free))
 
 
 def _fits(table: TablePlan, options: PushOptions, free: int) -> bool | None:
+    # Never False: items that the table has already need no place, and which those are only the push finds out.
     has_room = table.most_items is not None and table.most_items <= free
     return True if has_room or table.waits_when_full or options.allow_eviction else None
 
 
-def _items_of(ready: Preparation, options: PushOptions) -> Sequence[tuple[int, int | None]]:
-    """(least, most) items that the push makes for each table of an output, per output."""
-    lengths = ready.source.episode_lengths()
-    counts = None if lengths is None else Counter(lengths)
-    return [_bounds(options, output, ready.source.episode_count, counts) for output in options.outputs]
-
-
-def _bounds(
+def _bound_items(
     options: PushOptions, output: Output, episodes: int | None, lengths: Counter[int] | None
 ) -> tuple[int, int | None]:
+    """(least, most) items that the push makes for each table of an output.
+
+    Args:
+      episodes: in the source; None if not known.
+      lengths: rows of an episode -> number of episodes; None if not known.
+    """
     view = output.view
     if output.is_of_stream:
         return 0, None
     may_leave_out = not options.stops or options.duplicates == ONCE
     if lengths is not None and item_count_of(view, 0) is not None:
-        made = [(n, item_bounds(view, options.conventions, rows)) for rows, n in lengths.items()]
-        return 0 if may_leave_out else sum(n * least for n, (least, _) in made), sum(n * most for n, (_, most) in made)
+        bounds = [(n, item_bounds(view, options.conventions, rows)) for rows, n in lengths.items()]
+        least = 0 if may_leave_out else sum(n * fewest for n, (fewest, _) in bounds)
+        return least, sum(n * most for n, (_, most) in bounds)
     if episodes is None:
         return 0, None
     each = item_count_of(view, None)

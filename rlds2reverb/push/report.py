@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -115,8 +115,19 @@ class PushReport:
 
 
 _OF_ALL = ("workers", "parts_again", "ends_found_late", "items_moved")  # known of a whole push only
-_SUMS = tuple(one.name for one in fields(PushReport) if str(one.type) == "int" and one.name not in _OF_ALL)
-_COUNTS = tuple(one.name for one in fields(PushReport) if str(one.type) == "Mapping[str, int]")
+# Annotations are texts in this module (`from __future__ import annotations`): so a new counter of the report is summed by itself.
+_SUMS = tuple(field.name for field in fields(PushReport) if str(field.type) == "int" and field.name not in _OF_ALL)
+_COUNTS = tuple(field.name for field in fields(PushReport) if str(field.type) == "Mapping[str, int]")
+
+
+def sum_if_known(counts: Iterable[int | None]) -> int | None:
+    """The sum of the counts; None if one of them is not known."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 class ReportSums:
@@ -130,24 +141,26 @@ class ReportSums:
 
     def add(self, report: PushReport) -> None:
         self.sums.update({name: getattr(report, name) for name in _SUMS})
-        for name, one in self.counts.items():
-            one.update(getattr(report, name))
+        for name, count in self.counts.items():
+            count.update(getattr(report, name))
 
     def unread(self, episodes: int | None) -> int | None:
         return None if episodes is None else episodes - self.sums["episodes_read"] - self.sums["episodes_resumed"]
 
     def fields(self) -> dict[str, Any]:
-        return {**{name: self.sums[name] for name in _SUMS}, **{name: dict(one) for name, one in self.counts.items()}}
+        return {
+            **{name: self.sums[name] for name in _SUMS},
+            **{name: dict(count) for name, count in self.counts.items()},
+        }
 
 
 def total(whole: PushReport, servers: Mapping[str, PushReport]) -> PushReport:
     """Adds the reports of the servers to `whole`, in which `episodes_unread` is still the number of all episodes."""
     sums = ReportSums(*servers.values())
-    new = [one.items_new for one in servers.values() if one.items_new is not None]
     return replace(
         whole,
         **sums.fields(),
-        items_new=sum(new) if len(new) == len(servers) else None,
+        items_new=sum_if_known(report.items_new for report in servers.values()),
         episodes_unread=sums.unread(whole.episodes_unread),
         servers=dict(servers) if len(servers) > 1 else {},
     )

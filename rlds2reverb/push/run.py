@@ -18,23 +18,23 @@ import numpy as np
 from rlds2reverb.episode import Array, Episode, KnownEpisode
 from rlds2reverb.errors import Rlds2ReverbError, TransportError, keep_report, reason_of
 from rlds2reverb.interrupts import noted_interrupts
-from rlds2reverb.prepare.policy import Examined
 from rlds2reverb.prepare.preparation import ColumnStats
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.progress import Pace, Progress
 from rlds2reverb.push.keys import EpisodeNames, Placement
-from rlds2reverb.push.plan import PushPlan, report_of_nothing
+from rlds2reverb.push.plan import PushPlan, push_servers, report_of_nothing
 from rlds2reverb.push.report import PushReport, total
-from rlds2reverb.push.shard import (
+from rlds2reverb.push.server_push import (
     LINGER_SECONDS,
     TOGETHER_BYTES,
     TOGETHER_ROWS,
-    LostServers,
     Outgoing,
-    Shard,
+    ServerPush,
     TaskContext,
 )
+from rlds2reverb.servers.group import Server, Servers
 from rlds2reverb.transport.base import Transport
+from rlds2reverb.transport.stream import Reason
 
 LOG = logging.getLogger("rlds2reverb.push")
 
@@ -62,6 +62,9 @@ class Push:
       plan: made just before.
       context: of a task of a distributed push; None for a whole push.
       reading: finds the problems that only other episodes show; by default among the episodes of this push.
+
+    Attributes:
+      parts: what goes to each server, in the order of the servers.
     """
 
     def __init__(
@@ -72,19 +75,20 @@ class Push:
         reading: Reading | None = None,
     ) -> None:
         self._plan, self._context = plan, context
-        self._transports = {address: one for address, one in transports.items() if address in plan.infos}
         self._reading: Reading = reading or plan.ready.read
         copies = None if context is None else context.copies
         self.names = EpisodeNames(self._knows, plan, copies, is_task=context is not None)
-        self.shards = {
-            address: Shard(plan, address, self._transports.get(address), partial(self._on_wait, address), context)
-            for address in plan.names
+        lost = {} if context is None else context.missing
+        self.servers = push_servers(plan, transports, lost, self._continue_without)
+        self._preparer = plan.ready.preparer()
+        self._parts = {
+            server: ServerPush(plan, server, self._preparer.part(), partial(self._on_wait, server), context)
+            for server in self.servers
         }
-        self._placement = Placement([*plan.names.values()])
-        self._address_of = {name: address for address, name in plan.names.items()}
-        lost = {address: shard.missing for address, shard in self.shards.items() if shard.missing}
-        self._lost = LostServers(plan, lost, self._continue_without)
-        self._waits: dict[str, Progress] = {}
+        self.parts = list(self._parts.values())
+        self._placement = Placement([server.name for server in self.servers])
+        self._server_of = {server.name: server for server in self.servers}
+        self._waits: dict[Server, Reason] = {}
         self._moved = 0
         self._began, self._pace = time.monotonic(), Pace()
 
@@ -102,8 +106,8 @@ class Push:
         """
         try:
             with noted_interrupts(), ExitStack() as stack:
-                for shard in self.shards.values():
-                    stack.enter_context(shard)
+                for part in self.parts:
+                    stack.enter_context(part)
                 self._read_and_send()
         except BaseException as error:
             keep_report(error, replace(self.report(), stopped=reason_of(error)))
@@ -113,27 +117,23 @@ class Push:
     def _read_and_send(self) -> None:
         try:
             self._read()
-            for shard in self._there():
-                with self._lost.about(shard.address):
-                    shard.flush()
-            for shard in self._there():
-                with self._lost.about(shard.address):
-                    shard.finish()
+            # All flush before one is waited for, so that the servers confirm at the same time.
+            self._on_each(ServerPush.flush)
+            self._on_each(ServerPush.finish)
             self._note()
             if self._plan.options.move and self._context is None:
-                self._move()
+                self._moved = move_items(self.servers, {part.server: part.account.sent_keys for part in self.parts})
         except BaseException as error:
             self._wind_up(error)
             raise
 
     def _read(self) -> None:
         waiting, rows, size = list[tuple[Episode, list[Problem]]](), 0, 0
-        is_at_hand = (
-            self._plan.source.is_at_hand
-        )  # else the next episode may be long in coming, and these would wait for it
+        # Else the next episode may be long in coming, and these would wait for it.
+        is_at_hand = self._plan.source.is_at_hand
         try:
-            for episode, found in self._reading(self._new_episodes()):
-                waiting.append((episode, found))
+            for episode, problems in self._reading(self._new_episodes()):
+                waiting.append((episode, problems))
                 rows, size = rows + len(episode), size + episode.nbytes
                 is_due = self._pace.is_due()
                 is_enough = rows + len(episode) > TOGETHER_ROWS or size >= TOGETHER_BYTES
@@ -149,75 +149,65 @@ class Push:
 
     def _take(self, together: Sequence[tuple[Episode, list[Problem]]]) -> None:
         """Checks, cuts and sends episodes; of a bad one that ends the push, those before it are sent."""
-        ready: dict[str, list[Outgoing]] = {}
+        ready: dict[Server, list[Outgoing]] = {}
         try:
-            examined = self._examine([episode for episode, _ in together])
-            for (episode, found), own in zip(together, examined):
-                shard = self._shard_of(episode.id)
-                with self._lost.about(shard.address):
-                    if (outgoing := shard.prepare(episode, found, own)) is not None:
-                        ready.setdefault(shard.address, []).append(outgoing)
+            examined = self._preparer.examine_together([episode for episode, _ in together])
+            for (episode, problems), own in zip(together, examined):
+                part = self._part_of(episode.id)
+                with self.servers.about(part.server):
+                    if (outgoing := part.prepare(episode, problems, own)) is not None:
+                        ready.setdefault(part.server, []).append(outgoing)
         except Exception:
             self._send(ready)
             raise
         self._send(ready)
 
-    def _examine(self, episodes: Sequence[Episode]) -> list[Examined]:
-        return next(iter(self.shards.values())).preparer.examine_together(episodes) if episodes else []
-
-    def _send(self, ready: Mapping[str, Sequence[Outgoing]]) -> None:
-        for address, outgoing in ready.items():
-            with self._lost.about(address):
-                self.shards[address].send(outgoing)
+    def _send(self, ready: Mapping[Server, Sequence[Outgoing]]) -> None:
+        for server, outgoing in ready.items():
+            with self.servers.about(server):
+                self._parts[server].send(outgoing)
 
     def _new_episodes(self) -> Iterator[Episode]:
-        for one in self.names.read(self._plan.source):
-            if isinstance(one, KnownEpisode):
-                shard = self._shard_of(one.id)
-                with self._lost.about(shard.address):
-                    shard.take_known(one.id)
+        for episode in self.names.read(self._plan.source):
+            if isinstance(episode, KnownEpisode):
+                part = self._part_of(episode.id)
+                with self.servers.about(part.server):
+                    part.take_known(episode.id)
             else:
-                yield one
+                yield episode
 
     def _knows(self, episode_id: str) -> bool:
-        return self._shard_of(episode_id).knows(episode_id)
+        return self._part_of(episode_id).knows(episode_id)
 
-    def _shard_of(self, episode_id: str) -> Shard:
-        """The shard whose ledger has the episode; else the one that its name hashes to."""
-        shards = self.shards.values()
-        if len(shards) == 1:
-            return next(iter(shards))
-        for has in (Shard.has, Shard.had):
-            for shard in shards:
-                if has(shard, episode_id):
-                    return shard
-        return self.shards[self._address_of[self._placement.of(episode_id)]]
+    def _part_of(self, episode_id: str) -> ServerPush:
+        """The part of the server whose ledger has the episode; else of the one that its name hashes to."""
+        if len(self._parts) == 1:  # saves a hash and look-ups for each episode
+            return self.parts[0]
+        for has in (ServerPush.has, ServerPush.had):
+            for part in self.parts:
+                if has(part, episode_id):
+                    return part
+        return self._parts[self._server_of[self._placement.of(episode_id)]]
 
-    def _there(self) -> Iterator[Shard]:
-        return (shard for shard in self.shards.values() if not shard.missing)
+    def _on_each(self, do: Callable[[ServerPush], object]) -> None:
+        for server in self.servers.there:
+            with self.servers.about(server):
+                do(self._parts[server])
 
-    def _continue_without(self, address: str, error: Rlds2ReverbError) -> None:
-        self.shards[address].lose(error)
-        LOG.warning("server %s is missing; the push continues without it: %s", address, error)
+    def _continue_without(self, server: Server, error: Rlds2ReverbError) -> None:
+        """Confirmed episodes of the lost server go into its ledgers; later ones are left out."""
+        part = self._parts[server]
+        part.wind_up(error)
+        part.close()
+        LOG.warning("server %s is missing; the push continues without it: %s", server.address, error)
 
     def _wind_up(self, error: BaseException) -> None:
-        """Winds up all shards within LINGER_SECONDS; only the shard of the failed server gets its transport error."""
+        """Winds up all servers within LINGER_SECONDS; only the failed one gets its transport error, for it cannot confirm any more."""
         until = time.monotonic() + LINGER_SECONDS
-        for shard in self._there():
-            is_others = isinstance(error, TransportError) and shard.address != self._lost.last_failed
-            theirs = Rlds2ReverbError("another server ended the push") if is_others else error
-            shard.wind_up(theirs, max(0.0, until - time.monotonic()))
-
-    def _move(self) -> None:
-        """Deletes items from servers where they do not belong any more, once all are stored where they do.
-
-        Keys do not say on which server an item is, so each server is sent the keys of the rest, and skips those that it lacks.
-        """
-        for shard in self._there():
-            for other in self._there():
-                if other is not shard and not shard.missing:
-                    with self._lost.about(other.address):
-                        self._moved += take_out(self._transports[other.address], shard.sent)
+        for server in self.servers.there:
+            is_of_another = isinstance(error, TransportError) and server is not self.servers.last_failed
+            own = Rlds2ReverbError("another server ended the push") if is_of_another else error
+            self._parts[server].wind_up(own, max(0.0, until - time.monotonic()))
 
     # Progress and report.
 
@@ -228,42 +218,39 @@ class Push:
             seconds=time.monotonic() - self._began,
             items_moved=self._moved,
         )
-        return total(whole, {address: shard.report() for address, shard in self.shards.items()})
+        return total(whole, {part.server.address: part.report() for part in self.parts})
 
     @property
     def columns(self) -> ColumnStats:
-        first, *others = (shard.preparer.columns for shard in self.shards.values())
-        for other in others:
-            first = first.with_others(other)
-        return first
+        return self._preparer.columns
 
     def _note(self) -> None:
-        for shard in self._there():
-            with self._lost.about(shard.address):
-                shard.record()
+        self._on_each(ServerPush.record)
         self._waits.clear()
         self._report_progress()
 
-    def _on_wait(self, address: str, progress: Progress) -> None:
-        self._waits.pop(address, None)
-        if progress.waiting:
-            self._waits[address] = progress
+    def _on_wait(self, server: Server, reason: Reason) -> None:
+        self._waits.pop(server, None)
+        if reason.text:
+            self._waits[server] = reason
         self._report_progress()
 
     def _report_progress(self) -> None:
-        parts = [shard.progress() for shard in self.shards.values()]
-        address, wait = next(iter(self._waits.items()), ("", None))
-        waiting, held_by = ("", ()) if wait is None else (wait.waiting, wait.held_by)
-        if waiting and len(self.shards) > 1:
-            waiting = waiting if address in waiting else f"{address}: {waiting}"
-            held_by = tuple(f"{table} of {address}" for table in held_by)
+        parts = [part.progress() for part in self.parts]
+        waiting, held_by = "", tuple[str, ...]()
+        for server, reason in self._waits.items():
+            waiting, held_by = reason.text, reason.held_by
+            if len(self.servers) > 1:
+                waiting = waiting if server.address in waiting else f"{server.address}: {waiting}"
+                held_by = tuple(f"{table} of {server.address}" for table in held_by)
+            break
         self._plan.options.on_progress(
             Progress(
-                sum(one.episodes for one in parts),
-                sum(one.steps for one in parts),
+                sum(part.episodes for part in parts),
+                sum(part.steps for part in parts),
                 self._plan.episodes,
-                sum(one.items_confirmed for one in parts),
-                sum(one.bytes for one in parts),
+                sum(part.items_confirmed for part in parts),
+                sum(part.bytes for part in parts),
                 time.monotonic() - self._began,
                 waiting,
                 held_by,
@@ -271,14 +258,26 @@ class Push:
         )
 
 
-def take_out(transport: Transport, keys: Mapping[str, Sequence[Array]]) -> int:
-    """Deletes items from a server; returns by how many its tables shrank, fewer if another client fills them meanwhile.
+def move_items(servers: Servers, sent_keys: Mapping[Server, Mapping[str, Sequence[Array]]]) -> int:
+    """Deletes items from servers where they do not belong any more, once all are stored where they do; returns their number.
 
-    After an error some may remain; the same push deletes them.
+    Keys do not say on which server an item is, so each server is sent the keys of the rest, and skips those that it lacks. After an error
+    some may remain; the same push deletes them.
 
     Args:
-      keys: table -> arrays of keys.
+      sent_keys: server -> table -> keys of the items that are stored where they belong.
     """
+    moved = 0
+    for server, keys in sent_keys.items():
+        for other in servers.there:
+            if other is not server and not server.missing:
+                with servers.about(other):
+                    moved += _take_out(other.transport, keys)
+    return moved
+
+
+def _take_out(transport: Transport, keys: Mapping[str, Sequence[Array]]) -> int:
+    """Deletes items (table -> arrays of keys); returns by how many the tables shrank, fewer if another client fills them meanwhile."""
 
     def size() -> int:
         info = transport.server_info()

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ServerRestarted, TransportError
-from rlds2reverb.push.room import Budget
+from rlds2reverb.push.capacity import Budget
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import PersistentStream, Reason, StreamWords
@@ -44,7 +44,7 @@ class Sender:
         info: ServerInfo,
         window: SessionWindow = SessionWindow(),
         deadlines: Deadlines = Deadlines(),
-        on_wait: Callable[[Reason], None] = lambda _: None,
+        on_wait: Callable[[Reason], object] = lambda _: None,
     ) -> None:
         self._transport, self._tables = transport, tables
         self._session, self._changed = Session(window), Condition()
@@ -136,10 +136,10 @@ class Sender:
         waits = [insert_wait(info.tables[name]) for name in self._tables if name in info.tables]
         return [wait for wait in waits if wait.blocks]
 
-    def restarted(self, found: str, info: ServerInfo) -> None:
+    def restarted(self, why: str, info: ServerInfo) -> None:
         """Ends the push: what was confirmed may be lost, and the same push again is right."""
         raise ServerRestarted(
-            f"{found}; items confirmed earlier ({self._session.stored_items}) are there only if it restored a checkpoint. Run the "
+            f"{why}; items confirmed earlier ({self._session.stored_items}) are there only if it restored a checkpoint. Run the "
             "same push again, or continue with a new writer: the same items under the same names are not stored twice"
         )
 
@@ -229,6 +229,7 @@ class Writer:
             return
         budget.check(request)
         self._sender.send(request)
+        # Only an answer that counts all that was sent tells how many of the items were new, and so how many places are left.
         if budget.is_tight:
             self._sender.drain()
             budget.look()

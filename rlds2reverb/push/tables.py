@@ -1,25 +1,12 @@
-"""Tables of servers: found by name, compared with the items of a push, and merged over servers."""
+"""The tables of a server compared with the items of a push: signatures, and sizes."""
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
-from rlds2reverb.errors import CapacityError, ConfigError, SpecError, SpecMismatch
+from rlds2reverb.errors import CapacityError, SpecError, SpecMismatch
 from rlds2reverb.prepare.preparation import Output
+from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import Nest, differences, flatten, with_view
-from rlds2reverb.text import did_you_mean
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, waits_when_full
-
-
-def table_of(info: ServerInfo, name: str) -> TableInfo:
-    """Raises ConfigError if the server has no table of that name."""
-    if name not in info.tables:
-        known = ", ".join(sorted(info.tables)) or "none"
-        raise ConfigError(f'the server has no table "{name}"; it has {known}{did_you_mean(name, info.tables)}')
-    return info.tables[name]
 
 
 def check_tables(output: Output, signature: Nest, info: ServerInfo, allow_other_views: bool = False) -> None:
@@ -81,54 +68,3 @@ def check_size(output: Output, info: ServerInfo, items_per_table: int, how: str)
                 "items), so the oldest would be evicted; make the table larger, push less "
                 "(a split such as train[:10%]), or allow it with allow_eviction=True (--allow-eviction)"
             )
-
-
-def merged(infos: Mapping[str, ServerInfo]) -> ServerInfo:
-    """The tables of servers (by address) together: sizes and counts add up, all else is of the first server.
-
-    Raises:
-      SpecMismatch: a table's signature differs between servers.
-      ConfigError: its sampler does.
-    """
-    names = dict.fromkeys(name for info in infos.values() for name in info.tables)
-    tables = {
-        name: merged_table([(address, info.tables[name]) for address, info in infos.items() if name in info.tables])
-        for name in names
-    }
-    state = functools.reduce(operator.xor, (info.state_id for info in infos.values()), 0)
-    return ServerInfo(state, tables)
-
-
-def merged_table(found: Sequence[tuple[str, TableInfo]]) -> TableInfo:
-    """One table of many servers, each with its address. Raises as `merged`."""
-    address, first = found[0]
-    for other_address, other in found[1:]:
-        where = f'table "{first.name}" of {other_address}, beside that of {address}'
-        if (first.signature is None) != (other.signature is None):
-            without = address if first.signature is None else other_address
-            raise ConfigError(f"{where}: on {without} it has no signature; give the table the same on both")
-        if first.signature is not None and other.signature is not None:
-            lines = differences(other.signature, first.signature) or differences(first.signature, other.signature)
-            if lines:
-                raise SpecMismatch(where, lines, "servers that are sampled together need tables of one signature")
-        if first.sampler != other.sampler:
-            raise ConfigError(f"{where}: samplers {other.sampler} and {first.sampler}; expected the same on both")
-    tables = [table for _, table in found]
-
-    def total(name: str) -> int:
-        return int(sum(getattr(table, name) for table in tables))
-
-    limiter = replace(
-        first.rate_limiter,
-        inserts=sum(table.rate_limiter.inserts for table in tables),
-        samples=sum(table.rate_limiter.samples for table in tables),
-    )
-    return replace(
-        first,
-        rate_limiter=limiter,
-        max_size=total("max_size"),
-        current_size=total("current_size"),
-        episodes=total("episodes"),
-        deleted_episodes=total("deleted_episodes"),
-        unique_samples=total("unique_samples"),
-    )

@@ -93,7 +93,7 @@ class PersistentStream(Generic[Answer]):
         user: StreamUser[Answer],
         state_id: int,
         deadlines: Deadlines,
-        on_wait: Callable[[Reason], None] = noop,
+        on_wait: Callable[[Reason], object] = noop,
         changed: threading.Condition | None = None,
     ) -> None:
         self.changed = threading.Condition() if changed is None else changed

@@ -27,7 +27,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from rlds2reverb import errors
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError, WorkersLost, reason_of
 from rlds2reverb.interrupts import raise_lost_interrupt
-from rlds2reverb.workers.frames import checked
+from rlds2reverb.workers.frames import check_size
 
 # Of a task. The work of a lost worker is repeated, and finished work recorded in the ledger, by the task.
 MOST_EPISODES = 512
@@ -95,16 +95,16 @@ class SentError(NamedTuple):
     pickled: bytes
 
 
-def sendable(outcome: Outcome) -> Outcome:
+def make_sendable(outcome: Outcome) -> Outcome:
     if outcome.error is None:
         return outcome
     error = _as_error(outcome.error)
     kind = type(error)
     summary = traceback.TracebackException.from_exception(error)
-    bases = tuple(one.__name__ for one in kind.__mro__ if _is_known(one))
-    pickled = _pickled(error) if _is_known(kind) else b""
+    bases = tuple(base.__name__ for base in kind.__mro__ if _is_known(base))
+    pickled = _try_pickle(error) if _is_known(kind) else b""
     sent = SentError(f"{kind.__module__}.{kind.__qualname__}", str(summary), "".join(summary.format()), bases, pickled)
-    return Outcome(outcome.value, cast("BaseException", sent))  # until `received`
+    return Outcome(outcome.value, cast("BaseException", sent))  # until `receive_outcome`
 
 
 def _as_error(error: BaseException) -> BaseException:
@@ -118,12 +118,12 @@ def _as_error(error: BaseException) -> BaseException:
     return exit_error
 
 
-def received(outcome: Outcome) -> Outcome:
+def receive_outcome(outcome: Outcome) -> Outcome:
     """The outcome with an error that can be raised, caused by a `WorkerError` with the worker's traceback."""
     sent: object = outcome.error
     if not isinstance(sent, SentError):
         return outcome
-    error = _made_again(sent)
+    error = _make_again(sent)
     error.__cause__ = WorkerError(sent.trace)
     return Outcome(outcome.value, error)
 
@@ -133,14 +133,14 @@ def _is_known(kind: type) -> bool:
     return kind.__module__ == "builtins" or kind.__module__.startswith("rlds2reverb.")
 
 
-def _pickled(error: BaseException) -> bytes:
+def _try_pickle(error: BaseException) -> bytes:
     try:
         return pickle.dumps(error, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         return b""  # an error may hold anything
 
 
-def _made_again(sent: SentError) -> BaseException:
+def _make_again(sent: SentError) -> BaseException:
     try:
         error: Any = pickle.loads(sent.pickled)
     except Exception:  # it was not pickled, or cannot be unpickled here
@@ -172,9 +172,10 @@ class InTurn(Generic[T]):
     def take(self, task: Task, result: T) -> Iterator[T]:
         """Adds a result; yields those whose turn it is now."""
         self._held[task.start] = task, result
-        while (found := self._held.pop(self._episodes, None)) is not None:
-            self._episodes = found[0].stop
-            yield found[1]
+        while (held := self._held.pop(self._episodes, None)) is not None:
+            due_task, due = held
+            self._episodes = due_task.stop
+            yield due
 
     @property
     def held(self) -> int:
@@ -210,7 +211,7 @@ class Work(Protocol):
 class Job(Protocol):
     """Sent to every worker: plain values, which can be pickled."""
 
-    def opened(self) -> AbstractContextManager[Work]:
+    def open(self) -> AbstractContextManager[Work]:
         """Opens the work of all tasks. An error is the outcome of the first task."""
 
 
@@ -226,7 +227,7 @@ class _JobPickler(pickle.Pickler):
         return NotImplemented
 
 
-def pickled(job: Job) -> bytes:
+def pickle_job(job: Job) -> bytes:
     """The job as bytes; raises ConfigError if something in it cannot be sent to another process."""
     file = io.BytesIO()
     try:
@@ -238,11 +239,11 @@ def pickled(job: Job) -> bytes:
             "workers (--workers, --ray) get the source and the view by name, or as objects that can be pickled: "
             f"{reason_of(error)}; name the source (docs/datasets.md), or leave the workers out"
         ) from error
-    return checked(file.getvalue())
+    return check_size(file.getvalue())
 
 
-def unpickled(data: bytes) -> Job:
-    """The job of `pickled`, in a worker; raises ConfigError if something in it cannot be unpickled here."""
+def unpickle_job(data: bytes) -> Job:
+    """The job of `pickle_job`, in a worker; raises ConfigError if something in it cannot be unpickled here."""
     try:
         job: Job = pickle.loads(data)
     except Exception as error:
@@ -321,7 +322,7 @@ STOP_SECONDS = 15.0
 """For workers to stop; those that have not by then are ended with the executor."""
 
 _START_SECONDS = 1.0
-"""The same for those that have not begun: they import and open, do not listen meanwhile, and have done nothing that could be lost."""
+"""For workers to stop that have not begun: they import and open, do not listen meanwhile, and have done nothing that could be lost."""
 
 QUIET_SECONDS = 30.0
 """Without a sign of a task's worker, until a warning says so. A busy one tells its progress several times a second."""
@@ -330,7 +331,7 @@ _OPEN_SECONDS = 600.0
 """For a worker to open the source before it counts as hanging: it may import TensorFlow, or list a large bucket."""
 
 _MOST_COUNTED_SECONDS = 1.0
-"""Of one look at the running tasks, as silence. More passes only if the driver itself was stopped, or was busy."""
+"""Most silence that one look at the running tasks counts. More passes only if the driver itself was stopped, or was busy."""
 
 _log = logging.getLogger(__name__)
 
@@ -384,6 +385,7 @@ class _Silences:
 
     def grow(self) -> None:
         now = time.monotonic()
+        # Bounded: a driver that was suspended itself would find all its workers silent.
         passed, self.looked_at = min(now - self.looked_at, _MOST_COUNTED_SECONDS), now
         for silence in self.by_task.values():
             silence.seconds += passed
@@ -393,7 +395,7 @@ class Driver:
     """Runs the tasks of one undertaking to its end; calls `on_idle` a few times per second.
 
     Args:
-      most_silent_seconds: without a sign of a task's worker, until another worker begins the task again. None: it is only told.
+      most_silent_seconds: without a sign of a task's worker, until another worker begins the task again. None: only a warning says so.
     """
 
     def __init__(

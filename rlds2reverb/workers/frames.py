@@ -63,12 +63,12 @@ class Frames:
             self._connection.close()
 
 
-def packed(thing: Any) -> bytes:
+def pack(thing: Any) -> bytes:
     """A pickled object; raises ConfigError if it is too large, and whatever pickling raises."""
-    return checked(pickle.dumps(thing, pickle.HIGHEST_PROTOCOL))
+    return check_size(pickle.dumps(thing, pickle.HIGHEST_PROTOCOL))
 
 
-def checked(data: bytes) -> bytes:
+def check_size(data: bytes) -> bytes:
     """Returns the bytes; raises ConfigError if they are too many to be sent."""
     if len(data) > MOST_BYTES:
         raise ConfigError(

@@ -38,10 +38,10 @@ from rlds2reverb.workers.driver import (
     Progressed,
     Retried,
     Task,
-    pickled,
-    received,
+    pickle_job,
+    receive_outcome,
 )
-from rlds2reverb.workers.frames import Frames, hang_up, packed
+from rlds2reverb.workers.frames import Frames, hang_up, pack
 from rlds2reverb.workers.worker import DONE, JOB, PROGRESS, STOP, TASK
 
 _END_SECONDS = 5.0  # for a killed process to end; one that waits for a lost disk does not, and is not waited for longer
@@ -61,7 +61,7 @@ class _Worker:
         self._unsent: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         ours, self._theirs = Pipe()
         self._frames = Frames(ours)
-        self._process = _started(self._theirs)
+        self._process = _start_process(self._theirs)
         self._killing = threading.Lock()
         self._ending = threading.Thread(target=self._await_end, name="rlds2reverb-worker-end", daemon=True)
         self._reading = threading.Thread(target=self._read, name="rlds2reverb-worker", daemon=True)
@@ -77,7 +77,7 @@ class _Worker:
 
     def send(self, kind: str, what: Any) -> None:
         """Queues a message for the worker, and does not wait; a worker that has ended does not receive it."""
-        self._unsent.put(packed((kind, what)))
+        self._unsent.put(pack((kind, what)))
 
     def end_silent(self, why: str) -> None:
         """Kills a worker that hangs or is stopped."""
@@ -123,7 +123,7 @@ class _Worker:
             return "was killed, and does not end"
         if code >= 0:
             return f"ended with exit code {code}"
-        names = {one.value: one.name for one in signal.Signals}
+        names = {number.value: number.name for number in signal.Signals}
         return f"killed by {names.get(-code, f'signal {-code}')}"
 
     def _await_end(self) -> None:
@@ -168,10 +168,11 @@ class _Worker:
             self.kill()
 
 
-def _started(connection: Connection) -> subprocess.Popen[bytes]:
+def _start_process(connection: Connection) -> subprocess.Popen[bytes]:
     """A worker's process, which inherits its end of the connection."""
     handle = connection.fileno()
     command = [sys.executable, "-m", "rlds2reverb.workers.worker", str(handle), str(os.getpid())]
+    # A worker imports from the places that this process does, a script's folder and changes of `sys.path` included.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     output = 2  # our standard error, unless it is closed
     try:
@@ -202,7 +203,7 @@ class Processes:
     """An `Executor` with processes of this machine; raises ConfigError for a job that cannot be sent to another process."""
 
     def __init__(self, job: Job, workers: int) -> None:
-        self._job, self.workers = packed((JOB, pickled(job))), workers
+        self._job, self.workers = pack((JOB, pickle_job(job))), workers
         self._answers: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
         self._all: list[_Worker] = []
         self._tries: dict[int, int] = {}
@@ -252,7 +253,7 @@ class Processes:
         return next((worker for worker in self._all if worker.task is not None and worker.task.number == number), None)
 
     def _begin(self, task: Task) -> None:
-        worker = next((one for one in self._all if one.task is None), None)
+        worker = next((worker for worker in self._all if worker.task is None), None)
         if worker is None:
             worker = _Worker(self._job, self._answers)
             self._all.append(worker)
@@ -268,7 +269,7 @@ class Processes:
             self._events.append(Progressed(number, what))
         elif kind == DONE:
             worker.task = None
-            self._events.append(Done(number, received(what)))
+            self._events.append(Done(number, receive_outcome(what)))
 
     def _replace(self, worker: _Worker) -> None:
         """Begins the task of a lost worker again, in another one."""
@@ -292,7 +293,7 @@ class Processes:
 _on_ray: Callable[[Job, int | None, str], Executor] = Lazily("rlds2reverb.workers.ray:OnRay")
 
 
-def executor_of(workers: int | None, ray: str | None) -> Callable[[Job], Executor]:
+def choose_executor(workers: int | None, ray: str | None) -> Callable[[Job], Executor]:
     """A function that makes the executor of a job.
 
     Args:
@@ -303,10 +304,10 @@ def executor_of(workers: int | None, ray: str | None) -> Callable[[Job], Executo
       ConfigError: the job cannot be pickled, or the library Ray is missing.
     """
 
-    def made(job: Job) -> Executor:
+    def make(job: Job) -> Executor:
         if ray is None:
             return Processes(job, workers or 1)
         with needing("work on Ray", "ray", ConfigError):
             return _on_ray(job, workers, ray)
 
-    return made
+    return make

@@ -1,7 +1,7 @@
 """Workers as tasks of a Ray cluster. Ray finds the machines, starts the processes, and begins a task again whose process or machine is lost.
 
 An error in a task is no loss: it is the task's outcome, and the task is not begun again. Progress goes through an actor
-beside the driver, on its machine, so that it is not lost with another machine. When it is lost all the same, another one is made; when
+beside the driver, on its machine, so that it is not lost with another machine. If it is lost even so, another one is made; when
 a cluster is lost that was joined here, the one that answers at its address then is joined, and all tasks that ran are begun again there.
 
 Facts of Ray 2.60: `max_retries` covers the loss of a worker or a machine only; a task may have run to its end before it is begun again.
@@ -36,10 +36,10 @@ from rlds2reverb.workers.driver import (
     Retried,
     Task,
     Work,
-    pickled,
-    received,
-    sendable,
-    unpickled,
+    make_sendable,
+    pickle_job,
+    receive_outcome,
+    unpickle_job,
 )
 
 _POLL_SECONDS = 0.25  # interval at which the actor is asked for progress
@@ -104,11 +104,11 @@ def run_task(job: Sequence[Any], key: str, line: Any, task: Task) -> Outcome:
     try:
         call(line.begin, where)  # waited for: else a task that is killed soon would leave no trace
         if key not in _works:
-            _works[key] = _open_works.enter_context(unpickled(ray.get(job[0])).opened())
+            _works[key] = _open_works.enter_context(unpickle_job(ray.get(job[0])).open())
         tell(BEGUN)
-        return sendable(_works[key].run(task, tell))
+        return make_sendable(_works[key].run(task, tell))
     except BaseException as error:
-        return sendable(Outcome(None, error))
+        return make_sendable(Outcome(None, error))
 
 
 class OnRay:
@@ -120,7 +120,7 @@ class OnRay:
     """
 
     def __init__(self, job: Job, workers: int | None, address: str) -> None:
-        self._data, self._address = pickled(job), address
+        self._data, self._address = pickle_job(job), address
         self._owns = not ray.is_initialized()
         if self._owns:
             _connect(address)
@@ -285,7 +285,7 @@ class OnRay:
 def _end(reference: Any, task: Task, where: dict[int, str]) -> Event:
     """The last event of a task; raises RaySystemError when the cluster is lost, which is no outcome of the task."""
     try:
-        return Done(task.number, received(ray.get(reference)))
+        return Done(task.number, receive_outcome(ray.get(reference)))
     except TaskCancelledError:
         return Done(task.number, Outcome(None, KeyboardInterrupt()))
     except RayTaskError as error:  # from Ray's own code: our errors are in the outcome

@@ -19,8 +19,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import connection
 from typing import Any
 
-from rlds2reverb.workers.driver import BEGUN, Outcome, Task, Work, sendable, unpickled
-from rlds2reverb.workers.frames import Frames, packed
+from rlds2reverb.workers.driver import BEGUN, Outcome, Task, Work, make_sendable, unpickle_job
+from rlds2reverb.workers.frames import Frames, pack
 
 # Messages to a worker: the pickled job, first; a task; the number of a task to stop.
 JOB, TASK, STOP = "job", "task", "stop"
@@ -51,17 +51,17 @@ class _Child:
         """The packed outcome of a task; an outcome that cannot be packed becomes the error that says so."""
         try:
             if self._work is None:
-                self._work = stack.enter_context(unpickled(job).opened())
+                self._work = stack.enter_context(unpickle_job(job).open())
             self._tell(task.number, BEGUN)
             outcome = self._work.run(task, lambda what: self._tell(task.number, what))
-            return packed((DONE, task.number, sendable(outcome)))
+            return pack((DONE, task.number, make_sendable(outcome)))
         except BaseException as error:
-            return packed((DONE, task.number, sendable(Outcome(None, error))))
+            return pack((DONE, task.number, make_sendable(Outcome(None, error))))
 
     def _tell(self, number: int, what: Any) -> None:
         if number in self._stopped:
             raise KeyboardInterrupt
-        self._send(packed((PROGRESS, number, what)))
+        self._send(pack((PROGRESS, number, what)))
 
     def _send(self, data: bytes) -> None:
         if os.getpid() != self._pid:  # a fork has returned or raised up to here: the task is not its own

@@ -63,7 +63,7 @@ def test_the_page_of_a_command_has_its_examples_first_and_all_of_its_options(nam
 
 
 def test_architecture_names_modules_that_exist() -> None:
-    """As paths, such as `rlds2reverb/push/run.py`, and where state lives, such as `push.room`."""
+    """As paths, such as `rlds2reverb/push/run.py`, and where state lives, such as `push.capacity`."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     paths = set(re.findall(r"\b((?:rlds2reverb|server|tests)/[\w/.]*\w/?)", text))
     dotted = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", text)) - {"pyproject.toml"}

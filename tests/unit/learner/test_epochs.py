@@ -11,8 +11,8 @@ import pytest
 
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.learner import batch_queue
-from rlds2reverb.learner.batch_queue import Drained
 from rlds2reverb.learner.options import SampleOptions, owed
+from rlds2reverb.learner.server_queue import Drained
 from rlds2reverb.testing import FREE_LIMITER, MemoryServer, table_info
 from rlds2reverb.wire.messages import RateLimiter, TableInfo
 from tests.unit.learner.stored import connected, server_of

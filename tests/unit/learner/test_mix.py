@@ -18,7 +18,7 @@ from rlds2reverb import Batch, BatchInfo, Client, Episode, Mix, local, mix
 from rlds2reverb.errors import ConfigError, SpecMismatch, Stalled
 from rlds2reverb.learner.batch import columns_of, paths_of
 from rlds2reverb.learner.joining import Feed, Iterated, Repeated
-from rlds2reverb.learner.mix import Choices, MixOptions
+from rlds2reverb.learner.mix import MixOptions, PartChoices
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from tests import strategies
 from tests.unit.learner.reading import next_of, source_of
@@ -112,7 +112,7 @@ def test_weights_are_shares() -> None:
 @given(st.integers(0, 9), st.lists(st.integers(0, 5), min_size=1, max_size=5), st.booleans())
 def test_choices_in_one_go_are_those_one_by_one(seed: int, counts: list[int], equal: bool) -> None:
     weights = [1.0, 1.0, 1.0] if equal else [1.0, 2.0, 0.5]
-    whole, parts = Choices(seed, weights), Choices(seed, weights)
+    whole, parts = PartChoices(seed, weights), PartChoices(seed, weights)
     total = sum(counts)
     expected = whole.take(total).tolist()
     assert [int(one) for count in counts for one in parts.take(count)] == expected

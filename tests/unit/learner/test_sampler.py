@@ -357,7 +357,7 @@ def test_in_a_forked_process_nothing_waits_for_a_lock_that_nobody_gives_back(
     server.until(lambda: server.tables["replay"].samples == 10)
     held, done = threading.Event(), threading.Event()
     with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
-        holding = pool.submit(_hold, cast(Any, sampler._queue)._changed, held, done)
+        holding = pool.submit(_hold, cast(Any, sampler._queue)._only._queue._changed, held, done)
         assert held.wait(PATIENCE_SECONDS)
         patch.setattr(os, "getpid", lambda: -1)
         try:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import InvalidEpisode, ServerUnreachable, TransportError, ViewError
-from rlds2reverb.push.room import Budget
+from rlds2reverb.push.capacity import Budget
 from rlds2reverb.push.sender import Writer, can_send_after
 from rlds2reverb.testing.tables import ReceivedStream
 from rlds2reverb.views.trajectory import two_step

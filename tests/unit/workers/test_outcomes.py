@@ -10,8 +10,8 @@ import pytest
 
 from rlds2reverb.errors import InvalidEpisode, SourceError, SpecMismatch
 from rlds2reverb.prepare.problems import Problem
-from rlds2reverb.push.room import BudgetExceeded
-from rlds2reverb.workers.driver import Outcome, WorkerError, received, sendable
+from rlds2reverb.push.capacity import BudgetExceeded
+from rlds2reverb.workers.driver import Outcome, WorkerError, make_sendable, receive_outcome
 
 
 class OfALibrary(Exception):
@@ -35,7 +35,7 @@ def sent(error: BaseException) -> BaseException:
     """What arrives of an error that was raised."""
     with pytest.raises(type(error)) as caught:
         raise error
-    arrived = received(pickle.loads(pickle.dumps(sendable(Outcome("value", caught.value)))))
+    arrived = receive_outcome(pickle.loads(pickle.dumps(make_sendable(Outcome("value", caught.value)))))
     assert arrived.value == "value"
     assert arrived.error is not None
     return arrived.error

@@ -347,7 +347,7 @@ class Acting:
     act: Callable[[Path, int], Any]
 
     @contextmanager
-    def opened(self) -> Iterator[Acting]:
+    def open(self) -> Iterator[Acting]:
         yield self
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
@@ -600,7 +600,7 @@ def number_of_task(_: Path, number: int) -> int:
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The first worker that is started, which is stopped before it reads anything."""
-    start, found = processes._started, list[int]()
+    start, found = processes._start_process, list[int]()
 
     def stop_the_first(connection: Any) -> Any:
         process = start(connection)
@@ -610,7 +610,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
             wait_until(lambda: is_stopped(process.pid))
         return process
 
-    monkeypatch.setattr(processes, "_started", stop_the_first)
+    monkeypatch.setattr(processes, "_start_process", stop_the_first)
     yield found
     for pid in found:
         with suppress(ProcessLookupError):  # it has ended, as it should

@@ -12,8 +12,8 @@ import pytest
 
 from rlds2reverb import Client
 from rlds2reverb.errors import ServerUnreachable, TransportError
+from rlds2reverb.learner.batch_queue import ServerPart
 from rlds2reverb.learner.sampler import Sampler
-from rlds2reverb.learner.shards import Shard
 from rlds2reverb.testing import MemoryServer, MemoryTransport, SamplePlan
 from rlds2reverb.wire.messages import ServerInfo
 from tests.unit.learner.reading import next_of
@@ -64,7 +64,7 @@ def test_what_a_lost_server_had_sent_is_handed_out_and_the_others_go_on() -> Non
         group_of(one, two, allow_missing=True, ask_seconds=1e-9) as group,
         group.sample("replay", 16, end_after_seconds=0.5, reconnect_seconds=0.1) as sampler,
     ):
-        assert sampler._queue._shards[0]._open() is not None
+        assert sampler._queue._parts[0]._open() is not None
         await_received(sampler, 3)
         go_away(one)
         keys = keys_of(sampler)
@@ -154,17 +154,17 @@ def test_a_sampler_that_waits_is_closed_by_another_thread() -> None:
 
 def test_a_server_that_fails_while_it_is_drained_leaves_the_others_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = filled(*range(60)), filled(*range(100, 160))
-    plain = Shard.drain
+    plain = ServerPart.drain
 
-    def drain(self: Shard, quiet_seconds: float) -> Iterator[Any]:
-        if self.number == 0:
+    def drain(self: ServerPart, quiet_seconds: float) -> Iterator[Any]:
+        if self.server.number == 0:
             raise TransportError("a:8000: gone")
         yield from plain(self, quiet_seconds)
 
     with group_of(one, two) as group:
         sampler = group.sample("replay", 10)
         keys = [key for _ in range(3) for key in next_of(sampler).info.key.tolist()]
-        monkeypatch.setattr(Shard, "drain", drain)
+        monkeypatch.setattr(ServerPart, "drain", drain)
         with pytest.raises(TransportError, match="a:8000: gone"):
             for batch in sampler.drain(0.2):
                 keys += batch.info.key.tolist()

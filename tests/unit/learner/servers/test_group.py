@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rlds2reverb import Batch, Client, connect
 from rlds2reverb.errors import ConfigError, ServerUnreachable, SpecMismatch, Stalled, TransportError
-from rlds2reverb.learner.servers import KeyRoutes
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.testing.streams import SamplePlan
@@ -373,44 +369,3 @@ def test_one_server_of_a_group_is_a_client() -> None:
     with group_of(server) as group, Client(MemoryTransport(server)) as client:
         assert group.tables() == client.tables()
         assert group.sample("replay", 4).structure == client.sample("replay", 4).structure
-
-
-# Routes.
-
-
-@given(st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=6), max_size=8), st.integers(1, 9))
-def test_routes_remember_the_newest_server_of_the_last_keys(batches: list[list[tuple[int, int]]], least: int) -> None:
-    routes = KeyRoutes(least)
-    newest: dict[int, int] = {}
-    for batch in batches:
-        keys, servers = (np.array([pair[at] for pair in batch], kind) for at, kind in ((0, np.uint64), (1, np.int64)))
-        routes.remember(keys, servers)
-        for key, server in batch:
-            newest.pop(key, None)
-            newest[key] = server
-        assert len(routes) <= 2 * least
-    found = routes.servers_of(np.arange(14, dtype=np.uint64)).tolist()
-    certain = list(newest)[-least:]
-    for key in range(14):
-        assert found[key] == newest.get(key, -1) or (found[key] == -1 and key not in certain)
-
-
-def test_routes_are_told_and_asked_by_several_threads() -> None:
-    routes, keys = KeyRoutes(64), np.arange(4096, dtype=np.uint64)
-    errors: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            for start in range(0, 4096, 8):
-                routes.remember(keys[start : start + 8], np.full(8, number))
-                assert set(routes.servers_of(keys).tolist()) <= {-1, 0, 1, 2, 3}
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    assert len(routes) <= 128

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.recording import Columns, StepLayout, spec_of_value, value_for
+from rlds2reverb.learner.recording import RecordedColumns, StepLayout, spec_of_value, value_for
 from rlds2reverb.specs import ArraySpec, column_spec
 from tests import strategies
 
@@ -25,7 +25,7 @@ class Move(IntEnum):
 
 def column_of(spec: ArraySpec, *values: Any) -> Any:
     """A column with these values, as a writer records it."""
-    columns = Columns(StepLayout({"x": None}), {"x": spec}, 1 << 20, 1)
+    columns = RecordedColumns(StepLayout({"x": None}), {"x": spec}, 1 << 20, 1)
     for value in values:
         columns.append({"x": value})
     return columns.finished()["x"]

@@ -11,7 +11,8 @@ they might not, the push waits until nothing is in flight and asks the server, s
 fit, but the table could have them all already (a push that was cut off, run again), the push continues in small requests of at most as
 many items as places are free, and asks after each. With no place free it is refused.
 
-A task of a distributed push does not ask the server: the driver grants it a budget (`fleet.budget`).
+So a push asks in one of two ways: `WatchedBudget` asks the server, and `GrantedBudget` is what the driver of a distributed push has
+granted to a task (`fleet.budget`), since a worker's view of a table is outdated as soon as another worker fills it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from rlds2reverb.errors import CapacityError, TransportError
+from rlds2reverb.push.report import sum_if_known
 from rlds2reverb.transport.base import PendingInfo, Transport
 from rlds2reverb.transport.retry import Deadlines, retry_until
 from rlds2reverb.wire.insert import EncodedEpisode, Request, RequestLimits
@@ -145,58 +148,21 @@ class TableCapacity:
         return 0
 
 
-class Budget:
-    """What a push may send to the tables of one server. `admit` each episode, then `expect` it when it is encoded.
+class Budget(Protocol):
+    """What a push may send to the tables of one server: `admit` the next episode, then `expect` it once it is encoded.
 
-    Either the tables are watched, and the server is asked; or the places are granted, and it is not.
-
-    Args:
-      tables: to watch, as they are before the push; () for a granted budget.
-      guarded: nothing may be evicted.
-      granted: table -> items that may be sent, even if all are new; a table that is not named takes any number.
+    Attributes:
+      is_tight: places are so few that each request is confirmed, and followed by a `look`, before the next one.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        tables: Sequence[TableInfo],
-        limits: RequestLimits,
-        deadlines: Deadlines,
-        guarded: bool = True,
-        granted: Mapping[str, int] | None = None,
-    ) -> None:
-        self._transport, self._limits, self._deadlines = transport, limits, deadlines
-        self._capacities = {table.name: TableCapacity(table, guarded) for table in tables}
-        self._granted = dict(granted or {})
-        self._left = dict(self._granted)
-        self._pending: list[EncodedEpisode] = []  # while it is tight, until all their items are sent
-        self._question: tuple[PendingInfo, int] | None = None  # asked when so many items were confirmed
-        self._asked_at = time.monotonic()
-        self._seen_at_end = False
-        self.is_tight = False
+    is_tight: bool
 
-    def close(self) -> None:
-        if self._question is not None:
-            self._question[0].drop()
-            self._question = None
+    @property
+    def limits(self) -> RequestLimits:
+        """Limits of the next request."""
 
     def wants_a_look(self, items_by_table: Mapping[str, int]) -> bool:
         """Whether to `look` before these items (table -> number) are admitted."""
-        if self.is_tight:
-            return False  # every request looks
-        return any(
-            self._capacities[table].wants_a_look(items)
-            for table, items in items_by_table.items()
-            if table in self._capacities
-        )
-
-    def is_ample(self, items_by_table: Mapping[str, int]) -> bool:
-        """Whether these items may be sent at once: `admit` refuses none of them, and nothing needs to be asked before."""
-        if self.is_tight or self.wants_a_look(items_by_table):
-            return False
-        granted = all(items <= self._left.get(table, items) for table, items in items_by_table.items())
-        watched = {table: items for table, items in items_by_table.items() if table in self._capacities}
-        return granted and all(self._capacities[table].fits(items) for table, items in watched.items())
 
     def look(self) -> None:
         """Asks for the tables. Nothing may be in flight.
@@ -205,8 +171,9 @@ class Budget:
           CapacityError: items were evicted.
           TransportError: the server does not answer.
         """
-        self.close()
-        self._see(retry_until(self._deadlines.reconnect, self._deadlines, self._transport.server_info), 0)
+
+    def is_ample(self, items_by_table: Mapping[str, int]) -> bool:
+        """Whether these items may be sent at once: `admit` refuses none of them, and nothing needs to be asked before."""
 
     def admit(self, items_by_table: Mapping[str, int], all_are_new: bool) -> None:
         """Makes sure that the items of the next episode may be sent.
@@ -219,39 +186,144 @@ class Budget:
           CapacityError: they would evict others, or might.
           BudgetExceeded: fewer places were granted.
         """
+
+    def expect(self, episode: EncodedEpisode) -> None:
+        """Counts an admitted episode before its requests are sent."""
+
+    def check(self, request: Request) -> None:
+        """Checks a request of expected episodes right before it is sent; raises CapacityError if it might evict."""
+
+    def watch(self, confirmed_items: int) -> None:
+        """Asks for the tables a few times per second, however often it is called, and does not wait for the answer."""
+
+    def final_check(self) -> None:
+        """Looks when everything is confirmed. If the server has gone meanwhile, `new_items` stays unknown."""
+
+    def new_items(self) -> int | None:
+        """Items sent that the tables did not have; None when that is not known."""
+
+    def close(self) -> None:
+        """Drops a question that was not answered."""
+
+
+class GrantedBudget:
+    """A `Budget` of places that the driver of a distributed push has granted to a task; the server is never asked.
+
+    Args:
+      places: table -> items that may be sent, even if all are new; a table that is not named takes any number.
+    """
+
+    is_tight = False
+
+    def __init__(self, places: Mapping[str, int], limits: RequestLimits) -> None:
+        self._places, self._left, self.limits = places, dict(places), limits
+
+    def wants_a_look(self, items_by_table: Mapping[str, int]) -> bool:
+        return False
+
+    def look(self) -> None:
+        """The driver looks."""
+
+    def is_ample(self, items_by_table: Mapping[str, int]) -> bool:
+        return all(items <= self._left.get(table, items) for table, items in items_by_table.items())
+
+    def admit(self, items_by_table: Mapping[str, int], all_are_new: bool) -> None:
         for table, items in items_by_table.items():
             if table in self._left and items > self._left[table]:
-                granted, used = self._granted[table], self._granted[table] - self._left[table]
+                places, used = self._places[table], self._places[table] - self._left[table]
                 raise BudgetExceeded(
-                    f'table "{table}": {granted:,} places for this part of the push, which needs more than {used + items - 1:,}'
+                    f'table "{table}": {places:,} places for this part of the push, which needs more than {used + items - 1:,}'
                 )
+
+    def expect(self, episode: EncodedEpisode) -> None:
+        for table, keys in episode.table_keys.items():
+            if table in self._left:
+                self._left[table] -= len(keys)
+
+    def check(self, request: Request) -> None:
+        """All places were counted when its episodes were expected."""
+
+    def watch(self, confirmed_items: int) -> None:
+        """The driver watches."""
+
+    def final_check(self) -> None:
+        """The driver checks after the last task."""
+
+    def new_items(self) -> None:
+        """Only the driver sees the tables."""
+
+    def close(self) -> None:
+        """Nothing was asked."""
+
+
+class WatchedBudget:
+    """A `Budget` that asks the server for the tables.
+
+    Args:
+      tables: as they are before the push.
+      guarded: nothing may be evicted.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        tables: Sequence[TableInfo],
+        limits: RequestLimits,
+        deadlines: Deadlines,
+        guarded: bool = True,
+    ) -> None:
+        self._transport, self._limits, self._deadlines = transport, limits, deadlines
+        self._capacities = {table.name: TableCapacity(table, guarded) for table in tables}
+        self._is_guarded = any(capacity.guarded for capacity in self._capacities.values())
+        self._pending: list[EncodedEpisode] = []  # while it is tight, until all their items are sent
+        self._question: tuple[PendingInfo, int] | None = None  # asked when so many items were confirmed
+        self._asked_at = time.monotonic()
+        self._seen_at_end = False
+        self.is_tight = False
+
+    def close(self) -> None:
+        if self._question is not None:
+            self._question[0].drop()
+            self._question = None
+
+    def wants_a_look(self, items_by_table: Mapping[str, int]) -> bool:
+        if self.is_tight:
+            return False  # every request looks
+        return any(self._capacities[table].wants_a_look(items) for table, items in items_by_table.items())
+
+    def is_ample(self, items_by_table: Mapping[str, int]) -> bool:
+        if self.is_tight or self.wants_a_look(items_by_table):
+            return False
+        return all(self._capacities[table].fits(items) for table, items in items_by_table.items())
+
+    def look(self) -> None:
+        # The answer to an earlier question may be older than items that were confirmed since.
+        self.close()
+        self._see(retry_until(self._deadlines.reconnect, self._deadlines, self._transport.server_info), 0)
+
+    def admit(self, items_by_table: Mapping[str, int], all_are_new: bool) -> None:
         for table, items in items_by_table.items():
-            capacity = self._capacities.get(table)
-            if capacity is not None and not capacity.fits(items):
+            capacity = self._capacities[table]
+            if not capacity.fits(items):
                 capacity.refuse_what_cannot_fit(items, all_are_new)
                 self.is_tight = True
 
     def expect(self, episode: EncodedEpisode) -> None:
-        """Counts an admitted episode before its requests are sent."""
         if self.is_tight:
-            self._pending.append(episode)
+            self._pending.append(episode)  # `check` counts its items request by request
             return
         for table, keys in episode.table_keys.items():
-            if table in self._left:
-                self._left[table] -= len(keys)
-            if table in self._capacities:
-                self._capacities[table].send(len(keys))
+            self._capacities[table].send(len(keys))
 
     @property
     def limits(self) -> RequestLimits:
-        """Limits of the next request: while it is tight, as many items as the fullest table has free places."""
+        """While it is tight, at most as many items as the fullest table has free places."""
         if not self.is_tight:
             return self._limits
-        free = [one.free for one in self._capacities.values() if one.guarded and one.free > 0]
+        free = [capacity.free for capacity in self._capacities.values() if capacity.guarded and capacity.free > 0]
         return replace(self._limits, items=min(self._limits.items, *free)) if free else replace(self._limits, items=1)
 
     def check(self, request: Request) -> None:
-        """Checks a request of expected episodes. While it is tight, `look` once the request is confirmed."""
         if not self.is_tight:
             return
         items = Counter[str]()
@@ -259,39 +331,36 @@ class Budget:
             items.update(
                 {table: int(np.isin(keys, request.item_keys).sum()) for table, keys in episode.table_keys.items()}
             )
+        # All tables are judged before any is counted: a request goes out whole or not at all.
         for table, count in items.items():
             capacity = self._capacities[table]
             if capacity.guarded and count > max(0, capacity.free):
                 capacity.refuse_full(count)
         for table, count in items.items():
             self._capacities[table].send(count)
-        self._pending = [one for one in self._pending if not (one.item_keys[-1] == request.item_keys).any()]
+        # An episode's items go out in order, so the one with its last key is its last request.
+        self._pending = [episode for episode in self._pending if not (episode.item_keys[-1] == request.item_keys).any()]
 
     def watch(self, confirmed_items: int) -> None:
-        """Asks for the tables a few times per second, however often it is called, and does not wait for the answer."""
-        if self.is_tight or not any(one.guarded for one in self._capacities.values()):
+        if self.is_tight or not self._is_guarded:
             return  # each request looks; or evictions are allowed
         if self._question is not None and self._question[0].is_over:
             (question, confirmed), self._question = self._question, None
             if (info := question.answer()) is not None:
-                self._see(info, sum(one.sent for one in self._capacities.values()) - confirmed)
+                # What was confirmed before the question is in the answer; all else may or may not be.
+                self._see(info, sum(capacity.sent for capacity in self._capacities.values()) - confirmed)
         if self._question is None and time.monotonic() - self._asked_at > _ASK_SECONDS:
             self._asked_at = time.monotonic()
             self._question = self._transport.ask_server_info(), confirmed_items
 
     def final_check(self) -> None:
-        """Looks when everything is confirmed. If the server has gone meanwhile, `new_items` stays unknown."""
-        if self._capacities:
-            with suppress(TransportError):
-                info = self._transport.server_info()
-                self._seen_at_end = True
-                self._see(info, 0)
+        with suppress(TransportError):
+            info = self._transport.server_info()
+            self._seen_at_end = True
+            self._see(info, 0)
 
     def new_items(self) -> int | None:
-        """Items sent that the tables did not have; None when that is not known."""
-        counts = [one.new_items for one in self._capacities.values()]
-        known = [count for count in counts if count is not None]
-        return sum(known) if self._seen_at_end and len(known) == len(counts) else None
+        return sum_if_known(capacity.new_items for capacity in self._capacities.values()) if self._seen_at_end else None
 
     def _see(self, info: ServerInfo, in_flight: int) -> None:
         for name, capacity in self._capacities.items():

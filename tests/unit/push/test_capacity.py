@@ -17,8 +17,8 @@ from rlds2reverb import Episode
 from rlds2reverb.errors import CapacityError, SourceError, Stalled
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.prepare.preparation import outputs_of
-from rlds2reverb.push import room as push_room
-from rlds2reverb.push.room import TableCapacity
+from rlds2reverb.push import capacity as push_capacity
+from rlds2reverb.push.capacity import TableCapacity
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.wire.insert import RequestLimits
 from rlds2reverb.wire.messages import RateLimiter
@@ -241,7 +241,7 @@ class Breaking(EpisodeList):
 class TestQuestions:
     @pytest.mark.parametrize("stops", [False, True])
     def test_are_dropped_at_the_end_whatever_ends_the_push(self, stops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(push_room, "_ASK_SECONDS", -1.0)
+        monkeypatch.setattr(push_capacity, "_ASK_SECONDS", -1.0)
         server, source = Server(), EpisodeList(episodes(3))
         if stops:
             with pytest.raises(SourceError, match="broken"):
@@ -253,7 +253,7 @@ class TestQuestions:
 
 class TestOthers:
     def test_that_evict_during_a_push_end_it_with_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(push_room, "_ASK_SECONDS", -1.0)
+        monkeypatch.setattr(push_capacity, "_ASK_SECONDS", -1.0)
         monkeypatch.setattr("rlds2reverb.push.run.TOGETHER_ROWS", 0)
         server = Server({"replay": table_info(max_size=30)})
 
