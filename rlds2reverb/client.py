@@ -6,20 +6,21 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable
 from rlds2reverb.fleet.push import distributed
+from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch, only_sample
-from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions, options_of
-from rlds2reverb.learner.recording import WriteOptions
+from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleKeywords, SampleOptions
+from rlds2reverb.learner.recording import WriteKeywords, WriteOptions
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.learner.writer import EpisodeWriter
 from rlds2reverb.prepare.preparation import Output, outputs_of
 from rlds2reverb.push.known import other_names
-from rlds2reverb.push.options import PushOptions, with_options
+from rlds2reverb.push.options import PushKeywords, PushOptions
 from rlds2reverb.push.plan import PushPlan, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push, RunnablePush
@@ -32,6 +33,9 @@ from rlds2reverb.transport.grpc import GrpcTransport
 from rlds2reverb.transport.retry import Deadlines, retry_until
 from rlds2reverb.views import ViewLike
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def connect(
@@ -241,7 +245,10 @@ class Client:
         (output,) = outputs_of((table,) if isinstance(table, str) else tuple(table), view)
         return Target(self, output, allow_other_views)
 
-    def sample(self, table: str, batch_size: int = SampleOptions.batch_size, **options: Any) -> Sampler:
+    @takes_options(SampleOptions)
+    def sample(
+        self, table: str, batch_size: int = SampleOptions.batch_size, **options: Unpack[SampleKeywords]
+    ) -> Sampler:
         """Samples a table: `for data, info in client.sample("replay", 256)`. With many servers, items are as likely as if one table held them all.
 
         Args:
@@ -257,7 +264,7 @@ class Client:
           SpecMismatch: the table's signature differs between servers.
           ServerUnreachable: as for `servers`.
         """
-        return Sampler(self._servers, table, options_of(SampleOptions, "Client.sample", batch_size, **options))
+        return Sampler(self._servers, table, make_options(SampleOptions, "Client.sample", batch_size, **options))
 
     def sample_one(self, table: str, timeout_seconds: float | None = GIVE_UP_SECONDS) -> Batch:
         """One sample of a table, without the axis of a batch.
@@ -269,8 +276,12 @@ class Client:
         sampler = self.sample(table, 1, samples=1, prefetch=1, timeout_seconds=timeout_seconds)
         return only_sample(sampler, sampler.structure)
 
+    @takes_options(WriteOptions)
     def writer(
-        self, table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLike | None = None, **options: Any
+        self,
+        table: str | Sequence[str] | Mapping[str, ViewLike],
+        view: ViewLike | None = None,
+        **options: Unpack[WriteKeywords],
     ) -> EpisodeWriter:
         """Writes the episodes of an environment loop: `with client.writer("replay") as w: w.append(...); w.end_episode(...)`.
 
@@ -287,7 +298,7 @@ class Client:
           SpecMismatch, ServerUnreachable: as `sample` does.
         """
         transport = self._only("writer", "give every actor one of them")
-        chosen = options_of(WriteOptions, "Client.writer", table, view, **options)
+        chosen = make_options(WriteOptions, "Client.writer", table, view, **options)
         return EpisodeWriter(transport, self.server_info(), chosen)
 
     def update_priorities(self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
@@ -336,13 +347,19 @@ class Client:
         paths = self._servers.each(lambda server: server.transport.checkpoint(seconds))
         return {server.address: path for server, path in paths.items()}
 
-    @with_options(PushOptions)
-    def plan(self, source: Any, options: PushOptions) -> PushPlan:
+    @takes_options(PushOptions)
+    def plan(
+        self,
+        source: Any,
+        table: str | Sequence[str] | Mapping[str, ViewLike],
+        view: ViewLike | None = None,
+        **options: Unpack[PushKeywords],
+    ) -> PushPlan:
         """Makes all checks that `push` makes before the first episode, and sends nothing.
 
         Args:
           source: as for `push`; no episode of it is read.
-          options: as for `push`.
+          table, view, options: as for `push`.
 
         Returns:
           What `push` with the same arguments would do: each table's signature and free places, the step fields that are filled in, the
@@ -351,10 +368,16 @@ class Client:
         Raises:
           Rlds2ReverbError: as `push` does before it reads the first episode.
         """
-        return self.planned(source, options)
+        return self.planned(source, make_options(PushOptions, "Client.plan", table, view, **options))
 
-    @with_options(PushOptions)
-    def push(self, source: Any, options: PushOptions) -> PushReport:
+    @takes_options(PushOptions)
+    def push(
+        self,
+        source: Any,
+        table: str | Sequence[str] | Mapping[str, ViewLike],
+        view: ViewLike | None = None,
+        **options: Unpack[PushKeywords],
+    ) -> PushReport:
         """Stores a dataset's items in one or more tables, each item exactly once.
 
         The same push run again adds nothing: an item's key is a function of the data, and Reverb overwrites the item of that
@@ -367,7 +390,9 @@ class Client:
 
         Args:
           source: a name ("tfds:NAME", "bundled:cartpole"), an RLDS `tf.data.Dataset`, a list of `Episode`, or a source.
-          options: each field of `PushOptions` as an argument of its own: table, view, and the rest by name.
+          table: a table, a list of tables, or table -> view to fill each table by a view of its own.
+          view: how episodes become items, "two_step" by default; see `PushOptions`.
+          options: the other fields of `PushOptions`, by name.
 
         Returns:
           The report of the push; with many servers, its `servers` has the report of each.
@@ -383,7 +408,8 @@ class Client:
           TransportError: a server cannot be reached, was restarted, or confirms nothing.
           WorkersLost: the workers of one task were killed or lost again and again.
         """
-        return self.pusher(self.planned(source, options)).run()
+        chosen = make_options(PushOptions, "Client.push", table, view, **options)
+        return self.pusher(self.planned(source, chosen)).run()
 
     def planned(self, source: Any, options: PushOptions, asked_for: Any = None) -> PushPlan:
         """`plan` with the options as one object; workers open `asked_for`, by default the source."""

@@ -29,9 +29,9 @@ from rlds2reverb.cli import sections
 from rlds2reverb.cli.documents import DOCUMENTS, schema_of
 from rlds2reverb.conversion import job
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
-from rlds2reverb.prepare.options import CHOICES, HELP
+from rlds2reverb.keywords import command_options
 from rlds2reverb.prepare.problems import CODES
-from rlds2reverb.push.options import option_fields
+from rlds2reverb.push.options import PushOptions
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -56,10 +56,9 @@ def options_table() -> str:
     """Every option of a push: its name in Python and on the command line, its default, its help."""
     rows = ["| `Client.push` | `rlds2reverb push` | default | meaning |", "| --- | --- | --- | --- |"]
     spelled = {parameter.name: parameter.opts[0] for parameter in _command("push").params}
-    for field in option_fields():
-        values = f" One of {', '.join(field.metadata[CHOICES])}." if field.metadata[CHOICES] else ""
-        default = f"`{field.default!r}`"
-        rows.append(f"| `{field.name}` | `{spelled[field.name]}` | {default} | {field.metadata[HELP]}{values} |")
+    for name, (option, command) in command_options(PushOptions).items():
+        values = f" One of {', '.join(command.choices)}." if command.choices else ""
+        rows.append(f"| `{name}` | `{spelled[name]}` | `{option.default!r}` | {command.help}{values} |")
     return "\n".join(rows)
 
 
@@ -368,7 +367,7 @@ def _row(option: click.Option) -> str:
     return f"| {spelled} | {(option.help or '').rstrip('.')}{in_brackets}.{choices} |"
 
 
-_PUSH_OPTIONS = frozenset(field.name for field in option_fields())
+_PUSH_OPTIONS = frozenset(command_options(PushOptions))
 
 _COMMANDS = "commands"
 """Folder of docs/ with a page for each command."""

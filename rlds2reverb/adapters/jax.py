@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,9 +28,13 @@ from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
+from rlds2reverb.keywords import takes_options
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.options import SampleOptions, check_count
+from rlds2reverb.learner.options import SampleKeywords, SampleOptions, check_count
 from rlds2reverb.specs import Nest, flatten, map_leaves, map_with_path
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 with needing("the adapter for JAX", "jax", ModuleNotFoundError):
     import jax
@@ -101,13 +105,14 @@ class Placement:
         return jax.device_put(array, self.device)
 
 
+@takes_options(SampleOptions, drop_last=True)
 def sample(
     client: Client,
     table: str,
     batch_size: int = SampleOptions.batch_size,
     placement: Placement = Placement(),
     ahead: int = 2,
-    **options: Any,
+    **options: Unpack[SampleKeywords],
 ) -> Generator[JaxBatch, None, None]:
     """Samples a table, and prefetches batches to the devices.
 
@@ -134,7 +139,8 @@ def sample(
         raise ConfigError(
             f"jax: a batch of {batch_size} over {processes} processes; expected a multiple of {processes}"
         )
-    sampler = client.sample(table, batch_size // processes, **{"drop_last": True, **options})
+    options.setdefault("drop_last", True)
+    sampler = client.sample(table, batch_size // processes, **options)
     return put_ahead(sampler, placement, ahead, sampler.close)
 
 

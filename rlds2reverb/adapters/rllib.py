@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +29,15 @@ from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.extras import needing
+from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.joining import Batches
-from rlds2reverb.learner.options import SampleOptions, options_of
+from rlds2reverb.learner.options import SampleKeywords, SampleOptions
 from rlds2reverb.specs import Nest, flatten, map_leaves, map_with_path
 from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 with needing("the adapter for RLlib", "rllib", ModuleNotFoundError):
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -133,11 +137,17 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
       ConfigError: an option makes no sense.
     """
 
+    @takes_options(SampleOptions)
     def __init__(
-        self, server: Server, table: str, batch_size: int = SampleOptions.batch_size, n_step: int = 1, **options: Any
+        self,
+        server: Server,
+        table: str,
+        batch_size: int = SampleOptions.batch_size,
+        n_step: int = 1,
+        **options: Unpack[SampleKeywords],
     ) -> None:
         super().__init__()
-        options_of(SampleOptions, "TableInput", batch_size, **options)  # wrong ones fail here, not in a worker
+        make_options(SampleOptions, "TableInput", batch_size, **options)  # wrong ones fail here, not in a worker
         self._server = server
         self._asked = {"table": table, "batch_size": batch_size, **options}
         self._n_step = n_step

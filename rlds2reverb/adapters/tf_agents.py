@@ -7,7 +7,7 @@ shapes, each sample's info repeated for each of its steps. So agents, a dataset'
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -16,9 +16,13 @@ from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
-from rlds2reverb.learner.options import SampleOptions, options_of
+from rlds2reverb.keywords import make_options, takes_options
+from rlds2reverb.learner.options import SampleKeywords, SampleOptions
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import Nest, flatten, map_leaves
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 with needing("the adapter for TF-Agents", "tf-agents", ModuleNotFoundError):
     import reverb
@@ -32,13 +36,18 @@ with needing("the adapter for TF-Agents", "tf-agents", ModuleNotFoundError):
 _DETERMINISTIC = ("fifo", "lifo", "max_heap", "min_heap")
 
 
+_DECIDED = ("batch_size", "ragged", "spec")
+
+
+@takes_options(SampleOptions, without=_DECIDED, decode=False)
 def as_trajectory_dataset(
     server: Server,
     table: str,
     sample_batch_size: int | None = None,
     num_steps: int | None = None,
     sequence_length: int | None = None,
-    **options: Any,
+    data_spec: Nest = None,
+    **options: Unpack[SampleKeywords],
 ) -> tf.data.Dataset:
     """The dataset of `ReverbReplayBuffer(...).as_dataset(sample_batch_size, num_steps)`, sampled by our client.
 
@@ -49,7 +58,8 @@ def as_trajectory_dataset(
       sample_batch_size: items, or pieces of `num_steps`, per element; None for single ones without the axis of a batch.
       num_steps: steps of the pieces that items are split into; the remainder at the end of an item is dropped.
       sequence_length: steps of every item, where the table's signature leaves them free. It makes shapes static.
-      options: `data_spec`, for a table without signature, and the fields of `SampleOptions` except `batch_size`, `ragged` and `spec`.
+      data_spec: for a table without signature.
+      options: the fields of `SampleOptions` except `batch_size`, `ragged` and `spec`, by name.
         Encoded images stay encoded unless `decode=True`. `slices` and `view` cut items out of samples; `weights` are
         refused, for `reverb.SampleInfo` has no field for them.
 
@@ -58,7 +68,7 @@ def as_trajectory_dataset(
       ConfigError: the server has no such table, its signature is not known, or an option makes no sense.
       ServerUnreachable: no answer within the deadline.
     """
-    buffer = SampledReplayBuffer(server, table, sequence_length, **options)
+    buffer = SampledReplayBuffer(server, table, sequence_length, data_spec, **options)
     return buffer.as_dataset(sample_batch_size, num_steps)
 
 
@@ -66,24 +76,26 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
     """TF-Agents' `ReverbReplayBuffer` for reading, over our client: `as_dataset`, `num_frames`, `update_priorities`, `clear`.
 
     Args:
-      server, table, sequence_length, options: as for `as_trajectory_dataset`.
+      server, table, sequence_length, data_spec, options: as for `as_trajectory_dataset`.
 
     Raises:
       ConfigError, ServerUnreachable: as `as_trajectory_dataset` does.
     """
 
+    @takes_options(SampleOptions, without=_DECIDED, decode=False)
     def __init__(
         self,
         server: Server,
         table: str,
         sequence_length: int | None = None,
         data_spec: Nest = None,
-        **options: Any,
+        **options: Unpack[SampleKeywords],
     ) -> None:
-        for name in ("batch_size", "ragged", "spec"):
+        for name in _DECIDED:
             if name in options:
                 raise ConfigError(f"{name}: as_dataset decides on it; leave it out")
-        asked = options_of(SampleOptions, "as_trajectory_dataset", **{"decode": False, **options})
+        options.setdefault("decode", False)
+        asked = make_options(SampleOptions, "as_trajectory_dataset", **options)
         if asked.weights is not None:
             raise ConfigError(
                 "weights: reverb.SampleInfo has no field for them; adapters.tf_data gives them as info.weight, "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,12 +19,16 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.images import Size
+from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of
-from rlds2reverb.learner.options import LIST, PAD, SampleOptions, SliceSpec, options_of
+from rlds2reverb.learner.options import LIST, PAD, SampleKeywords, SampleOptions, SliceSpec
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, map_with_path
 from rlds2reverb.wire.messages import TableInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 with needing("the adapter for tf.data", "tfds", ModuleNotFoundError):
     import tensorflow as tf
@@ -32,12 +36,13 @@ with needing("the adapter for tf.data", "tfds", ModuleNotFoundError):
 _POLL_SECONDS = 0.1
 
 
+@takes_options(SampleOptions, ragged=PAD)
 def as_dataset(
     server: Server,
     table: str,
     batch_size: int = SampleOptions.batch_size,
     rows: int | None = None,
-    **options: Any,
+    **options: Unpack[SampleKeywords],
 ) -> tf.data.Dataset:
     """A table's samples as a dataset: every iterator of it samples on streams of its own, and closes them when it is deleted.
 
@@ -62,7 +67,8 @@ def as_dataset(
       ConfigError: the server has no such table, the table has no signature and `spec` is not given, or an option makes no sense.
       ServerUnreachable: no answer within the deadline.
     """
-    asked = options_of(SampleOptions, "as_dataset", batch_size, **{"ragged": PAD, **options})
+    options.setdefault("ragged", PAD)
+    asked = make_options(SampleOptions, "as_dataset", batch_size, **options)
     if rows is not None:
         asked = replace(asked, ragged=LIST)  # padding would hide items of fewer rows
     source = Source.of(server, table, asked)

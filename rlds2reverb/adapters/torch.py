@@ -15,7 +15,7 @@ Columns:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import ml_dtypes
 import numpy as np
@@ -25,10 +25,14 @@ from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, TransportError
 from rlds2reverb.extras import needing
+from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch, BatchInfo
-from rlds2reverb.learner.options import SampleOptions, options_of
+from rlds2reverb.learner.options import SampleKeywords, SampleOptions
 from rlds2reverb.specs import map_leaves
 from rlds2reverb.transport.grpc import check_not_forked
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 with needing("the adapter for PyTorch", "torch", ModuleNotFoundError):
     import torch
@@ -67,21 +71,22 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
       TransportError (when iterating): this worker was forked from a process that had connected.
     """
 
+    @takes_options(SampleOptions)
     def __init__(
         self,
         server: Server,
         table: str,
         batch_size: int = SampleOptions.batch_size,
-        **options: Any,
+        **options: Unpack[SampleKeywords],
     ) -> None:
         super().__init__()
-        options_of(SampleOptions, "TableDataset", batch_size, **options)  # wrong ones fail here, not in a worker
+        make_options(SampleOptions, "TableDataset", batch_size, **options)  # wrong ones fail here, not in a worker
         self.server, self.table, self.batch_size, self.options = server, table, batch_size, options
 
     def __iter__(self) -> Iterator[TensorBatch]:
         """Batches of this worker, see `tensors`; a new connection each time."""
         worker = get_worker_info()
-        options = {**self.options}
+        options = self.options.copy()
         if worker is not None:
             workers, samples = worker.num_workers, options.get("samples")
             if workers > 1 and options.get("epochs") is not None:

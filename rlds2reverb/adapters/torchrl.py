@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,12 +26,16 @@ from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
+from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.joining import Batches
-from rlds2reverb.learner.options import SampleOptions, options_of
+from rlds2reverb.learner.options import SampleKeywords, SampleOptions
 from rlds2reverb.servers.keys import check_priorities
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import Nest, map_leaves
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 with needing("the adapter for TorchRL", "torchrl", ModuleNotFoundError):
     import torch
@@ -174,6 +178,7 @@ class TableReplayBuffer:
       ConfigError: an option makes no sense.
     """
 
+    @takes_options(SampleOptions)
     def __init__(
         self,
         client: Client,
@@ -181,9 +186,9 @@ class TableReplayBuffer:
         batch_size: int = SampleOptions.batch_size,
         priority_key: str = "td_error",
         layout: Layout = Layout(),
-        **options: Any,
+        **options: Unpack[SampleKeywords],
     ) -> None:
-        options_of(SampleOptions, "TableReplayBuffer", batch_size, **options)
+        make_options(SampleOptions, "TableReplayBuffer", batch_size, **options)
         self.priority_key = priority_key
         self._client, self._table, self._batch_size = client, table, batch_size
         self._layout, self._options = layout, options
@@ -306,7 +311,7 @@ class TableReplayBuffer:
 
     def _once(self, batch_size: int | None) -> Batch | None:
         size = self._batch_size if batch_size is None else batch_size
-        options = {**self._options, "samples": size, "prefetch": 1, "streams": 1}
+        options: SampleKeywords = {**self._options, "samples": size, "prefetch": 1, "streams": 1}
         with closing(self._client.sample(self._table, size, **options)) as sampler:
             return sampler.next_batch()
 

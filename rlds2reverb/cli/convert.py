@@ -9,52 +9,16 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import output, progress, without_collecting
-from rlds2reverb.cli.options import (
-    json_option,
-    limit_option,
-    push_options,
-    quiet_option,
-    scale_options,
-    source_argument,
-    suggested,
-    with_options,
-)
+from rlds2reverb.cli.options import json_option, options_from, quiet_option, source_argument, suggested
 from rlds2reverb.cli.sections import Command
-from rlds2reverb.conversion.convert import planned
+from rlds2reverb.conversion.convert import ConvertOptions, planned
 from rlds2reverb.conversion.report import ConvertReport, lines
 from rlds2reverb.look.accounts import conversion_fields
-from rlds2reverb.prepare.options import EPISODE_OPTIONS
 from rlds2reverb.text import counted
 
 _CONTINUES = "the same command continues after the {kept} on disk; --restart begins anew"
 _COMPLETE = "the dataset was complete before the interruption"
 _NOTHING_KEPT = "nothing of it was put on disk; the same command begins anew"
-
-_OF_A_PUSH = tuple(name for name in EPISODE_OPTIONS if name not in ("strict", "encoded"))
-
-_own_options = with_options(
-    click.option("--strict", is_flag=True, help="Refuse advice (terminal_discount, last_reward, ...), and losses."),
-    click.option(
-        "--encoded",
-        multiple=True,
-        metavar="PATH",
-        help='Path of an image column, or "all": fail unless the bytes of its JPEG or PNG files are kept. Without this option they are '
-        "kept where both formats can; may be repeated.",
-    ),
-    click.option("--overwrite", is_flag=True, help="Replace the dataset that is at DEST, when all is done."),
-    click.option("--restart", is_flag=True, help="Begin anew, whatever a run that was stopped has done."),
-    click.option(
-        "--decode", is_flag=True, help="Decode images also where both formats could hold the bytes of their files."
-    ),
-    click.option(
-        "--verify",
-        is_flag=True,
-        help="Read back what was written and compare it with SOURCE, before it appears at DEST.",
-    ),
-    click.option(
-        "--allow-loss", multiple=True, metavar="CODE", help='Losses that --strict lets pass, or "all"; may be repeated.'
-    ),
-)
 
 
 @click.command(
@@ -68,10 +32,7 @@ _own_options = with_options(
 )
 @source_argument
 @click.argument("destination", metavar="DEST", shell_complete=suggested("destinations"))
-@_own_options
-@push_options(*_OF_A_PUSH)
-@scale_options
-@limit_option
+@options_from(ConvertOptions)
 @quiet_option
 @json_option
 def command(source: str, destination: str, quiet: bool, as_json: bool, **given: Any) -> None:

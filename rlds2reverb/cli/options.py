@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import click
 
@@ -15,8 +15,9 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import Source
-from rlds2reverb.prepare.options import CHOICES, EPISODE_OPTIONS, HELP, EpisodeOptions
-from rlds2reverb.push.options import option_fields
+from rlds2reverb.keywords import CommandOption, Option, command_options
+from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.push.options import PushOptions
 from rlds2reverb.views import read_view, view_of
 from rlds2reverb.views.base import View
 
@@ -42,20 +43,24 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
     return decorate
 
 
-class _Seconds(click.ParamType):  # type: ignore[type-arg]
-    name = "seconds"
+class PositiveNumber(click.ParamType):  # type: ignore[type-arg]
+    """A number above 0; `unit` is what it counts."""
+
+    def __init__(self, unit: str = "") -> None:
+        self.name = unit or "number"
+        self._expected = f"a positive number{unit and f' of {unit}'}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            seconds = float(value)
+            number = float(value)
         except ValueError:
-            seconds = math.nan
-        if not 0 < seconds < math.inf:
-            self.fail(f"{value}: expected a positive number of seconds", param, ctx)
-        return seconds
+            number = math.nan
+        if not 0 < number < math.inf:
+            self.fail(f"{value}: expected {self._expected}", param, ctx)
+        return number
 
 
-SECONDS = _Seconds()
+SECONDS = PositiveNumber("seconds")
 
 
 def suggested(what: str) -> Any:
@@ -120,47 +125,45 @@ def views_of_tables(into: Sequence[str], *others: object) -> dict[str, View]:
     return views
 
 
-_KINDS: dict[str, dict[str, Any]] = {
-    "bool": {"is_flag": True},
-    "str | Path | None": {"type": click.Path(dir_okay=False, path_type=Path)},
-    "Sequence[str]": {"multiple": True, "metavar": "CODE"},
-    "TransformLike": {"multiple": True, "metavar": "TEXT|FILE"},
-    "str | Sequence[str]": {"multiple": True, "metavar": "PATH"},
-    "str | None": {"metavar": "ADDRESS"},
-    "IdentityLike": {"metavar": "TEXT"},
-    "int | None": {"type": click.IntRange(min=1)},
-    "float": {"type": SECONDS, "show_default": True},
-}
-"""Type of an option's field -> what click makes of it; a str has choices."""
+def _click_option(option: Option, command: CommandOption) -> Callable[[Command], Command]:
+    """An option of a dataclass with the same name, default and help; the kind of its value follows from its type."""
+    spelled, help_text = f"--{option.name.replace('_', '-')}", command.help
+    kinds = get_args(option.type) if get_origin(option.type) in (Union, UnionType) else (option.type,)
+    value: dict[str, Any] = {"metavar": command.metavar}
+    if command.choices:
+        value = {"type": click.Choice(command.choices), "show_default": True}
+    elif bool in kinds:
+        value = {"is_flag": True}
+        if option.default:
+            spelled, value = f"{spelled}/--no-{spelled[2:]}", {"show_default": True}
+    elif any(get_origin(kind) is Sequence for kind in kinds):
+        value["multiple"] = True
+        help_text = f"{help_text.removesuffix('.')}; may be repeated."
+    elif Path in kinds:
+        value = {"type": click.Path(dir_okay=False, path_type=Path)}
+    elif int in kinds:
+        value = {"type": click.IntRange(min=command.least)}
+    elif float in kinds:
+        value = {"type": PositiveNumber(command.unit), "show_default": option.default is not None}
+    if command.completion:
+        value["shell_complete"] = suggested(command.completion)
+    return click.option(spelled, option.name, default=option.default, help=help_text, **value)
 
 
-def _push_option(field: Field[Any]) -> Callable[[Command], Command]:
-    """A field of `PushOptions` with the same name, default and help."""
-    spelled, text, choices = f"--{field.name.replace('_', '-')}", field.metadata[HELP], field.metadata[CHOICES]
-    if choices:
-        kind: dict[str, Any] = {"type": click.Choice(choices), "show_default": True}
-    elif field.default is True:
-        spelled, kind = f"{spelled}/--no-{spelled[2:]}", {"show_default": True}
-    else:
-        kind = _KINDS[str(field.type)]
-    text = f"{text.removesuffix('.')}; may be repeated." if kind.get("multiple") else text
-    completed = {"shell_complete": suggested("codes")} if field.name == "allow" else {}
-    return click.option(spelled, field.name, default=field.default, help=text, **kind, **completed)
+def options_from(kind: type, *names: str, without: Collection[str] = ()) -> Callable[[Command], Command]:
+    """The options of a command that are fields of the dataclass `kind`: those of these names, by default all."""
+    chosen = command_options(kind)
+    return with_options(*(_click_option(*chosen[name]) for name in names or chosen if name not in without))
 
 
-def push_options(*names: str) -> Callable[[Command], Command]:
-    return with_options(*(_push_option(field) for field in option_fields() if not names or field.name in names))
+judging_options = options_from(EpisodeOptions, "allow", "strict")
 
+conventions_options = options_from(EpisodeOptions, "terminal_discount", "last_reward", "last_observation")
 
-judging_options = push_options("allow", "strict")
-
-conventions_options = push_options("terminal_discount", "last_reward", "last_observation")
-
-transform_option = push_options("transform")
+transform_option = options_from(EpisodeOptions, "transform")
 
 # All that says how episodes are made, which every command takes that reads them: an option that is new is theirs as well.
-_OF_BAD_EPISODES = ("on_invalid", "quarantine", "allow", "strict")
-making_options = push_options(*(name for name in EPISODE_OPTIONS if name not in _OF_BAD_EPISODES))
+making_options = options_from(EpisodeOptions, without=("on_invalid", "quarantine", "allow", "strict"))
 
 
 def option_words(given: Mapping[str, Any]) -> list[str]:
@@ -179,7 +182,7 @@ def repeated(option: str, values: Sequence[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
 
 
-scale_options = push_options("workers", "ray")
+scale_options = options_from(PushOptions, "workers", "ray")
 
 
 def chosen_executor(workers: int | None, ray: str | None) -> Callable[[Any], Any] | None:

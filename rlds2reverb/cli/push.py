@@ -20,7 +20,7 @@ from rlds2reverb.cli.options import (
     json_option,
     limit_option,
     opened,
-    push_options,
+    options_from,
     quiet_option,
     source_argument,
     suggested,
@@ -33,8 +33,9 @@ from rlds2reverb.errors import ConfigError, reason_of, report_of
 from rlds2reverb.formats.mix import MixOf, NamedSource
 from rlds2reverb.formats.source import Source
 from rlds2reverb.interrupts import is_default
+from rlds2reverb.keywords import command_options
 from rlds2reverb.look.accounts import plan_fields, planned_servers, push_fields, server_line, table_plan
-from rlds2reverb.push.options import PushOptions, option_fields
+from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import RunnablePush
@@ -133,7 +134,7 @@ pushing_options = with_options(
     ),
     view_option,
     into_option,
-    push_options(),
+    options_from(PushOptions),
     limit_option,
     click.option(
         "--dry-run",
@@ -188,7 +189,7 @@ def push(
       limit, dry_run, as_json, given: `pushing_options`.
     """
     quiet = given.pop("quiet")
-    chosen = {field.name: given.pop(field.name) for field in option_fields()}
+    chosen = {name: given.pop(name) for name in command_options(PushOptions)}
     tables, view, view_config, into = (given.pop(name) for name in ("table", "view", "view_config", "into"))
     if views := views_of_tables(into, tables, view, view_config):
         options = PushOptions(views, None, **chosen)

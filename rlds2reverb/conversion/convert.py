@@ -12,12 +12,12 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlds2reverb.conversion.job import LOSSES, UNFIT, Account, Job, Read, job_of
 from rlds2reverb.conversion.place import (
@@ -41,8 +41,9 @@ from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.interrupts import held_interrupts, noted_interrupts, raise_lost_interrupt
+from rlds2reverb.keywords import refuse_unknown, shown, takes_options
 from rlds2reverb.prepare.endings import Endings, endings_of, state_of, with_problems_of_ends
-from rlds2reverb.prepare.options import EpisodeOptions, split_options
+from rlds2reverb.prepare.options import RAY, WORKERS, EpisodeKeywords, EpisodeOptions
 from rlds2reverb.prepare.policy import RAISE
 from rlds2reverb.prepare.preparation import duplicates_notice
 from rlds2reverb.prepare.problems import Problem
@@ -50,6 +51,9 @@ from rlds2reverb.prepare.progress import Progress, ignored
 from rlds2reverb.text import counted, did_you_mean
 from rlds2reverb.workers import check_workers
 from rlds2reverb.workers.processes import choose_executor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 WRITING, READ, WRITTEN = "writing", "read", "written"
 SYNC_SECONDS = 5.0
@@ -60,36 +64,52 @@ _ONE_SPEC = ("missing_column", "shape", "dtype")
 """Codes of episodes that do not fit the dataset's spec, which all episodes of a file must."""
 
 
-@dataclass(frozen=True)
-class ConvertOptions:
-    """The options of a conversion beside those of episodes (`EpisodeOptions`). Each field is a keyword of `convert`.
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(EpisodeOptions):
+    """The options of a conversion: those of episodes, and a few more. Each field is a keyword of `convert`.
 
     Attributes:
       limit: the most episodes to convert.
-      overwrite: replace what is at the destination, when all is done; else it is refused.
-      restart: begin anew, whatever an earlier run of this or another conversion into this place has done.
       decode: decode images also where the source and the destination could both hold the bytes of their files.
-      verify: read back what was written, and compare it with the source, before it gets its name.
       allow_loss: codes of losses that `strict` lets pass; "all" of them.
       workers, ray: as for a push: processes that read, judge and encode parts of the source, while this one writes in order.
       on_progress: called a few times per second.
 
     Raises:
-      ConfigError: a limit or workers below 1, or an empty address.
+      ConfigError: as `EpisodeOptions`; a limit or workers below 1, an empty address, or options that exclude each other.
     """
 
-    _: KW_ONLY
-    limit: int | None = None
-    overwrite: bool = False
-    restart: bool = False
-    decode: bool = False
-    verify: bool = False
-    allow_loss: Sequence[str] = ()
-    workers: int | None = None
-    ray: str | None = None
+    strict: bool = field(
+        default=False, metadata=shown("Refuse advice (terminal_discount, last_reward, ...), and losses.")
+    )
+    encoded: str | Sequence[str] = field(
+        default=(),
+        metadata=shown(
+            'Path of an image column, or "all": fail unless the bytes of its JPEG or PNG files are kept. Without this option they are '
+            "kept where both formats can.",
+            metavar="PATH",
+        ),
+    )
+    limit: int | None = field(default=None, metadata=shown("Read at most so many episodes.", least=1))
+    overwrite: bool = field(default=False, metadata=shown("Replace the dataset that is at DEST, when all is done."))
+    restart: bool = field(default=False, metadata=shown("Begin anew, whatever a run that was stopped has done."))
+    decode: bool = field(
+        default=False,
+        metadata=shown("Decode images also where both formats could hold the bytes of their files."),
+    )
+    verify: bool = field(
+        default=False,
+        metadata=shown("Read back what was written and compare it with SOURCE, before it appears at DEST."),
+    )
+    allow_loss: Sequence[str] = field(
+        default=(), metadata=shown('Losses that --strict lets pass, or "all".', metavar="CODE")
+    )
+    workers: int | None = field(default=None, metadata=WORKERS)
+    ray: str | None = field(default=None, metadata=RAY)
     on_progress: Callable[[Progress], object] = field(default=ignored, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.limit is not None and (
             isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1
         ):
@@ -97,9 +117,34 @@ class ConvertOptions:
         if isinstance(self.allow_loss, str):
             raise ConfigError(f'allow_loss "{self.allow_loss}": expected a list of codes, such as allow_loss=["all"]')
         check_workers(self.workers, self.ray)
+        if self.decode and self.encoded_paths:
+            raise ConfigError("decode (--decode) and encoded (--encoded) contradict each other: leave one of them out")
+        if refused := sorted(set(self.allow) & set(_ONE_SPEC)):
+            raise ConfigError(
+                f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated"
+            )
+        if UNFIT in self.allow:
+            raise ConfigError(
+                f"allow (--allow): {UNFIT}: what the format cannot hold cannot be tolerated; on_invalid=skip (--on-invalid skip) leaves such episodes out"
+            )
 
 
-def convert(source: Any, destination: str | Destination, **options: Any) -> ConvertReport:
+class ConvertKeywords(EpisodeKeywords, total=False):
+    """`ConvertOptions` as keywords."""
+
+    limit: int | None
+    overwrite: bool
+    restart: bool
+    decode: bool
+    verify: bool
+    allow_loss: Sequence[str]
+    workers: int | None
+    ray: str | None
+    on_progress: Callable[[Progress], object]
+
+
+@takes_options(ConvertOptions)
+def convert(source: Any, destination: str | Destination, **options: Unpack[ConvertKeywords]) -> ConvertReport:
     """Writes a dataset in another format: `rlds2reverb.convert("d4rl:hopper.hdf5", "tfds:/data/hopper")`.
 
     The dataset appears at its place when all of it is written. A conversion that was stopped continues when it is called again.
@@ -108,8 +153,7 @@ def convert(source: Any, destination: str | Destination, **options: Any) -> Conv
     Args:
       source: anything that `open_source` takes.
       destination: a name such as "tfds:/data/my_set"; docs/convert.md has them all.
-      options: the fields of `ConvertOptions`, and those of `EpisodeOptions`: on_invalid, quarantine, allow,
-        strict, terminal_discount, last_reward, last_observation, encoded, transform. `strict` also refuses losses.
+      options: the fields of `ConvertOptions`, by name. `strict` also refuses losses.
 
     Raises:
       ConfigError: an unknown option or code, or one that makes no sense; or the place is taken.
@@ -396,26 +440,17 @@ class Conversion:
             raise write_error(f"{path}{file}", error, way_out) from error
 
 
-def planned(source: Any, destination: str | Destination, **options: Any) -> Conversion:
+def planned(source: Any, destination: str | Destination, **options: Unpack[ConvertKeywords]) -> Conversion:
     """Opens source and destination, and checks the options; writes nothing. Arguments and errors as `convert`."""
-    chosen, episodes = split_options(ConvertOptions, "convert", options)
-    if chosen.decode and episodes.encoded_paths:
-        raise ConfigError("decode (--decode) and encoded (--encoded) contradict each other: leave one of them out")
-    if refused := sorted(set(episodes.allow) & set(_ONE_SPEC)):
-        raise ConfigError(
-            f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated"
-        )
-    if UNFIT in episodes.allow:
-        raise ConfigError(
-            f"allow (--allow): {UNFIT}: what the format cannot hold cannot be tolerated; on_invalid=skip (--on-invalid skip) leaves such episodes out"
-        )
+    refuse_unknown("convert", options, ConvertOptions)
+    chosen = ConvertOptions(**options)
     if isinstance(destination, str):  # a class of the caller's may have codes of its own
         _check_losses(chosen.allow_loss)
-    episodes.check_files()
-    job = _job(source, destination, chosen, episodes).with_images()
+    chosen.check_files()
+    job = _job(source, destination, chosen).with_images()
     readers = None
     if chosen.workers is not None or chosen.ray is not None:
-        opens = partial(_job, source, destination, replace(chosen, on_progress=ignored), episodes.silent())
+        opens = partial(_job, source, destination, replace(chosen.silent(), on_progress=ignored))
         readers = ByWorkers(job, opens, choose_executor(chosen.workers, chosen.ray))
     return Conversion(job, chosen, readers)
 
@@ -428,16 +463,16 @@ def _check_losses(codes: Sequence[str]) -> None:
         raise ConfigError(f"allow_loss (--allow-loss): unknown code {', '.join(unknown)}{others}")
 
 
-def _job(source: Any, destination: str | Destination, chosen: ConvertOptions, episodes: EpisodeOptions) -> Job:
+def _job(source: Any, destination: str | Destination, chosen: ConvertOptions) -> Job:
     target = open_destination(destination) if isinstance(destination, str) else destination
     recorded = open_source(source)
     return job_of(
-        transformed(recorded.first(chosen.limit), episodes.chosen_transform),
+        transformed(recorded.first(chosen.limit), chosen.chosen_transform),
         target,
-        episodes,
-        () if chosen.decode else episodes.encoded_paths or None,
+        chosen,
+        () if chosen.decode else chosen.encoded_paths or None,
         allowed_losses=chosen.allow_loss,
         places=places_of(source, recorded),
         source_label=label_of(source, recorded),
-        label=f"{episodes.data_label}|limit={chosen.limit}",
+        label=f"{chosen.data_label}|limit={chosen.limit}",
     )

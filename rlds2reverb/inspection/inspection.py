@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.transform import Transform, TransformLike
 from rlds2reverb.inspection.statistics import Ends, Range, Returns, Statistics
 from rlds2reverb.interrupts import noted_interrupts
+from rlds2reverb.keywords import options_of, takes_options
 from rlds2reverb.plain import Count, attributes, members, printed
 from rlds2reverb.prepare.checks import loses_by_shift
-from rlds2reverb.prepare.conventions import Conventions, last_row_is_added
+from rlds2reverb.prepare.conventions import ConventionKeywords, Conventions, last_row_is_added
 from rlds2reverb.prepare.endings import Ending
 from rlds2reverb.prepare.findings import Findings, FoundProblem
 from rlds2reverb.prepare.image_files import ImageColumn, image_columns
@@ -40,6 +41,9 @@ from rlds2reverb.views import ViewLike, is_view_config, view_from
 from rlds2reverb.views.base import View, not_in_items
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.trajectory import table_signature
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @printed(
@@ -410,17 +414,17 @@ def meant(episode: Episode) -> dict[str, Array]:
     }
 
 
-_CONVENTIONS = tuple(vars(Conventions()))
 _TABLE = "replay"  # the name of the table where only a view is given
 
 
+@takes_options(Conventions)
 def inspect(
     source: Any,
     view: ViewLike | Mapping[str, ViewLike] = "two_step",
     limit: int | None = None,
     transform: TransformLike = (),
     encoded: str | Sequence[str] = (),
-    **conventions: str,
+    **conventions: Unpack[ConventionKeywords],
 ) -> Inspection:
     """Reads a dataset once and returns what is in it, what is wrong with it, and which tables it needs. Stores nothing.
 
@@ -448,11 +452,9 @@ def inspect(
         table: view_from(one, f'inspect: view of "{table}"') if isinstance(one, (str, Mapping)) else one
         for table, one in given.items()
     }
-    if unknown := sorted(set(conventions) - set(_CONVENTIONS)):
-        known = ("view", "limit", "transform", "encoded", *_CONVENTIONS)
+    if unknown := sorted(conventions.keys() - options_of(Conventions).keys()):
+        known = ("view", "limit", "transform", "encoded", *options_of(Conventions))
         raise ConfigError(
             f"inspect has no option {', '.join(unknown)}; there are {', '.join(known)}{did_you_mean(unknown[0], known)}"
         )
-    return inspect_source(
-        source, views, limit, EpisodeOptions(transform=transform, encoded=encoded, **cast("Any", conventions))
-    )
+    return inspect_source(source, views, limit, EpisodeOptions(transform=transform, encoded=encoded, **conventions))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -14,12 +14,13 @@ from rlds2reverb.episode import Array, Episode, column_bytes
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
 from rlds2reverb.images import SizeLike
+from rlds2reverb.keywords import refuse_unknown, takes_options
 from rlds2reverb.learner.batch import Batch, BatchIterator
 from rlds2reverb.learner.options import LIST, RAGGED, SampleOptions, check_count, check_pad, check_word
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.slices import ItemColumn, item_columns
 from rlds2reverb.learner.states import State, check_state, count_in, counts_in, digest, pairs_in, state_of
-from rlds2reverb.prepare.options import split_options
+from rlds2reverb.prepare.options import EpisodeKeywords, EpisodeOptions
 from rlds2reverb.prepare.preparation import Preparation, Prepared, item_bounds, outputs_of
 from rlds2reverb.prepare.problems import ENDS_ALIKE
 from rlds2reverb.push.keys import ItemNames
@@ -31,6 +32,9 @@ from rlds2reverb.wire.insert import TOP_BIT, Part, checked_span, item_fields, ke
 from rlds2reverb.wire.messages import RateLimiter, TableInfo
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, joined_parts, placed, stacked
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 SHUFFLED = 1024  # items of a shuffle buffer of no given size
 
 GLOBAL = "global"
@@ -38,8 +42,8 @@ GLOBAL = "global"
 
 
 @dataclass(frozen=True)
-class LocalOptions:
-    """Options of `local` beside those of the episodes (`EpisodeOptions`). Each field is a keyword of `local`.
+class LocalOptions(EpisodeOptions):
+    """Options of `local`: those of the episodes, and a few more. Each field is a keyword of `local`.
 
     Attributes:
       batch_size: samples per batch.
@@ -56,7 +60,7 @@ class LocalOptions:
         `SampleOptions`.
 
     Raises:
-      ConfigError: a number out of its range, or an unknown word.
+      ConfigError: as `EpisodeOptions`; a number out of its range, or an unknown word.
     """
 
     batch_size: int = 256
@@ -73,6 +77,7 @@ class LocalOptions:
     identity: IdentityLike = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("batch_size", self.batch_size)
         if self.epochs is not None:
             check_count("epochs", self.epochs)
@@ -898,7 +903,28 @@ def _full_table(name: str, signature: Nest) -> TableInfo:
     return TableInfo(name, "fifo", "fifo", 0, 0, 0, limiter, signature, 0, 0, 0)
 
 
-def local(source: Any, view: ViewLike = "two_step", batch_size: int = LocalOptions.batch_size, **options: Any) -> Local:
+class LocalKeywords(EpisodeKeywords, total=False):
+    """`LocalOptions` as keywords, without `batch_size`."""
+
+    table: str
+    epochs: int | None
+    shuffle: int | bool | str
+    shuffle_bytes: int
+    seed: int
+    drop_last: bool
+    ragged: str
+    pad_to: int | None
+    decode: bool | SizeLike
+    identity: IdentityLike
+
+
+@takes_options(LocalOptions)
+def local(
+    source: Any,
+    view: ViewLike = "two_step",
+    batch_size: int = LocalOptions.batch_size,
+    **options: Unpack[LocalKeywords],
+) -> Local:
     """Iterates batches of a dataset, without a server: `for data, info in rlds2reverb.local("tfds:my_dataset")`.
 
     It is an iterator: a second `for` over it gives nothing. For several passes give `epochs`, or call its `restart()` before each further one.
@@ -915,14 +941,14 @@ def local(source: Any, view: ViewLike = "two_step", batch_size: int = LocalOptio
       source: anything that `push` takes.
       view: of the items, as for `push`.
       batch_size: samples per batch.
-      options: the other fields of `LocalOptions`, and those of `EpisodeOptions`: on_invalid, quarantine, allow, strict, terminal_discount,
-        last_reward, last_observation, encoded, transform.
+      options: the other fields of `LocalOptions`.
 
     Raises:
       ConfigError: an unknown option, or one that makes no sense; or shuffle="global" of a source or a view that has not what it needs.
       SourceError, ViewError: as for a push.
     """
-    chosen, episodes = split_options(LocalOptions, "local", {"batch_size": batch_size, **options})
+    refuse_unknown("local", options, LocalOptions)
+    chosen = LocalOptions(batch_size, **options)
     outputs = outputs_of(chosen.table, view)
-    episodes.check_files()
-    return Local(Preparation.open(source, episodes, outputs, chosen.chosen_identity), chosen)
+    chosen.check_files()
+    return Local(Preparation.open(source, chosen, outputs, chosen.chosen_identity), chosen)

@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SpecMismatch
+from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch, BatchInfo, BatchIterator, columns_of, in_structure, paths_of
 from rlds2reverb.learner.joining import Feed, Iterated, Piece, Repeated, cut_short, joined_of
 from rlds2reverb.learner.local import Local, check_seed, local
-from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_word, options_of
+from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_word
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
 from rlds2reverb.specs import Nest, differences, flatten
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 ITEM, BATCH = "item", "batch"
 
@@ -306,8 +310,25 @@ def _stack(batch: Batch, draws: int, structure: Nest) -> Batch:
     return Batch(in_structure(map(fold, columns), structure), BatchInfo(*fields))
 
 
+class MixKeywords(TypedDict, total=False):
+    """`MixOptions` as keywords, without `batch_size`."""
+
+    seed: int
+    by: str
+    samples: int | None
+    drop_last: bool
+    draws: int | None
+    sample_from_all: bool
+    stacked: bool
+    ragged: str
+    pad_to: int | None
+
+
+@takes_options(MixOptions)
 def mix(
-    parts: Mapping[Any, float] | Sequence[tuple[Any, float]], batch_size: int = MixOptions.batch_size, **options: Any
+    parts: Mapping[Any, float] | Sequence[tuple[Any, float]],
+    batch_size: int = MixOptions.batch_size,
+    **options: Unpack[MixKeywords],
 ) -> Mix:
     """Mixes samples of several tables and datasets: `mix({client.sample("online"): 3, local("tfds:demos"): 1}, 256, seed=1)`.
 
@@ -324,7 +345,7 @@ def mix(
       ConfigError: parts, weights or options that make no sense.
       SpecMismatch: the items of two parts differ. Parts without a signature are compared at the first batch, which raises it then.
     """
-    chosen = options_of(MixOptions, "mix", batch_size, **options)
+    chosen = make_options(MixOptions, "mix", batch_size, **options)
     pairs = list(parts.items()) if isinstance(parts, Mapping) else list(parts)
     for number, pair in enumerate(pairs):
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:

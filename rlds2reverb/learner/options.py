@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypedDict
 
 import numpy as np
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.images import Size, SizeLike
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.text import did_you_mean, with_suggestion
+from rlds2reverb.text import did_you_mean
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import Reason
 from rlds2reverb.views import view_from
@@ -43,9 +42,6 @@ _ELSEWHERE = {
 }
 
 UNKNOWN_YIELD = 8  # samples that are requested at a time where the number of items of one is not known
-
-_Given = ParamSpec("_Given")
-_Options = TypeVar("_Options")
 
 LIST, PAD = "list", "pad"
 RAGGED = (LIST, PAD)
@@ -261,6 +257,30 @@ class SampleOptions:
         return default_prefetch(table, self.request_size) if self.prefetch is None else self.prefetch
 
 
+class SampleKeywords(TypedDict, total=False):
+    """`SampleOptions` as keywords, without `batch_size`."""
+
+    streams: int
+    prefetch: int | None
+    samples: int | None
+    epochs: int | None
+    drop_last: bool
+    timeout_seconds: float | None
+    end_after_seconds: float | None
+    reconnect_seconds: float
+    ragged: str
+    spec: Nest | None
+    decode: bool | SizeLike
+    arena_bytes: int
+    pad_to: int | None
+    slices: SliceSpec | None
+    view: ViewSpec | View | str | Mapping[str, Any] | None
+    weights: str | None
+    beta: Changing | None
+    min_priority: Changing | None
+    on_wait: Callable[[Reason], object] | None
+
+
 def decode_of(value: bool | SizeLike) -> bool | Size:
     """The option `decode`; raises ConfigError for a size that makes no sense."""
     if isinstance(value, bool):
@@ -384,21 +404,6 @@ def checked_number(name: str, value: object) -> float:
             f"sample: {name} {value!r}: expected a finite number of {least}, or a function of the batch's number"
         )
     return number
-
-
-def options_of(kind: Callable[_Given, _Options], where: str, *given: _Given.args, **named: _Given.kwargs) -> _Options:
-    """Options of the class `kind` for a function `where` that takes their fields as arguments of its own.
-
-    Raises:
-      TypeError: an unknown or a missing argument; names the function.
-      ConfigError: as the options do.
-    """
-    taken = inspect.signature(kind)
-    try:
-        taken.bind(*given, **named)
-    except TypeError as error:  # without this it would name a class that the caller has not called
-        raise TypeError(f"{where}: {with_suggestion(error, taken.parameters)}") from None
-    return kind(*given, **named)
 
 
 def check_count(name: str, count: object) -> None:

@@ -36,7 +36,7 @@ from rlds2reverb.formats.source import Source, checked_spec
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.learner.options import check_count
 from rlds2reverb.prepare.conventions import filled_spec
-from rlds2reverb.push.options import KEEP, PushOptions
+from rlds2reverb.push.options import KEEP, PushKeywords, PushOptions
 from rlds2reverb.push.plan import PushPlan
 from rlds2reverb.specs import ArraySpec, Nest, column_spec, differences, flatten, map_leaves, map_with_path, same_dtype
 from rlds2reverb.views.base import signature_of, wants_metadata
@@ -94,6 +94,16 @@ class WriteOptions(PushOptions):
         for name in ("max_steps", "most_episode_bytes", "most_waiting_bytes"):
             if name != "max_steps" or self.max_steps is not None:
                 check_count(f"writer: {name}", getattr(self, name))
+
+
+class WriteKeywords(PushKeywords, total=False):
+    """`WriteOptions` as keywords, without `table` and `view`."""
+
+    name: str | None
+    max_steps: int | None
+    most_episode_bytes: int
+    most_waiting_bytes: int
+    spec: Nest | None
 
 
 def check_name(option: str, name: object) -> None:

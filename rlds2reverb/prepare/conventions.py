@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 
@@ -107,6 +108,14 @@ class Conventions:
             rewards = columns_under(episode.columns, REWARD)
             episode = _with(episode, {path: shifted_reward(reward) for path, reward in rewards.items()})
         return episode
+
+
+class ConventionKeywords(TypedDict, total=False):
+    """`Conventions` as keywords."""
+
+    terminal_discount: str
+    last_reward: str
+    last_observation: str
 
 
 _FILLED_DTYPES = {REWARD: np.dtype(np.float32), DISCOUNT: np.dtype(np.float32), IS_TERMINAL: np.dtype(bool)}

@@ -5,26 +5,24 @@ Each option has its name, its default and its help here, once; what a verb has o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT, Transform, TransformLike, transform_of
-from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS, Conventions
+from rlds2reverb.keywords import shown
+from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS, ConventionKeywords, Conventions
 from rlds2reverb.prepare.policy import ACTIONS, QUARANTINE, RAISE, SKIP, STOPPING, Policy, check_choices, check_report
-from rlds2reverb.text import did_you_mean
 
-HELP, CHOICES = "help", "choices"
-"""Keys of an option's metadata: one sentence, and the values it may have (if they are few)."""
-
-_Kind = TypeVar("_Kind")
 _Options = TypeVar("_Options", bound="EpisodeOptions")
 
-
-def option_help(text: str, choices: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {HELP: text, CHOICES: choices}
+# Metadata of the options of every command whose work workers can share.
+WORKERS = shown("Number of worker processes, each for a part of the source; with ray, tasks at a time.", least=1)
+RAY = shown(
+    'Address of a Ray cluster that runs the workers, or "auto" for the cluster of this machine.', metavar="ADDRESS"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,27 +36,27 @@ class EpisodeOptions:
         a transform that makes no sense or cannot be read.
     """
 
-    on_invalid: str = field(default=RAISE, metadata=option_help("What to do with a bad episode.", ACTIONS))
+    on_invalid: str = field(default=RAISE, metadata=shown("What to do with a bad episode.", ACTIONS))
     quarantine: str | Path | None = field(
         default=None,
-        metadata=option_help('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'),
+        metadata=shown('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'),
     )
-    allow: Sequence[str] = field(default=(), metadata=option_help("Problem codes to tolerate."))
+    allow: Sequence[str] = field(
+        default=(), metadata=shown("Problem codes to tolerate.", metavar="CODE", completion="codes")
+    )
     strict: bool = field(
-        default=False, metadata=option_help("Treat advice (terminal_discount, last_reward, ...) as a problem.")
+        default=False, metadata=shown("Treat advice (terminal_discount, last_reward, ...) as a problem.")
     )
     terminal_discount: str = field(
         default=AS_RECORDED,
-        metadata=option_help(
-            '"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS
-        ),
+        metadata=shown('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS),
     )
     last_reward: str = field(
-        default=AS_RECORDED, metadata=option_help('"shift": every reward moves one step back.', LAST_REWARDS)
+        default=AS_RECORDED, metadata=shown('"shift": every reward moves one step back.', LAST_REWARDS)
     )
     last_observation: str = field(
         default=AS_RECORDED,
-        metadata=option_help(
+        metadata=shown(
             'Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the '
             "row out.",
             LAST_OBSERVATIONS,
@@ -66,14 +64,16 @@ class EpisodeOptions:
     )
     encoded: str | Sequence[str] = field(
         default=(),
-        metadata=option_help(
-            'Path of an image column, or "all": store the files\' own JPEG or PNG bytes as text, and decode when sampling.'
+        metadata=shown(
+            'Path of an image column, or "all": store the files\' own JPEG or PNG bytes as text, and decode when sampling.',
+            metavar="PATH",
         ),
     )
     transform: TransformLike = field(
         default=(),
-        metadata=option_help(
-            'Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.'
+        metadata=shown(
+            'Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.',
+            metavar="TEXT|FILE",
         ),
     )
 
@@ -128,16 +128,12 @@ class EpisodeOptions:
             check_report(Path(self.quarantine))
 
 
-EPISODE_OPTIONS = tuple(one.name for one in fields(EpisodeOptions))
+class EpisodeKeywords(ConventionKeywords, total=False):
+    """`EpisodeOptions` as keywords."""
 
-
-def split_options(kind: type[_Kind], where: str, options: Mapping[str, Any]) -> tuple[_Kind, EpisodeOptions]:
-    """Splits options by name into those of a dataclass and those of episodes."""
-    own = {one.name for one in fields(kind)}  # type: ignore[arg-type]
-    if unknown := sorted(options.keys() - own - set(EPISODE_OPTIONS)):
-        known = ", ".join([*sorted(own), *EPISODE_OPTIONS])
-        raise ConfigError(
-            f"{where}: {', '.join(unknown)}: no such option; there are {known}{did_you_mean(unknown[0], [*own, *EPISODE_OPTIONS])}"
-        )
-    chosen = kind(**{name: value for name, value in options.items() if name in own})
-    return chosen, EpisodeOptions(**{name: value for name, value in options.items() if name not in own})
+    on_invalid: str
+    quarantine: str | Path | None
+    allow: Sequence[str]
+    strict: bool
+    encoded: str | Sequence[str]
+    transform: TransformLike

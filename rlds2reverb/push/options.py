@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, Field, dataclass, field, fields
-from functools import cached_property, wraps
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from numbers import Real
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
-from rlds2reverb.prepare.options import HELP, EpisodeOptions, option_help
+from rlds2reverb.keywords import shown
+from rlds2reverb.prepare.options import RAY, WORKERS, EpisodeKeywords, EpisodeOptions
 from rlds2reverb.prepare.preparation import Output, outputs_of
 from rlds2reverb.prepare.progress import Progress, ignored
 from rlds2reverb.push.ledger import check_ledger_file
-from rlds2reverb.text import did_you_mean, with_suggestion
+from rlds2reverb.text import did_you_mean
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views import ViewLike
 from rlds2reverb.workers import check_workers
@@ -48,48 +48,41 @@ class PushOptions(EpisodeOptions):
     view: ViewLike | None = None
     _: KW_ONLY
     ledger: str | Path | None = field(
-        default=None, metadata=option_help("SQLite file of confirmed episodes, from which a killed push resumes.")
+        default=None, metadata=shown("SQLite file of confirmed episodes, from which a killed push resumes.")
     )
-    resume: bool = field(default=True, metadata=option_help("Skip episodes that the ledger has."))
+    resume: bool = field(default=True, metadata=shown("Skip episodes that the ledger has."))
     duplicates: str = field(
         default=KEEP,
-        metadata=option_help('Equal episodes: "keep" stores each of them, "once" only the first.', DUPLICATES),
+        metadata=shown('Equal episodes: "keep" stores each of them, "once" only the first.', DUPLICATES),
     )
     identity: IdentityLike = field(
         default=None,
-        metadata=option_help(
-            'What makes an episode the same one, in place of all its content: "columns=PATH,PATH", "columns=numeric" or "id=PATH".'
+        metadata=shown(
+            'What makes an episode the same one, in place of all its content: "columns=PATH,PATH", "columns=numeric" or "id=PATH".',
+            metavar="TEXT",
         ),
     )
-    again: bool = field(default=False, metadata=option_help("New item keys: store everything once more."))
-    allow_eviction: bool = field(default=False, metadata=option_help("Let items of the push evict others."))
+    again: bool = field(default=False, metadata=shown("New item keys: store everything once more."))
+    allow_eviction: bool = field(default=False, metadata=shown("Let items of the push evict others."))
     allow_other_views: bool = field(
         default=False,
-        metadata=option_help("Fill a table whose signature names another view, if the items fit the signature."),
+        metadata=shown("Fill a table whose signature names another view, if the items fit the signature."),
     )
     move: bool = field(
         default=False,
-        metadata=option_help(
+        metadata=shown(
             "After servers were added or removed: delete items from servers where they do not belong any more, once they are stored "
             "where they do."
         ),
     )
     chunk_length: int | None = field(
-        default=None, metadata=option_help("Rows per chunk; by default chosen from a row's bytes.")
+        default=None, metadata=shown("Rows per chunk; by default chosen from a row's bytes.", least=1)
     )
     stall_seconds: float = field(
-        default=Deadlines.stall, metadata=option_help("Give up when nothing was confirmed for this long.")
+        default=Deadlines.stall, metadata=shown("Give up when nothing was confirmed for this long.", unit="seconds")
     )
-    workers: int | None = field(
-        default=None,
-        metadata=option_help("Number of worker processes, each for a part of the source; with ray, tasks at a time."),
-    )
-    ray: str | None = field(
-        default=None,
-        metadata=option_help(
-            'Address of a Ray cluster that runs the workers, or "auto" for the cluster of this machine.'
-        ),
-    )
+    workers: int | None = field(default=None, metadata=WORKERS)
+    ray: str | None = field(default=None, metadata=RAY)
     on_progress: Callable[[Progress], object] = field(default=ignored, compare=False)
 
     def __post_init__(self) -> None:
@@ -163,40 +156,19 @@ class PushOptions(EpisodeOptions):
             check_ledger_file(Path(self.ledger))
 
 
-def option_fields() -> tuple[Field[Any], ...]:
-    """The fields of `PushOptions` that are keywords and options, with default, help and choices."""
-    return tuple(one for one in fields(PushOptions) if HELP in one.metadata)
+class PushKeywords(EpisodeKeywords, total=False):
+    """`PushOptions` as keywords, without `table` and `view`."""
 
-
-_Given = ParamSpec("_Given")
-_Result = TypeVar("_Result")
-_Self = TypeVar("_Self")
-
-
-def with_options(
-    options: Callable[_Given, PushOptions],
-) -> Callable[[Callable[[_Self, Any, PushOptions], _Result]], Callable[Concatenate[_Self, Any, _Given], _Result]]:
-    """Makes a method (source, options) take the fields of the options as arguments; type checkers and `help` see them."""
-
-    def decorate(
-        method: Callable[[_Self, Any, PushOptions], _Result],
-    ) -> Callable[Concatenate[_Self, Any, _Given], _Result]:
-        taken = inspect.signature(options)
-
-        @wraps(method)
-        def called(self: _Self, source: Any, *given: _Given.args, **named: _Given.kwargs) -> _Result:
-            try:
-                taken.bind(*given, **named)
-            except TypeError as error:  # without this it would name a class that the caller has not called
-                raise TypeError(f"{method.__qualname__}: {with_suggestion(error, taken.parameters)}") from None
-            return method(self, source, options(*given, **named))
-
-        own = inspect.signature(method)
-        first = [one for name, one in own.parameters.items() if name != "options"]
-        parameters = [*first, *taken.parameters.values()]
-        vars(called)["__signature__"] = own.replace(parameters=parameters)
-        lines = (f"  {one.name}: {one.metadata[HELP]} Default {one.default!r}." for one in option_fields())
-        called.__doc__ = "\n".join((f"{inspect.getdoc(method)}\n", "Options:", *lines))
-        return cast("Callable[Concatenate[_Self, Any, _Given], _Result]", called)
-
-    return decorate
+    ledger: str | Path | None
+    resume: bool
+    duplicates: str
+    identity: IdentityLike
+    again: bool
+    allow_eviction: bool
+    allow_other_views: bool
+    move: bool
+    chunk_length: int | None
+    stall_seconds: float
+    workers: int | None
+    ray: str | None
+    on_progress: Callable[[Progress], object]

@@ -59,7 +59,13 @@ def test_letters_that_are_shared_are_no_suggestion(
         assert f"No such option '{given}'{meant}" in capsys.readouterr().err
 
 
-def client() -> Any:  # of any type: mypy would find the misspelt arguments
+# Of any type: mypy would find the misspelt arguments.
+untyped_convert: Any = convert
+untyped_inspect: Any = inspect
+untyped_local: Any = local
+
+
+def client() -> Any:
     return Client(MemoryTransport(MemoryServer(once())))
 
 
@@ -70,9 +76,9 @@ def client() -> Any:  # of any type: mypy would find the misspelt arguments
         (lambda: client().push("bundled:cartpole", "replay", alow_eviction=True), TypeError, "allow_eviction"),
         (lambda: client().plan("bundled:cartpole", "replay", veiw="two_step"), TypeError, "view"),
         (lambda: client().writer("replay", max_waiting_bytes=3), TypeError, "most_waiting_bytes"),
-        (lambda: local("bundled:cartpole", batchsize=3), ConfigError, "batch_size"),
-        (lambda: convert("bundled:cartpole", "tfds:/nowhere", verifyy=True), ConfigError, "verify"),
-        (lambda: inspect("bundled:cartpole", last_rewards="shift"), ConfigError, "last_reward"),
+        (lambda: untyped_local("bundled:cartpole", batchsize=3), ConfigError, "batch_size"),
+        (lambda: untyped_convert("bundled:cartpole", "tfds:/nowhere", verifyy=True), ConfigError, "verify"),
+        (lambda: untyped_inspect("bundled:cartpole", last_rewards="shift"), ConfigError, "last_reward"),
         (lambda: SampleOptions(ragged="padd"), ConfigError, "pad"),
         (lambda: Conventions(last_reward="shfit"), ConfigError, "shift"),
         (lambda: PushOptions("replay", duplicates="onec"), ConfigError, "once"),

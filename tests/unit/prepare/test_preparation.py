@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rlds2reverb import Episode
-from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError
+from rlds2reverb.errors import InvalidEpisode, SourceError, ViewError
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.prepare.options import EPISODE_OPTIONS, EpisodeOptions, split_options
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import Output, Preparation, Prepared, Preparer
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.views import view_of
@@ -187,15 +187,3 @@ def test_the_identity_says_what_changes_items() -> None:
     assert opened().identity == opened(strict=True).identity
     others = [opened(last_reward="shift"), opened(transform={"drop": ["reward"]}), opened(last_observation="drop")]
     assert len({opened().identity, *(one.identity for one in others)}) == 4
-
-
-def test_options_are_parted_by_name() -> None:
-    @dataclasses.dataclass
-    class Own:
-        size: int = 1
-
-    own, episodes = split_options(Own, "here", {"size": 3, "strict": True})
-    assert (own, episodes) == (Own(3), EpisodeOptions(strict=True))
-    known = ", ".join(EPISODE_OPTIONS)
-    with pytest.raises(ConfigError, match=f"here: bad: no such option; there are size, {known}"):
-        split_options(Own, "here", {"bad": 1})
