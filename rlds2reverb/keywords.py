@@ -24,7 +24,7 @@ from rlds2reverb.text import did_you_mean, with_suggestion
 _Options = TypeVar("_Options")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_SHOWN = "command option"  # key of a field's metadata
+_COMMAND = "command option"  # key of a field's metadata
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class CommandOption:
     unit: str = ""
 
 
-def shown(text: str, choices: tuple[str, ...] = (), **more: Any) -> dict[str, CommandOption]:
+def command_option(text: str, choices: tuple[str, ...] = (), **more: Any) -> dict[str, CommandOption]:
     """Metadata of a field that is an option of the command line; arguments as of `CommandOption`."""
-    return {_SHOWN: CommandOption(text, choices, **more)}
+    return {_COMMAND: CommandOption(text, choices, **more)}
 
 
 class Option(NamedTuple):
@@ -67,7 +67,7 @@ def options_of(kind: type) -> Mapping[str, Option]:
     """Name -> option, of every field of a dataclass."""
     types = get_type_hints(kind)
     return {
-        field.name: Option(field.name, types[field.name], field.default, field.metadata.get(_SHOWN))
+        field.name: Option(field.name, types[field.name], field.default, field.metadata.get(_COMMAND))
         for field in fields(kind)
     }
 

@@ -41,7 +41,7 @@ from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.interrupts import held_interrupts, noted_interrupts, raise_lost_interrupt
-from rlds2reverb.keywords import refuse_unknown, shown, takes_options
+from rlds2reverb.keywords import command_option, refuse_unknown, takes_options
 from rlds2reverb.prepare.endings import Endings, endings_of, state_of, with_problems_of_ends
 from rlds2reverb.prepare.options import RAY, WORKERS, EpisodeKeywords, EpisodeOptions
 from rlds2reverb.prepare.policy import RAISE
@@ -80,29 +80,33 @@ class ConvertOptions(EpisodeOptions):
     """
 
     strict: bool = field(
-        default=False, metadata=shown("Refuse advice (terminal_discount, last_reward, ...), and losses.")
+        default=False, metadata=command_option("Refuse advice (terminal_discount, last_reward, ...), and losses.")
     )
     encoded: str | Sequence[str] = field(
         default=(),
-        metadata=shown(
+        metadata=command_option(
             'Path of an image column, or "all": fail unless the bytes of its JPEG or PNG files are kept. Without this option they are '
             "kept where both formats can.",
             metavar="PATH",
         ),
     )
-    limit: int | None = field(default=None, metadata=shown("Read at most so many episodes.", least=1))
-    overwrite: bool = field(default=False, metadata=shown("Replace the dataset that is at DEST, when all is done."))
-    restart: bool = field(default=False, metadata=shown("Begin anew, whatever a run that was stopped has done."))
+    limit: int | None = field(default=None, metadata=command_option("Read at most so many episodes.", least=1))
+    overwrite: bool = field(
+        default=False, metadata=command_option("Replace the dataset that is at DEST, when all is done.")
+    )
+    restart: bool = field(
+        default=False, metadata=command_option("Begin anew, whatever a run that was stopped has done.")
+    )
     decode: bool = field(
         default=False,
-        metadata=shown("Decode images also where both formats could hold the bytes of their files."),
+        metadata=command_option("Decode images also where both formats could hold the bytes of their files."),
     )
     verify: bool = field(
         default=False,
-        metadata=shown("Read back what was written and compare it with SOURCE, before it appears at DEST."),
+        metadata=command_option("Read back what was written and compare it with SOURCE, before it appears at DEST."),
     )
     allow_loss: Sequence[str] = field(
-        default=(), metadata=shown('Losses that --strict lets pass, or "all".', metavar="CODE")
+        default=(), metadata=command_option('Losses that --strict lets pass, or "all".', metavar="CODE")
     )
     workers: int | None = field(default=None, metadata=WORKERS)
     ray: str | None = field(default=None, metadata=RAY)

@@ -12,15 +12,17 @@ from typing import TypeVar
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT, Transform, TransformLike, transform_of
-from rlds2reverb.keywords import shown
+from rlds2reverb.keywords import command_option
 from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS, ConventionKeywords, Conventions
 from rlds2reverb.prepare.policy import ACTIONS, QUARANTINE, RAISE, SKIP, STOPPING, Policy, check_choices, check_report
 
 _Options = TypeVar("_Options", bound="EpisodeOptions")
 
 # Metadata of the options of every command whose work workers can share.
-WORKERS = shown("Number of worker processes, each for a part of the source; with ray, tasks at a time.", least=1)
-RAY = shown(
+WORKERS = command_option(
+    "Number of worker processes, each for a part of the source; with ray, tasks at a time.", least=1
+)
+RAY = command_option(
     'Address of a Ray cluster that runs the workers, or "auto" for the cluster of this machine.', metavar="ADDRESS"
 )
 
@@ -36,27 +38,29 @@ class EpisodeOptions:
         a transform that makes no sense or cannot be read.
     """
 
-    on_invalid: str = field(default=RAISE, metadata=shown("What to do with a bad episode.", ACTIONS))
+    on_invalid: str = field(default=RAISE, metadata=command_option("What to do with a bad episode.", ACTIONS))
     quarantine: str | Path | None = field(
         default=None,
-        metadata=shown('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'),
+        metadata=command_option('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'),
     )
     allow: Sequence[str] = field(
-        default=(), metadata=shown("Problem codes to tolerate.", metavar="CODE", completion="codes")
+        default=(), metadata=command_option("Problem codes to tolerate.", metavar="CODE", completion="codes")
     )
     strict: bool = field(
-        default=False, metadata=shown("Treat advice (terminal_discount, last_reward, ...) as a problem.")
+        default=False, metadata=command_option("Treat advice (terminal_discount, last_reward, ...) as a problem.")
     )
     terminal_discount: str = field(
         default=AS_RECORDED,
-        metadata=shown('"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS),
+        metadata=command_option(
+            '"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS
+        ),
     )
     last_reward: str = field(
-        default=AS_RECORDED, metadata=shown('"shift": every reward moves one step back.', LAST_REWARDS)
+        default=AS_RECORDED, metadata=command_option('"shift": every reward moves one step back.', LAST_REWARDS)
     )
     last_observation: str = field(
         default=AS_RECORDED,
-        metadata=shown(
+        metadata=command_option(
             'Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the '
             "row out.",
             LAST_OBSERVATIONS,
@@ -64,14 +68,14 @@ class EpisodeOptions:
     )
     encoded: str | Sequence[str] = field(
         default=(),
-        metadata=shown(
+        metadata=command_option(
             'Path of an image column, or "all": store the files\' own JPEG or PNG bytes as text, and decode when sampling.',
             metavar="PATH",
         ),
     )
     transform: TransformLike = field(
         default=(),
-        metadata=shown(
+        metadata=command_option(
             'Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.',
             metavar="TEXT|FILE",
         ),

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
-from rlds2reverb.keywords import shown
+from rlds2reverb.keywords import command_option
 from rlds2reverb.prepare.options import RAY, WORKERS, EpisodeKeywords, EpisodeOptions
 from rlds2reverb.prepare.preparation import Output, outputs_of
 from rlds2reverb.prepare.progress import Progress, ignored
@@ -48,38 +48,39 @@ class PushOptions(EpisodeOptions):
     view: ViewLike | None = None
     _: KW_ONLY
     ledger: str | Path | None = field(
-        default=None, metadata=shown("SQLite file of confirmed episodes, from which a killed push resumes.")
+        default=None, metadata=command_option("SQLite file of confirmed episodes, from which a killed push resumes.")
     )
-    resume: bool = field(default=True, metadata=shown("Skip episodes that the ledger has."))
+    resume: bool = field(default=True, metadata=command_option("Skip episodes that the ledger has."))
     duplicates: str = field(
         default=KEEP,
-        metadata=shown('Equal episodes: "keep" stores each of them, "once" only the first.', DUPLICATES),
+        metadata=command_option('Equal episodes: "keep" stores each of them, "once" only the first.', DUPLICATES),
     )
     identity: IdentityLike = field(
         default=None,
-        metadata=shown(
+        metadata=command_option(
             'What makes an episode the same one, in place of all its content: "columns=PATH,PATH", "columns=numeric" or "id=PATH".',
             metavar="TEXT",
         ),
     )
-    again: bool = field(default=False, metadata=shown("New item keys: store everything once more."))
-    allow_eviction: bool = field(default=False, metadata=shown("Let items of the push evict others."))
+    again: bool = field(default=False, metadata=command_option("New item keys: store everything once more."))
+    allow_eviction: bool = field(default=False, metadata=command_option("Let items of the push evict others."))
     allow_other_views: bool = field(
         default=False,
-        metadata=shown("Fill a table whose signature names another view, if the items fit the signature."),
+        metadata=command_option("Fill a table whose signature names another view, if the items fit the signature."),
     )
     move: bool = field(
         default=False,
-        metadata=shown(
+        metadata=command_option(
             "After servers were added or removed: delete items from servers where they do not belong any more, once they are stored "
             "where they do."
         ),
     )
     chunk_length: int | None = field(
-        default=None, metadata=shown("Rows per chunk; by default chosen from a row's bytes.", least=1)
+        default=None, metadata=command_option("Rows per chunk; by default chosen from a row's bytes.", least=1)
     )
     stall_seconds: float = field(
-        default=Deadlines.stall, metadata=shown("Give up when nothing was confirmed for this long.", unit="seconds")
+        default=Deadlines.stall,
+        metadata=command_option("Give up when nothing was confirmed for this long.", unit="seconds"),
     )
     workers: int | None = field(default=None, metadata=WORKERS)
     ray: str | None = field(default=None, metadata=RAY)

@@ -14,7 +14,7 @@ from rlds2reverb import Client, ConvertOptions, LocalOptions, MixOptions, PushOp
 from rlds2reverb.conversion.convert import ConvertKeywords
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.inspection.inspection import inspect as inspect_dataset
-from rlds2reverb.keywords import refuse_unknown, shown, takes_options
+from rlds2reverb.keywords import command_option, refuse_unknown, takes_options
 from rlds2reverb.learner.local import LocalKeywords
 from rlds2reverb.learner.mix import MixKeywords
 from rlds2reverb.learner.options import SampleKeywords
@@ -102,7 +102,7 @@ def test_an_unknown_option_is_refused_by_the_names_of_all() -> None:
 
 
 def test_metadata_says_how_the_command_line_shows_it() -> None:
-    (option,) = shown("A word.", ("a", "b"), metavar="WORD").values()
+    (option,) = command_option("A word.", ("a", "b"), metavar="WORD").values()
     assert (option.help, option.choices, option.metavar, option.least) == ("A word.", ("a", "b"), "WORD", None)
 
 
