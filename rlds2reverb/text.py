@@ -110,19 +110,43 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
-def rate(per_second: float) -> str:
-    """A number per second, with two digits at least.
+_KEPT_CHARACTERS = 7  # the width of a column of counts; up to a million they keep all their digits
 
-    >>> [rate(value) for value in (0.0, 0.00123, 0.046, 0.463, 3.0, 99.94, 99.96, 1234.5)]
-    ['0', '0.0012', '0.046', '0.46', '3.00', '99.9', '100', '1,234']
+
+def compact(value: float) -> str:
+    """A count in at most seven characters, up to a quadrillion.
+
+    >>> [compact(value) for value in (0, 999_999, 1_000_000, 12_345_678, 999_999_999, 2**40)]
+    ['0', '999,999', '1.00M', '12.3M', '1.00G', '1.10T']
     """
+    text = f"{value:,.0f}"
+    if len(text) <= _KEPT_CHARACTERS:
+        return text
+    for unit in "kMGTP":
+        value /= 1000
+        digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+        text = f"{value:.{digits}f}{unit}"
+        if abs(round(value, digits)) < 1000:
+            return text
+    return text
+
+
+def rate(per_second: float | None) -> str:
+    """A number per second in at most seven characters, with two digits at least; "-" for None.
+
+    >>> [rate(value) for value in (None, 0.0, 0.00123, 0.046, 0.463, 3.0, 99.94, 99.96, 1234.5, 1_234_567)]
+    ['-', '0', '0.0012', '0.046', '0.46', '3.00', '99.9', '100', '1,234', '1.23M']
+    """
+    if per_second is None:
+        return "-"
     if per_second < 0.0995:
         return f"{per_second:.2g}"
-    digits = 2 if per_second < 9.995 else 1 if per_second < 99.95 else 0
-    return f"{per_second:,.{digits}f}"
+    if per_second >= 99.95:
+        return compact(per_second)
+    return f"{per_second:.{2 if per_second < 9.995 else 1}f}"
 
 
-def size(count: int) -> str:
+def size(count: float) -> str:
     """Bytes for people, by powers of 1,000.
 
     >>> size(999), size(103_460), size(75_744_384), size(2_500_000_000_000)
@@ -130,7 +154,7 @@ def size(count: int) -> str:
     """
     value, units = float(count), iter(("kB", "MB", "GB", "TB", "PB"))
     if value < 1000:
-        return counted(count, "byte")
+        return counted(round(count), "byte")
     unit = ""
     while value >= 999.5 and (larger := next(units, "")):
         value, unit = value / 1000, larger

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 import threading
 from collections.abc import Mapping
@@ -16,7 +15,14 @@ from contextlib import redirect_stderr, suppress
 from io import StringIO
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    split_arg_string,
+)
 
 from rlds2reverb.cli.sections import Command
 
@@ -27,8 +33,8 @@ SECONDS = "RLDS2REVERB_COMPLETION_SECONDS"
 
 _USUAL_SECONDS = 5.0
 _PROGRAM = "rlds2reverb"
-_END = "\x1e"
-_PLAIN_IN_BASH = re.compile(r"[\w@%+=:,./~-]", re.ASCII)
+_END = "\x1e"  # ends the word that is being written, so that an empty one is a word, too
+_SPECIAL_IN_BASH = re.compile(r"[^\w@%+=:,./~-]", re.ASCII)
 _OPEN_ENDS = (":", "=", "/", "@", "|")  # of values that continue: a scheme, a folder, TABLE=
 
 
@@ -40,7 +46,7 @@ class _Whole(ShellComplete):
         option, equals, _ = incomplete.partition("=")
         if not (equals and option.startswith("--")):
             return items
-        return [CompletionItem(f"{option}={one.value}", one.type, one.help) for one in items]
+        return [CompletionItem(f"{option}={item.value}", item.type, item.help) for item in items]
 
 
 class Bash(_Whole, BashComplete):
@@ -81,6 +87,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s 2>/dev/null || complete -F
         return f"{kind},{in_place_of(self._incomplete, os.environ['COMP_WORD'], value)}"
 
 
+# click's script calls compdef, which a zsh without compinit in its start-up files does not have.
 class Zsh(_Whole, ZshComplete):
     """For zsh, also where its completion is not set up yet."""
 
@@ -89,6 +96,7 @@ class Zsh(_Whole, ZshComplete):
     )
 
 
+# click's script cuts an answer at each comma; views with options have commas.
 class Fish(_Whole, FishComplete):
     """For fish; values may have commas."""
 
@@ -140,14 +148,7 @@ def patience(environment: Mapping[str, str] = os.environ) -> float:
 
 def words_of(line: str) -> list[str]:
     """The words of a line up to the cursor, as the shell passes them; the last one is being written, perhaps empty."""
-    lexer = shlex.shlex(line + _END, posix=True, punctuation_chars=False)
-    lexer.whitespace_split, lexer.commenters = True, ""
-    words: list[str] = []
-    try:
-        words.extend(lexer)
-    except ValueError:  # an open quote
-        words.append(lexer.token)
-    return [word.removesuffix(_END) for word in words]
+    return [word.removesuffix(_END) for word in split_arg_string(line + _END)]
 
 
 def in_place_of(incomplete: str, word: str, value: str) -> str:
@@ -157,6 +158,5 @@ def in_place_of(incomplete: str, word: str, value: str) -> str:
     """
     replaced = words_of(word)[-1] if word else ""
     kept = incomplete.removesuffix(replaced) if incomplete.endswith(replaced) else ""
-    rest: str = value.removeprefix(kept)
-    is_quoted = word[:1] in ("'", '"') and word != ""
-    return rest if is_quoted else "".join(one if _PLAIN_IN_BASH.match(one) else f"\\{one}" for one in rest)
+    offered = value.removeprefix(kept)
+    return offered if word.startswith(("'", '"')) else _SPECIAL_IN_BASH.sub(r"\\\g<0>", offered)

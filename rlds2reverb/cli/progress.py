@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from rlds2reverb.cli import output
@@ -138,7 +139,7 @@ class Lines:
 
     def _run(self) -> None:
         while not self._ended.wait(self._seconds):
-            began = f"{self._begins}  {clock(time.monotonic() - self._began)}"
+            began = f"{self._begins}  {timedelta(seconds=int(time.monotonic() - self._began))}"
             self._tell(began if self._newest is None else self._newest.text)
 
 
@@ -179,16 +180,9 @@ def counting(done: int, total: int | None, noun: str, seconds: float) -> Shown:
     return Shown("  ".join(filter(None, parts)), done, total)
 
 
-def clock(seconds: float) -> str:
-    """A duration: 0:06, 12:30, 5:00:00."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
 def _so_many(done: int, total: int | None, noun: str) -> str:
     return counted(done, noun) if total is None else f"{done:,}/{counted(total, noun)}"
 
 
 def _left(done: int, total: int | None, seconds: float) -> str:
-    return f"ETA {clock(seconds / done * max(0, total - done))}" if total and done else ""
+    return f"ETA {timedelta(seconds=int(seconds / done * max(0, total - done)))}" if total and done else ""

@@ -1,4 +1,8 @@
-"""The live view on a terminal, a textual app: the title, the headings, what scrolls below them, and the keys."""
+"""The live view on a terminal, a textual app.
+
+From the top: how each server is; one table of all servers' tables, under a row for each server; what the blocked ones wait for; the keys.
+Scrolling, the cursor and wrapping are textual's. Help and details take the place of the tables.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,27 @@ import asyncio
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
-from textual.widgets import Input, Static
+from textual.coordinate import Coordinate
+from textual.widgets import DataTable, Input, Static
 
 from rlds2reverb.cli.top.rows import (
     COLUMNS,
     SORTS,
-    Column,
     Row,
+    TableColumn,
     answering,
     bar,
-    rate,
     ratio_text,
     resources,
     rows,
@@ -38,11 +43,12 @@ from rlds2reverb.cli.top.watching import TREND_MOST, Known, Watch
 from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import next_command, table_fields
 from rlds2reverb.specs import spec_texts, view_in
-from rlds2reverb.text import counted
-from rlds2reverb.wire.messages import Wait, clause, insert_wait, sample_wait, waiting
+from rlds2reverb.text import counted, rate
+from rlds2reverb.wire.messages import clause, insert_wait, sample_wait, waiting
 
 _REDRAW_SECONDS = 1.0  # ages grow by the second
 _WIDE = 130  # cells of a terminal from which on numbers have all their digits, and rates their trends
+_HIGH = 10  # lines of a terminal from which on there is room for more than the tables
 _NAME, _LEAST_NAME = 20, 8  # cells for the names of tables: usual, and least, below which columns go
 
 _STYLES = {"": "", "samples": "yellow", "inserts": "yellow", "both": "red", "empty": "dim"}
@@ -65,7 +71,7 @@ _MEANINGS = {
     "INSERTS/S": "inserts per second over the last seconds; on a wide terminal behind their trend",
     "SAMPLES/S": "the same of samples; - while a rate is not known: first answer, restart, reset",
     "PER INSERT": "samples per insert so far / what the rate limiter holds them to",
-    "WAITS": "of which the rate limiter lets none through now; below the table, why. A table that never had an item is empty",
+    "WAITS": "of which the rate limiter lets none through now; why is said below the tables. A table that never had an item is empty",
 }
 _NOTES = (
     "Memory, checkpoints and their uploads come from the HTTP address of `rlds2reverb serve`: --http URL.",
@@ -94,14 +100,23 @@ class TopApp(App[int]):
     """
 
     ENABLE_COMMAND_PALETTE = False
-    AUTO_FOCUS = None
+    AUTO_FOCUS = "DataTable"
     CSS = """
     Screen { layout: vertical; }
-    #title, #headings, #keys, #filter { height: 1; }
+    #title, #keys, #filter { height: 1; }
     #title { text-style: bold; }
     #keys { text-style: reverse; }
-    #filter { display: none; border: none; padding: 0; }
-    VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
+    #filter, #page { display: none; }
+    #filter { border: none; padding: 0; }
+    #servers { height: auto; max-height: 50%; }
+    #waits { height: auto; max-height: 25%; color: ansi_yellow; }
+    #tables { height: 1fr; background: ansi_default; }
+    #tables > .datatable--header { background: ansi_default; color: ansi_default; text-style: reverse; }
+    #tables > .datatable--cursor, #tables:focus > .datatable--cursor {
+        background: ansi_default; color: ansi_default; text-style: reverse;
+    }
+    #tables > .datatable--even-row { background: ansi_default; }
+    VerticalScroll, DataTable { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }
     """
     BINDINGS = [  # noqa: RUF012 - as textual has it
         Binding("q,Q", "end(0)"),
@@ -114,12 +129,6 @@ class TopApp(App[int]):
         Binding("f", "fold_all"),
         Binding("s", "sort"),
         Binding("r", "reverse"),
-        Binding("up,k", "move('up')"),
-        Binding("down,j", "move('down')"),
-        Binding("pageup", "move('page_up')"),
-        Binding("pagedown,space", "move('page_down')"),
-        Binding("home", "move('home')"),
-        Binding("end", "move('end')"),
     ]
 
     def __init__(
@@ -133,16 +142,18 @@ class TopApp(App[int]):
         self._watch, self._now = watch, now
         self._sort, self._is_reverse, self._helps = sort, is_reverse, False
         self._filter, self._folded = "", frozenset[str]()
-        self._marked: _Key | None = None
-        self._opened: _Key | None = None  # the table whose details are shown
-        self._lines: list[_Line] = []  # as they are drawn
+        self._keys: list[_RowKey] = []  # of the rows of the table, as they are drawn
+        self._opened: _RowKey | None = None  # the table whose details are shown
+        self._headings: tuple[object, ...] = ()
         self.failure: BaseException | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(id="title")
-        yield Static(id="headings")
-        with VerticalScroll(can_focus=False):
-            yield Static(id="body")
+        yield VerticalScroll(id="servers", can_focus=False)
+        yield _Tables(id="tables", cursor_type="row", cell_padding=0)
+        yield Static(id="waits")
+        with _Page(id="page"):
+            yield Static()
         yield Input(id="filter", placeholder="letters of a table's or a server's name")
         yield Static(id="keys")
 
@@ -162,11 +173,21 @@ class TopApp(App[int]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._filter = event.value
-        self._show_from_the_first()
+        self._draw_from_the_first()
 
     def on_input_submitted(self) -> None:
         """Leaves the line of the filter; what it says stays."""
         self._close_filter()
+
+    def on_data_table_row_selected(self) -> None:
+        self.action_open()
+
+    def on_data_table_row_highlighted(self) -> None:
+        """Shows the marked server's lines where the lines of all have no room."""
+        if self._marked is not None:
+            for head in self.query("#servers > Static"):
+                if head.name == self._marked.server:
+                    head.scroll_visible(animate=False)
 
     def action_end(self, number: int) -> None:
         """Ends the app as by this signal; 0 for none."""
@@ -175,10 +196,10 @@ class TopApp(App[int]):
     def action_help(self) -> None:
         """Shows the help in place of the tables, or the tables again."""
         self._helps = not self._helps
-        self._show_from_the_first()
+        self._draw()
 
     def action_filter(self) -> None:
-        if not (self._helps or self._opened):
+        if self._is_list:
             line = self.query_one(Input)
             line.display = True
             line.focus()
@@ -194,7 +215,6 @@ class TopApp(App[int]):
         else:
             self._opened = self._marked
         self._draw()
-        self._show_marked()
 
     def action_leave(self) -> None:
         """Leaves the help, the details, or the filter."""
@@ -206,96 +226,126 @@ class TopApp(App[int]):
             self.query_one(Input).value = self._filter = ""
             self._close_filter()
         self._draw()
-        self._show_marked()
 
     def action_fold_all(self) -> None:
         """Folds all servers; unfolds them when all are folded."""
-        if not (self._helps or self._opened):
-            names = frozenset(one.name for one in self._watch.known())
+        if self._is_list:
+            names = frozenset(server.name for server in self._watch.known())
             self._folded = frozenset() if self._folded >= names else names
-            self._show_from_the_first()
+            self._draw_from_the_first()
 
     def action_sort(self) -> None:
-        if not (self._helps or self._opened):
+        if self._is_list:
             self._sort, self._is_reverse = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)], False
-            self._show_from_the_first()
+            self._draw_from_the_first()
 
     def action_reverse(self) -> None:
-        if not (self._helps or self._opened):
+        if self._is_list:
             self._is_reverse = not self._is_reverse
             self._draw()
 
-    def action_move(self, where: str) -> None:
-        """Marks another table or server; scrolls what has none to mark."""
-        scroll = self.query_one(VerticalScroll)
-        keys = [line.key for line in self._lines if line.key is not None]
-        if self._helps or self._opened is not None or not keys:
-            getattr(scroll, f"scroll_{where}")(animate=False)
-            return
-        at = keys.index(self._marked) if self._marked in keys else 0
-        page = max(1, scroll.size.height - 1)
-        steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "home": -len(keys), "end": len(keys)}
-        self._marked = keys[max(0, min(len(keys) - 1, at + steps[where]))]
-        self._draw()
-        self._show_marked()
+    @property
+    def _is_list(self) -> bool:
+        """Whether the tables are on the screen, not the help or the details of one."""
+        return not (self._helps or self._opened)
+
+    @property
+    def _marked(self) -> _RowKey | None:
+        """The server or table under the cursor, as it is drawn."""
+        at = self.query_one(_Tables).cursor_row
+        return self._keys[at] if at < len(self._keys) else None
 
     def _close_filter(self) -> None:
         self.query_one(Input).display = False
-        self.set_focus(None)
+        self.query_one(_Tables).focus()
 
-    def _show_from_the_first(self) -> None:
-        self._marked = None
-        self.query_one(VerticalScroll).scroll_home(animate=False)
+    def _draw_from_the_first(self) -> None:
+        self.query_one(_Tables).move_cursor(row=0)
+        self._keys = []  # else the cursor would follow what was marked
         self._draw()
-
-    def _show_marked(self) -> None:
-        """Scrolls as far as needed to show what is marked, with the lines that belong to it."""
-        if self._helps or self._opened is not None:
-            return
-        places = [place for place, line in enumerate(self._lines) if line.of == self._marked]
-        if places:
-            first, last = places[0], places[-1]
-            self.call_after_refresh(self._scroll_into_view, first, last)
-
-    def _scroll_into_view(self, first: int, last: int) -> None:
-        scroll = self.query_one(VerticalScroll)
-        height, top = scroll.size.height, int(scroll.scroll_y)
-        wanted = min(first, max(top, last - height + 1))
-        if wanted != top:
-            scroll.scroll_to(y=wanted, animate=False, immediate=True)
 
     def _draw(self) -> None:
         try:
-            known = self._watch.known()
-            width, now = self.size.width, self._now()
-            layout = Layout(width, [name for one in known for name in one.tables])
+            known, now = self._watch.known(), self._now()
             self.query_one("#title", Static).update(_title(known, now))
-            is_list = not (self._helps or self._opened)
-            self.query_one("#headings", Static).update(layout.headings(self._sort) if is_list else Text())
-            self.query_one("#body", Static).update(self._body(known, layout, now))
+            for selector in ("#servers", "#tables", "#waits"):
+                self.query_one(selector).display = self._is_list
+            page = self.query_one(_Page)
+            if page.display == self._is_list:
+                page.display = not self._is_list
+                (self.query_one(_Tables) if self._is_list else page).focus()
+            if not self._is_list:
+                shown = _help() if self._opened is None or self._helps else _details(known, self._opened, now)
+                self.query_one("#page > Static", Static).update(shown)
+            else:
+                with self.batch_update():
+                    self._draw_list(known, now)
             self.query_one("#keys", Static).update(self._footer())
         except BaseException as error:
             self.failure = error
             self.exit(0)
 
-    def _body(self, known: Sequence[Known], layout: Layout, now: float) -> RenderableType:
-        if self._helps:
-            return _help()
-        if self._opened is not None:
-            return Group(*_details(known, self._opened, layout.width, now))
-        self._lines = [
-            line
-            for one in known
-            for line in _server_lines(one, layout, self._sort, self._is_reverse, self._filter, self._folded, now)
-        ]
-        keys = [line.key for line in self._lines if line.key is not None]
-        if self._marked not in keys:
-            self._marked = keys[0] if keys else None
-        for line in self._lines:
-            if line.key is not None and line.key == self._marked:
-                line.text.pad_right(max(0, layout.width - line.text.cell_len))
-                line.text.stylize("reverse")
-        return Group(*(line.text for line in self._lines))
+    def _draw_list(self, known: Sequence[Known], now: float) -> None:
+        marked = self._marked
+        columns, name_width = _fit_columns(self.size.width - 1, known)
+        is_wide = self.size.width > _WIDE
+        heads: dict[str, Text] = {}
+        lines: dict[_RowKey, list[Text]] = {}
+        waits: list[str] = []
+        for server in known:
+            shown = rows(server.tables, server.rates(), self._sort, self._is_reverse, server.past)
+            if self._filter.lower() not in server.name.lower():
+                shown = [row for row in shown if self._filter.lower() in row.table.name.lower()]
+                if not shown:
+                    continue
+            is_folded = server.name in self._folded
+            heads[server.name] = _head(server, shown, is_folded, now)
+            name = Text(f"{'▸' if is_folded else '▾'} {visible(server.name)}", _color(server), overflow="ellipsis")
+            lines[_RowKey(server.name)] = [name, *(Text() for _ in columns)]
+            for row in () if is_folded else shown:
+                lines[_RowKey(server.name, row.table.name)] = _cells(row, columns, server.answers, is_wide)
+                blocked = row.blocked() if server.answers else ()
+                waits += (f'table "{visible(row.table.name)}": {waiting(wait)}' for wait in blocked)
+        self._fill_heads(heads)
+        self._fill_table(columns, name_width, list(lines.values()))
+        self._keys = list(lines)
+        if marked in lines:
+            self.query_one(_Tables).move_cursor(row=self._keys.index(marked))
+        is_high = self.size.height >= _HIGH
+        self.query_one("#servers").display = is_high
+        pane = self.query_one("#waits", Static)
+        pane.display = is_high and bool(waits)
+        pane.update(Text("\n".join(waits)))
+
+    def _fill_heads(self, heads: Mapping[str, Text]) -> None:
+        pane = self.query_one("#servers")
+        if [head.name for head in pane.children] != list(heads):
+            pane.remove_children()
+            pane.mount(*(Static(name=name) for name in heads))
+        for head, text in zip(pane.query_children(Static), heads.values()):
+            head.update(text)
+
+    def _fill_table(self, columns: Sequence[TableColumn], name_width: int, lines: Sequence[list[Text]]) -> None:
+        """Changes cells where they are: a table that is filled anew loses its cursor and scrolls back to its top."""
+        table = self.query_one(_Tables)
+        if self._headings != (headings := (self._sort, name_width, self.size.width, *columns)):
+            self._headings = headings
+            table.clear(columns=True)
+            heading = Text("  TABLE", "bold underline" if self._sort == "name" else "")
+            table.add_column(heading, width=name_width)
+            for column in columns:
+                style = "bold underline" if self._sort == column.key else ""
+                width = column.wide if self.size.width > _WIDE else column.width
+                table.add_column(Text(column.heading, style, justify="right"), width=width)
+        for at in reversed(range(len(lines), table.row_count)):
+            table.remove_row(str(at))
+        for at, cells in enumerate(lines):
+            if at >= table.row_count:
+                table.add_row(*cells, key=str(at))
+                continue
+            for place, (before, cell) in enumerate(zip(table.get_row_at(at), cells)):
+                if before != cell or before.style != cell.style:
+                    table.update_cell_at(Coordinate(at, place), cell)
 
     def _footer(self) -> Text:
         if self._helps:
@@ -307,153 +357,107 @@ class TopApp(App[int]):
         return Text(f"q quit  h help  {shown}Enter details  f fold  s sort: {order}  r reverse", no_wrap=True)
 
 
-@dataclass(frozen=True)
-class _Key:
+class _Tables(DataTable[Text]):
+    """The tables of all servers."""
+
+    BINDINGS = [  # noqa: RUF012 - as textual has it; its own Home and End go to the first and last column
+        Binding("home", "scroll_top"),
+        Binding("end", "scroll_bottom"),
+        Binding("k", "cursor_up"),
+        Binding("j", "cursor_down"),
+        Binding("space", "page_down"),
+    ]
+
+
+class _Page(VerticalScroll):
+    """The help or the details of a table."""
+
+    BINDINGS = [  # noqa: RUF012 - as textual has it
+        Binding("k", "scroll_up"),
+        Binding("j", "scroll_down"),
+        Binding("space", "page_down"),
+    ]
+
+
+class _RowKey(NamedTuple):
     """A server, or one of its tables."""
 
     server: str
     table: str | None = None
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line of the list, one cell high."""
+def _fit_columns(width: int, known: Sequence[Known]) -> tuple[list[TableColumn], int]:
+    """The columns that fit into `width` cells beside the names, and the width of the names."""
+    columns = list(COLUMNS)
 
-    text: Text
-    of: _Key  # what it is about
-    key: _Key | None = None  # what Enter on it opens; None where it cannot be marked
+    def left() -> int:
+        return width - sum(column.wide if width >= _WIDE else column.width for column in columns)
 
-
-class Layout:
-    """The columns that fit into `width` cells, and their widths."""
-
-    def __init__(self, width: int, names: Sequence[str]) -> None:
-        width -= 1  # the scroll bar's
-        self._is_wide = width >= _WIDE
-        self._columns: list[Column] = list(COLUMNS)
-        while self._columns and width - sum(map(self._cells, self._columns)) < _LEAST_NAME:
-            self._columns.remove(max(self._columns, key=lambda column: column.rank))
-        longest = max((cell_len(visible(name)) for name in names), default=0)
-        left = width - sum(map(self._cells, self._columns))
-        self._name, self.width = max(0, min(left, max(_NAME, longest + 3))), width
-
-    def headings(self, sort: str) -> Text:
-        """The headings; that of the sorted column is underlined."""
-        text = Text(_fitted("  TABLE", self._name), "bold underline" if sort == "name" else "")
-        for column in self._columns:
-            text.append(column.heading.rjust(self._cells(column)), "bold underline" if sort == column.key else "")
-        text.append(" " * (self.width + 1 - text.cell_len))
-        text.stylize("reverse")
-        return text
-
-    def line(self, row: Row, answers: bool) -> Text:
-        style = _STYLES[row.waiting] if answers else "dim"
-        text = Text(f"{_fitted(f'  {visible(row.table.name)}', self._name - 1)} ", style, no_wrap=True)
-        for column in self._columns:
-            said = "?" if column.key == "waits" and not answers else column.text(row, self._is_wide)
-            text.append(_fitted(said, self._cells(column) - 1).strip().rjust(self._cells(column)))
-        return text
-
-    def wait(self, wait: Wait) -> list[Text]:
-        """What a table waits for."""
-        return _wrapped(Text(waiting(wait), "yellow"), self.width, 4)
-
-    def _cells(self, column: Column) -> int:
-        return column.wide if self._is_wide else column.width
+    while columns and left() < _LEAST_NAME:
+        columns.remove(max(columns, key=lambda column: column.rank))
+    longest = max((cell_len(visible(name)) for server in known for name in (server.name, *server.tables)), default=0)
+    return columns, max(1, min(left(), max(_NAME, longest + 3)))
 
 
-def _fitted(text: str, width: int) -> str:
-    """A text in exactly so many cells; a longer one ends in "…"."""
-    if cell_len(text) > width:
-        text = f"{set_cell_size(text, width - 1)}…" if width > 0 else ""
-    return set_cell_size(text, width)
+def _cells(row: Row, columns: Sequence[TableColumn], answers: bool, is_wide: bool) -> list[Text]:
+    cells = [Text(f"  {visible(row.table.name)}", overflow="ellipsis")]
+    for column in columns:
+        text = "?" if column.key == "waits" and not answers else column.text(row, is_wide)
+        cells.append(Text(f" {text}", justify="right", overflow="ellipsis"))
+    for cell in cells:
+        cell.style = _STYLES[row.waiting] if answers else "dim"
+    return cells
+
+
+def _color(server: Known) -> str:
+    return "bold green" if server.answers else "bold red" if server.problem else "bold yellow"
 
 
 def _title(known: Sequence[Known], now: float) -> Text:
-    silent = sum(not one.answers for one in known)
-    rates = [found for one in known for found in one.rates().values()]
+    silent = sum(not server.answers for server in known)
+    rates = [table_rate for server in known for table_rate in server.rates().values()]
     parts = [
         "rlds2reverb top",
         time.strftime("%H:%M:%S", time.localtime(now)),
-        f"{rate(sum(one.inserts for one in rates) if rates else None)} inserts/s",
-        f"{rate(sum(one.samples for one in rates) if rates else None)} samples/s",
+        f"{rate(sum(table_rate.inserts for table_rate in rates) if rates else None)} inserts/s",
+        f"{rate(sum(table_rate.samples for table_rate in rates) if rates else None)} samples/s",
         counted(len(known), "server") + (f" ({silent} silent)" if silent else ""),
-        counted(sum(len(one.tables) for one in known), "table"),
+        counted(sum(len(server.tables) for server in known), "table"),
     ]
     return Text("  ".join(parts), no_wrap=True)
 
 
-_CONSOLE = Console(width=80)  # only to wrap with
-
-
-def _wrapped(text: Text, width: int, indent: int = 0) -> list[Text]:
-    """A text as lines that fit, each behind `indent` blanks."""
-    found = text.wrap(_CONSOLE, max(1, width - indent))
-    return [Text.assemble(" " * indent, line, no_wrap=True, overflow="crop") for line in found]
-
-
-def _server_lines(
-    one: Known, layout: Layout, sort: str, is_reverse: bool, letters: str, folded: frozenset[str], now: float
-) -> Iterator[_Line]:
-    """The lines of a server and its tables, those that have the letters of the filter in their names; all of them where the server has."""
-    key = _Key(one.name)
-    wanted = letters.lower()
-    found = rows(one.tables, one.rates(), sort, is_reverse, one.past)
-    if wanted not in one.name.lower():
-        found = [row for row in found if wanted in row.table.name.lower()]
-        if not found:
-            return
-    is_folded = one.name in folded
-    style = "bold green" if one.answers else "bold red" if one.problem else "bold yellow"
-    said = f"  {_folded_text(found, one)}; " if is_folded else "  "
-    head = Text.assemble(
-        "▸ " if is_folded else "▾ ", (visible(one.name), style), f"{said}{answering(one, now)}; {resources(one, now)}"
-    )
-    first, *more = _wrapped(head, layout.width)
-    yield _Line(first, key, key)
-    yield from (_Line(text, key) for text in more)
-    for text in troubles(one):
-        yield from (_Line(line, key) for line in _wrapped(Text(text, "red"), layout.width, 2))
-    if text := uploads(one):
-        yield from (
-            _Line(line, key) for line in _wrapped(Text(text, "yellow" if _is_behind(one) else ""), layout.width, 2)
-        )
+def _head(server: Known, shown: Sequence[Row], is_folded: bool, now: float) -> Text:
+    """How a server is; of a folded one how many of its tables wait, too."""
+    parts = [answering(server, now), resources(server, now)]
     if is_folded:
-        return
-    if one.answers and not one.tables:
-        yield _Line(Text("  no tables", "dim"), key)
-    for row in found:
-        table = _Key(one.name, row.table.name)
-        yield _Line(layout.line(row, one.answers), table, table)
-        for wait in row.blocked() if one.answers else ():
-            yield from (_Line(line, table) for line in layout.wait(wait))
-
-
-def _folded_text(found: Sequence[Row], one: Known) -> str:
-    blocked = sum(bool(row.blocked()) for row in found) if one.answers else 0
-    return counted(len(found), "table") + (f", {blocked} blocked" if blocked else "")
-
-
-def _is_behind(one: Known) -> bool:
-    upload = None if one.status is None else one.status.checkpoints.upload
-    return upload is not None and bool(upload.last_error)
+        blocked = sum(bool(row.blocked()) for row in shown) if server.answers else 0
+        parts.insert(0, counted(len(shown), "table") + (f", {blocked} blocked" if blocked else ""))
+    elif server.answers and not server.tables:
+        parts.append("no tables")
+    head = Text.assemble((visible(server.name), _color(server)), f"  {'; '.join(parts)}")
+    for text in troubles(server):
+        head.append(f"\n  {text}", "red")
+    if text := uploads(server):
+        upload = None if server.status is None else server.status.checkpoints.upload
+        head.append(f"\n  {text}", "yellow" if upload is not None and upload.last_error else "")
+    return head
 
 
 _DETAIL_BAR = 20  # cells
 
 
-def _details(known: Sequence[Known], key: _Key, width: int, now: float) -> Iterator[Text]:
+def _details(known: Sequence[Known], key: _RowKey, now: float) -> RenderableType:
     """All that is known of a table."""
-    server = next((one for one in known if one.name == key.server), None)
-    found = [] if server is None else rows(server.tables, server.rates(), "name", False, server.past)
-    row = next((row for row in found if row.table.name == key.table), None)
+    server = next((server for server in known if server.name == key.server), None)
+    shown = [] if server is None else rows(server.tables, server.rates(), "name", False, server.past)
+    row = next((row for row in shown if row.table.name == key.table), None)
     if server is None or row is None:
-        yield Text(f'the table "{visible(str(key.table))}" is gone', "yellow")
-        return
+        return Text(f'the table "{visible(str(key.table))}" is gone', "yellow")
     table = row.table
-    yield Text.assemble((visible(table.name), "bold"), f"  on {visible(server.name)}", no_wrap=True)
+    parts: list[RenderableType] = [Text.assemble((visible(table.name), "bold"), f"  on {visible(server.name)}")]
     if not server.answers:
-        yield from _wrapped(Text(f"{answering(server, now)}; all below is from before", "red"), width)
+        parts.append(Text(f"{answering(server, now)}; all below is from before", "red"))
     fields = {
         "full": f"{bar(row.fill, _DETAIL_BAR)} {row.fill:.1%}",
         "inserts/s": _with_trend(row, "inserts"),
@@ -466,42 +470,32 @@ def _details(known: Sequence[Known], key: _Key, width: int, now: float) -> Itera
     words = next_command([table], server.address or server.name)
     if words[1] != "top":  # which is here
         fields["next"] = shlex.join(words)
-    yield from _fields(fields, width, "  ")
     try:
         columns = {} if table.signature is None else spec_texts(table.signature)
     except SpecError as error:
         columns = {"wrong": str(error)}
     view = view_in(table.signature) if table.signature is not None else ""
-    yield Text(
-        f"  signature{f', for items of view {visible(view)}' if view else ''}"
-        if columns
-        else "  no signature: the table takes anything"
-    )
-    yield from _fields(columns, width, "    ")
+    named = f"  signature{f', for items of view {visible(view)}' if view else ''}"
+    heading = Text(named if columns else "  no signature: the table takes anything")
+    return Group(*parts, _grid(fields), heading, Padding(_grid(columns), (0, 0, 0, 2)))
 
 
 def _with_trend(row: Row, of: str) -> str:
     return f"{spark(row.trend_of(of), TREND_MOST)} {rate(row.per_second(of))}"
 
 
-def _fields(fields: Mapping[str, str], width: int, indent: str) -> Iterator[Text]:
+def _grid(fields: Mapping[str, str]) -> Table:
     """Aligned names and values; a long value continues below itself."""
-    shown = {visible(name): value for name, value in fields.items()}
-    name_width = min(max(map(cell_len, shown), default=0), max(1, width // 2))
-    hang = len(indent) + name_width + 2
-    for name, value in shown.items():
-        first, *more = _wrapped(Text(visible(value)), width, hang) or [Text()]
-        yield Text.assemble(
-            indent, (_fitted(name, name_width), "bold"), "  ", first[hang:], no_wrap=True, overflow="crop"
-        )
-        yield from more
+    grid = Table.grid(padding=(0, 0, 0, 2))
+    grid.add_column(style="bold", no_wrap=True, overflow="ellipsis")
+    grid.add_column(overflow="fold")
+    for name, value in fields.items():
+        grid.add_row(Text(visible(name)), Text(visible(value)))
+    return grid
 
 
 def _help() -> Group:
     parts: list[RenderableType] = []
     for title, entries in (("Keys", _KEYS), ("Columns", _MEANINGS)):
-        listed = Table.grid(padding=(0, 1, 0, 2))
-        for name, text in entries.items():
-            listed.add_row(name, text)
-        parts += [Text(title, "bold"), listed, Text()]
+        parts += [Text(title, "bold"), _grid(entries), Text()]
     return Group(*parts, *map(Text, _NOTES))

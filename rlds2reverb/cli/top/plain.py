@@ -11,7 +11,6 @@ from rlds2reverb.cli.top.rows import (
     answering,
     checkpoint_problem,
     one_line,
-    rate,
     ratio,
     resources,
     rows,
@@ -20,6 +19,7 @@ from rlds2reverb.cli.top.rows import (
     visible,
 )
 from rlds2reverb.cli.top.watching import Known
+from rlds2reverb.text import rate
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import clause, insert_wait, sample_wait
 
@@ -33,7 +33,7 @@ def block(known: Sequence[Known], sort: str, is_reverse: bool, now: float) -> It
         for row in rows(one.tables, one.rates(), sort, is_reverse):
             table = row.table
             wanted = "any" if row.wanted_ratio is None else ratio(row.wanted_ratio)
-            inserts, samples = (rate(row.rate.inserts), rate(row.rate.samples)) if row.rate else ("-", "-")
+            inserts, samples = rate(row.per_second("inserts")), rate(row.per_second("samples"))
             stale = "" if one.answers else " (when it last answered)"
             yield (
                 f'  table "{visible(table.name)}": {table.current_size:,} of {table.max_size:,} items{stale}, '

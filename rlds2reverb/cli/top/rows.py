@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rlds2reverb import text as wording
 from rlds2reverb.cli.top.watching import PATIENCE_SECONDS, History, Known, Rate, trend
-from rlds2reverb.text import counted, duration
+from rlds2reverb.text import compact, counted, duration, rate, shortened, size
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import TableInfo, Wait, insert_wait, sample_wait
 
@@ -120,7 +120,7 @@ def rate_text(row: Row, of: str, is_wide: bool) -> str:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of the view, except the names."""
 
     key: str  # in --sort
@@ -132,12 +132,12 @@ class Column:
 
 
 COLUMNS = (
-    Column("items", "ITEMS/MAX", 16, 25, 2, items_text),
-    Column("full", "FULL", 11, 17, 4, full_text),
-    Column("inserts", "INSERTS/S", 10, 20, 0, lambda row, is_wide: rate_text(row, "inserts", is_wide)),
-    Column("samples", "SAMPLES/S", 10, 20, 1, lambda row, is_wide: rate_text(row, "samples", is_wide)),
-    Column("ratio", "PER INSERT", 11, 14, 5, lambda row, _: ratio_text(row)),
-    Column("waits", "WAITS", 8, 10, 3, lambda row, _: row.waiting or "-"),
+    TableColumn("items", "ITEMS/MAX", 16, 25, 2, items_text),
+    TableColumn("full", "FULL", 11, 17, 4, full_text),
+    TableColumn("inserts", "INSERTS/S", 10, 20, 0, lambda row, is_wide: rate_text(row, "inserts", is_wide)),
+    TableColumn("samples", "SAMPLES/S", 10, 20, 1, lambda row, is_wide: rate_text(row, "samples", is_wide)),
+    TableColumn("ratio", "PER INSERT", 11, 14, 5, lambda row, _: ratio_text(row)),
+    TableColumn("waits", "WAITS", 8, 10, 3, lambda row, _: row.waiting or "-"),
 )
 
 _VALUES: dict[str, Callable[[Row], float]] = {
@@ -248,53 +248,14 @@ def troubles(known: Known) -> list[str]:
     return [visible(text) for text in (known.problem, known.status_problem, failed, unsent) if text]
 
 
-_LONGEST = 400  # characters of a text from outside; combining ones take no room on the screen
-_KEPT_DIGITS = 7  # a count of up to so many characters, commas included, stays as it is
-_WHOLE_FROM = 100.0  # a rate from here on has no digits behind the point
-
-
-def visible(text: str) -> str:
-    r"""A text from outside as one line: control characters and what changes the direction of writing become escapes.
-
-    >>> visible("replay"), visible("a\x1b[2Jb\n")
-    ('replay', 'a\\x1b[2Jb\\n')
-    """
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    return wording.visible(text)
-
-
 def one_line(text: str) -> str:
-    """A text of a server, with any white space as one space; see `visible`."""
+    """A text of a server, with any white space as one space, shortened and visible."""
     return visible(" ".join(text.split()))
 
 
-def compact(value: float) -> str:
-    """A count in at most seven characters, up to a quadrillion.
-
-    >>> [compact(value) for value in (0, 999_999, 1_000_000, 12_345_678, 999_999_999, 2**40)]
-    ['0', '999,999', '1.00M', '12.3M', '1.00G', '1.10T']
-    """
-    text = f"{value:,.0f}"
-    if len(text) <= _KEPT_DIGITS:
-        return text
-    for unit in "kMGTP":
-        value /= 1000
-        digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-        text = f"{value:.{digits}f}{unit}"
-        if abs(round(value, digits)) < 1000:
-            return text
-    return text
-
-
-def rate(per_second: float | None) -> str:
-    """A rate in at most seven characters; "-" when it is not known.
-
-    >>> [rate(value) for value in (None, 0.0, 0.0046, 0.25, 12.34, 1234.5, 1_234_567)]
-    ['-', '0', '0.0046', '0.25', '12.3', '1,234', '1.23M']
-    """
-    if per_second is None:
-        return "-"
-    return compact(per_second) if per_second >= _WHOLE_FROM else wording.rate(per_second)
+def visible(text: str) -> str:
+    """A text from outside, shortened: hundreds of combining characters take no room on the screen, and slow every redraw."""
+    return wording.visible(shortened(text))
 
 
 def ratio(value: float | None) -> str:
@@ -306,20 +267,6 @@ def ratio(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "-"
     return compact(value) if abs(value) >= 100 or float(value).is_integer() else f"{value:.2f}"
-
-
-def size(count: float) -> str:
-    """Bytes with a unit.
-
-    >>> size(512), size(1_234_000_000)
-    ('512 B', '1.23 GB')
-    """
-    units = ["B", "kB", "MB", "GB", "TB", "PB"]
-    while abs(count) >= 999.5 and len(units) > 1:
-        count /= 1000
-        units.pop(0)
-    digits = 0 if units[0] == "B" or abs(count) >= 99.95 else 1 if abs(count) >= 9.995 else 2
-    return f"{count:.{digits}f} {units[0]}"
 
 
 def clock(unix_seconds: float, now: float) -> str:

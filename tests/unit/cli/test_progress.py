@@ -31,14 +31,16 @@ HALF = Progress(5, 5000, 20, 4000, 2_000_000, 2.0)
 
 def test_a_line_has_rates_an_eta_and_what_is_waited_for() -> None:
     waiting = Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples')
-    assert shown_of(waiting).text == "5/20 episodes  2,500 steps/s  1.00 MB/s  ETA 0:06  waiting"
+    assert shown_of(waiting).text == "5/20 episodes  2,500 steps/s  1.00 MB/s  ETA 0:00:06  waiting"
     assert shown_of(Progress(1, 10, 7201, 0, 0, 1.0)).text.endswith("ETA 2:00:00")
-    assert shown_of(Progress(4, 0, 8, 0, 0, 2.0, doing="verifying")).text == "verifying  4/8 episodes  2.00/s  ETA 0:02"
+    assert (
+        shown_of(Progress(4, 0, 8, 0, 0, 2.0, doing="verifying")).text == "verifying  4/8 episodes  2.00/s  ETA 0:00:02"
+    )
 
 
 def test_what_is_slow_has_rates_that_say_something() -> None:
     slow = Progress(1, 3, 8, 2, 46_300, 100.0)
-    assert shown_of(slow).text == "1/8 episodes  0.03 steps/s  0.00046 MB/s  ETA 11:40"
+    assert shown_of(slow).text == "1/8 episodes  0.03 steps/s  0.00046 MB/s  ETA 0:11:40"
     assert shown_of(Progress(23, 0, None, 0, 0, 50.0)).text == "23 episodes  0.46/s"
     assert counting(1, None, "item", 216.0).text == "1 item  0.0046/s"
 
@@ -51,7 +53,7 @@ def test_where_nobody_knows_the_end_there_are_counts_only(count: int | None) -> 
 
 
 def test_other_things_are_counted_alike() -> None:
-    assert counting(250, 1000, "sample", 5.0) == Shown("250/1,000 samples  50.0/s  ETA 0:15", 250, 1000)
+    assert counting(250, 1000, "sample", 5.0) == Shown("250/1,000 samples  50.0/s  ETA 0:00:15", 250, 1000)
     assert counting(0, None, "sample", 0.0).text == "0 samples  0/s"
 
 
