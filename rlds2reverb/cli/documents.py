@@ -442,11 +442,11 @@ def schema_of(command: str) -> dict[str, Any]:
     description, types = DOCUMENTS[command]
     definitions: dict[str, Any] = {}
     forms = []
-    for one in types:
-        if isinstance(one, str):
-            module, _, name = one.partition(":")
-            one = getattr(importlib.import_module(module), name)
-        forms.append(_schema(one, definitions))
+    for kind in types:
+        if isinstance(kind, str):
+            module, _, name = kind.partition(":")
+            kind = getattr(importlib.import_module(module), name)
+        forms.append(_schema(kind, definitions))
     return {
         "$schema": _DIALECT,
         "title": f"rlds2reverb {command} --json",
@@ -464,7 +464,7 @@ def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if hint in (ArraySpec, ImageSpec):
         return {"type": "string"}
     if origin in (Union, UnionType):
-        forms = [_schema(one, definitions) for one in arguments if one is not UnsetType]
+        forms = [_schema(argument, definitions) for argument in arguments if argument is not UnsetType]
         return {"anyOf": forms} if len(forms) > 1 else forms[0]
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": _schema(arguments[1], definitions)}
@@ -478,31 +478,31 @@ def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     return msgspec.json.schema(hint)
 
 
-def _object(one: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a class, with the meanings of its members."""
     properties: dict[str, Any] = {}
     required = []
-    for name, hint, meaning in _members(one):
+    for name, hint, meaning in _members(kind):
         found = _schema(Transform if name == "transform" else hint, definitions)  # reports hold it as plain values
         properties[name] = {**found, **({"description": meaning} if meaning else {})}
-        if UnsetType not in get_args(hint) and name in getattr(one, "__required_keys__", (name,)):
+        if UnsetType not in get_args(hint) and name in getattr(kind, "__required_keys__", (name,)):
             required.append(name)
-    if one in (PushReport, ConvertReport):
+    if kind in (PushReport, ConvertReport):
         properties["error"] = {**_schema(Error, definitions), "description": "What stopped it; only then."}
     return {
         "type": "object",
-        "description": " ".join(_docstring(one).partition("\n\n")[0].split()),
+        "description": " ".join(_docstring(kind).partition("\n\n")[0].split()),
         "properties": properties,
-        "required": [] if one is Transform else required,  # operations that do nothing are left out
+        "required": [] if kind is Transform else required,  # operations that do nothing are left out
         "additionalProperties": False,
     }
 
 
-def _members(one: Any) -> Iterator[tuple[str, Any, str]]:
+def _members(kind: Any) -> Iterator[tuple[str, Any, str]]:
     """Name, type and meaning of what is printed of a class, in its order; fields and properties have their own docstrings."""
-    hints = get_type_hints(one, include_extras=True)
-    for name, place in (attributes(one) if is_dataclass(one) else dict(zip(hints, hints))).items():
-        hint: Any = one
+    hints = get_type_hints(kind, include_extras=True)
+    for name, place in (attributes(kind) if is_dataclass(kind) else dict(zip(hints, hints))).items():
+        hint: Any = kind
         meaning = ""
         for step in place.split("."):
             found = getattr(hint, step, None)
@@ -516,13 +516,13 @@ def _members(one: Any) -> Iterator[tuple[str, Any, str]]:
         yield name, hint, meaning[:1].upper() + meaning[1:]
 
 
-def _meanings(one: Any) -> Iterator[tuple[str, str]]:
+def _meanings(kind: Any) -> Iterator[tuple[str, str]]:
     """Field -> what it means, as the docstrings of a class and its parents tell."""
-    for parent in reversed(one.__mro__):
+    for parent in reversed(kind.__mro__):
         _, _, listed = _docstring(parent).partition("Attributes:\n")
         for names, words in re.findall(r"^  (\w+(?:, \w+)*): (.*(?:\n    .*)*)", listed, re.MULTILINE):
             yield from ((name, " ".join(words.split())) for name in names.split(", "))
 
 
-def _docstring(one: Any) -> str:
-    return inspect.cleandoc(one.__doc__ or "")
+def _docstring(kind: Any) -> str:
+    return inspect.cleandoc(kind.__doc__ or "")

@@ -79,8 +79,14 @@ def _views(formatter: click.HelpFormatter) -> None:
 def _written(view: str) -> str:
     """A view as --view takes it, with its own options."""
     shared = inspect.signature(VIEWS["two_step"]).parameters
-    own = [one for one in inspect.signature(VIEWS[view]).parameters.values() if one.name not in shared]
-    options = ",".join(f"{one.name}={str(one.default).lower()}" for one in own if one.default is not one.empty)
+    own = [
+        parameter for parameter in inspect.signature(VIEWS[view]).parameters.values() if parameter.name not in shared
+    ]
+    options = ",".join(
+        f"{parameter.name}={str(parameter.default).lower()}"
+        for parameter in own
+        if parameter.default is not parameter.empty
+    )
     return f"{view}:{options}" if options else view
 
 

@@ -36,7 +36,7 @@ def command(sources: tuple[str, ...], beside: bool, quiet: bool, as_json: bool) 
     """
     selections = [_selection_of(opened(name)) for name in sources]
     shards: list[documents.Shard] = []
-    records = sum(sum(one.lengths.values()) for one in selections)
+    records = sum(sum(selection.lengths.values()) for selection in selections)
     begun, walked = time.monotonic(), 0
     with progress.reporting(quiet) as tell:
 
@@ -46,7 +46,7 @@ def command(sources: tuple[str, ...], beside: bool, quiet: bool, as_json: bool) 
             tell(progress.counting(walked, records, "record", time.monotonic() - begun))
 
         for selection in selections:
-            shards += [documents.made(documents.Shard, one) for one in selection.index(beside, on_walked)]
+            shards += [documents.made(documents.Shard, shard) for shard in selection.index(beside, on_walked)]
     if as_json:
         output.print_json(documents.Indexed(records, shards))
         return

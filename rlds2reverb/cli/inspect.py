@@ -166,7 +166,7 @@ def command(
         except ConfigError:  # the page does without
             configs = [""] * len(found)
         else:
-            configs = [_config_text(one.source, chosen, one, limit) for one in found]
+            configs = [_config_text(inspection.source, chosen, inspection, limit) for inspection in found]
         written = _page_of(list(map(_dataset, found, configs)), seed or 0)
         _write_page(page, written)
         output.talk(f"wrote {page}: {len(written) / 1e6:.2f} MB")
@@ -192,7 +192,7 @@ def command(
     else:
         _print(inspection)
         mended = mending(inspection.findings, inspection.episodes, options.conventions)
-        if mended is not None and any(one.items_per_table for one in inspection.outputs.values()):
+        if mended is not None and any(draft.items_per_table for draft in inspection.outputs.values()):
             push = ["rlds2reverb", "push", source, "--server", "localhost:8000", *of_tables]
             push += [] if view is None and view_config is None else of_view
             output.propose([*push, *part, *option_words({**made, **mended})])
@@ -242,14 +242,15 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
     from replay_server.template import ImageDraft, TableDraft, config_text
 
     tables = {
-        name: TableDraft(one.view, one.items_per_table, one.signature, one.by_priority)
-        for name, one in inspection.outputs.items()
+        name: TableDraft(inspected.view, inspected.items_per_table, inspected.signature, inspected.by_priority)
+        for name, inspected in inspection.outputs.items()
     }
     is_part = limit == inspection.episodes
     part = ["--limit", str(limit)] if is_part else []
     skip = ["--on-invalid", "skip"] if inspection.findings.codes() else []
     images = [
-        ImageDraft(one.recorded, one.is_encoded, one.encoded_bytes, one.decoded_bytes) for one in inspection.images
+        ImageDraft(image.recorded, image.is_encoded, image.encoded_bytes, image.decoded_bytes)
+        for image in inspection.images
     ]
     return config_text(source, [*chosen, *part, *skip], tables, limit if is_part else None, images, inspection.steps)
 
@@ -271,20 +272,20 @@ def _print(inspection: Inspection) -> None:
         output.print_fields({path: text for path, text in per_dimension.items() if text}, "  ")
     if inspection.images:
         _title("images")
-        output.print_fields({path: image_text(one) for path, one in inspection.images_by_path.items()}, "  ")
-    for table, one in inspection.outputs.items():
-        items = counted(one.items_per_table, "item")
+        output.print_fields({path: image_text(image) for path, image in inspection.images_by_path.items()}, "  ")
+    for table, inspected in inspection.outputs.items():
+        items = counted(inspected.items_per_table, "item")
         click.echo("")
         output.print_line(
-            "table ", (table, "name"), f": {items} of view {one.view}, trajectory data spec (its signature)"
+            "table ", (table, "name"), f": {items} of view {inspected.view}, trajectory data spec (its signature)"
         )
-        output.print_fields(one.trajectory_data_spec, "  ")
-        if one.not_in_items:
-            output.print_line(f"  not in the items: {', '.join(one.not_in_items)}")
-        if one.without_items:
-            output.print_line(f"  valid episodes that give it no item: {one.without_items:,}")
-        if one.left_over:
-            output.print_line(f"  left over at the end: {counted(one.left_over, 'step')}")
+        output.print_fields(inspected.trajectory_data_spec, "  ")
+        if inspected.not_in_items:
+            output.print_line(f"  not in the items: {', '.join(inspected.not_in_items)}")
+        if inspected.without_items:
+            output.print_line(f"  valid episodes that give it no item: {inspected.without_items:,}")
+        if inspected.left_over:
+            output.print_line(f"  left over at the end: {counted(inspected.left_over, 'step')}")
     click.echo("")
     print_findings(inspection.findings, inspection.episodes)
 
@@ -316,7 +317,7 @@ def _print_comparison(comparison: Comparison) -> None:
     for kind, columns in (("a", comparison.of_state("only_a")), ("b", comparison.of_state("only_b"))):
         if columns:
             _title(f"only in {kind.upper()}", kind)
-            output.print_fields({path: one.spec_a or one.spec_b for path, one in columns.items()}, "  ")
+            output.print_fields({path: column.spec_a or column.spec_b for path, column in columns.items()}, "  ")
     for title, columns in (
         (NOT_COMPARED, comparison.of_state("not_compared")),
         ("the same", comparison.of_state("same")),

@@ -88,7 +88,7 @@ def described(error: BaseException, message: str, exit_code: int) -> dict[str, A
         "message": message,
         "exit_code": exit_code,
         "where": next((str(place) for place in places if isinstance(place, (str, PurePath))), None),
-        "problems": [str(one) for one in found],
+        "problems": [str(problem) for problem in found],
         "retryable": getattr(error, "retryable", None),
     }
 

@@ -106,7 +106,7 @@ def print_report(as_json: bool, report: PushReport) -> None:
         output.print_json(report)
     else:
         output.print_fields(push_fields(report), kinds=output.OUTCOMES)
-        output.print_fields({address: server_line(one) for address, one in report.servers.items()}, "  ")
+        output.print_fields({address: server_line(part) for address, part in report.servers.items()}, "  ")
         output.print_notices(report.notices)
 
 

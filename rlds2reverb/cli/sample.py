@@ -88,7 +88,7 @@ def command(
                     output.print_json_line(_document(item, columns))
                 else:
                     _print(item, f"{number} of {samples}", before.max_times_sampled)
-                    rows = [((name, "name"), one.kind, one.text()) for name, one in columns.items()]
+                    rows = [((name, "name"), column.kind, column.text()) for name, column in columns.items()]
                     output.print_columns(rows, "    ")
         output.talk(_after(table_of(client.server_info(), table), before, samples))
 
@@ -166,7 +166,7 @@ def _document(item: Batch, columns: Mapping[str, Brief]) -> documents.Sample:
         table_size=int(info.table_size),
         times_sampled=int(info.times_sampled),
         source=UNSET if info.source is None else int(info.source),
-        columns={path: documents.Column(**one.as_dict()) for path, one in columns.items()},
+        columns={path: documents.Column(**column.as_dict()) for path, column in columns.items()},
     )
 
 

@@ -116,7 +116,7 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Where the names that it takes are explained."""
-        named = dict.fromkeys((one.metavar or "").removesuffix("...") for one in self.params)
+        named = dict.fromkeys((parameter.metavar or "").removesuffix("...") for parameter in self.params)
         if topics := [(name, f"rlds2reverb help {_TOPICS[name]}") for name in named if name in _TOPICS]:
             with formatter.section("More help"):
                 formatter.write_dl(topics)

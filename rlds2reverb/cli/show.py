@@ -37,9 +37,11 @@ class _TakesNegative(Command):
         """Negative numbers that are no option's value are arguments."""
         end = args.index("--") if "--" in args else len(args)
         before = ["", *args[: end - 1]]
-        is_number = [_NEGATIVE.fullmatch(one) and not _OPTION.fullmatch(last) for one, last in zip(args[:end], before)]
-        numbers = [one for one, is_one in zip(args, is_number) if is_one]
-        others = [one for one, is_one in zip(args, is_number) if not is_one]
+        is_number = [
+            _NEGATIVE.fullmatch(argument) and not _OPTION.fullmatch(last) for argument, last in zip(args[:end], before)
+        ]
+        numbers = [argument for argument, is_one in zip(args, is_number) if is_one]
+        others = [argument for argument, is_one in zip(args, is_number) if not is_one]
         return super().parse_args(ctx, [*others, "--", *args[end + 1 :], *numbers] if numbers else args)
 
 
@@ -119,12 +121,14 @@ def _document(contents: Contents) -> documents.Episode:
         steps=contents.steps,
         facts=[documents.Fact(name, text) for name, text in contents.facts],
         metadata=dict(contents.metadata),
-        images={one.path: documents.Images(one.kind, len(one)) for one in contents.images},
+        images={pictures.path: documents.Images(pictures.kind, len(pictures)) for pictures in contents.images},
         numbers={
-            one.path: documents.Numbers(
-                one.kind, one.dimensions, [documents.Curve(curve.label, curve.values.tolist()) for curve in one.curves]
+            panel.path: documents.Numbers(
+                panel.kind,
+                panel.dimensions,
+                [documents.Curve(curve.label, curve.values.tolist()) for curve in panel.curves],
             )
-            for one in contents.panels
+            for panel in contents.panels
         },
         texts={path: list(lines) for path, lines in contents.texts.items()},
         flags=dict(contents.flags),

@@ -79,7 +79,7 @@ def _print_lines(tables: Mapping[str, TableInfo], infos: Mapping[str, ServerInfo
         if tables[name].signature is not None:
             _columns(tables[name])  # raises for a signature that is wrong
         rows.append(_row(tables[name], (name, "name"), has_waits=not servers))
-        rows += [_row(one, f"  on {address}") for address, one in servers.items()]
+        rows += [_row(part, f"  on {address}") for address, part in servers.items()]
     output.print_columns(rows, has_heads=True)
 
 
@@ -101,10 +101,10 @@ def _print(table: TableInfo, servers: Mapping[str, TableInfo]) -> None:
     """A table; and its part on each server, where it has a rate limiter of its own."""
     output.print_line((table.name, "name"))
     output.print_fields(table_fields(table, has_waits=not servers), "  ")
-    for address, one in servers.items():
+    for address, part in servers.items():
         output.print_line(f"  on {address}")
-        fields = table_fields(one)
-        items = f"{one.current_size:,} of {one.max_size:,}"
+        fields = table_fields(part)
+        items = f"{part.current_size:,} of {part.max_size:,}"
         output.print_fields({"items": items, "inserts": fields["inserts"], "samples": fields["samples"]}, "    ")
     if table.signature is None:
         click.echo("  no signature: the table takes anything")
@@ -123,7 +123,7 @@ def _document(table: TableInfo, servers: Mapping[str, TableInfo]) -> documents.T
         rate_limiter=documents.made(documents.RateLimiter, table.rate_limiter, **states),
         signature=None if table.signature is None else _columns(table),
         view=view_in(table.signature) or None,
-        servers={address: _document(one, {}) for address, one in servers.items()} if servers else UNSET,
+        servers={address: _document(part, {}) for address, part in servers.items()} if servers else UNSET,
     )
 
 

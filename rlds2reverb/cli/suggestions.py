@@ -38,7 +38,7 @@ def names(scheme: str, begun: str) -> Iterator[str]:
     elif scheme == "minari" and not is_path:
         yield from islice(_ids(datasets_root(), "", _DEPTH), MOST)
     elif scheme == "tfds" and not is_path:
-        yield from islice((one for folder in data_folders() for one in _prepared(folder)), MOST)
+        yield from islice((name for folder in data_folders() for name in _prepared(folder)), MOST)
     elif is_path or SOURCES.named(f"{scheme}:") is not None:
         yield from paths(begun)
 
@@ -53,7 +53,7 @@ def splits(scheme: str, name: str) -> Iterator[str]:
     else:
         return
     found = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
-    yield from (str(one["name"]) for one in found["splits"])
+    yield from (str(split["name"]) for split in found["splits"])
 
 
 def paths(begun: str) -> Iterator[str]:
@@ -79,7 +79,7 @@ def _prepared(folder: Path) -> Iterator[str]:
     """Names of the datasets in a data folder of TFDS: NAME, or NAME/CONFIG."""
     for dataset in _folders(folder):
         inner = [*_folders(Path(dataset.path))]
-        if any(_is_version(one) for one in inner):
+        if any(_is_version(entry) for entry in inner):
             yield dataset.name
         for config in inner:
             if not _is_version(config) and any(map(_is_version, _folders(Path(config.path)))):
@@ -168,18 +168,18 @@ def _sources(word: str) -> Iterator[CompletionItem]:
 
 
 def _schemes(formats: Formats[Any], begun: str) -> Iterator[CompletionItem]:
-    for one in formats:
-        if one.forms and one.scheme.startswith(begun):
-            yield CompletionItem(f"{one.scheme}:", help=one.forms[0].names)
+    for form in formats:
+        if form.forms and form.scheme.startswith(begun):
+            yield CompletionItem(f"{form.scheme}:", help=form.forms[0].names)
 
 
 def _views(start: str, word: str) -> Iterator[CompletionItem]:
     name, colon, options = word.partition(":")
     if not colon:
-        yield from (CompletionItem(f"{start}{one}") for one in VIEWS if one.startswith(name))
+        yield from (CompletionItem(f"{start}{view}") for view in VIEWS if view.startswith(name))
     elif name in VIEWS:
         before, _, last = options.rpartition(",")
-        given = {one.partition("=")[0] for one in before.split(",")}
+        given = {option.partition("=")[0] for option in before.split(",")}
         kept = f"{start}{word[: len(word) - len(last)]}"
         left = (option for option in inspect.signature(VIEWS[name]).parameters if option not in given)
         yield from (CompletionItem(f"{kept}{option}=") for option in left if option.startswith(last))

@@ -46,7 +46,7 @@ class Brief:
 
     def text(self) -> str:
         """The values on one line."""
-        shown = ", ".join(f'"{one}"' if isinstance(one, str) else _short(one) for one in self.values)
+        shown = ", ".join(f'"{value}"' if isinstance(value, str) else _short(value) for value in self.values)
         shown += ", ..." if self.values and self.total > len(self.values) else ""
         parts = [] if self.is_picture else [shown]
         if self.text_bytes is not None:
@@ -72,14 +72,14 @@ def brief(value: Any, most: int) -> Brief:
     first = array.reshape(-1)[:most].tolist()
     if array.dtype.kind in "OSU":
         texts = array.reshape(-1).tolist()
-        size = sum(len(_bytes(one)) for one in texts)
+        size = sum(len(_bytes(text)) for text in texts)
         return Brief(dtype_name(array.dtype), array.shape, tuple(map(_text_of, first)), array.size, text_bytes=size)
     span = Range()
     span.add(array)
     is_picture = array.dtype == np.uint8 and array.ndim >= 3 and array.size >= _PICTURE_VALUES
     values = tuple(  # that JSON can carry
-        one if isinstance(one, (bool, int, float)) else str(one) if isinstance(one, complex) else float(one)
-        for one in first
+        value if isinstance(value, (bool, int, float)) else str(value) if isinstance(value, complex) else float(value)
+        for value in first
     )
     return Brief(dtype_name(array.dtype), array.shape, values, array.size, span, is_picture=is_picture)
 

@@ -48,7 +48,7 @@ class Charts:
     def _drawn(self, chart: dict[str, Any], *words: str) -> Html:
         """The place of a chart without a frame, and the words that say what it shows."""
         self.made.append(chart)
-        said = f"{_KINDS[chart['kind']]}: {'; '.join(plain(one) for one in words if one)}"
+        said = f"{_KINDS[chart['kind']]}: {'; '.join(plain(word) for word in words if word)}"
         place: dict[str, str | int] = {"class_": "chart", "data_chart": len(self.made) - 1, "tabindex": 0}
         drawn = element("div", **place, role="img", aria_label=shortened(said))
         return together([drawn, element("p", class_="reading")])
@@ -63,14 +63,14 @@ def bars(histograms: Sequence[Histogram | None], x: str = "", of: str = "values"
 
     There is no chart where all values are the same, or there are none.
     """
-    found = [one if one is not None else _WITHOUT_VALUES for one in histograms]
-    if not min(one.low for one in found) < max(one.high for one in found):
+    found = [histogram if histogram is not None else _WITHOUT_VALUES for histogram in histograms]
+    if not min(histogram.low for histogram in found) < max(histogram.high for histogram in found):
         return None
     found = joined(found)
-    exponent, filled = found[0].exponent, [one for one in found if one.total]
-    counts = [one.counts.tolist() if one.total else [] for one in found]
+    exponent, filled = found[0].exponent, [histogram for histogram in found if histogram.total]
+    counts = [histogram.counts.tolist() if histogram.total else [] for histogram in found]
     chart = {"kind": "bars", "exponent": exponent, "first": found[0].first, "counts": counts, "x": x, "of": of}
-    return {**chart, "values": True} if all(one.has_a_bin_each for one in filled) else chart
+    return {**chart, "values": True} if all(histogram.has_a_bin_each for histogram in filled) else chart
 
 
 def histogram_of(values: Sequence[float], is_whole: bool) -> Histogram:
@@ -83,24 +83,24 @@ def histogram_of(values: Sequence[float], is_whole: bool) -> Histogram:
 
 def reaching_chart(lengths: Sequence[Sequence[int]]) -> dict[str, Any] | None:
     """The percentage of episodes that reach each time step."""
-    steps = time_steps(max((max(one, default=0) for one in lengths), default=0))
+    steps = time_steps(max((max(numbers, default=0) for numbers in lengths), default=0))
     if len(steps) < 2:
         return None
-    shares = [rounded(100 * reaching(one, steps) / max(1, len(one))) for one in lengths]
+    shares = [rounded(100 * reaching(numbers, steps) / max(1, len(numbers))) for numbers in lengths]
     return {"kind": "lines", "at": steps.tolist(), "y": shares, "x": "step", "zero": True, "unit": "%"}
 
 
 def time_chart(times: Sequence[ByTime]) -> dict[str, Any] | None:
     """Means of a value by time step, with the standard deviation around that of a single dataset."""
-    width = max(one.width for one in times)
-    for one in times:
-        one.widen(width)
-    counts = [one.moments.counts for one in times]
+    width = max(by_time.width for by_time in times)
+    for by_time in times:
+        by_time.widen(width)
+    counts = [by_time.moments.counts for by_time in times]
     used = int(np.flatnonzero(sum(counts))[-1]) + 1 if any(count.any() for count in counts) else 0
     if used < 2:
         return None
-    means = [np.where(one.moments.counts > 0, one.moments.means, np.nan)[:used] for one in times]
-    chart = {"kind": "lines", "at": (np.arange(used) * width).tolist(), "y": [rounded(one) for one in means]}
+    means = [np.where(by_time.moments.counts > 0, by_time.moments.means, np.nan)[:used] for by_time in times]
+    chart = {"kind": "lines", "at": (np.arange(used) * width).tolist(), "y": [rounded(line) for line in means]}
     if len(times) == 1:
         spread = times[0].moments.deviations[:used]
         chart |= {"low": rounded(means[0] - spread), "high": rounded(means[0] + spread)}
@@ -116,13 +116,13 @@ def curves(at: Array, columns: Array) -> dict[str, Any] | None:
 
 def scatter(x: Sequence[float], y: Sequence[float], names: tuple[str, str]) -> dict[str, Any] | None:
     """A point for each pair of finite values, ordered by `x`; None with less than two."""
-    pairs = sorted((one, other) for one, other in zip(x, y) if math.isfinite(one) and math.isfinite(other))
+    pairs = sorted((first, other) for first, other in zip(x, y) if math.isfinite(first) and math.isfinite(other))
     if len(pairs) < 2:
         return None
     kept = [pairs[at] for at in chosen_steps(len(pairs), _POINTS)]
     return {
         "kind": "points",
-        "at": rounded(one for one, _ in kept),
+        "at": rounded(place for place, _ in kept),
         "y": [rounded(two for _, two in kept)],
         "x": names[0],
         "of": names[1],
@@ -134,17 +134,17 @@ def heat_map(histograms: Sequence[Histogram], means: Array) -> dict[str, Any] | 
 
     Cells are digits of base 36, one for each bin of each dimension in turn: 0 for no value, and 35 times the square root of its share.
     """
-    span = min(one.low for one in histograms), max(one.high for one in histograms)
+    span = min(histogram.low for histogram in histograms), max(histogram.high for histogram in histograms)
     if not span[0] < span[1]:
         return None
     found = joined(histograms)
-    count = max(len(one.counts) for one in found)
+    count = max(len(histogram.counts) for histogram in found)
     cells = []
-    for one in found:
+    for histogram in found:
         shares = np.zeros(count)
-        shares[: len(one.counts)] = one.counts / max(1, one.total)
+        shares[: len(histogram.counts)] = histogram.counts / max(1, histogram.total)
         cells += [_DIGIT[round(digit)] for digit in np.ceil(35 * np.sqrt(shares)).tolist()]
-    ends = [rounded(end for one in histograms for end in (one.low, one.high))[at::2] for at in (0, 1)]
+    ends = [rounded(end for histogram in histograms for end in (histogram.low, histogram.high))[at::2] for at in (0, 1)]
     chart = {
         "kind": "heat",
         "exponent": found[0].exponent,
@@ -222,7 +222,7 @@ class Content:
     @cached_property
     def paths(self) -> list[str]:
         """The columns of all datasets."""
-        return list(dict.fromkeys(path for one in self.datasets for path in one.inspection.step_spec))
+        return list(dict.fromkeys(path for dataset in self.datasets for path in dataset.inspection.step_spec))
 
     @property
     def are_two(self) -> bool:

@@ -196,11 +196,11 @@ class Actions:
         for path, leaf in spec.items():
             if not is_under(path, ACTION) or leaf.dtype.kind not in "fiu" or None in leaf.shape or kind(leaf):
                 continue
-            size = math.prod(one or 0 for one in leaf.shape)
+            size = math.prod(size or 0 for size in leaf.shape)
             for at in range(min(size, _ACTION_DIMENSIONS - len(self.names))):
                 self._places.append((path, at))
                 self.names.append(f"{path}[{at}]" if leaf.shape else path)
-        self._sizes = {path: math.prod(one or 0 for one in spec[path].shape) for path, _ in self._places}
+        self._sizes = {path: math.prod(size or 0 for size in spec[path].shape) for path, _ in self._places}
         self.chosen = Chosen[Array](_ACTION_EPISODES, seed)
 
     def add(self, name: str, columns: Mapping[str, Array]) -> None:
@@ -228,7 +228,7 @@ class Actions:
         for (path, size), column in zip(self._sizes.items(), there):
             if column[:1].size != size:
                 return nothing
-            most = sum(one == path for one, _ in self._places)
+            most = sum(place == path for place, _ in self._places)
             parts.append(column[steps].reshape(len(steps), size)[:, :most].astype(np.float64))
         rows = np.concatenate(parts, axis=1)
         return rows if np.isfinite(rows).all() else nothing
@@ -272,7 +272,7 @@ class Collector:
         most = _most_dimensions([self._spec[path] for path in looked_at])
         waiting = min(WAITING, _WAITING // max(1, len(looked_at)))
         sketches = {path: sketch_of(self._spec[path], most, seed, waiting) for path in looked_at}
-        self.columns: dict[str, Sketch] = {path: one for path, one in sketches.items() if one is not None}
+        self.columns: dict[str, Sketch] = {path: sketch for path, sketch in sketches.items() if sketch is not None}
         self.seen, self.kept_one = Counter[str](), Counter[str]()
         self.rewards = ByTime()
         self.actions = Actions(self._spec, seed)
@@ -321,12 +321,12 @@ class Collector:
         """Adds what another collector saw of the episodes that follow."""
         self.flush()
         other.flush()
-        for path, one in self.columns.items():
+        for path, sketch in self.columns.items():
             another = other.columns[path]
-            if isinstance(one, Numbers) and isinstance(another, Numbers):
-                one.add_numbers(another)
-            elif isinstance(one, Texts) and isinstance(another, Texts):
-                one.add_texts(another)
+            if isinstance(sketch, Numbers) and isinstance(another, Numbers):
+                sketch.add_numbers(another)
+            elif isinstance(sketch, Texts) and isinstance(another, Texts):
+                sketch.add_texts(another)
         self.seen.update(other.seen)
         self.kept_one.update(other.kept_one)
         self.rewards.add_times(other.rewards)
@@ -347,7 +347,7 @@ class Collector:
     def _look_at_rewards(self) -> None:
         waiting, self._waiting, self._waiting_steps = self._waiting, [], 0
         if waiting:
-            steps = np.concatenate([np.arange(len(one)) for one in waiting])
+            steps = np.concatenate([np.arange(len(values)) for values in waiting])
             values = np.concatenate(waiting).astype(np.float64)
             finite = np.isfinite(values)
             is_whole = bool(finite.all())

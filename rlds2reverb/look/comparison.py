@@ -97,14 +97,14 @@ class DimensionChange:
         """Whether nearly all values of both lie in one wide bin, so that their difference does not show."""
         if not self.sd_a or not self.sd_b or not self._is_coarse:
             return False
-        shares = [one.counts / one.total for one in self.histograms]
+        shares = [histogram.counts / histogram.total for histogram in self.histograms]
         return float(np.minimum.reduce(shares).max()) > _MOST_IN_A_BIN
 
     @property
     def _is_coarse(self) -> bool:
         """Whether different values share bins, as far as is known: not flags, small whole numbers, or two values as those of a sparse reward."""
         means, deviations = (self.mean_a or 0.0, self.mean_b or 0.0), (self.sd_a or 0.0, self.sd_b or 0.0)
-        if any(one.has_a_bin_each for one in self.histograms):
+        if any(histogram.has_a_bin_each for histogram in self.histograms):
             return False
         return not all(map(_has_two_values, self.histograms, means, deviations))
 
@@ -140,7 +140,11 @@ class ColumnChange:
     @property
     def worst(self) -> DimensionChange | None:
         """The dimension that differs most; None without any."""
-        return max(self.dimensions, key=lambda one: (one.has_changed, one.difference)) if self.dimensions else None
+        return (
+            max(self.dimensions, key=lambda change: (change.has_changed, change.difference))
+            if self.dimensions
+            else None
+        )
 
 
 @printed("same", "verdict", "a", "b", "episodes_a", "episodes_b", "same_signatures", "episodes", "columns")
@@ -171,14 +175,14 @@ class Comparison:
 
     def of_state(self, state: State) -> dict[str, ColumnChange]:
         """The columns of a state, in order."""
-        return {path: one for path, one in self.columns.items() if one.state == state}
+        return {path: column for path, column in self.columns.items() if column.state == state}
 
     @property
     def changed_episodes(self) -> list[str]:
         """What of the episodes has changed: length, return; where chance would make it differ so much in less than 5 % of cases."""
         count = self.episodes_a * self.episodes_b / max(1, self.episodes_a + self.episodes_b)
         least = max(ALIKE, _BY_CHANCE / math.sqrt(count)) if count else math.inf
-        return [name for name, one in self.episodes.items() if (one.difference or 0.0) > least]
+        return [name for name, change in self.episodes.items() if (change.difference or 0.0) > least]
 
     @property
     def caution(self) -> str:
@@ -190,7 +194,7 @@ class Comparison:
     @property
     def same(self) -> bool:
         """Whether columns, lengths and returns were compared, and are the same."""
-        return not self.changed_episodes and all(one.state == "same" for one in self.columns.values())
+        return not self.changed_episodes and all(column.state == "same" for column in self.columns.values())
 
     @property
     def verdict(self) -> str:
@@ -225,20 +229,20 @@ def compared(a: Inspection, b: Inspection) -> Comparison:
     Columns beyond those that a collector looks at are compared by dtype and shape.
     """
     both = (a, b)
-    sketches = [_sketches_of(one) for one in both]
-    specs = [{path: str(spec) for path, spec in one.step_spec.items()} for one in both]
+    sketches = [_sketches_of(inspection) for inspection in both]
+    specs = [{path: str(spec) for path, spec in inspection.step_spec.items()} for inspection in both]
     found = {
         path: _column(specs[0].get(path), specs[1].get(path), sketches[0].get(path), sketches[1].get(path))
         for path in dict.fromkeys((*specs[0], *specs[1]))
     }
     ranked = sorted(
         found.items(),
-        key=lambda one: (_ORDER.index(one[1].state), -(1.0 if one[1].difference is None else one[1].difference)),
+        key=lambda item: (_ORDER.index(item[1].state), -(1.0 if item[1].difference is None else item[1].difference)),
     )
-    episodes = {"length": _dimension("", *(_values_of(one.lengths, is_whole=True) for one in both))}
+    episodes = {"length": _dimension("", *(_values_of(inspection.lengths, is_whole=True) for inspection in both))}
     if a.returns and b.returns:
-        episodes["return"] = _dimension("", *(_values_of(one.returns) for one in both))
-    signatures = [{name: one.trajectory_data_spec for name, one in of.outputs.items()} for of in both]
+        episodes["return"] = _dimension("", *(_values_of(inspection.returns) for inspection in both))
+    signatures = [{name: output.trajectory_data_spec for name, output in of.outputs.items()} for of in both]
     return Comparison(
         a.source,
         b.source,
@@ -269,12 +273,12 @@ def _column(spec_a: str | None, spec_b: str | None, a: Sketch | None, b: Sketch 
         difference, texts = a.difference(b), (a.distinct, b.distinct)
     elif isinstance(a, Numbers) and isinstance(b, Numbers):
         others = dict(_dimensions(b))
-        dimensions = tuple(_dimension(name, one, others[name]) for name, one in _dimensions(a) if name in others)
-        difference = max((one.difference for one in dimensions if one.difference is not None), default=None)
+        dimensions = tuple(_dimension(name, values, others[name]) for name, values in _dimensions(a) if name in others)
+        difference = max((change.difference for change in dimensions if change.difference is not None), default=None)
     state: State = "same"
-    if spec_a != spec_b or (difference or 0.0) > ALIKE or any(one.has_changed for one in dimensions):
+    if spec_a != spec_b or (difference or 0.0) > ALIKE or any(change.has_changed for change in dimensions):
         state = "changed"
-    elif difference is None or any(one.is_hidden for one in dimensions):
+    elif difference is None or any(change.is_hidden for change in dimensions):
         state = "not_compared"
     return ColumnChange(state, spec_a, spec_b, difference, dimensions, *texts)
 
@@ -300,7 +304,7 @@ def _dimension(name: str, a: _Values, b: _Values) -> DimensionChange:
     gap = largest_gap(a.histogram, b.histogram)
     difference = 0.0 if has_a + a.not_finite == has_b + b.not_finite == 0 else 1.0  # where one has no value
     if has_a + a.not_finite and has_b + b.not_finite:
-        bad = (one.not_finite / (one.histogram.total + one.not_finite) for one in (a, b))
+        bad = (values.not_finite / (values.histogram.total + values.not_finite) for values in (a, b))
         difference = max(gap or 0.0, abs(next(bad) - next(bad)))
     return DimensionChange(
         name,
@@ -324,13 +328,13 @@ def _facts(a: Inspection, b: Inspection) -> Iterator[tuple[str, str, str]]:
     def fact(name: str, *texts: str) -> tuple[str, str, str]:
         return (name, texts[0], texts[1])
 
-    yield fact("episodes", *(f"{one.episodes:,}" for one in (a, b)))
-    yield fact("steps", *(f"{one.steps:,}" for one in (a, b)))
-    yield fact("terminal", *(f"{one.ends.terminal:,} of {one.ends.episodes:,}" for one in (a, b)))
+    yield fact("episodes", *(f"{inspection.episodes:,}" for inspection in (a, b)))
+    yield fact("steps", *(f"{inspection.steps:,}" for inspection in (a, b)))
+    yield fact("terminal", *(f"{inspection.ends.terminal:,} of {inspection.ends.episodes:,}" for inspection in (a, b)))
     yield fact("problems", *map(_problems, (a, b)))
     for name in a.outputs:
         if name in b.outputs:
-            made = (counted(one.outputs[name].items_per_table, "item") for one in (a, b))
+            made = (counted(inspection.outputs[name].items_per_table, "item") for inspection in (a, b))
             yield fact(f"table {name}", *made)
 
 
@@ -349,8 +353,8 @@ def rows_of(comparison: Comparison) -> Iterator[tuple[str, DimensionChange | Non
     Yields:
       Path or name, the dimension whose numbers stand there, the cells.
     """
-    for name, one in comparison.episodes.items():
-        yield name, one, (f"episode {name}", *_cells(one.difference, one))
+    for name, change in comparison.episodes.items():
+        yield name, change, (f"episode {name}", *_cells(change.difference, change))
     for path, column in comparison.of_state("changed").items():
         worst = column.worst
         if column.texts_a is not None and column.texts_b is not None:
@@ -363,11 +367,13 @@ def rows_of(comparison: Comparison) -> Iterator[tuple[str, DimensionChange | Non
             yield path, worst, (f"{visible(path)}{space}{worst.name}", *_cells(worst.difference, worst))
 
 
-def _cells(difference: float | None, one: DimensionChange | None) -> tuple[str, ...]:
-    if one is None:
+def _cells(difference: float | None, change: DimensionChange | None) -> tuple[str, ...]:
+    if change is None:
         return (_share(difference), *[""] * 5)
-    shift = "" if one.shift is None else f"{one.shift:+.2f} sd"
-    means, deviations = ([number(value) for value in pair] for pair in ((one.mean_a, one.mean_b), (one.sd_a, one.sd_b)))
+    shift = "" if change.shift is None else f"{change.shift:+.2f} sd"
+    means, deviations = (
+        [number(value) for value in pair] for pair in ((change.mean_a, change.mean_b), (change.sd_a, change.sd_b))
+    )
     return (_share(difference), *means, shift, *deviations)
 
 
@@ -377,7 +383,9 @@ def _share(difference: float | None) -> str:
 
 def specs_of(comparison: Comparison) -> list[tuple[str, str, str]]:
     """Path, and its dtype and shape in A and in B, of the columns of which these changed."""
-    both = ((path, one.spec_a, one.spec_b) for path, one in comparison.columns.items() if one.has_other_spec)
+    both = (
+        (path, column.spec_a, column.spec_b) for path, column in comparison.columns.items() if column.has_other_spec
+    )
     return [(visible(path), a or "", b or "") for path, a, b in both]
 
 
@@ -394,7 +402,7 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 96, 28
 
 def comparison_section(content: Content) -> Html:
     """The chapter of a page about two datasets; their `Content` has two."""
-    found = compared(*(one.inspection for one in content.datasets))
+    found = compared(*(dataset.inspection for dataset in content.datasets))
     keys = [
         element("span", f"{name}: {shortened(visible(source), 60)}", class_=f"key key{place}")
         for place, (name, source) in enumerate(zip(_NAMES, (found.a, found.b)))
@@ -402,7 +410,9 @@ def comparison_section(content: Content) -> Html:
     most = content.room.columns
     verdict = element("p", element("span", found.verdict, class_="good" if found.same else "advice"))
     changed = list(rows_of(found))
-    rows: list[list[str]] = [[_spark(one), element("code", cells[0]), *cells[1:]] for _, one, cells in changed[:most]]
+    rows: list[list[str]] = [
+        [_spark(change), element("code", cells[0]), *cells[1:]] for _, change, cells in changed[:most]
+    ]
     parts = [
         verdict,
         element("p", found.caution) if found.caution else NOTHING,
@@ -419,7 +429,8 @@ def comparison_section(content: Content) -> Html:
     for name, states in zip(_NAMES, (found.of_state("only_a"), found.of_state("only_b"))):
         if states:
             rows = [
-                [element("code", path), one.spec_a or one.spec_b or ""] for path, one in islice(states.items(), most)
+                [element("code", path), column.spec_a or column.spec_b or ""]
+                for path, column in islice(states.items(), most)
             ]
             parts += [element("h3", _coloured(f"only in {name}")), table([], rows), _more(len(states) - most)]
     for title, of_state in ((NOT_COMPARED, found.of_state("not_compared")), ("the same", found.of_state("same"))):
@@ -444,12 +455,12 @@ def _more(count: int) -> Html:
     return element("p", f"and {count:,} more", class_="quiet") if count > 0 else NOTHING
 
 
-def _spark(one: DimensionChange | None) -> Html:
+def _spark(change: DimensionChange | None) -> Html:
     """Both histograms of a dimension as outlines, each as high as its largest bin."""
-    if one is None or not one.histograms or not all(each.total for each in one.histograms):
+    if change is None or not change.histograms or not all(each.total for each in change.histograms):
         return NOTHING
     paths = []
-    for place, histogram in enumerate(one.histograms):
+    for place, histogram in enumerate(change.histograms):
         counts = histogram.counts
         width = _SPARK_WIDTH / len(counts)
         heights = (_SPARK_HEIGHT - 1) * (1 - counts / counts.max())

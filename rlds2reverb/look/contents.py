@@ -119,7 +119,9 @@ def text_lines(column: Array) -> tuple[str, ...]:
     for row in column:
         values = row.ravel().tolist() if isinstance(row, np.ndarray) else [row]
         rows.append(
-            tuple(one if isinstance(one, bytes) else str(one).encode("utf-8", "surrogatepass") for one in values)
+            tuple(
+                value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass") for value in values
+            )
         )
     runs = list(_runs(rows))
     if len(runs) == 1:
@@ -305,7 +307,7 @@ def contents_of(
         texts={path: text_lines(there[path]) for path in texts[:MOST_COLUMNS]},
         flags={path: flag_text(there[path]) for path in flags[:MOST_COLUMNS]},
         others={path: str(column_spec(there[path])) for path in others[:MOST_COLUMNS]},
-        left_out={name: len(one) - MOST_COLUMNS for name, one in sorts.items() if len(one) > MOST_COLUMNS},
+        left_out={name: len(columns) - MOST_COLUMNS for name, columns in sorts.items() if len(columns) > MOST_COLUMNS},
         steps=len(episode),
     )
 
@@ -314,7 +316,9 @@ def _caption(episode: Episode) -> str:
     texts = {
         path: column for path, column in episode.columns.items() if column.dtype.kind in "OSU" and column.ndim == 1
     }
-    columns, metadata = ({path.rpartition("/")[2]: one for path, one in of.items()} for of in (texts, episode.metadata))
+    columns, metadata = (
+        {path.rpartition("/")[2]: leaf for path, leaf in of.items()} for of in (texts, episode.metadata)
+    )
     for name in INSTRUCTIONS:
         if name in columns:
             return "; ".join(text_lines(columns[name]))
@@ -324,13 +328,15 @@ def _caption(episode: Episode) -> str:
 
 
 def _chosen(columns: Mapping[str, Array], chosen: Sequence[str]) -> dict[str, Array]:
-    for one in chosen:
-        if not any(is_under(path, one) for path in columns):
+    for pattern in chosen:
+        if not any(is_under(path, pattern) for path in columns):
             raise ConfigError(
-                f'--columns "{one}": no such column, and no nest of that name; there are {shortened(visible(", ".join(columns)))}'
+                f'--columns "{pattern}": no such column, and no nest of that name; there are {shortened(visible(", ".join(columns)))}'
             )
     return {
-        path: column for path, column in columns.items() if not chosen or any(is_under(path, one) for one in chosen)
+        path: column
+        for path, column in columns.items()
+        if not chosen or any(is_under(path, pattern) for pattern in chosen)
     }
 
 
@@ -365,7 +371,7 @@ def _return(episode: Episode) -> str | None:
         return None
     with np.errstate(invalid="ignore", over="ignore"):  # of rewards that are not finite
         sums = np.atleast_1d(reward.sum(axis=0, dtype=np.float64))
-    return ", ".join(f"{one:,.6g}" for one in sums)
+    return ", ".join(f"{total:,.6g}" for total in sums)
 
 
 def _ends(episode: Episode) -> str:
@@ -407,7 +413,7 @@ def _value(value: object) -> str:
     if isinstance(value, bytes):
         return f'"{shortened(visible(value))}"'
     if isinstance(value, np.ndarray) and value.ndim and value.size > MOST_CURVES:
-        first = ", ".join(_value(one) for one in value.ravel()[:MOST_CURVES].tolist())
+        first = ", ".join(_value(number) for number in value.ravel()[:MOST_CURVES].tolist())
         return shortened(f"{column_spec(value[None])}: {first}, ...")
     plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
     if isinstance(plain, bytes):

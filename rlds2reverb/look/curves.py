@@ -110,8 +110,8 @@ def ticks(low: float, high: float, most: int, is_whole: bool = False) -> list[fl
         return [float(low)]
     raw = half / most * 2
     power = 10.0 ** math.floor(math.log10(raw)) if raw > 1e-300 else 0.0
-    steps = [one * power for one in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)]
-    for step in (one for one in steps if 0 < one < math.inf and (not is_whole or one >= 1)):
+    steps = [step * power for step in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)]
+    for step in (step for step in steps if 0 < step < math.inf and (not is_whole or step >= 1)):
         first, last = math.ceil(low / step), math.floor(high / step)
         if last - first < most:
             return [round(number * step, 12 - math.floor(math.log10(step))) for number in range(first, last + 1)]

@@ -19,18 +19,18 @@ _COARSE = 112
 def portraits_of(content: Content, place: int) -> dict[str, Portrait]:
     collector = content.datasets[place].collector
     named = _example_ids(content.datasets[place].inspection.findings)
-    bad = [one.portrait for one in collector.bad if one.portrait.id in named]
+    bad = [episode.portrait for episode in collector.bad if episode.portrait.id in named]
     found: dict[str, Portrait] = {}
-    for one in [*collector.episodes.values(), *bad]:
-        found.setdefault(one.id, one)  # that of a chosen one is the larger
+    for episode in [*collector.episodes.values(), *bad]:
+        found.setdefault(episode.id, episode)  # that of a chosen one is the larger
     return dict(islice(found.items(), content.room.episodes))
 
 
 def anchors_of(content: Content) -> list[dict[str, str]]:
     """For each dataset: an episode's id -> where on the page it is. Every episode that a problem names has its place."""
     found = []
-    for place, one in enumerate(content.datasets):
-        ids = dict.fromkeys([*portraits_of(content, place), *_example_ids(one.inspection.findings)])
+    for place, dataset in enumerate(content.datasets):
+        ids = dict.fromkeys([*portraits_of(content, place), *_example_ids(dataset.inspection.findings)])
         found.append({name: f"episode-{place}-{number}" for number, name in enumerate(ids)})
     return found
 
@@ -46,14 +46,20 @@ class Album:
         self._content = content
         portraits = [portraits_of(content, place) for place in range(len(content.datasets))]
         self.chosen = [
-            [one for one in found.values() if one.id in {chosen.id for chosen in data.collector.episodes.values()}]
+            [
+                portrait
+                for portrait in found.values()
+                if portrait.id in {chosen.id for chosen in data.collector.episodes.values()}
+            ]
             for found, data in zip(portraits, content.datasets)
         ]
         self.bad = [
-            [one for name, one in found.items() if name not in {shown.id for shown in chosen}]
+            [portrait for name, portrait in found.items() if name not in {shown.id for shown in chosen}]
             for found, chosen in zip(portraits, self.chosen)
         ]
-        images = (images for found in portraits for one in found.values() for _, images in one.frames.values())
+        images = (
+            images for found in portraits for portrait in found.values() for _, images in portrait.frames.values()
+        )
         self._pixels = sum(map(_pixels, images))
 
     def picture(self, image: Picture) -> str:
@@ -126,7 +132,7 @@ def bad_section(content: Content, album: Album, anchors: list[dict[str, str]]) -
     """The first episodes of every problem; nothing where there is none."""
     parts: list[str] = []
     for place, found in enumerate(album.bad):
-        is_there = {one.id for one in [*album.chosen[place], *found]}
+        is_there = {portrait.id for portrait in [*album.chosen[place], *found]}
         articles = [_episode(content, portrait, album, anchors[place][portrait.id]) for portrait in found]
         for name, anchor in anchors[place].items():
             if name not in is_there:

@@ -146,8 +146,11 @@ def _drawable(text: str) -> str:
     >>> print(_drawable("l\u00e8ve \u7acb"))
     leve \u7acb
     """
-    plain = (one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
-    return "".join(one if one in _QUOTES else one.encode("ascii", "backslashreplace").decode() for one in plain)
+    plain = (character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character))
+    return "".join(
+        character if character in _QUOTES else character.encode("ascii", "backslashreplace").decode()
+        for character in plain
+    )
 
 
 def _lines(text: str, width: int, size: int = _TEXT, colour: Colour = _INK) -> list[Line]:
@@ -248,7 +251,7 @@ class _Plot:
         draw = ImageDraw.Draw(image)
         edges = [(0, down + _INSIDE, width, 1) for down in downs] + [(at + _INSIDE, 0, 1, height) for at in acrosses]
         for left, top, across, down in [*edges, (0, 0, 1, height), (0, height - 1, width, 1)]:
-            corners = [one * _GRAIN for one in (left, top, left + across, top + down)]
+            corners = [length * _GRAIN for length in (left, top, left + across, top + down)]
             draw.rectangle((corners[0], corners[1], corners[2] - 1, corners[3] - 1), _EDGE)
         for curve, colour in reversed(list(zip(self.panel.moving, COLOURS))):
             has_dots = len(curve.values) * _DOTS <= room.width
@@ -408,7 +411,7 @@ class Film:
     def seen(self) -> tuple[Seen, ...]:
         """The image columns, from left to right and then below."""
         top = _MARGIN + _height(self._head) + _GAP
-        return tuple(replace(one, box=replace(one.box, top=one.box.top + top)) for one in self._placed)
+        return tuple(replace(placed, box=replace(placed.box, top=placed.box.top + top)) for placed in self._placed)
 
     @cached_property
     def size(self) -> tuple[int, int]:
@@ -423,10 +426,10 @@ class Film:
         canvas = _Canvas(self._still.copy())
         text = at_index("step", step, self.contents.steps)
         canvas.write(text, _MARGIN + 3, self._width - _MARGIN - _length(text, _TEXT))
-        for one in self.seen:
-            if step < len(one.pictures):
-                picture = fitted(one.pictures.picture(step), one.box.height, one.box.width)
-                canvas.paste(picture, one.box.top, one.box.left)
+        for seen in self.seen:
+            if step < len(seen.pictures):
+                picture = fitted(seen.pictures.picture(step), seen.box.height, seen.box.width)
+                canvas.paste(picture, seen.box.top, seen.box.left)
         for plot, top in self._plots:
             room = plot.room(top, _MARGIN)
             middle = (2 * step + 1) * room.width // (2 * self.contents.steps)
@@ -451,8 +454,8 @@ class Film:
             )
         canvas = _Canvas.blank(height + height % 2, width)
         canvas.write_lines(self._head, _MARGIN, _MARGIN)
-        for one in self.seen:
-            canvas.write_lines(one.label, one.box.top - _height(one.label), one.box.left)
+        for seen in self.seen:
+            canvas.write_lines(seen.label, seen.box.top - _height(seen.label), seen.box.left)
         for plot, at in self._plots:
             plot.draw(canvas, at, _MARGIN)
         canvas.write_lines(foot, top, _MARGIN)
@@ -468,7 +471,7 @@ class Film:
         def end_row() -> None:
             nonlocal top, left
             above = max(_height(label) for _, _, label in row)
-            placed.extend(Seen(one, replace(box, top=top + above), label) for one, box, label in row)
+            placed.extend(Seen(picture, replace(box, top=top + above), label) for picture, box, label in row)
             top += above + max(box.height for _, box, _ in row) + _GAP
             left = _MARGIN
             row.clear()
@@ -488,7 +491,7 @@ class Film:
 
     @cached_property
     def _width(self) -> int:
-        width = max([_LEAST_WIDTH, *(one.box.left + one.box.width + _MARGIN for one in self._placed)])
+        width = max([_LEAST_WIDTH, *(placed.box.left + placed.box.width + _MARGIN for placed in self._placed)])
         return width + width % 2
 
     @cached_property
@@ -501,7 +504,7 @@ class Film:
 
     @property
     def _images_end(self) -> int:
-        return max((one.box.top + one.box.height for one in self.seen), default=_MARGIN + _height(self._head))
+        return max((seen.box.top + seen.box.height for seen in self.seen), default=_MARGIN + _height(self._head))
 
     @cached_property
     def _plots(self) -> list[tuple[_Plot, int]]:

@@ -51,7 +51,7 @@ def element(name: str, /, *children: str | None, **attributes: str | int | bool)
 
 
 def together(children: Iterable[str | None]) -> Html:
-    return Html("".join(one if isinstance(one, Html) else text(one) for one in children if one is not None))
+    return Html("".join(child if isinstance(child, Html) else text(child) for child in children if child is not None))
 
 
 def plain(html: str) -> str:
@@ -85,8 +85,10 @@ def table(
 
 def _row(cell: str, cells: Sequence[str], numeric: Sequence[int], attributes: Mapping[str, str]) -> Html:
     kinds = ({"class_": "n"} if at in numeric else {} for at in range(len(cells)))
-    names = (cell if one else "td" for one in cells)  # an empty cell heads nothing
-    return element("tr", *(element(name, one, **kind) for name, one, kind in zip(names, cells, kinds)), **attributes)
+    names = (cell if cell_name else "td" for cell_name in cells)  # an empty cell heads nothing
+    return element(
+        "tr", *(element(name, child, **kind) for name, child, kind in zip(names, cells, kinds)), **attributes
+    )
 
 
 def document(title: str, style: str, script: str, data: tuple[str, Any], body: Html) -> str:

@@ -87,7 +87,7 @@ def shown(thing: Any) -> str:
     Raises:
       LookupError: a class that has no line in `SHOWN`.
     """
-    names = [f"{one.__module__}.{one.__qualname__}" for one in type(thing).__mro__]
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(thing).__mro__]
     make = next((SHOWN[name] for name in names if name in SHOWN), None)
     if make is None:
         raise LookupError(f"{type(thing).__name__}: expected one of {', '.join(SHOWN)}")
@@ -134,17 +134,17 @@ def fields(rows: Mapping[str, Part | Html | str]) -> Html:
         element(
             "tr",
             element("th", text(name), scope="row", style=_NAME),
-            _cell(one if isinstance(one, Html) else text(one)),
+            _cell(value if isinstance(value, Html) else text(value)),
         )
-        for name, one in made.items()
-        if one
+        for name, value in made.items()
+        if value
     ]
     return element("table", *cells, style=_TABLE) if cells else NOTHING
 
 
 def rows(heads: Sequence[str], count: int, made: Iterable[Sequence[Html]], noun: str) -> Html:
     """A table with a head; at most `MOST_ROWS` of `count` rows, and the number of further ones. No more cells are made than are shown; `noun` is what a row is: "column"."""
-    head = element("tr", *(element("th", text(one), scope="col", style=_NAME) for one in heads))
+    head = element("tr", *(element("th", text(title), scope="col", style=_NAME) for title in heads))
     body = [element("tr", *map(_cell, cells)) for cells in islice(made, MOST_ROWS)]
     if count > MOST_ROWS:
         more = quiet(f"and {count - MOST_ROWS:,} more {noun}s")
@@ -295,8 +295,8 @@ def _leaves(leaves: Mapping[str, Any], noun: str) -> Html:
     def made() -> Iterator[list[Html]]:
         for path, leaf in leaves.items():
             if isinstance(leaf, list):  # of arrays, where samples differ in shape
-                arrays: list[Array] = [np.asarray(one) for one in leaf[:MOST_ROWS]]
-                kinds = ", ".join(dict.fromkeys(f"{one.dtype}{list(one.shape)}" for one in arrays))
+                arrays: list[Array] = [np.asarray(value) for value in leaf[:MOST_ROWS]]
+                kinds = ", ".join(dict.fromkeys(f"{array.dtype}{list(array.shape)}" for array in arrays))
                 values = values_of(arrays[0]) if arrays else quiet("none")
                 yield [text(path), text(f"{counted(len(leaf), 'array')}: {kinds}"), values]
             else:
@@ -323,7 +323,7 @@ def _values_of(value: Any) -> Html:
     is_text = value.dtype.kind in "OSU"
     most = _MOST_TEXTS if is_text else _MOST_NUMBERS
     seen = value if value.size <= most else value.flat[:most]
-    others = {type(one).__name__ for one in seen.flat if not isinstance(one, (bytes, str))} if is_text else set()
+    others = {type(value).__name__ for value in seen.flat if not isinstance(value, (bytes, str))} if is_text else set()
     if others:
         return joined([text("objects that are no text:"), listed(sorted(others), len(others), 3)])
     values = text(brief(seen, _VALUES).text())
@@ -406,7 +406,7 @@ def server_html(info: ServerInfo) -> Html:
     tables = [info.tables[name] for name in sorted(info.tables)]
     heads = ("table", "items", "selectors", "inserts", "samples")
     parts: list[Part] = [lambda: rows(heads, len(tables), map(_row, tables), "table")]
-    parts += [partial(_signature, one.name, one.signature) for one in tables[:_MOST_LISTED]]
+    parts += [partial(_signature, table.name, table.signature) for table in tables[:_MOST_LISTED]]
     return card("Reverb server", counted(len(tables), "table"), parts)
 
 
@@ -431,7 +431,7 @@ def plan_html(plan: PushPlan) -> Html:
         lambda: fields({**plan_fields(plan), **planned_servers(plan)}),
         lambda: rows(("table", "what the push finds there"), len(plan.tables), map(_planned, plan.tables), "table"),
     ]
-    parts += [partial(_signature, one.name, one.signature) for one in plan.tables[:_MOST_LISTED]]
+    parts += [partial(_signature, table.name, table.signature) for table in plan.tables[:_MOST_LISTED]]
     parts += [lambda: notices(plan.notices), lambda: quiet("Nothing has been sent.")]
     return card("Plan of a push", plan.source.name, parts)
 
@@ -466,14 +466,14 @@ def _kind_of(leaf: Any) -> Html:
 
 def notices(found: Iterable[Notice]) -> Html:
     every = list(found)
-    return together([*(line(text(one.line)) for one in every[:_MOST_LISTED]), *map(line, _more(len(every)))])
+    return together([*(line(text(message.line)) for message in every[:_MOST_LISTED]), *map(line, _more(len(every)))])
 
 
 def inspection_html(inspection: Inspection) -> Html:
     parts: list[Part] = [
         lambda: fields({**inspection_fields(inspection), **transform_fields(inspection)}),
         lambda: rows(("column", "a step", "values"), len(inspection.step_spec), _inspected(inspection), "column"),
-        lambda: fields({one.path: image_text(one) for one in inspection.images[:_MOST_LISTED]}),
+        lambda: fields({image.path: image_text(image) for image in inspection.images[:_MOST_LISTED]}),
         *(partial(_output, *pair) for pair in islice(inspection.outputs.items(), _MOST_LISTED)),
         lambda: _problems(inspection.findings),
     ]
@@ -490,14 +490,14 @@ def _span(span: Range) -> Html:
     return text(range_text(span) or (f"{span.not_finite:,} not finite" if span.not_finite else ""))
 
 
-def _output(table: str, one: InspectedOutput) -> Html:
-    title = f"table {table}: {counted(one.items_per_table, 'item')} of view {one.view}"
+def _output(table: str, output: InspectedOutput) -> Html:
+    title = f"table {table}: {counted(output.items_per_table, 'item')} of view {output.view}"
     more = {
-        "not in the items": listed(one.not_in_items, len(one.not_in_items)),
-        "no item made of": counted(one.without_items, "valid episode") if one.without_items else "",
-        "left over": counted(one.left_over, "step") if one.left_over else "",
+        "not in the items": listed(output.not_in_items, len(output.not_in_items)),
+        "no item made of": counted(output.without_items, "valid episode") if output.without_items else "",
+        "left over": counted(output.left_over, "step") if output.left_over else "",
     }
-    return folded(text(title), together([fields(more), guarded(lambda: _spec_rows(one.signature))]))
+    return folded(text(title), together([fields(more), guarded(lambda: _spec_rows(output.signature))]))
 
 
 def findings_html(findings: Findings) -> Html:
@@ -508,9 +508,11 @@ def _problems(findings: Findings) -> Html:
     kinds = []
     for code, head, meaning in islice(problem_heads(findings), MOST_ROWS):
         examples = []
-        for one in findings.examples.get(code, ()):
-            where = f"{one.problem.path}: " if one.problem.path else ""
-            examples.append(element("div", joined([text(one.title), text(f"{where}{one.problem.detail}")], ": ")))
+        for problem in findings.examples.get(code, ()):
+            where = f"{problem.problem.path}: " if problem.problem.path else ""
+            examples.append(
+                element("div", joined([text(problem.title), text(f"{where}{problem.problem.detail}")], ": "))
+            )
         if (more := findings.more(code)) > 0:
             examples.append(line(quiet(f"and {more:,} more")))
         kinds.append(folded(joined([text(head), quiet(meaning)]), together(examples)))
@@ -521,7 +523,7 @@ def _problems(findings: Findings) -> Html:
 
 def push_html(report: PushReport) -> Html:
     servers = report.servers
-    made = ([text(address), guarded(partial(_about_server, one))] for address, one in servers.items())
+    made = ([text(address), guarded(partial(_about_server, server))] for address, server in servers.items())
     parts = (
         lambda: _stopped(report.stopped),
         lambda: fields(push_fields(report)),
@@ -539,8 +541,8 @@ def convert_html(report: ConvertReport) -> Html:
         lambda: together(
             [
                 *(
-                    line(text(f"lost: {one.path + ': ' if one.path else ''}{one.text}"))
-                    for one in losses[:_MOST_LISTED]
+                    line(text(f"lost: {loss.path + ': ' if loss.path else ''}{loss.text}"))
+                    for loss in losses[:_MOST_LISTED]
                 ),
                 *map(line, _more(len(losses))),
             ]

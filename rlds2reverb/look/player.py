@@ -35,8 +35,8 @@ def page(contents: Contents, frames: int | None = None, fps: int = 10) -> str:
         "fps": fps,
         "width": WIDTH,
         "pictures": [
-            [_uri(one, one.picture(step), _MOST_SIDE) if step < len(one) else "" for step in steps]
-            for one in contents.images
+            [_uri(pictures, pictures.picture(step), _MOST_SIDE) if step < len(pictures) else "" for step in steps]
+            for pictures in contents.images
         ],
         "values": [
             [f"{curve.values[step]:.4g}" if step < len(curve.values) else "" for step in steps]

@@ -37,9 +37,9 @@ _TEXTS = 12
 
 
 def episodes_section(content: Content) -> Html:
-    inspections = [one.inspection for one in content.datasets]
-    lengths = [histogram_of(one.lengths, True) for one in inspections]
-    returns = [histogram_of(one.returns, False) for one in inspections]
+    inspections = [dataset.inspection for dataset in content.datasets]
+    lengths = [histogram_of(inspection.lengths, True) for inspection in inspections]
+    returns = [histogram_of(inspection.returns, False) for inspection in inspections]
     rewards = _Column(content, REWARD)
     figures = [
         content.charts.figure(
@@ -53,12 +53,12 @@ def episodes_section(content: Content) -> Html:
 
 def coverage_section(content: Content) -> Html:
     """The share of episodes that reach each time step, and the reward there."""
-    inspections = [one.inspection for one in content.datasets]
-    reached = reaching_chart([one.lengths for one in inspections])
-    rewards = time_chart([one.collector.rewards for one in content.datasets])
+    inspections = [dataset.inspection for dataset in content.datasets]
+    reached = reaching_chart([inspection.lengths for inspection in inspections])
+    rewards = time_chart([dataset.collector.rewards for dataset in content.datasets])
     spread = "mean" if content.are_two else "mean, and the standard deviation around it"
     if rewards is None:
-        are_there = any(one.collector.rewards.moments.counts.any() for one in content.datasets)
+        are_there = any(dataset.collector.rewards.moments.counts.any() for dataset in content.datasets)
         spread = "no episode has rewards at two steps" if are_there else "no rewards that are numbers"
     figures = [
         content.charts.figure(reached, "Episodes that reach a step", "in percent of all episodes"),
@@ -107,13 +107,13 @@ _WIDE = 32
 class _Column:
     def __init__(self, content: Content, path: str) -> None:
         self._content, self._path = content, path
-        self._specs = [one.inspection.step_spec.get(path) for one in content.datasets]
-        self._sketches = [one.collector.columns.get(path) for one in content.datasets]
-        self._numbers = [one if isinstance(one, Numbers) else None for one in self._sketches]
-        self._there = [one for one in self._numbers if one is not None]
-        self.dimensions = max((one.dimensions for one in self._there), default=0)
+        self._specs = [dataset.inspection.step_spec.get(path) for dataset in content.datasets]
+        self._sketches = [dataset.collector.columns.get(path) for dataset in content.datasets]
+        self._numbers = [sketch if isinstance(sketch, Numbers) else None for sketch in self._sketches]
+        self._there = [numbers for numbers in self._numbers if numbers is not None]
+        self.dimensions = max((numbers.dimensions for numbers in self._there), default=0)
         have_numbers = sum(spec is not None for spec in self._specs) == len(self._there)
-        self.is_narrow = have_numbers and max((one.of for one in self._there), default=0) == 1
+        self.is_narrow = have_numbers and max((numbers.of for numbers in self._there), default=0) == 1
         self.is_constant = have_numbers and all(map(is_constant, self._there))
         self._is_wide = self.dimensions > _WIDE
         # room for histograms that it takes; a heat map is about as large as some
@@ -144,14 +144,14 @@ class _Column:
             figures = []
             for at in range(shown_here):
                 # two datasets of different shapes have different places in a row
-                names = dict.fromkeys(one.dimension_name(at) for one in self._there if at < one.of)
+                names = dict.fromkeys(numbers.dimension_name(at) for numbers in self._there if at < numbers.of)
                 figures.append(self.figure(at, " and ".join(filter(None, names))))
             if notes := [*self._notes(), *self.left_out(shown_here)]:
                 yield element("p", "; ".join(notes), class_="quiet")
             yield element("div", *figures, class_="charts small")
-        for place, one in enumerate(self._sketches):
-            if isinstance(one, Texts):
-                yield _text_counts(self._content, place, one)
+        for place, sketch in enumerate(self._sketches):
+            if isinstance(sketch, Texts):
+                yield _text_counts(self._content, place, sketch)
 
     def _heat_maps(self) -> Iterator[Html]:
         """One for each dataset."""
@@ -162,16 +162,16 @@ class _Column:
                 yield element("p", _key(self._content, place), self._in_words(place, 0), class_="quiet")
                 continue
             histograms = [numbers.histograms.histogram(at) for at in range(numbers.dimensions)]
-            low, high = min(one.low for one in histograms), max(one.high for one in histograms)
+            low, high = min(histogram.low for histogram in histograms), max(histogram.high for histogram in histograms)
             span = f"{counted(numbers.dimensions, 'dimension')} across, values from {number(low)} to {number(high)} upwards"
             caption = together([_key(self._content, place), span if low <= high else "no finite values"])
             yield self._content.charts.figure(heat_map(histograms, numbers.moments.means), "", caption, name=self._path)
 
     def figure(self, at: int, title: str, x: str = "", notes: Sequence[str] = ()) -> Html:
         """The chart of one dimension; captions say in words what it does not show."""
-        there = [one if one is not None and at < one.dimensions else None for one in self._numbers]
-        histograms = [None if one is None else one.histograms.histogram(at) for one in there]
-        are_flags = all(one is None or one.is_flag for one in there)
+        there = [numbers if numbers is not None and at < numbers.dimensions else None for numbers in self._numbers]
+        histograms = [None if numbers is None else numbers.histograms.histogram(at) for numbers in there]
+        are_flags = all(numbers is None or numbers.is_flag for numbers in there)
         captions = [
             together([_key(self._content, place), self._in_words(place, at)]) for place in range(len(self._specs))
         ]
@@ -179,14 +179,14 @@ class _Column:
         return self._content.charts.figure(chart, title, *captions, *notes, name=self._path)
 
     def left_out(self, shown_here: int) -> list[str]:
-        of = max((one.of for one in self._there), default=0)
+        of = max((numbers.of for numbers in self._there), default=0)
         return [f"the first {shown_here:,} of {of:,} dimensions"] if of > shown_here else []
 
     def _notes(self) -> list[str]:
         notes = []
-        if any(one.is_image for one in self._there):
+        if any(numbers.is_image for numbers in self._there):
             notes.append("pixels of every channel, of a grid of about 32 by 32 in each image")
-        passed_over = sum(one.passed_over for one in self._there)
+        passed_over = sum(numbers.passed_over for numbers in self._there)
         if passed_over:
             notes.append(f"{counted(passed_over, 'row')} of another shape or dtype passed over")
         return notes
@@ -224,11 +224,11 @@ def _in_words(numbers: Numbers, at: int) -> str:
 def _spans(content: Content, histograms: Sequence[Histogram], unit: str = "") -> list[Html]:
     spans = [
         "none that are finite"
-        if not one.total
-        else f"always {number(one.low)} {unit}"
-        if one.low == one.high
-        else f"{number(one.low)} to {number(one.high)} {unit}"
-        for one in histograms
+        if not histogram.total
+        else f"always {number(histogram.low)} {unit}"
+        if histogram.low == histogram.high
+        else f"{number(histogram.low)} to {number(histogram.high)} {unit}"
+        for histogram in histograms
     ]
     return [together([_key(content, place), span.strip()]) for place, span in enumerate(spans)]
 
@@ -252,7 +252,7 @@ _CONFIG_LINES = 300
 
 
 def facts_section(content: Content) -> Html:
-    found = [_facts(one.inspection) for one in content.datasets]
+    found = [_facts(dataset.inspection) for dataset in content.datasets]
     rows = [[name, *(facts[name] for facts in found)] for name in found[0]]
     head = ["", *(content.key(place) for place in range(2))] if content.are_two else []
     return section("what", "What it is", table(head, rows))
@@ -260,14 +260,14 @@ def facts_section(content: Content) -> Html:
 
 def tables_section(content: Content) -> Html:
     leaves, parts = content.room.leaves, []
-    for place, one in enumerate(content.datasets):
-        outputs = one.inspection.outputs
+    for place, dataset in enumerate(content.datasets):
+        outputs = dataset.inspection.outputs
         parts.append(content.heading(place))
         parts += [_table(name, output, leaves) for name, output in islice(outputs.items(), _TABLES)]
         if len(outputs) > _TABLES:
             parts.append(element("p", f"and {len(outputs) - _TABLES:,} more tables"))
-        if one.config:
-            config = element("pre", lines(one.config, min(_CONFIG_LINES, leaves)))
+        if dataset.config:
+            config = element("pre", lines(dataset.config, min(_CONFIG_LINES, leaves)))
             parts.append(element("details", element("summary", "A server's config with these tables"), config))
         else:
             command = element("code", "rlds2reverb inspect SOURCE --server-config")
@@ -278,31 +278,33 @@ def tables_section(content: Content) -> Html:
 def problems_section(content: Content, anchors: list[dict[str, str]]) -> Html:
     """All that is wrong; `anchors` are, for each dataset, an episode's id -> where the page shows it."""
     parts = [
-        together([content.heading(place), *_problems(one.inspection, anchors[place])])
-        for place, one in enumerate(content.datasets)
+        together([content.heading(place), *_problems(dataset.inspection, anchors[place])])
+        for place, dataset in enumerate(content.datasets)
     ]
     return section("problems", "Problems", *parts)
 
 
 def ends_section(content: Content) -> Html:
-    ends = [one.inspection.ends for one in content.datasets]
+    ends = [dataset.inspection.ends for dataset in content.datasets]
     counts = {
-        "all": [one.episodes for one in ends],
-        "end terminal": [one.terminal for one in ends],
-        "are truncated": [one.truncated for one in ends],
-        "last row added for the last observation": [one.added for one in ends],
-        "last row holds a transition": [one.real for one in ends],
-        "last row not marked is_last": [one.unmarked for one in ends],
-        "truncated, with discount 0 in the last row": [one.zero_discount for one in ends],
-        "truncated, with discount 0 before the last row": [one.cut_by_discount for one in ends],
-        "discount 1 in every row": [one.always_one for one in ends],
-        "reward in the last row only": [one.rewarded_last for one in ends],
+        "all": [end.episodes for end in ends],
+        "end terminal": [end.terminal for end in ends],
+        "are truncated": [end.truncated for end in ends],
+        "last row added for the last observation": [end.added for end in ends],
+        "last row holds a transition": [end.real for end in ends],
+        "last row not marked is_last": [end.unmarked for end in ends],
+        "truncated, with discount 0 in the last row": [end.zero_discount for end in ends],
+        "truncated, with discount 0 before the last row": [end.cut_by_discount for end in ends],
+        "discount 1 in every row": [end.always_one for end in ends],
+        "reward in the last row only": [end.rewarded_last for end in ends],
     }
     rows = [[name, *(f"{number:,}" for number in numbers)] for name, numbers in counts.items()]
     head = ["episodes of two steps and more", *(content.key(place) or "" for place in range(len(ends)))]
     styles = [
-        element("p", content.key(place), " " if content.are_two else None, one.inspection.ends.style or "No episodes.")
-        for place, one in enumerate(content.datasets)
+        element(
+            "p", content.key(place), " " if content.are_two else None, dataset.inspection.ends.style or "No episodes."
+        )
+        for place, dataset in enumerate(content.datasets)
     ]
     return section("ends", "Discounts and terminal conventions", *styles, table(head, rows, range(1, 1 + len(ends))))
 
@@ -322,19 +324,19 @@ def _facts(inspection: Inspection) -> dict[str, str]:
         "filled": listed(inspection.filled) or "nothing: all seven RLDS fields are there",
         "transform": transform or "none",
         "left out by it": listed(inspection.left_out) or "nothing",
-        "images": "; ".join(f"{one.path}: {one.image}" for one in inspection.images[:6]) or "none known as such",
+        "images": "; ".join(f"{image.path}: {image.image}" for image in inspection.images[:6]) or "none known as such",
     }
 
 
-def _table(name: str, one: InspectedOutput, leaves: int) -> Html:
-    words = [f"{counted(one.items_per_table, 'item')} of view {one.view}"]
-    if one.without_items:
-        words.append(f"{counted(one.without_items, 'valid episode')} without items")
-    if one.left_over:
-        words.append(f"{counted(one.left_over, 'step')} left over at the end")
-    if one.not_in_items:
-        words.append(f"not in the items: {listed(one.not_in_items)}")
-    signature = one.trajectory_data_spec
+def _table(name: str, output: InspectedOutput, leaves: int) -> Html:
+    words = [f"{counted(output.items_per_table, 'item')} of view {output.view}"]
+    if output.without_items:
+        words.append(f"{counted(output.without_items, 'valid episode')} without items")
+    if output.left_over:
+        words.append(f"{counted(output.left_over, 'step')} left over at the end")
+    if output.not_in_items:
+        words.append(f"not in the items: {listed(output.not_in_items)}")
+    signature = output.trajectory_data_spec
     rows = [[element("code", path), element("code", text)] for path, text in islice(signature.items(), leaves)]
     more = len(signature) - leaves
     return together(
@@ -361,11 +363,11 @@ def _problems(inspection: Inspection, anchors: Mapping[str, str]) -> Iterator[Ht
         yield element("h3", named, " ", element("code", code), f": {count}")
         yield element("p", CODES[code].meaning)
         examples = []
-        for one in findings.examples[code]:
-            anchor, path = anchors.get(one.episode), one.problem.path
-            title = element("span", one.title) if anchor is None else element("a", one.title, href=f"#{anchor}")
+        for problem in findings.examples[code]:
+            anchor, path = anchors.get(problem.episode), problem.problem.path
+            title = element("span", problem.title) if anchor is None else element("a", problem.title, href=f"#{anchor}")
             where = [": column ", element("code", path), ": "] if path else [": "]
-            examples.append(element("li", title, *where, one.problem.detail))
+            examples.append(element("li", title, *where, problem.problem.detail))
         more = findings.more(code)
         yield element("ul", *examples, element("li", f"and {more:,} more") if more else None)
     if findings.notices:
@@ -379,8 +381,8 @@ _LONGEST_DRAWING = 80_000
 def items_section(content: Content) -> Html:
     """What items hold, on rows of an episode that is there."""
     parts = []
-    for place, one in enumerate(content.datasets):
-        drawings = one.collector.items
+    for place, dataset in enumerate(content.datasets):
+        drawings = dataset.collector.items
         parts.append(content.heading(place))
         for name, (svg, left_out) in islice(drawings.items(), _TABLES):
             title = ("table ", element("code", name))
@@ -425,8 +427,8 @@ def page_of(datasets: Sequence[Dataset], seed: int, most_bytes: int = MOST_BYTES
       seed: that chose what is shown; the page states it.
       most_bytes: of the page. It shows less of wide datasets, and says so; its skeleton takes about 150 kB.
     """
-    for one in datasets:
-        one.collector.flush()
+    for dataset in datasets:
+        dataset.collector.flush()
     room = Room()
     while len(page := _page(Content(datasets, room), seed)) > most_bytes and room.leaves:
         room = room.less()
@@ -434,7 +436,7 @@ def page_of(datasets: Sequence[Dataset], seed: int, most_bytes: int = MOST_BYTES
 
 
 def _page(content: Content, seed: int) -> bytes:
-    title = " and ".join(shortened(one.inspection.source, 80) for one in content.datasets)
+    title = " and ".join(shortened(dataset.inspection.source, 80) for dataset in content.datasets)
     body = _body(content, title, seed)  # first, for it makes the charts
     library = f"/*\n{asset('uPlot.LICENSE')}*/\n{asset('uPlot.iife.min.js')}\n"
     # one module: what `probe.js` exports, the report's own script has beside it
@@ -462,8 +464,8 @@ def _body(content: Content, title: str, seed: int) -> Html:
     }
     links = [element("a", name, href=f"#{anchor}") for anchor, name in _PARTS.items() if parts[anchor]]
     counts = [
-        f"{counted(len(one.inspection.lengths), 'episode')}, {counted(sum(one.inspection.lengths), 'step')}"
-        for one in content.datasets
+        f"{counted(len(dataset.inspection.lengths), 'episode')}, {counted(sum(dataset.inspection.lengths), 'step')}"
+        for dataset in content.datasets
     ]
     keys = [
         element("p", content.key(place), " " if content.are_two else None, text) for place, text in enumerate(counts)

@@ -108,12 +108,12 @@ class Texts:
         if not (self.total and other.total):
             return float(self.total != other.total)
         above = min(self._above, other._above)
-        counts = [{mark: count for mark, (count, _) in one.kept.items() if mark <= above} for one in (self, other)]
-        totals = [sum(one.values()) for one in counts]
+        counts = [{mark: count for mark, (count, _) in texts.kept.items() if mark <= above} for texts in (self, other)]
+        totals = [sum(kept.values()) for kept in counts]
         if not all(totals):
             return None
         marks = counts[0].keys() | counts[1].keys()
-        shares = ([one.get(mark, 0) / total for mark in marks] for one, total in zip(counts, totals))
+        shares = ([kept.get(mark, 0) / total for mark in marks] for kept, total in zip(counts, totals))
         return math.fsum(abs(a - b) for a, b in zip(*shares)) / 2
 
     @property
@@ -198,7 +198,7 @@ class Numbers:
         if self.is_image:
             return f"channel {at}"
         shape = [1 if size is None else size for size in self._shape]
-        return f"[{', '.join(str(one) for one in np.unravel_index(at, shape))}]" if shape else ""
+        return f"[{', '.join(str(place) for place in np.unravel_index(at, shape))}]" if shape else ""
 
     def flush(self) -> None:
         if self._waiting:

@@ -253,25 +253,35 @@ def joined(histograms: Sequence[Histogram]) -> list[Histogram]:
 
     One without values, or with zeros only, decides nothing. Whole numbers beside fractions are put into bins narrower than 1 where those are.
     """
-    filled = [one for one in histograms if one.total]
+    filled = [histogram for histogram in histograms if histogram.total]
     if not filled:
-        return [replace(one, exponent=0, first=0, counts=np.zeros(0, np.int64)) for one in histograms]
-    are_whole = all(one.is_whole for one in filled)
-    decide = [one for one in filled if (are_whole or not one.has_a_bin_each) and (one.low, one.high) != (0, 0)]
-    narrowest = max((one.exponent for one in decide), default=0 if are_whole else _NARROWEST)
-    low, high = (np.array([end]) for end in (min(one.low for one in filled), max(one.high for one in filled)))
+        return [replace(histogram, exponent=0, first=0, counts=np.zeros(0, np.int64)) for histogram in histograms]
+    are_whole = all(histogram.is_whole for histogram in filled)
+    decide = [
+        histogram
+        for histogram in filled
+        if (are_whole or not histogram.has_a_bin_each) and (histogram.low, histogram.high) != (0, 0)
+    ]
+    narrowest = max((histogram.exponent for histogram in decide), default=0 if are_whole else _NARROWEST)
+    low, high = (
+        np.array([end])
+        for end in (min(histogram.low for histogram in filled), max(histogram.high for histogram in filled))
+    )
     exponents = _exponents(low, high, narrowest)
     exponent, first = int(exponents[0]), int(_bin_of(low, exponents)[0])
-    counts = [_counts_over(one, exponent, first) for one in histograms]
+    counts = [_counts_over(histogram, exponent, first) for histogram in histograms]
     stop = int(np.flatnonzero(sum(counts))[-1]) + 1
-    return [replace(one, exponent=exponent, first=first, counts=each[:stop]) for one, each in zip(histograms, counts)]
+    return [
+        replace(histogram, exponent=exponent, first=first, counts=each[:stop])
+        for histogram, each in zip(histograms, counts)
+    ]
 
 
-def largest_gap(one: Histogram, other: Histogram) -> float | None:
+def largest_gap(histogram: Histogram, other: Histogram) -> float | None:
     """The largest gap between two cumulative distributions, 0 to 1 (Kolmogorov-Smirnov), at the edges of bins; None where one has no values."""
-    if not (one.total and other.total):
+    if not (histogram.total and other.total):
         return None
-    a, b = (each.counts.cumsum() / each.total for each in joined([one, other]))
+    a, b = (each.counts.cumsum() / each.total for each in joined([histogram, other]))
     return float(np.abs(a - b).max())
 
 

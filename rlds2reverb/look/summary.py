@@ -37,7 +37,9 @@ def constants_line(datasets: Sequence[Dataset], paths: Sequence[str]) -> str:
     """Constant columns and, where all datasets have one number, its value: "2 constant columns: discount = 1, mask"."""
     named = []
     for path in paths:
-        sketches = [sketch for one in datasets if isinstance(sketch := one.collector.columns.get(path), Numbers)]
+        sketches = [
+            sketch for dataset in datasets if isinstance(sketch := dataset.collector.columns.get(path), Numbers)
+        ]
         values = {float(sketch.histograms.low[0]) for sketch in sketches if sketch.dimensions == 1}
         named.append(f"{path} = {number(min(values))}" if len(values) == 1 else path)
     return f"{counted(len(named), 'constant column')}: {listed(named, _CONSTANTS)}"
@@ -46,15 +48,15 @@ def constants_line(datasets: Sequence[Dataset], paths: Sequence[str]) -> str:
 def summary_section(content: Content) -> Html:
     """A table of all columns; those that never change stand folded below it."""
     parts = []
-    for place, one in enumerate(content.datasets):
-        paths = list(one.inspection.step_spec)
+    for place, dataset in enumerate(content.datasets):
+        paths = list(dataset.inspection.step_spec)
         shown_here = paths[: content.room.leaves]
-        constant = [path for path in shown_here if is_constant(one.collector.columns.get(path))]
+        constant = [path for path in shown_here if is_constant(dataset.collector.columns.get(path))]
         rest = [path for path in shown_here if path not in constant]
-        parts += [content.heading(place), _columns_table(content, one, rest)]
+        parts += [content.heading(place), _columns_table(content, dataset, rest)]
         if constant:
-            head = element("summary", text(constants_line([one], constant), 2_000))
-            parts.append(element("details", head, _columns_table(content, one, constant)))
+            head = element("summary", text(constants_line([dataset], constant), 2_000))
+            parts.append(element("details", head, _columns_table(content, dataset, constant)))
         if more := len(paths) - len(shown_here):
             parts.append(element("p", f"and {counted(more, 'more column')}", class_="quiet"))
     words = (
@@ -66,17 +68,17 @@ def summary_section(content: Content) -> Html:
     return section("summary", "Columns in short", chosen, *parts, element("p", words, class_="quiet"))
 
 
-def _columns_table(content: Content, one: Dataset, paths: Sequence[str]) -> Html:
+def _columns_table(content: Content, dataset: Dataset, paths: Sequence[str]) -> Html:
     return table(
         _HEAD,
-        [_row(content, one, path) for path in paths],
+        [_row(content, dataset, path) for path in paths],
         _NUMERIC,
         [{"data_path": shortened(path)} for path in paths],
     )
 
 
-def _row(content: Content, one: Dataset, path: str) -> list[str]:
-    collector, spec = one.collector, one.inspection.step_spec[path]
+def _row(content: Content, dataset: Dataset, path: str) -> list[str]:
+    collector, spec = dataset.collector, dataset.inspection.step_spec[path]
     sketch = collector.columns.get(path)
     link = element("code", path)
     if path in content.paths[: content.room.columns]:  # else the page has no chapter of it
@@ -108,7 +110,7 @@ def _together(sketch: Numbers) -> tuple[float, float]:
 def _small_bars(sketch: Numbers, path: str) -> Html:
     """The histogram of all dimensions together."""
     found = joined([sketch.histograms.histogram(at) for at in range(sketch.dimensions)])
-    counts = np.sum([one.counts for one in found], axis=0)  # [bins]
+    counts = np.sum([numbers.counts for numbers in found], axis=0)  # [bins]
     most = int(counts.max(initial=1))
     width = _BARS_WIDTH / max(1, len(counts))
     bars = "".join(
@@ -133,14 +135,14 @@ _NEAR = 0.01
 def behaviour_section(content: Content) -> Html:
     """Instructions by frequency, returns against lengths, and how often and how much together actions are at their ends."""
     parts = []
-    for place, one in enumerate(content.datasets):
-        found = [*_instructions(one), _returns(content, one), *_actions(one)]
+    for place, dataset in enumerate(content.datasets):
+        found = [*_instructions(dataset), _returns(content, dataset), *_actions(dataset)]
         parts += [content.heading(place), *found] if any(found) else []
     return section("behaviour", "Actions, returns and instructions", *parts) if parts else NOTHING
 
 
-def _instructions(one: Dataset) -> Iterator[Html]:
-    for path, sketch in one.collector.columns.items():
+def _instructions(dataset: Dataset) -> Iterator[Html]:
+    for path, sketch in dataset.collector.columns.items():
         if not isinstance(sketch, Texts) or not is_instruction(path) or not sketch.total:
             continue
         rows = []
@@ -160,8 +162,8 @@ def _share_bar(share: float) -> Html:
     return element("svg", drawn, class_="share", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
 
 
-def _returns(content: Content, one: Dataset) -> Html:
-    lengths, returns = one.inspection.lengths, one.inspection.returns
+def _returns(content: Content, dataset: Dataset) -> Html:
+    lengths, returns = dataset.inspection.lengths, dataset.inspection.returns
     if len(lengths) != len(returns) or (len(set(lengths)) < 2 and len(set(returns)) < 2):
         return NOTHING
     chart = scatter(lengths, returns, ("length", "return"))
@@ -175,8 +177,8 @@ def _returns(content: Content, one: Dataset) -> Html:
     return element("div", figure, class_="charts")
 
 
-def _actions(one: Dataset) -> Iterator[Html]:
-    sample = one.collector.actions
+def _actions(dataset: Dataset) -> Iterator[Html]:
+    sample = dataset.collector.actions
     rows = [values for values in sample.chosen.values() if len(values)]
     if not rows:
         return
@@ -186,7 +188,7 @@ def _actions(one: Dataset) -> Iterator[Html]:
     yield element(
         "p", f"How often an action is within {_NEAR:.0%} of its range of an end of it. {words}", class_="quiet"
     )
-    low, high = sample.ends(one.collector.columns)
+    low, high = sample.ends(dataset.collector.columns)
     room = _NEAR * (high / 2 - low / 2) * 2
     with np.errstate(invalid="ignore"):
         at_ends = [(values <= low + room).mean(axis=0), (values >= high - room).mean(axis=0)]
@@ -212,16 +214,18 @@ def _correlations(values: Array) -> Array:
 
 def _correlated(names: Sequence[str], found: Array) -> Iterator[Html]:
     pairs = [
-        (float(found[one, other]), names[one], names[other])
-        for one in range(len(names))
-        for other in range(one)
-        if np.isfinite(found[one, other])
+        (float(found[first, other]), names[first], names[other])
+        for first in range(len(names))
+        for other in range(first)
+        if np.isfinite(found[first, other])
     ]
     if not pairs:
         return
     strongest = sorted(pairs, key=lambda pair: -abs(pair[0]))[:_PAIRS]
     yield element("h3", "Action correlation")
-    yield element("p", "Strongest: ", "; ".join(f"{one} and {other} {value:.2f}" for value, one, other in strongest))
+    yield element(
+        "p", "Strongest: ", "; ".join(f"{first} and {other} {value:.2f}" for value, first, other in strongest)
+    )
     if len(names) > _MATRIX:
         return
     rows = [[element("code", name), *map(_correlation_cell, row)] for name, row in zip(names, found.tolist())]

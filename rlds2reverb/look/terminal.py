@@ -58,7 +58,7 @@ def curve_lines(curve: Curve, width: int, height: int, span: tuple[float, float]
     """The curve in `height` lines of `width` characters, the upper one first, without trailing blanks."""
     if is_ascii:
         dots = _dots(curve, width, 3 * height, span).reshape(height, 3, width)
-        lines = ["".join(_ASCII.get(tuple(one), "|") for one in row.T.astype(int).tolist()) for row in dots]
+        lines = ["".join(_ASCII.get(tuple(pixel), "|") for pixel in row.T.astype(int).tolist()) for row in dots]
     else:
         dots = _dots(curve, 2 * width, 4 * height, span).reshape(height, 4, width, 2)
         codes: Any = np.einsum("hdwc,dc->hw", dots.astype(np.int64), _DOTS)

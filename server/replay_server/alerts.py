@@ -77,12 +77,12 @@ def _old(facts: Facts) -> Found:
 
 def _failed(facts: Facts) -> Found:
     rows = facts.state.recorder.history().checkpoints
-    recent = [one for one in rows if one.error and facts.now - one.last < FAILED_SECONDS]
+    recent = [row for row in rows if row.error and facts.now - row.last < FAILED_SECONDS]
     if recent:
         newest: Written = recent[-1]
         whole = facts.state.checkpoints.state.last_error  # the history has only a part of a long one
         cause = whole if shorten_error(whole) == newest.error else newest.error
-        yield "", f"{counted(sum(one.count for one in recent), 'checkpoint')} failed, the newest: {cause}"
+        yield "", f"{counted(sum(row.count for row in recent), 'checkpoint')} failed, the newest: {cause}"
 
 
 def _disk_full(facts: Facts) -> Found:
@@ -128,14 +128,14 @@ def _memory(facts: Facts) -> Found:
 def _set_aside(facts: Facts) -> Found:
     """One finding per table of which a start has left items out, then one for what no table is known of."""
     by_table: dict[str, list[LeftOut]] = {}
-    for one in facts.state.left_out():
-        by_table.setdefault(one.table, []).append(one)
+    for left_out in facts.state.left_out():
+        by_table.setdefault(left_out.table, []).append(left_out)
     damaged = by_table.pop("", [])
     for table, rows in by_table.items():
-        newest, count = rows[0], counted(sum(one.items for one in rows), "item")
+        newest, count = rows[0], counted(sum(row.items for row in rows), "item")
         elsewhere = f" and {counted(len(rows) - 1, 'folder')} beside it" if len(rows) > 1 else ""
         yield table, f"{count} not restored: {newest.reason}; in {newest.folder}{elsewhere}"
-    said = [f"{one.folder} holds items that were not restored: {one.reason}" for one in damaged]
+    said = [f"{left_out.folder} holds items that were not restored: {left_out.reason}" for left_out in damaged]
     if unloaded := facts.state.unloaded:
         said.append(f"{counted(len(unloaded), 'newer checkpoint')} not loaded, the newest: {unloaded[0].reason}")
     if said:
@@ -189,7 +189,7 @@ class AlertWatch(Repeating):
         with self._changing:
             since, words, now = dict(self._since), dict(self._words), self._clock()
         entries = [_entry(alert, since, words, now) for alert in ALERTS]
-        return sorted(filter(None, entries), key=lambda one: (not one["firing"], one["severity"] != "critical"))
+        return sorted(filter(None, entries), key=lambda alert: (not alert["firing"], alert["severity"] != "critical"))
 
     def repeat(self) -> None:
         self.look()

@@ -49,7 +49,7 @@ class Survey:
     @property
     def as_of(self) -> float:
         """Time of the newest one that is not broken, see `files.as_of`: 0 without one, infinite when it cannot be found out."""
-        paths = [one.path for one in self.unloaded if not one.is_readable]
+        paths = [passed.path for passed in self.unloaded if not passed.is_readable]
         if self.checkpoint is not None:
             paths.append(self.checkpoint.folder)
         return max((as_of(path) or math.inf for path in paths), default=0)
@@ -60,7 +60,7 @@ class Survey:
         Args:
           missing: see the function of this name; no reason to refuse where there is an older checkpoint.
         """
-        unreadable = [one for one in self.unloaded if not one.is_readable]
+        unreadable = [passed for passed in self.unloaded if not passed.is_readable]
         if self.checkpoint is not None:
             if not unreadable:
                 return ""
@@ -185,7 +185,7 @@ def find_checkpoint(path: Path, reader: Reader = ON_DISK) -> Found:
         return Found(folder, place=None if folder == path else path)
     found = survey(path / CHECKPOINTS, reader)
     if refusal := found.refusal():
-        unreadable = any(not one.is_readable for one in found.unloaded)
+        unreadable = any(not passed.is_readable for passed in found.unloaded)
         raise (CheckpointUnreadable if unreadable else CheckpointError)(refusal)
     if found.checkpoint is None:
         raise CheckpointError(

@@ -174,9 +174,9 @@ def _keep_or_set_aside(store: CheckpointStore, staged: Path, log: Logger) -> Che
     return None
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(path: Path, other: Path) -> bool:
     """Whether two checkpoints are two names of the same files."""
     try:
-        return (one / RECORD_FILES[0]).samefile(other / RECORD_FILES[0])
+        return (path / RECORD_FILES[0]).samefile(other / RECORD_FILES[0])
     except OSError:
         return False

@@ -299,7 +299,9 @@ def _table(section: TableSection, path: str) -> TableConfig:
                     f"{path}.{key.name}: a {kind} has its own; leave it out (its size is rate_limiter.size)"
                 )
         return plain.with_limiter(limiter)
-    exponents = [one.exponent for one in (section.sampler, section.remover) if isinstance(one, Prioritized)]
+    exponents = [
+        selector.exponent for selector in (section.sampler, section.remover) if isinstance(selector, Prioritized)
+    ]
     if len(set(exponents)) > 1:
         raise ConfigError(f"{path}.remover.exponent: sampler and remover share one exponent, got {exponents}")
     return replace(

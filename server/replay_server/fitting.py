@@ -84,8 +84,8 @@ class Plan:
     @property
     def fit(self) -> Fit:
         """The result, if the start is not refused."""
-        new = (TableFit(one.name, 0, changes=("new",)) for one in self.configs if one.name not in self.records)
-        return Fit(tuple(self.started.get(one.name, one) for one in self.configs), (*self.fits.values(), *new))
+        new = (TableFit(config.name, 0, changes=("new",)) for config in self.configs if config.name not in self.records)
+        return Fit(tuple(self.started.get(config.name, config) for config in self.configs), (*self.fits.values(), *new))
 
     def refusal(self, unfit_tables: Literal["set_aside", "refuse"]) -> str:
         """Why the start is refused, a line per table and one on how to continue; "" when it is not."""

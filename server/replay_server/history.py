@@ -110,11 +110,11 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
 
     def newest_checkpoint(self) -> Written | None:
         """The newest checkpoint that was written, and should be in the folder."""
-        return next((one for one in reversed(self.checkpoints) if one.generation), None)
+        return next((written for written in reversed(self.checkpoints) if written.generation), None)
 
     def without_checkpoints(self) -> History:
         """With the same checkpoints, of which none is expected in the folder any more."""
-        rows = tuple(msgspec.structs.replace(one, generation=0) for one in self.checkpoints)
+        rows = tuple(msgspec.structs.replace(written, generation=0) for written in self.checkpoints)
         return msgspec.structs.replace(self, checkpoints=rows)
 
     def with_sample(self, sample: Sample) -> History:
@@ -158,25 +158,25 @@ def as_of(history: History, now: float) -> History:
 
     def past(rows: Sequence[_Row]) -> tuple[_Row, ...]:
         return tuple(
-            replaced(one, first=min(one.first, late), last=min(one.last, late))
-            for one in rows
-            if one.first - now < _AHEAD_SECONDS
+            replaced(row, first=min(row.first, late), last=min(row.last, late))
+            for row in rows
+            if row.first - now < _AHEAD_SECONDS
         )
 
-    samples = (one for one in history.samples if one.time - now < _AHEAD_SECONDS)
+    samples = (sample for sample in history.samples if sample.time - now < _AHEAD_SECONDS)
     return History(
         past(history.runs),
         past(history.checkpoints),
-        tuple(replaced(one, time=min(one.time, late)) for one in samples),
+        tuple(replaced(sample, time=min(sample.time, late)) for sample in samples),
     )
 
 
 def fitted(history: History, now: float) -> History:
     """What is kept: the last `DAYS`, in `MOST_BYTES`."""
     oldest = now - DAYS * 86400
-    runs = _merged([one for one in history.runs if one.last >= oldest], _MOST_RUNS, _one_run)
-    samples = tuple(_thinned([one for one in history.samples if one.time >= oldest], now))
-    recent = [one for one in history.checkpoints if one.last >= oldest]
+    runs = _merged([run for run in history.runs if run.last >= oldest], _MOST_RUNS, _one_run)
+    samples = tuple(_thinned([sample for sample in history.samples if sample.time >= oldest], now))
+    recent = [written for written in history.checkpoints if written.last >= oldest]
     for most in range(_MOST_ROWS, 0, -1):
         kept = History(runs, _merged(recent, most, _one_row), samples)
         if len(encode(kept)) <= MOST_BYTES:
@@ -186,14 +186,14 @@ def fitted(history: History, now: float) -> History:
 
 def _thinned(samples: Sequence[Sample], now: float) -> list[Sample]:
     kept: list[tuple[tuple[float, int], Sample]] = []
-    for one in samples:
-        step = next(step for age, step in _STEPS if now - one.time <= age)
-        bucket = (step, int(one.time // step))
+    for sample in samples:
+        step = next(step for age, step in _STEPS if now - sample.time <= age)
+        bucket = (step, int(sample.time // step))
         if not kept or kept[-1][0] != bucket:
-            kept.append((bucket, one))
-        elif one.memory_bytes >= kept[-1][1].memory_bytes:
-            kept[-1] = bucket, one
-    return [one for _, one in kept][-2 * _MOST_ROWS :]
+            kept.append((bucket, sample))
+        elif sample.memory_bytes >= kept[-1][1].memory_bytes:
+            kept[-1] = bucket, sample
+    return [sample for _, sample in kept][-2 * _MOST_ROWS :]
 
 
 def _merged(rows: Sequence[_Row], most: int, join: Callable[[_Row, _Row], _Row | None]) -> tuple[_Row, ...]:
@@ -224,19 +224,19 @@ def shorten_error(text: str) -> str:
     return f"{line[:_HEAD]}…{line[_HEAD + 1 - MOST_TEXT :]}"
 
 
-def _one_run(one: Run, other: Run) -> Run:
-    return Run(min(one.first, other.first), max(one.last, other.last), one.starts + other.starts)
+def _one_run(run: Run, other: Run) -> Run:
+    return Run(min(run.first, other.first), max(run.last, other.last), run.starts + other.starts)
 
 
-def _one_row(one: Written, other: Written) -> Written | None:
-    if bool(one.error) != bool(other.error):
+def _one_row(row: Written, other: Written) -> Written | None:
+    if bool(row.error) != bool(other.error):
         return None
     return msgspec.structs.replace(
         other,
-        first=min(one.first, other.first),
-        last=max(one.last, other.last),
-        count=one.count + other.count,
-        seconds=max(one.seconds, other.seconds),
+        first=min(row.first, other.first),
+        last=max(row.last, other.last),
+        count=row.count + other.count,
+        seconds=max(row.seconds, other.seconds),
     )
 
 
@@ -266,15 +266,15 @@ def gaps(history: History, now: float, shortest_seconds: float, every_seconds: f
 
 
 def _without_checkpoint(history: History, now: int, every_seconds: float | None) -> list[Gap]:
-    good = [one for one in history.checkpoints if not one.error]
-    failed = [one for one in history.checkpoints if one.error]
-    began = min([now, *(run.first for run in history.runs), *(one.first for one in history.checkpoints)])
-    longest = max((one.seconds for one in good), default=0.0)
+    good = [written for written in history.checkpoints if not written.error]
+    failed = [written for written in history.checkpoints if written.error]
+    began = min([now, *(run.first for run in history.runs), *(written.first for written in history.checkpoints)])
+    longest = max((written.seconds for written in good), default=0.0)
     allowed = None if every_seconds is None else max(_LEAST_GAP_SECONDS, 2 * (every_seconds + longest))
-    spans = itertools.pairwise([began, *(time for one in good for time in (one.first, one.last)), now])
+    spans = itertools.pairwise([began, *(time for written in good for time in (written.first, written.last)), now])
     found = []
     for first, last in itertools.islice(spans, 0, None, 2):  # every other one lies within a row
-        has_failed = any(first <= one.last and one.first <= last for one in failed)
+        has_failed = any(first <= failure.last and failure.first <= last for failure in failed)
         is_missing = has_failed if allowed is None else last - first > allowed
         if last > first and is_missing:
             found.append(Gap("checkpoint", first, last))

@@ -129,9 +129,9 @@ class BoundedServer(TcpWSGIServer):  # type: ignore[misc] # waitress has no type
         super().__init__(*args, **kwargs)
 
     def handle_accept(self) -> None:
-        channels = [one for one in self.active_channels.values() if not one.will_close]
+        channels = [channel for channel in self.active_channels.values() if not channel.will_close]
         if len(channels) >= self._limits.connections:
-            self._end(min(channels, key=lambda one: (bool(one.requests), one.creation_time)))
+            self._end(min(channels, key=lambda channel: (bool(channel.requests), channel.creation_time)))
         super().handle_accept()
 
     def maintenance(self, now: float) -> None:

@@ -21,8 +21,8 @@ _Value = float | Mapping[str, float] | None
 
 def _items_set_aside(state: ServerState) -> dict[str, float]:
     items: Counter[str] = Counter()
-    for one in state.left_out():
-        items[one.table] += one.items
+    for left_out in state.left_out():
+        items[left_out.table] += left_out.items
     return dict(items)
 
 
@@ -139,7 +139,7 @@ class _Server:
 def _split(value: float | Mapping[str, float]) -> list[tuple[tuple[str, ...], float]]:
     """Labels and value of each."""
     if isinstance(value, Mapping):
-        return [((label,), float(one)) for label, one in value.items()]
+        return [((label,), float(number)) for label, number in value.items()]
     return [((), float(value))]
 
 

@@ -156,7 +156,7 @@ class PrefillTeller(Repeating):
     def look(self, now: float) -> None:
         """Logs every table that is being filled; `now` is monotonic time."""
         held = {table.name: table.current_size for table in self._monitor.snapshot.tables()}
-        for name in [one for one in self._wanted if one in held]:
+        for name in [signal_ for signal_ in self._wanted if signal_ in held]:
             self._tell(name, held[name], now)
 
     def _tell(self, name: str, items: int, now: float) -> None:

@@ -52,8 +52,8 @@ class Recorder:
         before = self._file.read()
         with self._changing:
             noted, self._history = self._history, before
-            for one in noted.checkpoints:
-                self._history = self._history.with_checkpoint(one)
+            for written in noted.checkpoints:
+                self._history = self._history.with_checkpoint(written)
         self._sample()
         self._thread.start()
 
@@ -100,9 +100,11 @@ class Recorder:
             "days": histories.DAYS,
             "problem": self._file.problem,
             "runs": [msgspec.structs.asdict(run) for run in history.runs],
-            "checkpoints": [msgspec.structs.asdict(one) for one in history.checkpoints],
+            "checkpoints": [msgspec.structs.asdict(written) for written in history.checkpoints],
             "gaps": [vars(gap) for gap in histories.gaps(history, now, GAP_SECONDS, every_seconds)],
-            "samples": {name: [getattr(one, name) for one in history.samples] for name in Sample.__struct_fields__},
+            "samples": {
+                name: [getattr(sample, name) for sample in history.samples] for name in Sample.__struct_fields__
+            },
         }
 
     def recent_memory(self) -> dict[str, list[float]]:

@@ -84,9 +84,9 @@ def prepare(
                 uploads.take_over(section, store, found)
         if found is None:
             log.info("no checkpoint to restore", folder=str(store.folder))
-            return Start(None, Fit(tuple(tables), tuple(TableFit(one.name, 0) for one in tables)), None, unloaded)
-        for one in found.unloaded:
-            log.warning("broken checkpoint of start_from passed over", path=str(one.path), reason=one.reason)
+            return Start(None, Fit(tuple(tables), tuple(TableFit(table.name, 0) for table in tables)), None, unloaded)
+        for passed in found.unloaded:
+            log.warning("broken checkpoint of start_from passed over", path=str(passed.path), reason=passed.reason)
         source = found.place or found.folder
         store.guard()  # verifying may have taken long
         with log_progress(log, "fitting the checkpoint to the config", bytes=bytes_in(found.folder)):
@@ -124,15 +124,15 @@ def choose(store: CheckpointStore, start_empty: bool) -> tuple[Checkpoint | None
     if gone:
         log.warning("newest checkpoint missing", reason=gone)
     unloaded = []
-    for one in found.unloaded:
-        if one.is_readable:
-            unloaded.append(replace(one, path=store.set_aside(one.path, "broken")))
-            log.warning("broken checkpoint set aside", path=str(unloaded[-1].path), reason=one.reason)
+    for passed in found.unloaded:
+        if passed.is_readable:
+            unloaded.append(replace(passed, path=store.set_aside(passed.path, "broken")))
+            log.warning("broken checkpoint set aside", path=str(unloaded[-1].path), reason=passed.reason)
         else:
-            unloaded.append(one)
-            if one.path != store.kept:
-                store.pin(one.path)
-            log.warning("unreadable checkpoint passed over", path=str(one.path), reason=one.reason)
+            unloaded.append(passed)
+            if passed.path != store.kept:
+                store.pin(passed.path)
+            log.warning("unreadable checkpoint passed over", path=str(passed.path), reason=passed.reason)
     return found.checkpoint, tuple(unloaded)
 
 
@@ -214,7 +214,7 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
     else:
         chosen = _of_start_from(section, tables)
     ends = {True: "would be set aside", False: "would be passed over"}
-    own = (f"{one.reason}; it {ends[one.is_readable]}" for one in found.unloaded)
+    own = (f"{passed.reason}; it {ends[passed.is_readable]}" for passed in found.unloaded)
     return replace(chosen, last=last, notes=(*notes, *filter(None, [gone]), *own, *chosen.notes))
 
 
@@ -236,7 +236,7 @@ def _of_start_from(section: CheckpointSection, tables: Sequence[TableConfig]) ->
             return _empty(tables)
         words = f"{other.place or other.folder}, named by start_from"
         chosen = _fitted(words, other.folder, section, tables, "left out")
-        passed_over = (f"{one.reason}; it would be passed over" for one in other.unloaded)
+        passed_over = (f"{passed.reason}; it would be passed over" for passed in other.unloaded)
         return replace(chosen, notes=(*passed_over, *chosen.notes))
 
 

@@ -67,7 +67,7 @@ class ServerState:
         if self.start is None or self.start.checkpoint is not None:
             return self.store.left_out()
         place = str(self.config.checkpoints.start_from)
-        own = [LeftOut(one.name, one.lost, one.detail, place) for one in self.tables if one.lost]
+        own = [LeftOut(table.name, table.lost, table.detail, place) for table in self.tables if table.lost]
         return own + self.store.left_out()
 
     def obstacle(self) -> str:

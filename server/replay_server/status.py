@@ -78,7 +78,7 @@ def not_loaded(unloaded: Sequence[Unloaded]) -> dict[str, Any]:
     """
     passed_over = {}
     for name, is_readable in (("set_aside", True), ("unreadable", False)):
-        found = [one for one in unloaded if one.is_readable == is_readable]
+        found = [passed for passed in unloaded if passed.is_readable == is_readable]
         if found:
             passed_over[name] = {"count": len(found), "path": str(found[0].path), "reason": found[0].reason}
     return passed_over
@@ -192,8 +192,8 @@ def table_statuses(state: ServerState, with_rates: bool) -> list[TableStatus]:
     snapshot = state.monitor.snapshot
     tables, history = snapshot.tables(), state.monitor.history() if with_rates else []
     points = max(_LEAST_POINTS, min(_POINTS, _ALL_POINTS // max(1, len(tables))))
-    restored = {one.name: one.items for one in state.tables}
-    prefilling = {one.name for one in state.table_configs if one.rate_limiter.is_prefill}
+    restored = {table.name: table.items for table in state.tables}
+    prefilling = {config.name for config in state.table_configs if config.rate_limiter.is_prefill}
     age_seconds = max(0.0, time.time() - snapshot.answered_at)
     return [
         TableStatus(

@@ -113,7 +113,7 @@ class There:
     @property
     def complete(self) -> list[BucketPath]:
         """Those with a manifest."""
-        return [*(_in_bucket(one.folder) for one in self.whole), *(path for path, _ in self.broken)]
+        return [*(_in_bucket(checkpoint.folder) for checkpoint in self.whole), *(path for path, _ in self.broken)]
 
 
 def look(place: BucketPath) -> There:
@@ -154,7 +154,7 @@ def owner(place: BucketPath) -> Owner | None:
 
 def _has_manifest(path: Path) -> bool:
     """By a listing, which tells the sizes of its files, too."""
-    return any(one.name == MANIFEST for one in listed(path))
+    return any(entry.name == MANIFEST for entry in listed(path))
 
 
 def _described(path: BucketPath) -> Checkpoint:
@@ -500,16 +500,16 @@ class Uploads:
         newest = next(iter(self.store.paths()), None)
         if newest is not None:
             manifest = self._manifest(newest)
-            sent = next((one for one in there.whole if one.manifest.xxh3 == manifest.xxh3), None)
+            sent = next((checkpoint for checkpoint in there.whole if checkpoint.manifest.xxh3 == manifest.xxh3), None)
             if sent is None:
                 self._send(newest, 1 + max(map(number_of, there.complete), default=0))
                 there = look(self.place)
-                if all(one.manifest.xxh3 != manifest.xxh3 for one in there.whole):
+                if all(checkpoint.manifest.xxh3 != manifest.xxh3 for checkpoint in there.whole):
                     raise CheckpointError(
                         f"{newest}: was sent, and is not whole in {self.place}; who else writes there?"
                     )
         with self._lock:
-            waiting = tuple(one for one in self.state.waiting if one not in noted)
+            waiting = tuple(checkpoint for checkpoint in self.state.waiting if checkpoint not in noted)
             last = next(iter(there.whole), None)
             self.state = replace(
                 self.state, last=last, count=len(there.whole), sending=None, waiting=waiting, last_error=""
@@ -580,9 +580,9 @@ class Uploads:
 
     def _remove(self, path: BucketPath) -> None:
         """Removes what is there of a checkpoint, its manifest first."""
-        found = sorted(listed(path), key=lambda one: one.name != MANIFEST)
-        for one in found:
-            _in_bucket(one).remove()
+        found = sorted(listed(path), key=lambda entry: entry.name != MANIFEST)
+        for entry in found:
+            _in_bucket(entry).remove()
 
     def _claim(self, newest: int = 0) -> None:
         """Makes sure that the place is this server's.
@@ -649,12 +649,12 @@ def check_place(section: CheckpointSection) -> tuple[Mapping[str, Any], tuple[st
         return document, (f"checkpoints.upload: {error}; nothing would be sent there",)
     document["uploaded"] = [
         {
-            "generation": one.number,
-            "items": one.item_count,
-            "bytes": one.bytes,
-            "written": utc(one.manifest.created),
+            "generation": checkpoint.number,
+            "items": checkpoint.item_count,
+            "bytes": checkpoint.bytes,
+            "written": utc(checkpoint.manifest.created),
         }
-        for one in there.whole
+        for checkpoint in there.whole
     ]
     notes += [f"checkpoints.upload: {reason}; no start takes it" for _, reason in there.broken]
     notes += [f"checkpoints.upload: {path}: not sent to its end; no start takes it" for path in there.unfinished]

@@ -147,14 +147,15 @@ def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> N
 
     def is_enough(known: Sequence[Known]) -> bool:
         return all(
-            (one.problem or len(one.history) > 1) and (one.status is not None or one.status_problem or not one.url)
-            for one in known
+            (server.problem or len(server.history) > 1)
+            and (server.status is not None or server.status_problem or not server.url)
+            for server in known
         )
 
     with watch:
         known = watch.wait(is_enough, interval + timeout + _SLACK_SECONDS)
         show(known)
-    silent = [one.problem or f"server {one.name}: no answer yet" for one in known if not one.answers]
+    silent = [server.problem or f"server {server.name}: no answer yet" for server in known if not server.answers]
     if silent:
         raise ServerUnreachable("; ".join(silent))
 
@@ -162,7 +163,7 @@ def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> N
 def _print_blocks(watch: Watch, interval: float, show: Print) -> None:
     """A block for each interval, until stdout has no reader; the first when every server has answered, or failed to."""
     with watch:
-        watch.wait(lambda known: all(one.answers or one.problem for one in known), interval)
+        watch.wait(lambda known: all(server.answers or server.problem for server in known), interval)
         pause = threading.Event()
         while True:
             show(watch.known())
@@ -184,7 +185,7 @@ def paired(servers: Sequence[str], urls: Sequence[str]) -> list[tuple[str, str, 
     if not named:
         raise ConfigError("--server: expected HOST:PORT, such as localhost:8000")
     for number, what in enumerate(("name", "address")):
-        of_one_kind = [one[number] for one in named]
+        of_one_kind = [pair[number] for pair in named]
         for text in of_one_kind:
             if of_one_kind.count(text) > 1:
                 raise ConfigError(f'--server: the {what} "{text}" stands twice')

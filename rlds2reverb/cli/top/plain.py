@@ -27,26 +27,26 @@ from rlds2reverb.wire.messages import clause, insert_wait, sample_wait
 def block(known: Sequence[Known], sort: str, is_reverse: bool, now: float) -> Iterator[str]:
     """Lines about every server and every table; `now` is Unix time."""
     yield time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(now))
-    for one in known:
-        yield f"server {visible(one.name)}: {answering(one, now)}; {resources(one, now)}"
-        yield from (f"  {text}" for text in (uploads(one), *troubles(one)) if text)
-        for row in rows(one.tables, one.rates(), sort, is_reverse):
+    for server in known:
+        yield f"server {visible(server.name)}: {answering(server, now)}; {resources(server, now)}"
+        yield from (f"  {text}" for text in (uploads(server), *troubles(server)) if text)
+        for row in rows(server.tables, server.rates(), sort, is_reverse):
             table = row.table
             wanted = "any" if row.wanted_ratio is None else ratio(row.wanted_ratio)
             inserts, samples = rate(row.per_second("inserts")), rate(row.per_second("samples"))
-            stale = "" if one.answers else " (when it last answered)"
+            stale = "" if server.answers else " (when it last answered)"
             yield (
                 f'  table "{visible(table.name)}": {table.current_size:,} of {table.max_size:,} items{stale}, '
                 f"{inserts} inserts/s, {samples} samples/s, "
                 f"{ratio(row.samples_per_insert)} samples per insert (rate limiter: {wanted})"
             )
-            if one.answers:
+            if server.answers:
                 yield from (f"    {clause(wait)}" for wait in (insert_wait(table), sample_wait(table)))
 
 
 def document(known: Sequence[Known], now: float) -> documents.Moment:
     """All of it for --json, in the order of the command line; `now` is Unix time."""
-    return documents.Moment(now, [_server(one) for one in known])
+    return documents.Moment(now, [_server(server) for server in known])
 
 
 def _server(known: Known) -> documents.Server:

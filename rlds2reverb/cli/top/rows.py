@@ -53,7 +53,7 @@ class Row:
 
     def trend_of(self, of: str) -> list[float | None]:
         """The same from moment to moment, oldest first."""
-        return [None if one is None else float(getattr(one, of)) for one in self.trend]
+        return [None if past is None else float(getattr(past, of)) for past in self.trend]
 
     def blocked(self) -> list[Wait]:
         """What clients wait for now, which is nothing to tell of an empty table."""

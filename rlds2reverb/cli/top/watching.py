@@ -64,7 +64,8 @@ class Watch:
         self._changed = threading.Condition()
         self._stopped = threading.Event()
         self._known = [
-            Known(one.name, time.time(), one.http.url if one.http else "", address=one.address) for one in targets
+            Known(target.name, time.time(), target.http.url if target.http else "", address=target.address)
+            for target in targets
         ]
         self._targets = tuple(targets)
         self._processes: dict[int, int] = {}  # server -> its state_id
@@ -238,14 +239,16 @@ History = tuple[Moment, ...]  # of one server process, oldest first
 
 def moment(info: ServerInfo, seconds: float) -> Moment:
     limiters = {name: table.rate_limiter for name, table in info.tables.items()}
-    return Moment(seconds, info.state_id, {name: (one.inserts, one.samples) for name, one in limiters.items()})
+    return Moment(
+        seconds, info.state_id, {name: (limiter.inserts, limiter.samples) for name, limiter in limiters.items()}
+    )
 
 
 def with_moment(history: History, newest: Moment, span_seconds: float = SPAN_SECONDS) -> History:
     """The history with one more moment, without those of another process, and with at most one that is older than the span."""
     if history and (history[-1].state_id != newest.state_id or newest.seconds <= history[-1].seconds):
         return (newest,)
-    within = tuple(one for one in history if newest.seconds - one.seconds <= span_seconds)
+    within = tuple(earlier for earlier in history if newest.seconds - earlier.seconds <= span_seconds)
     return (*(within or history[-1:]), newest)
 
 
@@ -254,7 +257,7 @@ def rates(history: History) -> dict[str, Rate]:
     if not history:
         return {}
     found = {name: _rate(history, name) for name in history[-1].counts}
-    return {name: one for name, one in found.items() if one is not None}
+    return {name: rate for name, rate in found.items() if rate is not None}
 
 
 def _rate(history: History, name: str) -> Rate | None:
