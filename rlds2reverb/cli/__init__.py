@@ -256,12 +256,12 @@ def _run(debug: bool) -> int | None:
 def _usage_message(error: click.ClickException) -> str:
     """One line. What an unknown option was meant to be is said by our own rule: click also names options that share a few letters."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        known = [
+        option_names = [
             name
             for option in error.ctx.command.get_params(error.ctx)
             for name in (*option.opts, *option.secondary_opts)
         ]
-        options = [name for name in known if name.startswith("--")]
+        options = [name for name in option_names if name.startswith("--")]
         return f"No such option '{error.option_name}'{did_you_mean(error.option_name, options)}"
     return " ".join(error.format_message().split()).removesuffix(".")
 

@@ -88,8 +88,8 @@ def _program() -> str:
     called = Path(sys.argv[0])
     if called.name != _NAME:  # run by python -m or -c; the command stands beside the interpreter
         called = Path(sys.executable).with_name(_NAME)
-    found = shutil.which(_NAME)
-    is_found = found is not None and called.exists() and Path(found).samefile(called)
+    program = shutil.which(_NAME)
+    is_found = program is not None and called.exists() and Path(program).samefile(called)
     return _NAME if is_found or not called.exists() else shlex.quote(str(called))
 
 

@@ -483,8 +483,8 @@ def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required = []
     for name, hint, meaning in _members(kind):
-        found = _schema(Transform if name == "transform" else hint, definitions)  # reports hold it as plain values
-        properties[name] = {**found, **({"description": meaning} if meaning else {})}
+        schema = _schema(Transform if name == "transform" else hint, definitions)  # reports hold it as plain values
+        properties[name] = {**schema, **({"description": meaning} if meaning else {})}
         if UnsetType not in get_args(hint) and name in getattr(kind, "__required_keys__", (name,)):
             required.append(name)
     if kind in (PushReport, ConvertReport):
@@ -505,10 +505,10 @@ def _members(kind: Any) -> Iterator[tuple[str, Any, str]]:
         hint: Any = kind
         meaning = ""
         for step in place.split("."):
-            found = getattr(hint, step, None)
-            if isinstance(found, property):
-                meaning = _docstring(found).partition("\n")[0]
-                hint = get_type_hints(found.fget, include_extras=True)["return"]
+            field_hint = getattr(hint, step, None)
+            if isinstance(field_hint, property):
+                meaning = _docstring(field_hint).partition("\n")[0]
+                hint = get_type_hints(field_hint.fget, include_extras=True)["return"]
             else:
                 meaning = dict(_meanings(hint)).get(step, "")
                 hint = get_type_hints(hint, include_extras=True)[step]

@@ -42,8 +42,8 @@ def command(context: click.Context, topic: str | None) -> None:
     elif (found := cli.cli.get_command(root, topic)) is not None:
         click.echo(found.get_help(HelpContext(found, info_name=topic, parent=root)))
     else:
-        known = f"; there are {', '.join(TOPICS)}, and all commands"
-        raise click.UsageError(f'No such topic "{topic}"{did_you_mean(topic, (*TOPICS, *COMMANDS)) or known}')
+        listed = f"; there are {', '.join(TOPICS)}, and all commands"
+        raise click.UsageError(f'No such topic "{topic}"{did_you_mean(topic, (*TOPICS, *COMMANDS)) or listed}')
 
 
 def _sources(formatter: click.HelpFormatter) -> None:

@@ -228,8 +228,8 @@ def inspected(
             return inspect_source(opened(source), views, limit, options, on_progress, watch)
         from rlds2reverb.inspection import workers  # importing it takes a tenth of the time of a small dataset
 
-        wanted = workers.Wanted(NamedSource(source), views, limit, options, watch)
-        return workers.inspected(wanted, execute, on_progress=on_progress)
+        request = workers.Wanted(NamedSource(source), views, limit, options, watch)
+        return workers.inspected(request, execute, on_progress=on_progress)
 
 
 def _check_server_package() -> None:

@@ -166,10 +166,10 @@ transform_option = options_from(EpisodeOptions, "transform")
 making_options = options_from(EpisodeOptions, without=("on_invalid", "quarantine", "allow", "strict"))
 
 
-def option_words(given: Mapping[str, Any]) -> list[str]:
+def option_words(options: Mapping[str, Any]) -> list[str]:
     """Options of episodes as the command line has them, without those that have their defaults."""
     words: list[str] = []
-    for name, value in given.items():
+    for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, tuple):
             words += repeated(option, value)

@@ -65,9 +65,9 @@ class Answer:
         """
         if not self._is_wanted:
             return
-        found = {"error": described(error, message, exit_code)}
+        fields = {"error": described(error, message, exit_code)}
         with suppress(OSError):
-            click.echo(document(found, indent=None) if self._held is None else document({**self._held, **found}))
+            click.echo(document(fields, indent=None) if self._held is None else document({**self._held, **fields}))
             if sys.stdout is not None:
                 sys.stdout.flush()
 
@@ -81,14 +81,14 @@ def wants_json(arguments: Sequence[str]) -> bool:
 def described(error: BaseException, message: str, exit_code: int) -> dict[str, Any]:
     is_interrupted = isinstance(error, (click.Abort, KeyboardInterrupt))
     places = (getattr(error, name, None) for name in ("title", "where", "filename"))
-    found = getattr(error, "problems", None) or getattr(error, "differences", None) or ()
+    problems = getattr(error, "problems", None) or getattr(error, "differences", None) or ()
     return {
         "kind": KINDS.get(exit_code, "other"),
         "type": "KeyboardInterrupt" if is_interrupted else type(error).__name__,
         "message": message,
         "exit_code": exit_code,
         "where": next((str(place) for place in places if isinstance(place, (str, PurePath))), None),
-        "problems": [str(problem) for problem in found],
+        "problems": [str(problem) for problem in problems],
         "retryable": getattr(error, "retryable", None),
     }
 
@@ -240,8 +240,8 @@ def width_of(stream: Any) -> int | None:
     """
     if stream is None or not stream.isatty():
         return None
-    given = os.environ.get("COLUMNS", "")
-    width = int(given) if given.isascii() and given.isdigit() else 0
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isascii() and columns.isdigit() else 0
     if not width:
         with suppress(OSError, ValueError):  # a stream without a file behind it
             width = os.get_terminal_size(stream.fileno()).columns

@@ -89,10 +89,10 @@ def reported_when_stopped(
     except BaseException as error:
         report = report_of(error, PushReport)
         if isinstance(error, KeyboardInterrupt) and report is None:
-            if (found := account()) is None:
+            if (stopped_report := account()) is None:
                 output.talk(_NOTHING)
             else:
-                report = replace(found, stopped=reason_of(error))
+                report = replace(stopped_report, stopped=reason_of(error))
         if report is not None:
             with suppress(OSError):  # of a full disk; what stopped the push is raised
                 print_report(as_json, report)

@@ -52,8 +52,8 @@ def splits(scheme: str, name: str) -> Iterator[str]:
         folder = place.place(name)
     else:
         return
-    found = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
-    yield from (str(split["name"]) for split in found["splits"])
+    description = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
+    yield from (str(split["name"]) for split in description["splits"])
 
 
 def paths(begun: str) -> Iterator[str]:
@@ -97,8 +97,8 @@ def _folders(folder: Path) -> Iterator[os.DirEntry[str]]:
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     """By name; [] of a folder that cannot be listed."""
     try:
-        with os.scandir(folder) as found:
-            return sorted(islice(found, 100 * MOST), key=lambda entry: entry.name)
+        with os.scandir(folder) as entries:
+            return sorted(islice(entries, 100 * MOST), key=lambda entry: entry.name)
     except OSError:
         return []
 
@@ -136,8 +136,8 @@ def into(context: click.Context, parameter: click.Parameter, word: str) -> Items
 
 def tables(context: click.Context, parameter: click.Parameter, word: str) -> Items:
     """Tables of the server that the line names, if it answers."""
-    given = {name: context.params.get(name) for name in _CONNECTION}
-    return [] if not given["server"] else [*_beginning(word, _tables(given))]
+    connection = {name: context.params.get(name) for name in _CONNECTION}
+    return [] if not connection["server"] else [*_beginning(word, _tables(connection))]
 
 
 def codes(context: click.Context, parameter: click.Parameter, word: str) -> Items:
@@ -179,15 +179,15 @@ def _views(start: str, word: str) -> Iterator[CompletionItem]:
         yield from (CompletionItem(f"{start}{view}") for view in VIEWS if view.startswith(name))
     elif name in VIEWS:
         before, _, last = options.rpartition(",")
-        given = {option.partition("=")[0] for option in before.split(",")}
+        before_options = {option.partition("=")[0] for option in before.split(",")}
         kept = f"{start}{word[: len(word) - len(last)]}"
-        left = (option for option in inspect.signature(VIEWS[name]).parameters if option not in given)
+        left = (option for option in inspect.signature(VIEWS[name]).parameters if option not in before_options)
         yield from (CompletionItem(f"{kept}{option}=") for option in left if option.startswith(last))
 
 
-def _tables(given: dict[str, Any]) -> list[str]:
+def _tables(connection: dict[str, Any]) -> list[str]:
     """Names of the tables of a server, with a short deadline."""
-    options = {"allow_missing": False, "header": (), **dict.fromkeys(("tls_ca", "tls_cert", "tls_key")), **given}
+    options = {"allow_missing": False, "header": (), **dict.fromkeys(("tls_ca", "tls_cert", "tls_key")), **connection}
     names: list[str] = _table_names(options, patience() / 5)
     return names
 

@@ -63,22 +63,22 @@ def bars(histograms: Sequence[Histogram | None], x: str = "", of: str = "values"
 
     There is no chart where all values are the same, or there are none.
     """
-    found = [histogram if histogram is not None else _WITHOUT_VALUES for histogram in histograms]
-    if not min(histogram.low for histogram in found) < max(histogram.high for histogram in found):
+    over_same_bins = [histogram if histogram is not None else _WITHOUT_VALUES for histogram in histograms]
+    if not min(histogram.low for histogram in over_same_bins) < max(histogram.high for histogram in over_same_bins):
         return None
-    found = joined(found)
-    exponent, filled = found[0].exponent, [histogram for histogram in found if histogram.total]
-    counts = [histogram.counts.tolist() if histogram.total else [] for histogram in found]
-    chart = {"kind": "bars", "exponent": exponent, "first": found[0].first, "counts": counts, "x": x, "of": of}
+    over_same_bins = joined(over_same_bins)
+    exponent, filled = over_same_bins[0].exponent, [histogram for histogram in over_same_bins if histogram.total]
+    counts = [histogram.counts.tolist() if histogram.total else [] for histogram in over_same_bins]
+    chart = {"kind": "bars", "exponent": exponent, "first": over_same_bins[0].first, "counts": counts, "x": x, "of": of}
     return {**chart, "values": True} if all(histogram.has_a_bin_each for histogram in filled) else chart
 
 
 def histogram_of(values: Sequence[float], is_whole: bool) -> Histogram:
     """Of all finite values."""
     finite = np.array([value for value in values if math.isfinite(value)], np.float64)
-    made = Histograms(1, is_whole)
-    made.add(finite[:, None])
-    return made.histogram(0)
+    histograms = Histograms(1, is_whole)
+    histograms.add(finite[:, None])
+    return histograms.histogram(0)
 
 
 def reaching_chart(lengths: Sequence[Sequence[int]]) -> dict[str, Any] | None:
@@ -137,18 +137,18 @@ def heat_map(histograms: Sequence[Histogram], means: Array) -> dict[str, Any] | 
     span = min(histogram.low for histogram in histograms), max(histogram.high for histogram in histograms)
     if not span[0] < span[1]:
         return None
-    found = joined(histograms)
-    count = max(len(histogram.counts) for histogram in found)
+    over_same_bins = joined(histograms)
+    count = max(len(histogram.counts) for histogram in over_same_bins)
     cells = []
-    for histogram in found:
+    for histogram in over_same_bins:
         shares = np.zeros(count)
         shares[: len(histogram.counts)] = histogram.counts / max(1, histogram.total)
         cells += [_DIGIT[round(digit)] for digit in np.ceil(35 * np.sqrt(shares)).tolist()]
     ends = [rounded(end for histogram in histograms for end in (histogram.low, histogram.high))[at::2] for at in (0, 1)]
     chart = {
         "kind": "heat",
-        "exponent": found[0].exponent,
-        "first": found[0].first,
+        "exponent": over_same_bins[0].exponent,
+        "first": over_same_bins[0].first,
         "bins": count,
         "cells": "".join(cells),
     }
@@ -169,9 +169,9 @@ class Dataset:
 
     @property
     def collector(self) -> Collector:
-        found = self.inspection.watched
-        assert isinstance(found, Collector)  # whoever writes a page has it collected
-        return found
+        watched = self.inspection.watched
+        assert isinstance(watched, Collector)  # whoever writes a page has it collected
+        return watched
 
 
 @dataclass(frozen=True)

@@ -117,39 +117,42 @@ def is_instruction(path: str) -> bool:
 def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | None, size: Size) -> Portrait:
     """An episode as it is shown. Columns may be of any kind and length, for bad ones are shown, too."""
     at = np.unique(np.linspace(0, max(0, len(episode) - 1), size.points).astype(np.int64))[: len(episode)]
-    made = Portrait(episode.id, episode.title, len(episode), total, at)
+    portrait = Portrait(episode.id, episode.title, len(episode), total, at)
     filled = fill_absent(episode).columns if episode.columns else {}
     for path in (REWARD, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL):
         if path in filled and filled[path].ndim == 1:
-            made.last_rows[path] = [str(value) for value in filled[path][-_LAST_ROWS:].tolist()]
+            portrait.last_rows[path] = [str(value) for value in filled[path][-_LAST_ROWS:].tolist()]
     whole = {path: column for path, column in episode.columns.items() if 0 < len(column) == len(episode)}
     cameras = [path for path, column in whole.items() if pictures_of(path, column[:1], spec.get(path)) is not None]
     steps = chosen_steps(len(episode), max(1, size.frames // max(1, len(cameras[:_CAMERAS]))))
     for path in cameras[:_CAMERAS]:
         if (pictures := pictures_of(path, whole[path][steps], spec.get(path))) is not None:
-            _add_frames(made, pictures, steps, size.width)
+            _add_frames(portrait, pictures, steps, size.width)
     for path in sorted(whole, key=lambda path: 0 if path == REWARD else 1 if is_under(path, ACTION) else 2):
         column = whole[path]
         if path in cameras:
             continue
         if column.dtype.kind in "OSU":
             text = _first_text(column)
-            if text is not None and len(made.texts) < _TEXTS:
-                made.texts[path] = text
+            if text is not None and len(portrait.texts) < _TEXTS:
+                portrait.texts[path] = text
         elif column.dtype.kind not in "fiub" or not column.size:
             continue
         elif len(column) > 1 and is_constant(column):
-            made.constant_count += 1
-            if len(made.constants) < _CONSTANTS:
-                made.constants[path] = number(float(column[0])) if column.ndim == 1 else ""
+            portrait.constant_count += 1
+            if len(portrait.constants) < _CONSTANTS:
+                portrait.constants[path] = number(float(column[0])) if column.ndim == 1 else ""
         elif column.dtype.kind != "b":
-            if len(made.curves) < size.columns:
+            if len(portrait.curves) < size.columns:
                 values = column.reshape(len(column), -1)
-                made.curves[path], made.widths[path] = values[at, : size.lines].astype(np.float64), values.shape[1]
+                portrait.curves[path], portrait.widths[path] = (
+                    values[at, : size.lines].astype(np.float64),
+                    values.shape[1],
+                )
             else:
-                made.not_drawn += 1
-    made.instruction = _instruction_of(episode, whole)
-    return made
+                portrait.not_drawn += 1
+    portrait.instruction = _instruction_of(episode, whole)
+    return portrait
 
 
 def _instruction_of(episode: Episode, whole: Mapping[str, Array]) -> bytes:
@@ -168,15 +171,15 @@ def _as_bytes(value: object) -> bytes | None:
     return text[:_LONGEST] if isinstance(text, bytes) else None
 
 
-def _add_frames(made: Portrait, pictures: Pictures, steps: list[int], width: int) -> None:
+def _add_frames(portrait: Portrait, pictures: Pictures, steps: list[int], width: int) -> None:
     try:
         size = pictures.size
         height, width = thumbnail_size(size, round(width * min(2.0, max(1.0, size[0] / size[1]))))
         frames = [fitted(pictures.picture(at), height, width) for at in range(len(steps))]
     except DecodeError as error:
-        made.untold = str(error)
+        portrait.untold = str(error)
         return
-    made.frames[pictures.path] = steps, frames
+    portrait.frames[pictures.path] = steps, frames
 
 
 _ACTION_EPISODES, _ACTION_ROWS, _ACTION_DIMENSIONS = 64, 256, 32
@@ -218,10 +221,10 @@ class Actions:
         return low, high
 
     def _rows(self, columns: Mapping[str, Array]) -> Array:
-        found = [columns.get(path) for path in self._sizes]
-        there = [column for column in found if column is not None and column.dtype.kind in "fiu"]
+        arrays = [columns.get(path) for path in self._sizes]
+        there = [column for column in arrays if column is not None and column.dtype.kind in "fiu"]
         nothing = np.zeros((0, len(self.names)))
-        if len(there) < len(found) or len({len(column) for column in there}) > 1:
+        if len(there) < len(arrays) or len({len(column) for column in there}) > 1:
             return nothing
         steps = chosen_steps(len(there[0]), _ACTION_ROWS)
         parts = []
@@ -312,10 +315,10 @@ class Collector:
         if self.episodes.wants(episode.id):
             self.episodes.add(episode.id, portrait(LARGE))
         self._add_bad(Counter(problem.code for problem in problems), lambda: portrait(SMALL))
-        for made in cuts:
-            chosen = self._drawings(made.output.tables[0])
-            if made.items_per_table and chosen.wants(episode.id):
-                chosen.add(episode.id, items_drawing(made.view_name, made.cut))
+        for cut in cuts:
+            chosen = self._drawings(cut.output.tables[0])
+            if cut.items_per_table and chosen.wants(episode.id):
+                chosen.add(episode.id, items_drawing(cut.view_name, cut.cut))
 
     def add_part(self, other: Collector) -> None:
         """Adds what another collector saw of the episodes that follow."""
@@ -333,7 +336,7 @@ class Collector:
         self.actions.chosen.add_chosen(other.actions.chosen)
         self.episodes.add_chosen(other.episodes)
         for bad in other.bad:
-            self._add_bad(bad.codes, lambda found=bad.portrait: found)  # type: ignore[misc]
+            self._add_bad(bad.codes, lambda portrait=bad.portrait: portrait)  # type: ignore[misc]
         for table, chosen in other._items.items():
             self._drawings(table).add_chosen(chosen)
 

@@ -231,12 +231,12 @@ def compared(a: Inspection, b: Inspection) -> Comparison:
     both = (a, b)
     sketches = [_sketches_of(inspection) for inspection in both]
     specs = [{path: str(spec) for path, spec in inspection.step_spec.items()} for inspection in both]
-    found = {
+    columns = {
         path: _column(specs[0].get(path), specs[1].get(path), sketches[0].get(path), sketches[1].get(path))
         for path in dict.fromkeys((*specs[0], *specs[1]))
     }
     ranked = sorted(
-        found.items(),
+        columns.items(),
         key=lambda item: (_ORDER.index(item[1].state), -(1.0 if item[1].difference is None else item[1].difference)),
     )
     episodes = {"length": _dimension("", *(_values_of(inspection.lengths, is_whole=True) for inspection in both))}
@@ -334,8 +334,8 @@ def _facts(a: Inspection, b: Inspection) -> Iterator[tuple[str, str, str]]:
     yield fact("problems", *map(_problems, (a, b)))
     for name in a.outputs:
         if name in b.outputs:
-            made = (counted(inspection.outputs[name].items_per_table, "item") for inspection in (a, b))
-            yield fact(f"table {name}", *made)
+            counts = (counted(inspection.outputs[name].items_per_table, "item") for inspection in (a, b))
+            yield fact(f"table {name}", *counts)
 
 
 def _problems(inspection: Inspection) -> str:
@@ -402,38 +402,41 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 96, 28
 
 def comparison_section(content: Content) -> Html:
     """The chapter of a page about two datasets; their `Content` has two."""
-    found = compared(*(dataset.inspection for dataset in content.datasets))
+    comparison = compared(*(dataset.inspection for dataset in content.datasets))
     keys = [
         element("span", f"{name}: {shortened(visible(source), 60)}", class_=f"key key{place}")
-        for place, (name, source) in enumerate(zip(_NAMES, (found.a, found.b)))
+        for place, (name, source) in enumerate(zip(_NAMES, (comparison.a, comparison.b)))
     ]
     most = content.room.columns
-    verdict = element("p", element("span", found.verdict, class_="good" if found.same else "advice"))
-    changed = list(rows_of(found))
+    verdict = element("p", element("span", comparison.verdict, class_="good" if comparison.same else "advice"))
+    changed = list(rows_of(comparison))
     rows: list[list[str]] = [
         [_spark(change), element("code", cells[0]), *cells[1:]] for _, change, cells in changed[:most]
     ]
     parts = [
         verdict,
-        element("p", found.caution) if found.caution else NOTHING,
-        table(["", *keys], found.facts),
-        element("p", signatures_text(found)),
+        element("p", comparison.caution) if comparison.caution else NOTHING,
+        table(["", *keys], comparison.facts),
+        element("p", signatures_text(comparison)),
         element("h3", ROWS),
         table(["", *(_coloured(head) for head in HEADS)], rows, range(2, 2 + len(HEADS))),
         _more(len(changed) - most),
         element("p", DIFFERENCE, class_="quiet"),
     ]
-    if specs := specs_of(found):
+    if specs := specs_of(comparison):
         rows = [[element("code", path), *both] for path, *both in specs[:most]]
         parts += [element("h3", "Another dtype or shape"), table(["column", *keys], rows), _more(len(specs) - most)]
-    for name, states in zip(_NAMES, (found.of_state("only_a"), found.of_state("only_b"))):
+    for name, states in zip(_NAMES, (comparison.of_state("only_a"), comparison.of_state("only_b"))):
         if states:
             rows = [
                 [element("code", path), column.spec_a or column.spec_b or ""]
                 for path, column in islice(states.items(), most)
             ]
             parts += [element("h3", _coloured(f"only in {name}")), table([], rows), _more(len(states) - most)]
-    for title, of_state in ((NOT_COMPARED, found.of_state("not_compared")), ("the same", found.of_state("same"))):
+    for title, of_state in (
+        (NOT_COMPARED, comparison.of_state("not_compared")),
+        ("the same", comparison.of_state("same")),
+    ):
         if of_state:
             names = [element("code", visible(path)) for path in islice(of_state, most)]
             listed = together(part for name in names for part in (", ", name))

@@ -50,38 +50,38 @@ class Found:
     count: int | None
 
 
-def find(source: Source, wanted: str) -> Found:
-    """The episode that `wanted` names.
+def find(source: Source, name: str) -> Found:
+    """The episode of this name.
 
-    `wanted` is a number from 0 on, or from the end (-1 is the last); else the episode's id as `inspect` and `validate` print it, with the
+    The name is a number from 0 on, or from the end (-1 is the last); else the episode's id as `inspect` and `validate` print it, with the
     "#2" of a copy, or the dataset's own name of it (its metadata `episode_id`). Where these names are numbers, a number out of range is
     looked for among them.
 
     Raises:
       SourceError: there is no such episode: the message gives the number of episodes, and names that are close; or the source cannot be read.
     """
-    if not _NUMBER.fullmatch(wanted):
-        return _named(source, wanted)
-    given, count = int(wanted), source.episode_count
-    if given < 0 and count is None:
+    if not _NUMBER.fullmatch(name):
+        return _find_named(source, name)
+    asked_number, count = int(name), source.episode_count
+    if asked_number < 0 and count is None:
         count = sum(1 for _ in source)
-    number = given if given >= 0 or count is None else count + given
+    number = asked_number if asked_number >= 0 or count is None else count + asked_number
     if number >= 0 and (count is None or number < count):
         for episode in source.episodes(number, number + 1):
             return Found(episode, number, count)
     first = next(iter(source), None)
     if first is not None and _NUMBER.fullmatch(first.recorded_id or ""):  # names are numbers
-        return _named(source, str(given))
+        return _find_named(source, str(asked_number))
     there = sum(1 for _ in source) if count is None else count
     expected = "there is no episode"
     if there:
         expected = (
             f"expected 0 to {there - 1:,}, or -{there:,} to -1 from the end; there are {counted(there, 'episode')}"
         )
-    raise SourceError(f"{source.name}: episode {given}: {expected}")
+    raise SourceError(f"{source.name}: episode {asked_number}: {expected}")
 
 
-def _named(source: Source, wanted: str) -> Found:
+def _find_named(source: Source, searched: str) -> Found:
     names: list[str] = []
     occurrences = Occurrences()
     number = -1
@@ -90,16 +90,16 @@ def _named(source: Source, wanted: str) -> Found:
             name = copy_name(episode.id, occurrences.count(episode.id))
             episode = episode if name == episode.id else replace(episode, id=name)
         own = [episode.id] if episode.recorded_id is None else [episode.id, episode.recorded_id]
-        if wanted in (*own, episode.title):
+        if searched in (*own, episode.title):
             return Found(episode, number, source.episode_count)
         if len(names) < _MOST_NAMES:
             names += own
-    close = difflib.get_close_matches(wanted, names, _CLOSE)
+    close = difflib.get_close_matches(searched, names, _CLOSE)
     hint = ", ".join(shortened(visible(name)) for name in close or names[:1])
     if hint:
         hint = f", {'close to it' if close else 'the first is called'}: {hint}"
     raise SourceError(
-        f'{source.name}: episode "{shortened(visible(wanted))}": no episode has this id or episode_id; '
+        f'{source.name}: episode "{shortened(visible(searched))}": no episode has this id or episode_id; '
         f"{counted(number + 1, 'episode')} looked at{hint}; a number from 0 does as well"
     )
 
@@ -263,14 +263,14 @@ class Contents:
 
 
 def contents_of(
-    found: Found, columns: Mapping[str, ArraySpec], problems: Sequence[Problem], chosen: Sequence[str] = ()
+    place: Found, columns: Mapping[str, ArraySpec], problems: Sequence[Problem], chosen: Sequence[str] = ()
 ) -> Contents:
     """An episode as it is shown: the `chosen` columns or nests of them, () for all. The specs of its source's steps distinguish images from text.
 
     Raises:
       ConfigError: a path leads to no column; the message lists the columns.
     """
-    episode = found.episode
+    episode = place.episode
     there = _chosen(episode.columns, chosen)
     images: list[Pictures] = []
     numbers: list[str] = []
@@ -297,7 +297,7 @@ def contents_of(
         "other column": others,
     }
     return Contents(
-        title=at_index("Episode", found.number, found.count),
+        title=at_index("Episode", place.number, place.count),
         name=visible(episode.title),
         caption=_caption(episode),
         facts=tuple(_facts(episode, problems)),
@@ -403,9 +403,9 @@ def _last(column: Array | None) -> bool:
 
 
 def _metadata(episode: Episode) -> dict[str, str]:
-    found = {visible(path): _value(value) for path, value in list(episode.metadata.items())[:MOST_COLUMNS]}
-    more = len(episode.metadata) - len(found)
-    return {**found, "...": f"and {more:,} more"} if more > 0 else found
+    values = {visible(path): _value(value) for path, value in list(episode.metadata.items())[:MOST_COLUMNS]}
+    more = len(episode.metadata) - len(values)
+    return {**values, "...": f"and {more:,} more"} if more > 0 else values
 
 
 def _value(value: object) -> str:
@@ -424,14 +424,14 @@ def _value(value: object) -> str:
 
 def contents_at(
     source: Source,
-    wanted: str,
+    name: str,
     columns: Sequence[str] = (),
     transform: Transform = Transform(),
     conventions: Conventions = Conventions(),
 ) -> Contents:
     """One episode of a source as it is shown.
 
-    `wanted` is as in `find`; `columns` are paths of columns or of nests, () for all. The transform is applied first. The conventions are
+    `name` is as in `find`; `columns` are paths of columns or of nests, () for all. The transform is applied first. The conventions are
     applied to a good episode, as in a push; a bad one is shown as it is.
 
     Raises:
@@ -441,10 +441,10 @@ def contents_at(
     source = transformed(source, transform)
     source = source.with_encoded(list(source.images()))
     spec = checked_spec(source)
-    found = find(source, wanted)
+    place = find(source, name)
     standard = Standard.of(spec, EpisodeOptions(transform=transform, **vars(conventions)).conventions)
-    filled = fill_absent(found.episode)
+    filled = fill_absent(place.episode)
     problems = standard.problems(filled)
     if standard.conventions != Conventions() and all(problem.is_advice for problem in problems):
-        found = replace(found, episode=standard.normalise(filled))
-    return contents_of(found, flatten(spec), problems, columns)
+        place = replace(place, episode=standard.normalise(filled))
+    return contents_of(place, flatten(spec), problems, columns)

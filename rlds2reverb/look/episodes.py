@@ -20,19 +20,19 @@ def portraits_of(content: Content, place: int) -> dict[str, Portrait]:
     collector = content.datasets[place].collector
     named = _example_ids(content.datasets[place].inspection.findings)
     bad = [episode.portrait for episode in collector.bad if episode.portrait.id in named]
-    found: dict[str, Portrait] = {}
+    by_id: dict[str, Portrait] = {}
     for episode in [*collector.episodes.values(), *bad]:
-        found.setdefault(episode.id, episode)  # that of a chosen one is the larger
-    return dict(islice(found.items(), content.room.episodes))
+        by_id.setdefault(episode.id, episode)  # that of a chosen one is the larger
+    return dict(islice(by_id.items(), content.room.episodes))
 
 
 def anchors_of(content: Content) -> list[dict[str, str]]:
     """For each dataset: an episode's id -> where on the page it is. Every episode that a problem names has its place."""
-    found = []
+    portraits = []
     for place, dataset in enumerate(content.datasets):
         ids = dict.fromkeys([*portraits_of(content, place), *_example_ids(dataset.inspection.findings)])
-        found.append({name: f"episode-{place}-{number}" for number, name in enumerate(ids)})
-    return found
+        portraits.append({name: f"episode-{place}-{number}" for number, name in enumerate(ids)})
+    return portraits
 
 
 def _example_ids(findings: Findings) -> list[str]:
@@ -48,17 +48,17 @@ class Album:
         self.chosen = [
             [
                 portrait
-                for portrait in found.values()
+                for portrait in by_id.values()
                 if portrait.id in {chosen.id for chosen in data.collector.episodes.values()}
             ]
-            for found, data in zip(portraits, content.datasets)
+            for by_id, data in zip(portraits, content.datasets)
         ]
         self.bad = [
-            [portrait for name, portrait in found.items() if name not in {shown.id for shown in chosen}]
-            for found, chosen in zip(portraits, self.chosen)
+            [portrait for name, portrait in by_id.items() if name not in {shown.id for shown in chosen}]
+            for by_id, chosen in zip(portraits, self.chosen)
         ]
         images = (
-            images for found in portraits for portrait in found.values() for _, images in portrait.frames.values()
+            images for by_id in portraits for portrait in by_id.values() for _, images in portrait.frames.values()
         )
         self._pixels = sum(map(_pixels, images))
 
@@ -87,9 +87,9 @@ def _pixels(images: Sequence[Picture]) -> int:
 def gallery_section(content: Content, album: Album, anchors: list[dict[str, str]]) -> Html:
     """The chosen episodes at a glance: a large image, the instruction, length and return; each leads to its episode."""
     parts = []
-    for place, found in enumerate(album.chosen):
-        cards = (_card(portrait, album, anchors[place][portrait.id]) for portrait in found)
-        parts += [content.heading(place), element("div", *cards, class_="gallery") if found else NOTHING]
+    for place, shown in enumerate(album.chosen):
+        cards = (_card(portrait, album, anchors[place][portrait.id]) for portrait in shown)
+        parts += [content.heading(place), element("div", *cards, class_="gallery") if shown else NOTHING]
         if not content.datasets[place].inspection.lengths:
             parts.append(element("p", "There are none."))
     intro = element("p", "Episodes that the seed chose; each leads to its images and curves.", class_="quiet")
@@ -121,9 +121,9 @@ def _coarse(image: Picture) -> str | bool:
 def chosen_section(content: Content, album: Album, anchors: list[dict[str, str]]) -> Html:
     """The episodes of the gallery; the first is unfolded."""
     parts: list[str] = []
-    for place, found in enumerate(album.chosen):
+    for place, shown in enumerate(album.chosen):
         parts.append(content.heading(place))
-        for at, portrait in enumerate(found):
+        for at, portrait in enumerate(shown):
             parts.append(_episode(content, portrait, album, anchors[place][portrait.id], is_open=not at))
     return section("shown", "Single episodes", *parts)
 
@@ -131,9 +131,9 @@ def chosen_section(content: Content, album: Album, anchors: list[dict[str, str]]
 def bad_section(content: Content, album: Album, anchors: list[dict[str, str]]) -> Html:
     """The first episodes of every problem; nothing where there is none."""
     parts: list[str] = []
-    for place, found in enumerate(album.bad):
-        is_there = {portrait.id for portrait in [*album.chosen[place], *found]}
-        articles = [_episode(content, portrait, album, anchors[place][portrait.id]) for portrait in found]
+    for place, shown in enumerate(album.bad):
+        is_there = {portrait.id for portrait in [*album.chosen[place], *shown]}
+        articles = [_episode(content, portrait, album, anchors[place][portrait.id]) for portrait in shown]
         for name, anchor in anchors[place].items():
             if name not in is_there:
                 words = element("p", "No more of it was kept than the problem says.", class_="quiet")

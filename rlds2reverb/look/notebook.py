@@ -129,23 +129,23 @@ def guarded(make: Part) -> Html:
 
 def fields(rows: Mapping[str, Part | Html | str]) -> Html:
     """A table of names and values; an empty value is left out, one that cannot be made says why."""
-    made = {name: guarded(value) if callable(value) else value for name, value in rows.items()}
+    values = {name: guarded(value) if callable(value) else value for name, value in rows.items()}
     cells = [
         element(
             "tr",
             element("th", text(name), scope="row", style=_NAME),
             _cell(value if isinstance(value, Html) else text(value)),
         )
-        for name, value in made.items()
+        for name, value in values.items()
         if value
     ]
     return element("table", *cells, style=_TABLE) if cells else NOTHING
 
 
-def rows(heads: Sequence[str], count: int, made: Iterable[Sequence[Html]], noun: str) -> Html:
+def rows(heads: Sequence[str], count: int, cells_of_rows: Iterable[Sequence[Html]], noun: str) -> Html:
     """A table with a head; at most `MOST_ROWS` of `count` rows, and the number of further ones. No more cells are made than are shown; `noun` is what a row is: "column"."""
     head = element("tr", *(element("th", text(title), scope="col", style=_NAME) for title in heads))
-    body = [element("tr", *map(_cell, cells)) for cells in islice(made, MOST_ROWS)]
+    body = [element("tr", *map(_cell, cells)) for cells in islice(cells_of_rows, MOST_ROWS)]
     if count > MOST_ROWS:
         more = quiet(f"and {count - MOST_ROWS:,} more {noun}s")
         body.append(element("tr", element("td", more, colspan=len(heads), style=_CELL)))
@@ -258,8 +258,8 @@ def _end(is_last: Array | None, is_terminal: Array | None) -> Html:
     return text("terminal" if is_over else "truncated")
 
 
-def _first_of(count: int, made: Iterable[Html]) -> Html:
-    return joined([*islice(made, _MOST_LISTED), *_more(count)], "; ")
+def _first_of(count: int, lines: Iterable[Html]) -> Html:
+    return joined([*islice(lines, _MOST_LISTED), *_more(count)], "; ")
 
 
 def _more(count: int) -> list[Html]:
@@ -282,13 +282,13 @@ def info_html(info: BatchInfo) -> Html:
 
 
 def _samples(info: BatchInfo) -> Html:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in info._asdict().items():
         if isinstance(value, Mapping):  # masks by column
-            found |= {f"{name} {path}": mask for path, mask in value.items()}
+            values |= {f"{name} {path}": mask for path, mask in value.items()}
         elif value is not None:
-            found[name] = value
-    return _leaves(found, "field")
+            values[name] = value
+    return _leaves(values, "field")
 
 
 def _leaves(leaves: Mapping[str, Any], noun: str) -> Html:
@@ -337,17 +337,17 @@ def strips(columns: Mapping[str, Array], noun: str) -> Html:
       columns: path -> [T, ...].
       noun: what a row is: "step".
     """
-    found = [path for path, column in columns.items() if is_images(column)]
-    left, made = MOST_PICTURES, []
-    for path in found[:MOST_STRIPS]:
+    image_paths = [path for path, column in columns.items() if is_images(column)]
+    left, pictures = MOST_PICTURES, []
+    for path in image_paths[:MOST_STRIPS]:
         strip = guarded(partial(_strip, path, _first_of_each(columns[path]), noun))
         if len(strip) > left:
             strip = line(text(path), quiet("its pictures are too large for a notebook"))
         left -= len(strip)
-        made.append(strip)
-    if len(found) > MOST_STRIPS:
-        made.append(line(quiet(f"and {len(found) - MOST_STRIPS:,} more image columns")))
-    return together(made)
+        pictures.append(strip)
+    if len(image_paths) > MOST_STRIPS:
+        pictures.append(line(quiet(f"and {len(image_paths) - MOST_STRIPS:,} more image columns")))
+    return together(pictures)
 
 
 def is_images(column: Array) -> bool:
@@ -456,16 +456,16 @@ def _signature(name: str, signature: Nest | None, is_open: bool = False) -> Html
 
 def _spec_rows(signature: Nest) -> Html:
     leaves = flatten(signature)
-    made = ([text(path), _kind_of(leaf)] for path, leaf in leaves.items())
-    return rows(("column", "dtype and shape"), len(leaves), made, "column")
+    cells = ([text(path), _kind_of(leaf)] for path, leaf in leaves.items())
+    return rows(("column", "dtype and shape"), len(leaves), cells, "column")
 
 
 def _kind_of(leaf: Any) -> Html:
     return text(leaf if isinstance(leaf, ArraySpec) else type(leaf).__name__)
 
 
-def notices(found: Iterable[Notice]) -> Html:
-    every = list(found)
+def notices(messages: Iterable[Notice]) -> Html:
+    every = list(messages)
     return together([*(line(text(message.line)) for message in every[:_MOST_LISTED]), *map(line, _more(len(every)))])
 
 
@@ -523,11 +523,11 @@ def _problems(findings: Findings) -> Html:
 
 def push_html(report: PushReport) -> Html:
     servers = report.servers
-    made = ([text(address), guarded(partial(_about_server, server))] for address, server in servers.items())
+    cells = ([text(address), guarded(partial(_about_server, server))] for address, server in servers.items())
     parts = (
         lambda: _stopped(report.stopped),
         lambda: fields(push_fields(report)),
-        lambda: rows(("server", "its part"), len(servers), made, "server") if servers else NOTHING,
+        lambda: rows(("server", "its part"), len(servers), cells, "server") if servers else NOTHING,
         lambda: notices(report.notices),
     )
     return card("Push", report.source, parts)

@@ -116,8 +116,8 @@ def pictures_of(path: str, column: Array, leaf: ArraySpec | None = None) -> Pict
         if leaf is not None and kind(leaf) == FILE:
             return Pictures(path, column, leaf.image)
         return Pictures(path, column, _ANY_IMAGE) if kind_of(column) == FILE else None
-    found = kind_of(column)
-    return Pictures(path, column, is_channels_first=found == FIRST) if found else None
+    image_kind = kind_of(column)
+    return Pictures(path, column, is_channels_first=image_kind == FIRST) if image_kind else None
 
 
 def fitted(picture: Picture, height: int, width: int) -> Picture:

@@ -70,7 +70,7 @@ def coverage_section(content: Content) -> Html:
 def columns_section(content: Content) -> Html:
     shown_here = content.paths[: content.room.columns]
     left = content.room.dimensions
-    made: list[tuple[bool, Html]] = []
+    sections: list[tuple[bool, Html]] = []
     constant: dict[str, Html] = {}
     for path in shown_here:
         column = _Column(content, path)
@@ -78,11 +78,11 @@ def columns_section(content: Content) -> Html:
         if column.is_constant:
             constant[path] = html
         else:
-            made.append((column.is_narrow, html))
+            sections.append((column.is_narrow, html))
         left -= column.cost
     parts = [
         element("div", *(html for _, html in run), class_="charts" if is_narrow else "")
-        for is_narrow, run in groupby(made, key=itemgetter(0))
+        for is_narrow, run in groupby(sections, key=itemgetter(0))
     ]
     if constant:
         head = element("summary", text(constants_line(content.datasets, list(constant)), 2_000))
@@ -206,18 +206,18 @@ class _Column:
 
 
 def _in_words(numbers: Numbers, at: int) -> str:
-    found = numbers.histograms.histogram(at)
-    total, bad = found.total, int(numbers.not_finite[at])
+    histogram = numbers.histograms.histogram(at)
+    total, bad = histogram.total, int(numbers.not_finite[at])
     not_finite = f"; {bad:,} not finite" if bad else ""
     if not total:
         return f"no finite values{not_finite}"
     if numbers.is_flag:
         true = round(float(numbers.moments.means[at]) * total)
         return f"true in {true:,} of {counted(total, 'value')} ({true / total:.2%})"
-    if found.low == found.high:
-        return f"always {number(found.low)}, {counted(total, 'value')}{not_finite}"
+    if histogram.low == histogram.high:
+        return f"always {number(histogram.low)}, {counted(total, 'value')}{not_finite}"
     mean, deviation = float(numbers.moments.means[at]), float(numbers.moments.deviations[at])
-    span = f"{number(found.low)} to {number(found.high)}"
+    span = f"{number(histogram.low)} to {number(histogram.high)}"
     return f"{span}, mean {number(mean)}, standard deviation {number(deviation)}, {counted(total, 'value')}{not_finite}"
 
 
@@ -237,13 +237,13 @@ def _key(content: Content, place: int) -> Html:
     return together([content.key(place), " "]) if content.are_two else NOTHING
 
 
-def _text_counts(content: Content, place: int, found: Texts) -> Html:
-    rows = [[shortened(visible(text), 160), f"{count:,}"] for count, text in found.most_frequent(_TEXTS)]
+def _text_counts(content: Content, place: int, texts: Texts) -> Html:
+    rows = [[shortened(visible(text), 160), f"{count:,}"] for count, text in texts.most_frequent(_TEXTS)]
     cells = [[element("code", text or "(empty)"), count] for text, count in rows]
-    kept = "the most frequent of those that the seed chose" if found.is_estimate else "the most frequent first"
-    other = f"; {counted(found.others, 'value')} that are no text" if found.others else ""
-    different = f"{'about ' if found.is_estimate else ''}{counted(found.distinct, 'different text')}"
-    words = f" {different} in {counted(found.total, 'value')}; {kept}{other}"
+    kept = "the most frequent of those that the seed chose" if texts.is_estimate else "the most frequent first"
+    other = f"; {counted(texts.others, 'value')} that are no text" if texts.others else ""
+    different = f"{'about ' if texts.is_estimate else ''}{counted(texts.distinct, 'different text')}"
+    words = f" {different} in {counted(texts.total, 'value')}; {kept}{other}"
     return together([element("p", content.key(place), words, class_="quiet"), table([], cells, (1,))])
 
 
@@ -252,8 +252,8 @@ _CONFIG_LINES = 300
 
 
 def facts_section(content: Content) -> Html:
-    found = [_facts(dataset.inspection) for dataset in content.datasets]
-    rows = [[name, *(facts[name] for facts in found)] for name in found[0]]
+    fact_lists = [_facts(dataset.inspection) for dataset in content.datasets]
+    rows = [[name, *(facts[name] for facts in fact_lists)] for name in fact_lists[0]]
     head = ["", *(content.key(place) for place in range(2))] if content.are_two else []
     return section("what", "What it is", table(head, rows))
 

@@ -96,7 +96,7 @@ class Texts:
         self.total += other.total
         self.others += other.others
         self._above = min(self._above, other._above)
-        self.kept = {mark: found for mark, found in self.kept.items() if mark <= self._above}
+        self.kept = {mark: entry for mark, entry in self.kept.items() if mark <= self._above}
         for mark, (count, text) in other.kept.items():
             self._count(mark, count, text)
 
@@ -127,7 +127,7 @@ class Texts:
 
     def most_frequent(self, most: int) -> list[tuple[int, bytes]]:
         """Counts and texts of those kept, frequent ones first."""
-        return sorted(self.kept.values(), key=lambda found: (-found[0], found[1]))[:most]
+        return sorted(self.kept.values(), key=lambda entry: (-entry[0], entry[1]))[:most]
 
     def _count(self, mark: int, count: int, text: bytes) -> None:
         if mark in self.kept:

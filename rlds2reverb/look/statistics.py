@@ -320,15 +320,15 @@ def _places(values: Array, exponents: Array) -> Array:
     return places
 
 
-def _rebinned(found: Histograms, exponents: Array, firsts: Array) -> Array:
+def _rebinned(histograms: Histograms, exponents: Array, firsts: Array) -> Array:
     """[dimensions, BINS] the counts over other bins, which are wider or the same."""
-    dimension, place = np.nonzero(found.counts)
-    wider = np.clip(exponents - found.exponents, 0, 63)[dimension]
-    bins = (found.firsts[dimension] + place >> wider) - firsts[dimension]
-    weights = found.counts[dimension, place]
-    made = np.zeros_like(found.counts)
-    np.add.at(made, (dimension, bins), weights)
-    return made
+    dimension, place = np.nonzero(histograms.counts)
+    wider = np.clip(exponents - histograms.exponents, 0, 63)[dimension]
+    bins = (histograms.firsts[dimension] + place >> wider) - firsts[dimension]
+    weights = histograms.counts[dimension, place]
+    counts = np.zeros_like(histograms.counts)
+    np.add.at(counts, (dimension, bins), weights)
+    return counts
 
 
 _LEAST_LEFT = 2.0**-20

@@ -63,8 +63,8 @@ def summary_section(content: Content) -> Html:
         "min, mean, sd (standard deviation) and max are over all values of all dimensions; constant is the share of episodes "
         "in which the column keeps one value."
     )
-    wanted = element("input", type="search", placeholder="part of a name", autocomplete="off", data_filter="")
-    chosen = element("label", "Filter columns ", wanted, class_="filter")
+    search_field = element("input", type="search", placeholder="part of a name", autocomplete="off", data_filter="")
+    chosen = element("label", "Filter columns ", search_field, class_="filter")
     return section("summary", "Columns in short", chosen, *parts, element("p", words, class_="quiet"))
 
 
@@ -109,8 +109,8 @@ def _together(sketch: Numbers) -> tuple[float, float]:
 
 def _small_bars(sketch: Numbers, path: str) -> Html:
     """The histogram of all dimensions together."""
-    found = joined([sketch.histograms.histogram(at) for at in range(sketch.dimensions)])
-    counts = np.sum([numbers.counts for numbers in found], axis=0)  # [bins]
+    histograms = joined([sketch.histograms.histogram(at) for at in range(sketch.dimensions)])
+    counts = np.sum([numbers.counts for numbers in histograms], axis=0)  # [bins]
     most = int(counts.max(initial=1))
     width = _BARS_WIDTH / max(1, len(counts))
     bars = "".join(
@@ -136,8 +136,8 @@ def behaviour_section(content: Content) -> Html:
     """Instructions by frequency, returns against lengths, and how often and how much together actions are at their ends."""
     parts = []
     for place, dataset in enumerate(content.datasets):
-        found = [*_instructions(dataset), _returns(content, dataset), *_actions(dataset)]
-        parts += [content.heading(place), *found] if any(found) else []
+        behaviour = [*_instructions(dataset), _returns(content, dataset), *_actions(dataset)]
+        parts += [content.heading(place), *behaviour] if any(behaviour) else []
     return section("behaviour", "Actions, returns and instructions", *parts) if parts else NOTHING
 
 
@@ -171,8 +171,8 @@ def _returns(content: Content, dataset: Dataset) -> Html:
         return NOTHING
     count, pairs = len(chart["at"]), np.array([lengths, returns], np.float64)
     some = "every episode" if count == len(lengths) else f"{count:,} of {len(lengths):,} episodes"
-    known = _correlations(pairs[:, np.isfinite(pairs).all(axis=0)].T)[0, 1]
-    together_words = "" if np.isnan(known) else f"; correlation {known:.2f}"
+    correlation = _correlations(pairs[:, np.isfinite(pairs).all(axis=0)].T)[0, 1]
+    together_words = "" if np.isnan(correlation) else f"; correlation {correlation:.2f}"
     figure = content.charts.figure(chart, "Return against length", f"{some}{together_words}")
     return element("div", figure, class_="charts")
 
@@ -212,12 +212,12 @@ def _correlations(values: Array) -> Array:
         return np.asarray(together_sums / np.outer(size, size))
 
 
-def _correlated(names: Sequence[str], found: Array) -> Iterator[Html]:
+def _correlated(names: Sequence[str], correlations: Array) -> Iterator[Html]:
     pairs = [
-        (float(found[first, other]), names[first], names[other])
+        (float(correlations[first, other]), names[first], names[other])
         for first in range(len(names))
         for other in range(first)
-        if np.isfinite(found[first, other])
+        if np.isfinite(correlations[first, other])
     ]
     if not pairs:
         return
@@ -228,7 +228,7 @@ def _correlated(names: Sequence[str], found: Array) -> Iterator[Html]:
     )
     if len(names) > _MATRIX:
         return
-    rows = [[element("code", name), *map(_correlation_cell, row)] for name, row in zip(names, found.tolist())]
+    rows = [[element("code", name), *map(_correlation_cell, row)] for name, row in zip(names, correlations.tolist())]
     head = ["", *(element("code", name) for name in names)]
     yield table(head, rows, range(1, 1 + len(names)))
 

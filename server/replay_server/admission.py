@@ -53,14 +53,14 @@ def refuse_host(host: str | None, protocol: str, ours: frozenset[str]) -> Refusa
     """The refusal of a Host header that does not name this server; None when it does."""
     if host is None and protocol == "HTTP/1.0":
         return None
-    found = _AUTHORITY.fullmatch(host or "")
-    if found is None:
+    authority = _AUTHORITY.fullmatch(host or "")
+    if authority is None:
         return Refusal(400, f"Host {host or ''!r}: expected one name or address, such as localhost:8080")
-    if _is_address(found["address"] or found["name"]) or _plain(found["name"]) in ours:
+    if _is_address(authority["address"] or authority["name"]) or _plain(authority["name"]) in ours:
         return None
     return Refusal(
         421,
-        f"Host {host!r} is none of this server's names; if it should be, add {found['name']!r} to http.allowed_hosts in "
+        f"Host {host!r} is none of this server's names; if it should be, add {authority['name']!r} to http.allowed_hosts in "
         "the server's config",
     )
 
@@ -71,10 +71,10 @@ def refuse_origin(origin: str | None, host: str | None) -> Refusal | None:
         return None
     if origin == "null":
         return Refusal(403, "a page without an origin may not ask for checkpoints")
-    found = _ORIGIN.fullmatch(origin)
-    if found is None or (found["scheme"].startswith("http") and not _AUTHORITY.fullmatch(found["authority"])):
+    match = _ORIGIN.fullmatch(origin)
+    if match is None or (match["scheme"].startswith("http") and not _AUTHORITY.fullmatch(match["authority"])):
         return Refusal(400, f"Origin {origin!r}: expected one origin, such as http://localhost:8080")
-    if found["scheme"] not in ("http", "https") or found["authority"].lower() != (host or "").lower():
+    if match["scheme"] not in ("http", "https") or match["authority"].lower() != (host or "").lower():
         return Refusal(403, f"a page of {origin} may not ask for checkpoints")
     return None
 
@@ -83,8 +83,8 @@ def refuse_token(authorization: str | None, token: str | None) -> Refusal | None
     """The refusal of a request without the configured token, compared in constant time; None when it is accepted."""
     if token is None:
         return None
-    scheme, _, given = (authorization or "").partition(" ")
-    if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode()):
+    scheme, _, sent = (authorization or "").partition(" ")
+    if scheme.lower() == "bearer" and hmac.compare_digest(sent.strip().encode(), token.encode()):
         return None
     what = "another one came" if authorization else "none came"
     return Refusal(

@@ -174,14 +174,14 @@ class AlertWatch(Repeating):
             number = self._begun
         state = self._state
         facts = Facts(state, time.time(), state.monitor.history(), resident_bytes(), memory_limit().bytes)
-        found = {(alert.name, table): words for alert in ALERTS for table, words in alert.find(facts)}
+        firing = {(alert.name, table): words for alert in ALERTS for table, words in alert.find(facts)}
         now = self._clock()
         with self._changing:
             if number < self._newest:
                 return
             self._newest = number
-            self._since = {key: self._since.get(key, now) for key in found}
-            self._words = found
+            self._since = {key: self._since.get(key, now) for key in firing}
+            self._words = firing
 
     def document(self) -> list[dict[str, Any]]:
         """One entry per alert that fires or will soon, the worst first; with the first few tables and what is wrong with each."""

@@ -183,15 +183,15 @@ def find_checkpoint(path: Path, reader: Reader = ON_DISK) -> Found:
     if stands_at(path / DONE):
         folder = reader.of_reverb(path)
         return Found(folder, place=None if folder == path else path)
-    found = survey(path / CHECKPOINTS, reader)
-    if refusal := found.refusal():
-        unreadable = any(not passed.is_readable for passed in found.unloaded)
+    checkpoints = survey(path / CHECKPOINTS, reader)
+    if refusal := checkpoints.refusal():
+        unreadable = any(not passed.is_readable for passed in checkpoints.unloaded)
         raise (CheckpointUnreadable if unreadable else CheckpointError)(refusal)
-    if found.checkpoint is None:
+    if checkpoints.checkpoint is None:
         raise CheckpointError(
             f"{path}: expected a checkpoint folder, one of its checkpoints, or a checkpoint of Reverb's with its {DONE}"
         )
-    return _found(found.checkpoint, path / CHECKPOINTS / found.checkpoint.folder.name, found.unloaded)
+    return _found(checkpoints.checkpoint, path / CHECKPOINTS / checkpoints.checkpoint.folder.name, checkpoints.unloaded)
 
 
 def _found(checkpoint: Checkpoint, place: Path, unloaded: tuple[Unloaded, ...] = ()) -> Found:

@@ -255,10 +255,10 @@ def _no_place(value: str | None, key: str) -> str:
 
 def _known_fields(refusal: str, plain: Any) -> str:
     """The known fields, where an error names an unknown field of a plain config, a section of it, or a kind in a table; else ""."""
-    found = _UNKNOWN_FIELD.search(refusal)
-    if found is None:
+    unknown = _UNKNOWN_FIELD.search(refusal)
+    if unknown is None:
         return ""
-    keys = re.findall(r"\w+", found["path"] or "")
+    keys = re.findall(r"\w+", unknown["path"] or "")
     struct: Any = ServerConfig
     for key in keys:
         plain = plain[int(key)] if isinstance(plain, list) else plain[key]
@@ -268,7 +268,7 @@ def _known_fields(refusal: str, plain: Any) -> str:
             struct = _KINDS[plain["kind"]]
         elif struct is ServerConfig:
             struct = type(next(field.default for field in msgspec.structs.fields(struct) if field.name == key))
-    return _fields_of(struct, found[1])
+    return _fields_of(struct, unknown[1])
 
 
 def _fields_of(struct: Any, unknown: str) -> str:
@@ -451,11 +451,11 @@ def _leaf_from_mapping(leaf: Mapping[str, Any], path: str) -> ArraySpec:
 
 def _bound(value: Any, dtype: np.dtype[Any], path: str) -> Any:
     try:
-        given, bound = np.asarray(value), np.asarray(value, dtype)
+        array, bound = np.asarray(value), np.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"{path}: expected {dtype_name(dtype)} values, got {value!r} ({error})") from error
-    is_exact = dtype.kind not in "biu" or np.array_equal(given, bound)
-    if dtype.kind == "O" or given.dtype.kind not in "biufc" or not is_exact:
+    is_exact = dtype.kind not in "biu" or np.array_equal(array, bound)
+    if dtype.kind == "O" or array.dtype.kind not in "biufc" or not is_exact:
         raise ConfigError(f"{path}: expected {dtype_name(dtype)} values, got {value!r}")
     return bound
 
@@ -467,10 +467,10 @@ def _shape(sizes: list[Any], path: str) -> tuple[int | None, ...]:
 
 
 def _dtype(name: str, path: str) -> np.dtype[Any]:
-    known = {dtype_name(dtype): dtype for dtype in NUMPY_DTYPES.values()}
-    if name not in known:
-        raise ConfigError(f'{path}: dtype "{name}", expected one of {", ".join(known)}')
-    return known[name]
+    dtypes = {dtype_name(dtype): dtype for dtype in NUMPY_DTYPES.values()}
+    if name not in dtypes:
+        raise ConfigError(f'{path}: dtype "{name}", expected one of {", ".join(dtypes)}')
+    return dtypes[name]
 
 
 def _named_tuple(value: Mapping[str, Any], path: str) -> Nest:
@@ -518,10 +518,10 @@ def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
     from rlds2reverb.views.trajectory import table_signature
 
     try:
-        wanted = msgspec.convert(value, FromDataset, strict=True)
-        view, transform = view_from(wanted.view), transform_of(wanted.transform or ())
-        encoded = (wanted.encoded,) if isinstance(wanted.encoded, str) else wanted.encoded
-        source = transformed(open_source(wanted.from_dataset).with_encoded(encoded), transform)
+        section = msgspec.convert(value, FromDataset, strict=True)
+        view, transform = view_from(section.view), transform_of(section.transform or ())
+        encoded = (section.encoded,) if isinstance(section.encoded, str) else section.encoded
+        source = transformed(open_source(section.from_dataset).with_encoded(encoded), transform)
         metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
         return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec), name_of(view))
     except msgspec.ValidationError as error:

@@ -100,12 +100,13 @@ class Plan:
 
 def plan_fit(source: Path, configs: Sequence[TableConfig]) -> Plan:
     """Plans a start with `configs` from the checkpoint `source`. Reads the tables' descriptions, and needs no Reverb."""
-    wanted = {config.name: config for config in configs}
+    configs_by_name = {config.name: config for config in configs}
     records = {record.table_name: record for record in _table_records(source)}
-    fits = {name: _fit_table(record, wanted.get(name)) for name, record in records.items()}
+    fits = {name: _fit_table(record, configs_by_name.get(name)) for name, record in records.items()}
     kept = {name: fit for name, fit in fits.items() if not _LEFT_OUT & set(fit.changes)}
     started = {
-        name: wanted[name].filled() if "prefill_done" in fit.changes else wanted[name] for name, fit in kept.items()
+        name: configs_by_name[name].filled() if "prefill_done" in fit.changes else configs_by_name[name]
+        for name, fit in kept.items()
     }
     return Plan(source, tuple(configs), records, fits, started)
 

@@ -290,11 +290,11 @@ class FolderLock:
         if self._owner is None:
             return f"{where}: not taken by this server"
         record = read_record(self.folder)
-        found = decoded(record)
-        if found is None:
+        owner = decoded(record)
+        if owner is None:
             return f"{where}: the record in {OWNER} is {'gone' if record is None else 'damaged'}{_GONE}"
-        if found.token != self._owner.token:
-            return f"{where}: another server has taken it, {found}; nothing is written to it any more by this one"
+        if owner.token != self._owner.token:
+            return f"{where}: another server has taken it, {owner}; nothing is written to it any more by this one"
         return "" if _is_at(self._lock, self.folder / LOCK) else f"{where}: {LOCK} is gone, or another file{_GONE}"
 
     def _run(self) -> None:

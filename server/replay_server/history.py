@@ -257,12 +257,12 @@ def gaps(history: History, now: float, shortest_seconds: float, every_seconds: f
       every_seconds: of the schedule. Checkpoints are missing after twice that and the duration of one; without a
         schedule where one has failed.
     """
-    found = [
+    gaps = [
         Gap("server", before.last, after.first)
         for before, after in itertools.pairwise(history.runs)
         if after.first - before.last > shortest_seconds
     ]
-    return sorted(found + _without_checkpoint(history, int(now), every_seconds), key=lambda gap: gap.first)
+    return sorted(gaps + _without_checkpoint(history, int(now), every_seconds), key=lambda gap: gap.first)
 
 
 def _without_checkpoint(history: History, now: int, every_seconds: float | None) -> list[Gap]:

@@ -87,11 +87,11 @@ class Pools:
 
 
 def _pool(count: int) -> ThreadedTaskDispatcher:
-    made = ThreadedTaskDispatcher()
-    made.queue_logger = logging.getLogger("replay_server.http.queue")
-    made.queue_logger.disabled = True  # a line for every request that waits; a flood would fill the log
-    made.set_thread_count(count)
-    return made
+    dispatcher = ThreadedTaskDispatcher()
+    dispatcher.queue_logger = logging.getLogger("replay_server.http.queue")
+    dispatcher.queue_logger.disabled = True  # a line for every request that waits; a flood would fill the log
+    dispatcher.set_thread_count(count)
+    return dispatcher
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
@@ -247,9 +247,9 @@ def make_app(state: ServerState, write: Callable[[], Checkpoint], alerts: AlertW
 
     @app.get("/status.json")
     def document() -> flask.Response:
-        found = status(state)
-        together = peers.document(found) if peers.addresses else None
-        return flask.jsonify({**found, "alerts": known_alerts.document(), "together": together})
+        document = status(state)
+        together = peers.document(document) if peers.addresses else None
+        return flask.jsonify({**document, "alerts": known_alerts.document(), "together": together})
 
     @app.get("/healthz")
     def healthy() -> Answer:

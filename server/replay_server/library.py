@@ -74,8 +74,8 @@ def reverb_table(config: TableConfig) -> Any:
     """
     if not config.name:
         raise ConfigError("a table needs a name")
-    if (found := next(config.rate_limiter.dead_ends(config.max_size, config.max_times_sampled), None)) is not None:
-        raise ConfigError(f'table "{config.name}": {found.reason} (rate_limiter.{found.key})')
+    if (dead_end := next(config.rate_limiter.dead_ends(config.max_size, config.max_times_sampled), None)) is not None:
+        raise ConfigError(f'table "{config.name}": {dead_end.reason} (rate_limiter.{dead_end.key})')
     bounds = config.rate_limiter.bounds()
     try:
         return library().Table(
@@ -113,8 +113,8 @@ def start_server(tables: Sequence[TableConfig], port: int, checkpoints: str) -> 
         raise ConfigError("a server needs at least one table")
     if twice := [name for name, count in Counter(table.name for table in tables).items() if count > 1]:
         raise ConfigError(f'table "{twice[0]}": there are two of this name')
-    made = [reverb_table(table) for table in tables]
-    return library().Server(made, port, library().create_default_checkpointer(checkpoints, "", None))
+    reverb_tables = [reverb_table(table) for table in tables]
+    return library().Server(reverb_tables, port, library().create_default_checkpointer(checkpoints, "", None))
 
 
 def _selector(name: str, priority_exponent: float) -> Any:

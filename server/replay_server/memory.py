@@ -67,10 +67,10 @@ def _number(path: Path) -> int | None:
 
 def _machine_bytes() -> int:
     try:
-        found = Path("/proc/meminfo").read_text().split()
+        words = Path("/proc/meminfo").read_text().split()
     except OSError:
         return 0
-    return int(found[1]) * 1024 if found[:1] == ["MemTotal:"] else 0
+    return int(words[1]) * 1024 if words[:1] == ["MemTotal:"] else 0
 
 
 def give_back() -> None:

@@ -112,11 +112,11 @@ def registry(state: ServerState) -> Any:
     """All metrics of one server, and those of its process, as a `prometheus_client.CollectorRegistry`."""
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-    made = CollectorRegistry()
-    made.register(_Server(state))  # asked for nothing but `collect`
+    registry = CollectorRegistry()
+    registry.register(_Server(state))  # asked for nothing but `collect`
     for standard in (ProcessCollector, PlatformCollector, GCCollector):
-        standard(registry=made)
-    return made
+        standard(registry=registry)
+    return registry
 
 
 class _Server:

@@ -156,12 +156,12 @@ class PrefillTeller(Repeating):
     def look(self, now: float) -> None:
         """Logs every table that is being filled; `now` is monotonic time."""
         held = {table.name: table.current_size for table in self._monitor.snapshot.tables()}
-        for name in [signal_ for signal_ in self._wanted if signal_ in held]:
+        for name in [name for name in self._wanted if name in held]:
             self._tell(name, held[name], now)
 
     def _tell(self, name: str, items: int, now: float) -> None:
-        wanted, before = self._wanted[name], self._before.get(name)
-        if items >= wanted:
+        items_wanted, before = self._wanted[name], self._before.get(name)
+        if items >= items_wanted:
             del self._wanted[name]
             self._log.info(
                 "prefill has its items", table=name, items=items, next="the limiter after it holds from the next start"
@@ -173,5 +173,5 @@ class PrefillTeller(Repeating):
         speed: dict[str, Any] = {}  # since the line before
         if before is not None and now > before[0] and items > before[1]:
             rate = (items - before[1]) / (now - before[0])
-            speed = {"items_per_second": float(f"{rate:.4g}"), "eta_seconds": round((wanted - items) / rate)}
-        self._log.info("prefill", table=name, items=items, of=wanted, **speed)
+            speed = {"items_per_second": float(f"{rate:.4g}"), "eta_seconds": round((items_wanted - items) / rate)}
+        self._log.info("prefill", table=name, items=items, of=items_wanted, **speed)

@@ -117,14 +117,14 @@ def choose(store: CheckpointStore, start_empty: bool) -> tuple[Checkpoint | None
       CheckpointError: the start must not continue, see `choosing`; nothing was moved.
     """
     log = logger("restore")
-    found = survey(store.kept)
+    survey_of_kept = survey(store.kept)
     gone = missing(store.folder, newest_checkpoint(store.folder))
-    if (reason := found.refusal(gone)) and not start_empty:
+    if (reason := survey_of_kept.refusal(gone)) and not start_empty:
         raise CheckpointError(how_to_go_on(reason))
     if gone:
         log.warning("newest checkpoint missing", reason=gone)
     unloaded = []
-    for passed in found.unloaded:
+    for passed in survey_of_kept.unloaded:
         if passed.is_readable:
             unloaded.append(replace(passed, path=store.set_aside(passed.path, "broken")))
             log.warning("broken checkpoint set aside", path=str(unloaded[-1].path), reason=passed.reason)
@@ -133,7 +133,7 @@ def choose(store: CheckpointStore, start_empty: bool) -> tuple[Checkpoint | None
             if passed.path != store.kept:
                 store.pin(passed.path)
             log.warning("unreadable checkpoint passed over", path=str(passed.path), reason=passed.reason)
-    return found.checkpoint, tuple(unloaded)
+    return survey_of_kept.checkpoint, tuple(unloaded)
 
 
 _WORDS = {
@@ -188,8 +188,12 @@ def outlook(section: CheckpointSection, tables: Sequence[TableConfig]) -> Outloo
 
 def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[TableConfig]) -> Outlook:
     found = survey(folder / CHECKPOINTS)
-    made = found.checkpoint
-    last = "" if made is None else _last(f"checkpoint {made.number}", made.manifest.created, made.bytes)
+    checkpoint = found.checkpoint
+    last = (
+        ""
+        if checkpoint is None
+        else _last(f"checkpoint {checkpoint.number}", checkpoint.manifest.created, checkpoint.bytes)
+    )
     try:
         left, notes = _left_by_reverb(folder, found)
     except (CheckpointUnreadable, OSError) as error:
@@ -206,9 +210,9 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
     gone = missing(folder, newest_checkpoint(folder))
     if (reason := found.refusal(gone)) and not section.start_empty:
         return Outlook(_REFUSED, last, notes=tuple(notes), refusal=how_to_go_on(reason))
-    if made is not None:
-        words = f"checkpoint {made.number}, {made.item_count} items, {made.bytes} bytes"
-        chosen = _fitted(words, made.folder, section, tables, _SET_ASIDE)
+    if checkpoint is not None:
+        words = f"checkpoint {checkpoint.number}, {checkpoint.item_count} items, {checkpoint.bytes} bytes"
+        chosen = _fitted(words, checkpoint.folder, section, tables, _SET_ASIDE)
     elif section.start_from is None:
         chosen = _empty(tables)
     else:
@@ -272,11 +276,11 @@ def _started(fit: TableFit, lost: str) -> str:
     return ", ".join(parts)
 
 
-def _left_by_reverb(folder: Path, found: Survey) -> tuple[Path | None, list[str]]:
+def _left_by_reverb(folder: Path, checkpoints: Survey) -> tuple[Path | None, list[str]]:
     """The entry that the start would keep as the newest checkpoint, None for none; and why not newer ones."""
     working = WorkingFolder(folder / "reverb", folder / "taken")
     notes: list[str] = []
-    for name in working.finished_after(found.as_of):
+    for name in working.finished_after(checkpoints.as_of):
         try:
             verify_record_files(place := working.place(name))
             return place, notes

@@ -211,8 +211,8 @@ class ReplayService:
         restore.forget_staged(self._store)
         self.state.start = start
         self.checkpoints.restored(start.checkpoint)
-        known = self.state.recorder.history().newest_checkpoint()
-        if start.checkpoint is None and missing(self._store.folder, known):
+        last = self.state.recorder.history().newest_checkpoint()
+        if start.checkpoint is None and missing(self._store.folder, last):
             self.state.recorder.forget_checkpoints()  # this start has done without them, and the next one need not look
         if start.staged is not None:
             items = sum(table.items for table in start.fit.tables)

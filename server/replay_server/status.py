@@ -78,9 +78,9 @@ def not_loaded(unloaded: Sequence[Unloaded]) -> dict[str, Any]:
     """
     passed_over = {}
     for name, is_readable in (("set_aside", True), ("unreadable", False)):
-        found = [passed for passed in unloaded if passed.is_readable == is_readable]
-        if found:
-            passed_over[name] = {"count": len(found), "path": str(found[0].path), "reason": found[0].reason}
+        of_kind = [passed for passed in unloaded if passed.is_readable == is_readable]
+        if of_kind:
+            passed_over[name] = {"count": len(of_kind), "path": str(of_kind[0].path), "reason": of_kind[0].reason}
     return passed_over
 
 

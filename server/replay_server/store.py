@@ -111,11 +111,11 @@ def read_checkpoint(folder: Path) -> Checkpoint:
       CheckpointError: no manifest, or a file is missing or changed.
     """
     manifest = decode_manifest(read_small(folder / MANIFEST, MOST_BYTES), folder)
-    for name, wanted in manifest.files.items():
-        found = entry_of(folder / name)
-        if found != wanted:
+    for name, listed_file in manifest.files.items():
+        entry = entry_of(folder / name)
+        if entry != listed_file:
             raise CheckpointError(
-                f"{folder / name}: {found.bytes} bytes ({found.xxh3}), expected {wanted.bytes} ({wanted.xxh3})"
+                f"{folder / name}: {entry.bytes} bytes ({entry.xxh3}), expected {listed_file.bytes} ({listed_file.xxh3})"
             )
     return Checkpoint(number_of(folder), folder, manifest)
 
@@ -268,7 +268,7 @@ class CheckpointStore:
 
         A checkpoint whose `LEFT_OUT` cannot be read has one entry without a table. Empty where the folder cannot be listed.
         """
-        found: list[LeftOut] = []
+        left_out: list[LeftOut] = []
         try:
             paths = self._with_left_out()
         except CheckpointError:
@@ -278,8 +278,8 @@ class CheckpointStore:
                 rows = msgspec.json.decode(read_small(path / LEFT_OUT, MOST_BYTES), type=list[LeftOut])
             except (CheckpointError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 rows = [LeftOut("", 0, f"{LEFT_OUT} there cannot be read ({error})")]
-            found += [msgspec.structs.replace(row, folder=str(path)) for row in rows]
-        return found
+            left_out += [msgspec.structs.replace(row, folder=str(path)) for row in rows]
+        return left_out
 
     def _with_left_out(self) -> list[Path]:
         paths = (path for path in listed(self._set_aside) if number_of(path) and (path / LEFT_OUT).is_file())
@@ -291,11 +291,11 @@ class CheckpointStore:
         What is finished there must have been kept or set aside before, see `clients`.
         """
         self.guard()
-        found: list[Path] = []
+        paths: list[Path] = []
         for folder in (self.kept, self._set_aside):
             with suppress(CheckpointUnreadable):  # the choice of a checkpoint says so
-                found += listed(folder)
-        partial = [path for path in found if path.name.endswith(_PARTIAL)]
+                paths += listed(folder)
+        partial = [path for path in paths if path.name.endswith(_PARTIAL)]
         working = [path for folder in (self.reverb, self.taken) if folder.is_dir() for path in folder.iterdir()]
         unfinished = [*partial, *working]
         for path in unfinished:

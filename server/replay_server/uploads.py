@@ -165,13 +165,13 @@ def _described(path: BucketPath) -> Checkpoint:
       CheckpointError: no manifest, or a file is missing or has another size.
     """
     manifest = decode_manifest(_read(path / MANIFEST, MOST_BYTES), path)
-    for name, wanted in manifest.files.items():
+    for name, listed_file in manifest.files.items():
         if name not in _ALL:
             raise CheckpointError(f"{path / MANIFEST}: names {name!r}, which no checkpoint has")
         with _reading(path / name):
             size = (path / name).stat().st_size
-        if size != wanted.bytes:
-            raise CheckpointError(f"{path / name}: {size} bytes, expected {wanted.bytes}")
+        if size != listed_file.bytes:
+            raise CheckpointError(f"{path / name}: {size} bytes, expected {listed_file.bytes}")
     return Checkpoint(number_of(path), path, manifest)
 
 
@@ -218,13 +218,13 @@ class Fetching:
         there = _described(_in_bucket(folder))
         copy = self._made(folder)
         self._check_room(sum(entry.bytes for name, entry in there.manifest.files.items() if name in self._names))
-        for name, wanted in there.manifest.files.items():
+        for name, listed_file in there.manifest.files.items():
             if name not in self._names:
                 continue
-            found = self._copied(folder / name, copy / name)
-            if found != wanted:
+            copied = self._copied(folder / name, copy / name)
+            if copied != listed_file:
                 raise CheckpointError(
-                    f"{folder / name}: {found.bytes} bytes ({found.xxh3}), expected {wanted.bytes} ({wanted.xxh3})"
+                    f"{folder / name}: {copied.bytes} bytes ({copied.xxh3}), expected {listed_file.bytes} ({listed_file.xxh3})"
                 )
         return Checkpoint(there.number, copy, there.manifest)
 
@@ -299,11 +299,11 @@ def start_from(
         return
     shutil.rmtree(folder, ignore_errors=True)  # by a server that was killed
     try:
-        found = find_start(named, fetching)
+        start = find_start(named, fetching)
         try:
-            yield found
+            yield start
         except CheckpointError as error:
-            said = str(error).replace(str(found.folder), str(found.place))
+            said = str(error).replace(str(start.folder), str(start.place))
             raise type(error)(said) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -333,9 +333,9 @@ def _is_new(place: BucketPath, fetching: Fetching) -> bool:
     return True
 
 
-def take_over(section: CheckpointSection, store: CheckpointStore, found: Found | None) -> None:
+def take_over(section: CheckpointSection, store: CheckpointStore, start: Found | None) -> None:
     """Continues for the server that sent to the place that this one sends to: with its id, and the number of what was found there."""
-    store.highest = max(store.highest, 0 if found is None else found.number)
+    store.highest = max(store.highest, 0 if start is None else start.number)
     before = owner(_in_bucket(path_of(str(section.upload))))
     if before is not None:
         store.guard()
@@ -580,8 +580,8 @@ class Uploads:
 
     def _remove(self, path: BucketPath) -> None:
         """Removes what is there of a checkpoint, its manifest first."""
-        found = sorted(listed(path), key=lambda entry: entry.name != MANIFEST)
-        for entry in found:
+        entries = sorted(listed(path), key=lambda entry: entry.name != MANIFEST)
+        for entry in entries:
             _in_bucket(entry).remove()
 
     def _claim(self, newest: int = 0) -> None:
@@ -601,9 +601,9 @@ class Uploads:
         is_mine = before is not None and before.token == mine.token
         if before is not None and not is_mine and (before.folder != mine.folder or self._has_claimed):
             raise CheckpointError(_taken(self.place, before))
-        known = 0 if before is None else before.newest
-        if not is_mine or newest > known:
-            path.upload_bytes(_encoded(msgspec.structs.replace(mine, newest=max(newest, known))))
+        sent_before = 0 if before is None else before.newest
+        if not is_mine or newest > sent_before:
+            path.upload_bytes(_encoded(msgspec.structs.replace(mine, newest=max(newest, sent_before))))
         self._has_claimed = True
 
 

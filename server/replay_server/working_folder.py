@@ -59,8 +59,8 @@ class WorkingFolder:
 
     def entries(self) -> dict[str, bool]:
         """Name -> whether it is finished, for each entry that Reverb has in its folder now; adopted ones are left out."""
-        found = {path.name: (path / DONE).is_file() for path in _entries(self._reverb)}
-        return {name: done for name, done in found.items() if not self._is_adopted(name)}
+        is_whole = {path.name: (path / DONE).is_file() for path in _entries(self._reverb)}
+        return {name: done for name, done in is_whole.items() if not self._is_adopted(name)}
 
     def finished(self) -> list[str]:
         """Names of the entries that were finished and not adopted, newest first."""

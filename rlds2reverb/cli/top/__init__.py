@@ -134,28 +134,28 @@ Print = Callable[[Sequence[Known]], None]
 
 def _printer(as_json: bool, sort: str, is_reverse: bool) -> Print:
     if as_json:
-        return lambda known: output.print_json(plain.document(known, time.time()))
-    return lambda known: output.print_lines(plain.block(known, sort, is_reverse, time.time()))
+        return lambda servers: output.print_json(plain.document(servers, time.time()))
+    return lambda servers: output.print_lines(plain.block(servers, sort, is_reverse, time.time()))
 
 
-def _line_printer(known: Sequence[Known]) -> None:
-    output.print_json_line(plain.document(known, time.time()))
+def _line_printer(servers: Sequence[Known]) -> None:
+    output.print_json_line(plain.document(servers, time.time()))
 
 
 def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> None:
     """One block, from two requests. A server that does not answer is an error, raised when the block is printed."""
 
-    def is_enough(known: Sequence[Known]) -> bool:
+    def is_enough(servers: Sequence[Known]) -> bool:
         return all(
             (server.problem or len(server.history) > 1)
             and (server.status is not None or server.status_problem or not server.url)
-            for server in known
+            for server in servers
         )
 
     with watch:
-        known = watch.wait(is_enough, interval + timeout + _SLACK_SECONDS)
-        show(known)
-    silent = [server.problem or f"server {server.name}: no answer yet" for server in known if not server.answers]
+        servers = watch.wait(is_enough, interval + timeout + _SLACK_SECONDS)
+        show(servers)
+    silent = [server.problem or f"server {server.name}: no answer yet" for server in servers if not server.answers]
     if silent:
         raise ServerUnreachable("; ".join(silent))
 
@@ -163,7 +163,7 @@ def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> N
 def _print_blocks(watch: Watch, interval: float, show: Print) -> None:
     """A block for each interval, until stdout has no reader; the first when every server has answered, or failed to."""
     with watch:
-        watch.wait(lambda known: all(server.answers or server.problem for server in known), interval)
+        watch.wait(lambda servers: all(server.answers or server.problem for server in servers), interval)
         pause = threading.Event()
         while True:
             show(watch.known())
@@ -189,13 +189,15 @@ def paired(servers: Sequence[str], urls: Sequence[str]) -> list[tuple[str, str, 
         for text in of_one_kind:
             if of_one_kind.count(text) > 1:
                 raise ConfigError(f'--server: the {what} "{text}" stands twice')
-    found: dict[int, str] = {}
+    urls_by_server: dict[int, str] = {}
     for place, text in enumerate(urls):
         number, url = _owner(text, place, named)
-        if number in found:
-            raise ConfigError(f'--http "{text}": the server "{named[number][0]}" has one already, {found[number]}')
-        found[number] = url
-    return [(name, address, found.get(number)) for number, (name, address) in enumerate(named)]
+        if number in urls_by_server:
+            raise ConfigError(
+                f'--http "{text}": the server "{named[number][0]}" has one already, {urls_by_server[number]}'
+            )
+        urls_by_server[number] = url
+    return [(name, address, urls_by_server.get(number)) for number, (name, address) in enumerate(named)]
 
 
 def _owner(text: str, place: int, named: Sequence[tuple[str, str]]) -> tuple[int, str]:

@@ -266,8 +266,8 @@ class TopApp(App[int]):
 
     def _draw(self) -> None:
         try:
-            known, now = self._watch.known(), self._now()
-            self.query_one("#title", Static).update(_title(known, now))
+            servers, now = self._watch.known(), self._now()
+            self.query_one("#title", Static).update(_title(servers, now))
             for selector in ("#servers", "#tables", "#waits"):
                 self.query_one(selector).display = self._is_list
             page = self.query_one(_Page)
@@ -275,24 +275,24 @@ class TopApp(App[int]):
                 page.display = not self._is_list
                 (self.query_one(_Tables) if self._is_list else page).focus()
             if not self._is_list:
-                shown = _help() if self._opened is None or self._helps else _details(known, self._opened, now)
+                shown = _help() if self._opened is None or self._helps else _details(servers, self._opened, now)
                 self.query_one("#page > Static", Static).update(shown)
             else:
                 with self.batch_update():
-                    self._draw_list(known, now)
+                    self._draw_list(servers, now)
             self.query_one("#keys", Static).update(self._footer())
         except BaseException as error:
             self.failure = error
             self.exit(0)
 
-    def _draw_list(self, known: Sequence[Known], now: float) -> None:
+    def _draw_list(self, servers: Sequence[Known], now: float) -> None:
         marked = self._marked
-        columns, name_width = _fit_columns(self.size.width - 1, known)
+        columns, name_width = _fit_columns(self.size.width - 1, servers)
         is_wide = self.size.width > _WIDE
         heads: dict[str, Text] = {}
         lines: dict[_RowKey, list[Text]] = {}
         waits: list[str] = []
-        for server in known:
+        for server in servers:
             shown = rows(server.tables, server.rates(), self._sort, self._is_reverse, server.past)
             if self._filter.lower() not in server.name.lower():
                 shown = [row for row in shown if self._filter.lower() in row.table.name.lower()]
@@ -386,7 +386,7 @@ class _RowKey(NamedTuple):
     table: str | None = None
 
 
-def _fit_columns(width: int, known: Sequence[Known]) -> tuple[list[TableColumn], int]:
+def _fit_columns(width: int, servers: Sequence[Known]) -> tuple[list[TableColumn], int]:
     """The columns that fit into `width` cells beside the names, and the width of the names."""
     columns = list(COLUMNS)
 
@@ -395,7 +395,7 @@ def _fit_columns(width: int, known: Sequence[Known]) -> tuple[list[TableColumn],
 
     while columns and left() < _LEAST_NAME:
         columns.remove(max(columns, key=lambda column: column.rank))
-    longest = max((cell_len(visible(name)) for server in known for name in (server.name, *server.tables)), default=0)
+    longest = max((cell_len(visible(name)) for server in servers for name in (server.name, *server.tables)), default=0)
     return columns, max(1, min(left(), max(_NAME, longest + 3)))
 
 
@@ -413,16 +413,16 @@ def _color(server: Known) -> str:
     return "bold green" if server.answers else "bold red" if server.problem else "bold yellow"
 
 
-def _title(known: Sequence[Known], now: float) -> Text:
-    silent = sum(not server.answers for server in known)
-    rates = [table_rate for server in known for table_rate in server.rates().values()]
+def _title(servers: Sequence[Known], now: float) -> Text:
+    silent = sum(not server.answers for server in servers)
+    rates = [table_rate for server in servers for table_rate in server.rates().values()]
     parts = [
         "rlds2reverb top",
         time.strftime("%H:%M:%S", time.localtime(now)),
         f"{rate(sum(table_rate.inserts for table_rate in rates) if rates else None)} inserts/s",
         f"{rate(sum(table_rate.samples for table_rate in rates) if rates else None)} samples/s",
-        counted(len(known), "server") + (f" ({silent} silent)" if silent else ""),
-        counted(sum(len(server.tables) for server in known), "table"),
+        counted(len(servers), "server") + (f" ({silent} silent)" if silent else ""),
+        counted(sum(len(server.tables) for server in servers), "table"),
     ]
     return Text("  ".join(parts), no_wrap=True)
 
@@ -447,9 +447,9 @@ def _head(server: Known, shown: Sequence[Row], is_folded: bool, now: float) -> T
 _DETAIL_BAR = 20  # cells
 
 
-def _details(known: Sequence[Known], key: _RowKey, now: float) -> RenderableType:
+def _details(servers: Sequence[Known], key: _RowKey, now: float) -> RenderableType:
     """All that is known of a table."""
-    server = next((server for server in known if server.name == key.server), None)
+    server = next((server for server in servers if server.name == key.server), None)
     shown = [] if server is None else rows(server.tables, server.rates(), "name", False, server.past)
     row = next((row for row in shown if row.table.name == key.table), None)
     if server is None or row is None:

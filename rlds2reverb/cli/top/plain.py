@@ -24,39 +24,39 @@ from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import clause, insert_wait, sample_wait
 
 
-def block(known: Sequence[Known], sort: str, is_reverse: bool, now: float) -> Iterator[str]:
+def block(servers: Sequence[Known], sort: str, is_reverse: bool, now: float) -> Iterator[str]:
     """Lines about every server and every table; `now` is Unix time."""
     yield time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(now))
-    for server in known:
+    for server in servers:
         yield f"server {visible(server.name)}: {answering(server, now)}; {resources(server, now)}"
         yield from (f"  {text}" for text in (uploads(server), *troubles(server)) if text)
         for row in rows(server.tables, server.rates(), sort, is_reverse):
             table = row.table
-            wanted = "any" if row.wanted_ratio is None else ratio(row.wanted_ratio)
+            kept_ratio = "any" if row.wanted_ratio is None else ratio(row.wanted_ratio)
             inserts, samples = rate(row.per_second("inserts")), rate(row.per_second("samples"))
             stale = "" if server.answers else " (when it last answered)"
             yield (
                 f'  table "{visible(table.name)}": {table.current_size:,} of {table.max_size:,} items{stale}, '
                 f"{inserts} inserts/s, {samples} samples/s, "
-                f"{ratio(row.samples_per_insert)} samples per insert (rate limiter: {wanted})"
+                f"{ratio(row.samples_per_insert)} samples per insert (rate limiter: {kept_ratio})"
             )
             if server.answers:
                 yield from (f"    {clause(wait)}" for wait in (insert_wait(table), sample_wait(table)))
 
 
-def document(known: Sequence[Known], now: float) -> documents.Moment:
+def document(servers: Sequence[Known], now: float) -> documents.Moment:
     """All of it for --json, in the order of the command line; `now` is Unix time."""
-    return documents.Moment(now, [_server(server) for server in known])
+    return documents.Moment(now, [_server(server) for server in servers])
 
 
-def _server(known: Known) -> documents.Server:
+def _server(server: Known) -> documents.Server:
     return documents.made(
         documents.Server,
-        known,
-        http=known.url or None,
-        http_problem=known.status_problem,
-        service=None if known.status is None else _service(known.status),
-        tables=[_row(row) for row in rows(known.tables, known.rates(), "name", is_reverse=False)],
+        server,
+        http=server.url or None,
+        http_problem=server.status_problem,
+        service=None if server.status is None else _service(server.status),
+        tables=[_row(row) for row in rows(server.tables, server.rates(), "name", is_reverse=False)],
     )
 
 

@@ -157,10 +157,10 @@ def rows(
     tables: Mapping[str, TableInfo], rates: Mapping[str, Rate], sort: str, is_reverse: bool, past: History = ()
 ) -> Sequence[Row]:
     """The tables in order: by name from the first, by anything else from the largest; the other way round in reverse."""
-    found = [Row(tables[name], rates.get(name), trend(past, name)) for name in sorted(tables, key=natural)]
+    by_name = [Row(tables[name], rates.get(name), trend(past, name)) for name in sorted(tables, key=natural)]
     if sort == "name":
-        return found[::-1] if is_reverse else found
-    return sorted(found, key=_VALUES[sort], reverse=not is_reverse)
+        return by_name[::-1] if is_reverse else by_name
+    return sorted(by_name, key=_VALUES[sort], reverse=not is_reverse)
 
 
 def natural(name: str) -> list[str | tuple[int, str]]:
@@ -176,32 +176,32 @@ def natural(name: str) -> list[str | tuple[int, str]]:
 RECENT_SECONDS = 600.0  # how long a restart is shown
 
 
-def answering(known: Known, now: float) -> str:
+def answering(server: Known, now: float) -> str:
     """Whether it answers, and if not, since when; `now` is Unix time."""
-    if known.answers and known.waited(now):
-        said = f"no answer yet to a question of {duration(known.waited(now))} ago"
-    elif known.answers:
+    if server.answers and server.waited(now):
+        said = f"no answer yet to a question of {duration(server.waited(now))} ago"
+    elif server.answers:
         said = "answers"
-    elif not known.problem:
+    elif not server.problem:
         return "asked, no answer yet"
     else:
-        since = known.silent_since
-        never = " (it never did)" if known.answered_at is None else ""
+        since = server.silent_since
+        never = " (it never did)" if server.answered_at is None else ""
         said = f"no answer since {clock(since, now)}, for {duration(now - since)}{never}"
-    at = known.restarted_at
+    at = server.restarted_at
     return f"{said}, restarted at {clock(at, now)}" if at is not None and now - at < RECENT_SECONDS else said
 
 
-def resources(known: Known, now: float) -> str:
+def resources(watched: Known, now: float) -> str:
     """Phase, memory and the newest checkpoint; or why they are not known.
 
     Times are those of the answer, by the server's clock.
     """
-    if not known.url:
+    if not watched.url:
         return "memory, checkpoints: not known (no --http)"
-    if known.status is None:
-        return "memory, checkpoints: not known" if known.status_problem else "memory, checkpoints: asked"
-    server, checkpoints, age = known.status.server, known.status.checkpoints, now - known.status_at
+    if watched.status is None:
+        return "memory, checkpoints: not known" if watched.status_problem else "memory, checkpoints: asked"
+    server, checkpoints, age = watched.status.server, watched.status.checkpoints, now - watched.status_at
     last, then = checkpoints.last, server.now
     if checkpoints.writing_since is not None:
         checkpoint = f"writing a checkpoint for {duration(then - checkpoints.writing_since)}"
@@ -212,12 +212,12 @@ def resources(known: Known, now: float) -> str:
     memory = size(server.memory_bytes) if server.memory_bytes else "not known"
     phase = [] if server.state == "ready" else [one_line(server.state)]
     shown = ", ".join([*phase, f"up {duration(then - server.started_at)}", f"memory {memory}", checkpoint])
-    return f"{duration(age)} ago: {shown}" if known.status_problem or age >= PATIENCE_SECONDS else shown
+    return f"{duration(age)} ago: {shown}" if watched.status_problem or age >= PATIENCE_SECONDS else shown
 
 
-def uploads(known: Known) -> str:
+def uploads(server: Known) -> str:
     """How far the sending of checkpoints to a bucket is; "" where none is configured, or its service is not known."""
-    upload = None if known.status is None else known.status.checkpoints.upload
+    upload = None if server.status is None else server.status.checkpoints.upload
     if upload is None:
         return ""
     parts = [] if upload.sending is None else [f"sending checkpoint {upload.sending}"]
@@ -236,16 +236,16 @@ def checkpoint_problem(status: Status) -> str:
     return one_line(status.checkpoints.problem or status.checkpoints.last_error)
 
 
-def troubles(known: Known) -> list[str]:
+def troubles(server: Known) -> list[str]:
     """All that is wrong with it, each in a sentence."""
     failed = unsent = ""
-    if known.status is not None:
-        if problem := checkpoint_problem(known.status):
-            failed = f"checkpoints ({counted(known.status.checkpoints.failures, 'failure')}): {problem}"
-        upload = known.status.checkpoints.upload
+    if server.status is not None:
+        if problem := checkpoint_problem(server.status):
+            failed = f"checkpoints ({counted(server.status.checkpoints.failures, 'failure')}): {problem}"
+        upload = server.status.checkpoints.upload
         if upload is not None and upload.last_error:
             unsent = f"uploads ({counted(upload.failures, 'failure')}): {one_line(upload.last_error)}"
-    return [visible(text) for text in (known.problem, known.status_problem, failed, unsent) if text]
+    return [visible(text) for text in (server.problem, server.status_problem, failed, unsent) if text]
 
 
 def one_line(text: str) -> str:

@@ -131,8 +131,13 @@ class Watch:
         another = self._processes.setdefault(number, info.state_id) != info.state_id
         self._processes[number] = info.state_id
         restarted_at = now if another else before.restarted_at
-        known: dict[str, Any] = {"tables": info.tables, "history": history, "past": past, "restarted_at": restarted_at}
-        self._set(number, problem="", answered_at=now, asked_at=None, **known)
+        changes: dict[str, Any] = {
+            "tables": info.tables,
+            "history": history,
+            "past": past,
+            "restarted_at": restarted_at,
+        }
+        self._set(number, problem="", answered_at=now, asked_at=None, **changes)
 
     def _ask_status(self, number: int) -> None:
         http = self._targets[number].http
@@ -256,8 +261,8 @@ def rates(history: History) -> dict[str, Rate]:
     """The rates of the tables whose rates are known; none is negative."""
     if not history:
         return {}
-    found = {name: _rate(history, name) for name in history[-1].counts}
-    return {name: rate for name, rate in found.items() if rate is not None}
+    by_table = {name: _rate(history, name) for name in history[-1].counts}
+    return {name: rate for name, rate in by_table.items() if rate is not None}
 
 
 def _rate(history: History, name: str) -> Rate | None:
