@@ -26,7 +26,7 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Route, sync_playwright
 from replay_server.checkpoints import Space
 from replay_server.config import HttpSection, decode, table_configs
-from replay_server.history import History, HistoryFile, Sample, Written, fitted
+from replay_server.history import History, HistoryFile, Sample, Written, fit_history
 from replay_server.http import HttpServer, make_app
 from replay_server.monitor import Monitor
 from replay_server.recorder import Recorder
@@ -34,7 +34,7 @@ from replay_server.service import ReplayService
 
 import rlds2reverb
 from rlds2reverb.cli.top.app import TopApp
-from rlds2reverb.cli.top.watching import TREND_MOST, Known, Moment, Watch
+from rlds2reverb.cli.top.watching import TREND_MOST, Moment, Watch, WatchedServer
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.http import CheckpointPart, NewestCheckpoint, ServerPart, Status, Upload
@@ -330,7 +330,7 @@ def days(now: int) -> History:
         is_full = full <= when < full + 11 * _HOUR
         history = history.with_checkpoint(bad if is_full else good)
         history = history.with_sample(Sample(when, int(0.9e9 + 2.52e9 * share), int(1_712_480 * (0.24 + 0.76 * share))))
-        history = fitted(history, when)
+        history = fit_history(history, when)
     bad = Written(failing, failing, 1, 0.4, 0, 0, "schedule", _FULL)
     return history.with_checkpoint(bad).running(night + 9 * _HOUR, now - 5)
 
@@ -468,7 +468,7 @@ def top() -> str:
         rate_limiter=RateLimiter(1.0, 0.0, 64.0, 1, 91_264, 91_200),
     )
 
-    def known(name: str, status: Status, *rates: tuple[TableInfo, int, int]) -> Known:
+    def known(name: str, status: Status, *rates: tuple[TableInfo, int, int]) -> WatchedServer:
         """A server with so many inserts and samples per second of each table."""
         moments = [
             Moment(
@@ -497,7 +497,7 @@ def top() -> str:
             for at in range(len(waves))
         ]
         held = {one.name: one for one, _, _ in rates}
-        return Known(
+        return WatchedServer(
             name,
             now - 600,
             "http://localhost:8080",
@@ -527,9 +527,9 @@ def top() -> str:
     return re.sub(r"[ \t]+\n", "\n", without_fonts)
 
 
-async def _drawn(servers: list[Known], now: float) -> str:
+async def _drawn(servers: list[WatchedServer], now: float) -> str:
     class Staged(Watch):
-        def known(self) -> tuple[Known, ...]:
+        def servers(self) -> tuple[WatchedServer, ...]:
             return tuple(servers)
 
     app = TopApp(Staged((), 1.0, 1.0), now=lambda: now)

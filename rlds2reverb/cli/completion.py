@@ -77,14 +77,14 @@ complete -o nosort -F %(complete_func)s %(prog_name)s 2>/dev/null || complete -F
         return ShellComplete.source(self)
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        *before, incomplete = words_of(os.environ["COMP_LINE"])[1:] or [""]
+        *before, incomplete = split_line(os.environ["COMP_LINE"])[1:] or [""]
         self._incomplete = incomplete
         return before, incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
         value = str(item.value)
         kind = "open" if item.type == "plain" and value.endswith(_OPEN_ENDS) else item.type
-        return f"{kind},{in_place_of(self._incomplete, os.environ['COMP_WORD'], value)}"
+        return f"{kind},{quote_for_bash(self._incomplete, os.environ['COMP_WORD'], value)}"
 
 
 # click's script calls compdef, which a zsh without compinit in its start-up files does not have.
@@ -146,17 +146,17 @@ def patience(environment: Mapping[str, str] = os.environ) -> float:
         return _USUAL_SECONDS
 
 
-def words_of(line: str) -> list[str]:
+def split_line(line: str) -> list[str]:
     """The words of a line up to the cursor, as the shell passes them; the last one is being written, perhaps empty."""
     return [word.removesuffix(_END) for word in split_arg_string(line + _END)]
 
 
-def in_place_of(incomplete: str, word: str, value: str) -> str:
+def quote_for_bash(incomplete: str, word: str, value: str) -> str:
     """What bash puts in the place of `word`, the part of the `incomplete` word that it replaces, when `value` is offered as the whole word.
 
     Signs that mean something to the shell are quoted, except within quotes.
     """
-    replaced = words_of(word)[-1] if word else ""
+    replaced = split_line(word)[-1] if word else ""
     kept = incomplete.removesuffix(replaced) if incomplete.endswith(replaced) else ""
     offered = value.removeprefix(kept)
     return offered if word.startswith(("'", '"')) else _SPECIAL_IN_BASH.sub(r"\\\g<0>", offered)

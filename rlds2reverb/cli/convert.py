@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import output, progress, without_collecting
-from rlds2reverb.cli.options import json_option, options_from, quiet_option, source_argument, suggested
+from rlds2reverb.cli.options import json_option, options_from, quiet_option, source_argument, suggest
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.conversion.convert import ConvertOptions, planned
 from rlds2reverb.conversion.report import ConvertReport, lines
@@ -31,7 +31,7 @@ _NOTHING_KEPT = "nothing of it was put on disk; the same command begins anew"
     },
 )
 @source_argument
-@click.argument("destination", metavar="DEST", shell_complete=suggested("destinations"))
+@click.argument("destination", metavar="DEST", shell_complete=suggest("destinations"))
 @options_from(ConvertOptions)
 @quiet_option
 @json_option
@@ -41,7 +41,7 @@ def command(source: str, destination: str, quiet: bool, as_json: bool, **given: 
     Stopped by an error, Ctrl-C or a kill, the same command continues where it was. What the format of DEST cannot hold is printed before
     anything is written; --strict refuses it, and advice as well.
     """
-    with _reported_when_stopped(as_json), progress.on_progress(quiet) as on_progress:
+    with _report_when_stopped(as_json), progress.on_progress(quiet) as on_progress:
         with without_collecting():
             conversion = planned(source, destination, on_progress=on_progress, **given)
         for line in lines(conversion.job.losses):
@@ -51,7 +51,7 @@ def command(source: str, destination: str, quiet: bool, as_json: bool, **given: 
 
 
 @contextmanager
-def _reported_when_stopped(as_json: bool) -> Iterator[None]:
+def _report_when_stopped(as_json: bool) -> Iterator[None]:
     """Prints the account of a conversion that an error or an interruption stops, and raises it."""
     try:
         yield

@@ -403,7 +403,7 @@ class Moment(Struct):
 _Made = TypeVar("_Made", bound=Struct)
 
 
-def made(kind: type[_Made], of: object, **own: Any) -> _Made:
+def document_of(kind: type[_Made], of: object, **own: Any) -> _Made:
     """A document whose members are attributes of an object of the library, but for its own."""
     return kind(**{name: getattr(of, name) for name in kind.__struct_fields__ if name not in own}, **own)
 

@@ -11,7 +11,7 @@ import click
 
 from rlds2reverb import cli
 from rlds2reverb.cli import COMMANDS, TOPICS
-from rlds2reverb.cli.options import suggested
+from rlds2reverb.cli.options import suggest
 from rlds2reverb.cli.sections import Command, HelpContext
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Formats
 from rlds2reverb.prepare.problems import CODES, Code
@@ -28,7 +28,7 @@ from rlds2reverb.views import FROM_CONFIG_ONLY, PURPOSES, VIEWS
         "How episodes become items": "rlds2reverb help views",
     },
 )
-@click.argument("topic", required=False, shell_complete=suggested("topics"))
+@click.argument("topic", required=False, shell_complete=suggest("topics"))
 @click.pass_context
 def command(context: click.Context, topic: str | None) -> None:
     """Print the help of a command, or about a topic; without either, list all of them."""
@@ -67,7 +67,7 @@ def _write_forms(formatter: click.HelpFormatter, name: str, verb: str, formats: 
 
 def _views(formatter: click.HelpFormatter) -> None:
     with formatter.section("VIEW with the defaults of its options, and what a learner gets"):
-        formatter.write_dl([(_written(name), purpose) for name, purpose in PURPOSES.items()])
+        formatter.write_dl([(_spell_view(name), purpose) for name, purpose in PURPOSES.items()])
     formatter.write_paragraph()
     formatter.write_text(
         "Without options a view has these defaults. Every view takes priority, a number or the path of a column, and extras, the "
@@ -76,7 +76,7 @@ def _views(formatter: click.HelpFormatter) -> None:
     )
 
 
-def _written(view: str) -> str:
+def _spell_view(view: str) -> str:
     """A view as --view takes it, with its own options."""
     shared = inspect.signature(VIEWS["two_step"]).parameters
     own = [

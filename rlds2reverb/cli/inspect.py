@@ -11,16 +11,16 @@ import click
 
 from rlds2reverb.cli import output, progress
 from rlds2reverb.cli.options import (
-    chosen_executor,
-    chosen_view,
+    choose_executor,
+    choose_view,
     into_option,
     json_option,
     limit_option,
     making_options,
-    opened,
+    open_dataset,
     option_words,
     quiet_option,
-    repeated,
+    repeat_option,
     scale_options,
     source_argument,
     view_option,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _collector: Callable[[int, Inspection], Watcher] = Lazily("rlds2reverb.look.collector:Collector")
 _page_of: Callable[[Any, int], bytes] = Lazily("rlds2reverb.look.report:page_of")
 _dataset: Callable[[Inspection, str], Any] = Lazily("rlds2reverb.look.charts:Dataset")
-_compared: Callable[[Inspection, Inspection], Comparison] = Lazily("rlds2reverb.look.comparison:compared")
+_compared: Callable[[Inspection, Inspection], Comparison] = Lazily("rlds2reverb.look.comparison:compare_inspections")
 _check_place: Callable[[Path], None] = Lazily("rlds2reverb.look.report:check_place")
 _write_page: Callable[[Path, bytes], None] = Lazily("rlds2reverb.look.report:write_page")
 
@@ -141,7 +141,7 @@ def command(
             raise ConfigError("--server-config is of one dataset; leave out --against")
         _check_server_package()
     name = table or "replay"
-    views = views_of_tables(into, table, view, view_config) or {name: chosen_view(view, view_config)}
+    views = views_of_tables(into, table, view, view_config) or {name: choose_view(view, view_config)}
     page, against, seed = given.pop("html"), given.pop("against"), given.pop("seed")
     if page is not None:
         _check_place(page)
@@ -149,13 +149,13 @@ def command(
         raise ConfigError("--seed is of the page; give --html FILE, too")
     options = EpisodeOptions(encoded=encoded, transform=transform, **given)
     watch = None if page is None and against is None else partial(_collector, seed or 0)
-    read = partial(inspected, views, limit, options, watch, chosen_executor(workers, ray), quiet)
+    read = partial(inspect_dataset, views, limit, options, watch, choose_executor(workers, ray), quiet)
     inspection = read(source)
     found = [inspection]
     if against is not None:
         found.append(read(against))
     of_view = ["--view", view or "two_step"] if view_config is None else ["--view-config", str(view_config)]
-    of_tables = repeated("--into", into) or ["--table", name]
+    of_tables = repeat_option("--into", into) or ["--table", name]
     made = {"encoded": encoded, "transform": transform, **given}
     making = option_words(made)
     part = [] if limit is None else ["--limit", str(limit)]
@@ -184,7 +184,7 @@ def command(
             return
         _print_comparison(comparison)
         if page is None:
-            cutting = repeated("--into", into) or ([] if view is None and view_config is None else of_view)
+            cutting = repeat_option("--into", into) or ([] if view is None and view_config is None else of_view)
             given_too = [*cutting, *making, *part, "--html", "page.html"]
             output.propose(["rlds2reverb", "inspect", source, "--against", against, *given_too])
     elif as_json:
@@ -213,7 +213,7 @@ def _print_datasets(folder: str, as_json: bool) -> None:
     output.talk(f"{folder}: {counted(len(names), 'dataset')}; inspect one by its name")
 
 
-def inspected(
+def inspect_dataset(
     views: Mapping[str, View],
     limit: int | None,
     options: EpisodeOptions,
@@ -225,7 +225,7 @@ def inspected(
     """A source, read once: in this process, or by the workers of `execute`."""
     with progress.on_progress(quiet) as on_progress:
         if execute is None:
-            return inspect_source(opened(source), views, limit, options, on_progress, watch)
+            return inspect_source(open_dataset(source), views, limit, options, on_progress, watch)
         from rlds2reverb.inspection import workers  # importing it takes a tenth of the time of a small dataset
 
         request = workers.Wanted(NamedSource(source), views, limit, options, watch)
@@ -242,8 +242,13 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
     from replay_server.template import ImageDraft, TableDraft, config_text
 
     tables = {
-        name: TableDraft(inspected.view, inspected.items_per_table, inspected.signature, inspected.by_priority)
-        for name, inspected in inspection.outputs.items()
+        name: TableDraft(
+            inspect_dataset.view,
+            inspect_dataset.items_per_table,
+            inspect_dataset.signature,
+            inspect_dataset.by_priority,
+        )
+        for name, inspect_dataset in inspection.outputs.items()
     }
     is_part = limit == inspection.episodes
     part = ["--limit", str(limit)] if is_part else []
@@ -273,19 +278,19 @@ def _print(inspection: Inspection) -> None:
     if inspection.images:
         _title("images")
         output.print_fields({path: image_text(image) for path, image in inspection.images_by_path.items()}, "  ")
-    for table, inspected in inspection.outputs.items():
-        items = counted(inspected.items_per_table, "item")
+    for table, inspect_dataset in inspection.outputs.items():
+        items = counted(inspect_dataset.items_per_table, "item")
         click.echo("")
         output.print_line(
-            "table ", (table, "name"), f": {items} of view {inspected.view}, trajectory data spec (its signature)"
+            "table ", (table, "name"), f": {items} of view {inspect_dataset.view}, trajectory data spec (its signature)"
         )
-        output.print_fields(inspected.trajectory_data_spec, "  ")
-        if inspected.not_in_items:
-            output.print_line(f"  not in the items: {', '.join(inspected.not_in_items)}")
-        if inspected.without_items:
-            output.print_line(f"  valid episodes that give it no item: {inspected.without_items:,}")
-        if inspected.left_over:
-            output.print_line(f"  left over at the end: {counted(inspected.left_over, 'step')}")
+        output.print_fields(inspect_dataset.trajectory_data_spec, "  ")
+        if inspect_dataset.not_in_items:
+            output.print_line(f"  not in the items: {', '.join(inspect_dataset.not_in_items)}")
+        if inspect_dataset.without_items:
+            output.print_line(f"  valid episodes that give it no item: {inspect_dataset.without_items:,}")
+        if inspect_dataset.left_over:
+            output.print_line(f"  left over at the end: {counted(inspect_dataset.left_over, 'step')}")
     click.echo("")
     print_findings(inspection.findings, inspection.episodes)
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.options import opened, suggested, with_options
+from rlds2reverb.cli.options import open_dataset, suggest, with_options
 from rlds2reverb.cli.push import push, pushing_options
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError
@@ -43,7 +43,7 @@ _mix_options = with_options(
         "--server localhost:8000 --table replay",
     },
 )
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, shell_complete=suggested("sources"))
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, shell_complete=suggest("sources"))
 @_mix_options
 @pushing_options
 def command(sources: tuple[str, ...], weights: str | None, seed: int, length: int | None, **given: Any) -> None:
@@ -56,7 +56,7 @@ def command(sources: tuple[str, ...], weights: str | None, seed: int, length: in
         shares = None if weights is None else weights_of(weights, ",")
     except ValueError as error:
         raise ConfigError(f"--weights {weights}: {error}") from error
-    mix = MixOf(sources, opened, weights=shares, seed=seed, length=length, columns=given.pop("columns"))
+    mix = MixOf(sources, open_dataset, weights=shares, seed=seed, length=length, columns=given.pop("columns"))
 
     def tell() -> None:
         for tally in mix.tallies:

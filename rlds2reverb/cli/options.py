@@ -22,7 +22,7 @@ from rlds2reverb.views import read_view, view_of
 from rlds2reverb.views.base import View
 
 
-def opened(name: str) -> Source:
+def open_dataset(name: str) -> Source:
     with without_collecting():  # the modules of its format are loaded here
         return open_source(name)
 
@@ -63,12 +63,12 @@ class PositiveNumber(click.ParamType):  # type: ignore[type-arg]
 SECONDS = PositiveNumber("seconds")
 
 
-def suggested(what: str) -> Any:
+def suggest(what: str) -> Any:
     """Completion by a function of `suggestions`, which is loaded when a shell asks."""
     return Lazily(f"rlds2reverb.cli.suggestions:{what}")
 
 
-source_argument = click.argument("source", metavar="SOURCE", shell_complete=suggested("sources"))
+source_argument = click.argument("source", metavar="SOURCE", shell_complete=suggest("sources"))
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 
@@ -82,7 +82,7 @@ view_option = with_options(
     click.option(
         "--view",
         metavar="VIEW",
-        shell_complete=suggested("views"),
+        shell_complete=suggest("views"),
         help="How episodes become items: two_step (the default), sequence:length=8,stride=4, n_step:n=5, ...; see rlds2reverb help views.",
     ),
     click.option(
@@ -94,7 +94,7 @@ view_option = with_options(
 )
 
 
-def chosen_view(view: str | None, view_config: Path | None) -> View:
+def choose_view(view: str | None, view_config: Path | None) -> View:
     if view is not None and view_config is not None:
         raise ConfigError("--view and --view-config: give one of them")
     return view_of("two_step" if view is None else view) if view_config is None else read_view(view_config)
@@ -104,7 +104,7 @@ into_option = click.option(
     "--into",
     multiple=True,
     metavar="TABLE=VIEW",
-    shell_complete=suggested("into"),
+    shell_complete=suggest("into"),
     help="A table and a view of its own, in place of --table and --view. Repeat it to fill several tables by several views "
     "from one pass; rows are stored once. VIEW may be @FILE, as for --view-config.",
 )
@@ -146,7 +146,7 @@ def _click_option(option: Option, command: CommandOption) -> Callable[[Command],
     elif float in kinds:
         value = {"type": PositiveNumber(command.unit), "show_default": option.default is not None}
     if command.completion:
-        value["shell_complete"] = suggested(command.completion)
+        value["shell_complete"] = suggest(command.completion)
     return click.option(spelled, option.name, default=option.default, help=help_text, **value)
 
 
@@ -172,20 +172,20 @@ def option_words(options: Mapping[str, Any]) -> list[str]:
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, tuple):
-            words += repeated(option, value)
+            words += repeat_option(option, value)
         elif value != getattr(EpisodeOptions, name):
             words += [option] if value is True else [option, str(value)]
     return words
 
 
-def repeated(option: str, values: Sequence[str]) -> list[str]:
+def repeat_option(option: str, values: Sequence[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
 
 
 scale_options = options_from(PushOptions, "workers", "ray")
 
 
-def chosen_executor(workers: int | None, ray: str | None) -> Callable[[Any], Any] | None:
+def choose_executor(workers: int | None, ray: str | None) -> Callable[[Any], Any] | None:
     """What runs the parts of a source; None for this process."""
     return None if workers is None and ray is None else _executor_of(workers, ray)
 

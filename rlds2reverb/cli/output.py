@@ -65,7 +65,7 @@ class Answer:
         """
         if not self._is_wanted:
             return
-        fields = {"error": described(error, message, exit_code)}
+        fields = {"error": describe_error(error, message, exit_code)}
         with suppress(OSError):
             click.echo(document(fields, indent=None) if self._held is None else document({**self._held, **fields}))
             if sys.stdout is not None:
@@ -78,7 +78,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
-def described(error: BaseException, message: str, exit_code: int) -> dict[str, Any]:
+def describe_error(error: BaseException, message: str, exit_code: int) -> dict[str, Any]:
     is_interrupted = isinstance(error, (click.Abort, KeyboardInterrupt))
     places = (getattr(error, name, None) for name in ("title", "where", "filename"))
     problems = getattr(error, "problems", None) or getattr(error, "differences", None) or ()
@@ -263,7 +263,7 @@ def cells(text: str) -> int:
     return cell_len(text)
 
 
-def wrapped(parts: Iterable[Part], width: int, hang: int = 0) -> list[list[Part]]:
+def wrap_parts(parts: Iterable[Part], width: int, hang: int = 0) -> list[list[Part]]:
     """The parts of a line in lines of at most `width` cells, broken at blanks only; a longer word has a line of its own.
 
     The first line keeps its indent, and blanks within a line stay as they are. Later lines begin with `hang` blanks.
@@ -305,14 +305,14 @@ def lines_for(stream: Any, parts: Iterable[Part], hang: int = 0) -> str:
     """A line as a stream shows it: wrapped and in colour on a terminal, else as it is. All that is invisible is escaped."""
     shown: list[Part] = [(visible(text), kind) for text, kind in map(_as_pair, parts)]
     width = width_of(stream)
-    lines = [shown] if width is None else wrapped(shown, width, hang)
+    lines = [shown] if width is None else wrap_parts(shown, width, hang)
     is_coloured = has_colour(stream)
     return "\n".join(
-        "".join(_styled(line) if is_coloured else (text for text, _ in map(_as_pair, line))) for line in lines
+        "".join(_style(line) if is_coloured else (text for text, _ in map(_as_pair, line))) for line in lines
     )
 
 
-def _styled(line: Iterable[Part]) -> Iterator[str]:
+def _style(line: Iterable[Part]) -> Iterator[str]:
     for kind, parts in groupby(map(_as_pair, line), key=itemgetter(1)):
         text = "".join(text for text, _ in parts)
         yield click.style(text, **_LOOKS[kind]) if kind else text

@@ -53,7 +53,7 @@ _bar: Callable[[], AbstractContextManager[Bar]] = Lazily("rlds2reverb.cli.bar:ba
 def on_progress(quiet: bool) -> Iterator[OnProgress]:
     """A callback for `on_progress`: a bar on a terminal, lines elsewhere, nothing when quiet."""
     with reporting(quiet) as tell:
-        yield lambda progress: tell(shown_of(progress))
+        yield lambda progress: tell(describe_progress(progress))
 
 
 @contextmanager
@@ -157,7 +157,7 @@ class Waits:
         self._last = wait or self._last
 
 
-def shown_of(progress: Progress) -> Shown:
+def describe_progress(progress: Progress) -> Shown:
     """The progress of what reads episodes: episodes, steps/s, MB/s where something is sent, ETA, and whether it waits."""
     seconds = max(progress.seconds, 1e-9)
     count = progress.episode_count
@@ -174,7 +174,7 @@ def shown_of(progress: Progress) -> Shown:
     return Shown("  ".join(filter(None, parts)), progress.episodes, count, progress.waiting, progress.held_by)
 
 
-def counting(done: int, total: int | None, noun: str, seconds: float) -> Shown:
+def describe_count(done: int, total: int | None, noun: str, seconds: float) -> Shown:
     """The progress of what counts things of one kind."""
     parts = [_so_many(done, total, noun), f"{rate(done / max(seconds, 1e-9))}/s", _left(done, total, seconds)]
     return Shown("  ".join(filter(None, parts)), done, total)

@@ -15,15 +15,15 @@ import click
 from rlds2reverb.cli import EXIT_INTERRUPTED, output, progress
 from rlds2reverb.cli.connecting import open_client, server_options
 from rlds2reverb.cli.options import (
-    chosen_view,
+    choose_view,
     into_option,
     json_option,
     limit_option,
-    opened,
+    open_dataset,
     options_from,
     quiet_option,
     source_argument,
-    suggested,
+    suggest,
     view_option,
     views_of_tables,
     with_options,
@@ -76,7 +76,7 @@ _NOTHING = "stopped before anything was sent; nothing of this push is stored"
 
 
 @contextmanager
-def reported_when_stopped(
+def report_when_stopped(
     as_json: bool, again: bool, account: Callable[[], PushReport | None] = lambda: None
 ) -> Iterator[None]:
     """Prints what is stored and what is not when an error or an interruption stops a push, and raises it.
@@ -129,7 +129,7 @@ pushing_options = with_options(
         "--table",
         multiple=True,
         metavar="TABLE",
-        shell_complete=suggested("tables"),
+        shell_complete=suggest("tables"),
         help="Table to fill; repeat it to fill several from one pass.",
     ),
     view_option,
@@ -168,7 +168,7 @@ def command(source: str, **given: Any) -> None:
 
     With several servers (--server A,B,...) every episode goes to one of them, the same one each time.
     """
-    push(lambda: (opened(source), source), **given)
+    push(lambda: (open_dataset(source), source), **given)
 
 
 def push(
@@ -194,7 +194,7 @@ def push(
     if views := views_of_tables(into, tables, view, view_config):
         options = PushOptions(views, None, **chosen)
     elif tables:
-        options = PushOptions(tables, chosen_view(view, view_config), **chosen)
+        options = PushOptions(tables, choose_view(view, view_config), **chosen)
     else:
         raise ConfigError("name the tables to fill: --table TABLE, or --into TABLE=VIEW")
     options.check_files()  # all before TensorFlow is imported or a server is asked
@@ -219,7 +219,7 @@ def push(
         return
     begun: list[RunnablePush] = []
     with (
-        reported_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
+        report_when_stopped(as_json, options.again, lambda: begun[0].report() if begun else None),
         open_client(**given) as client,
     ):
         source, known_as = open_data()

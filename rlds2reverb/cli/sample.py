@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from rlds2reverb.cli import documents, output, progress
 from rlds2reverb.cli.connecting import open_client, server_options
-from rlds2reverb.cli.options import SECONDS, json_option, quiet_option, suggested
+from rlds2reverb.cli.options import SECONDS, json_option, quiet_option, suggest
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.client import Client
 from rlds2reverb.errors import SpecError
@@ -37,7 +37,7 @@ from rlds2reverb.wire.messages import NEVER, TableInfo, clause, sample_wait, sam
     },
 )
 @server_options
-@click.option("--table", required=True, metavar="TABLE", shell_complete=suggested("tables"), help="The table.")
+@click.option("--table", required=True, metavar="TABLE", shell_complete=suggest("tables"), help="The table.")
 @click.option(
     "-n",
     "--samples",
@@ -80,8 +80,8 @@ def command(
         except SpecError as error:  # two columns of one name
             raise SpecError(f'table "{table}": its signature: {error}; create it with other names') from error
         output.talk(_before(before, samples))
-        with _counted(quiet, samples) as count:
-            for item in _sampled(client, before, samples, timeout_seconds):
+        with _make_counter(quiet, samples) as count:
+            for item in _draw_samples(client, before, samples, timeout_seconds):
                 number = count()
                 columns = {path: brief(value, values) for path, value in flatten(item.data).items()}
                 if as_json:
@@ -94,7 +94,7 @@ def command(
 
 
 @contextmanager
-def _counted(quiet: bool, samples: int) -> Iterator[Callable[[], int]]:
+def _make_counter(quiet: bool, samples: int) -> Iterator[Callable[[], int]]:
     """A function that counts one more sample, and returns its number.
 
     How many have come is shown, unless the samples are seen on a terminal; and printed when an error or Ctrl-C ends the command early.
@@ -105,7 +105,7 @@ def _counted(quiet: bool, samples: int) -> Iterator[Callable[[], int]]:
     def count() -> int:
         nonlocal came
         came += 1
-        tell(progress.counting(came, samples, "sample", time.monotonic() - began))
+        tell(progress.describe_count(came, samples, "sample", time.monotonic() - began))
         return came
 
     try:
@@ -116,7 +116,7 @@ def _counted(quiet: bool, samples: int) -> Iterator[Callable[[], int]]:
         raise
 
 
-def _sampled(client: Client, table: TableInfo, samples: int, seconds: float) -> Iterator[Batch]:
+def _draw_samples(client: Client, table: TableInfo, samples: int, seconds: float) -> Iterator[Batch]:
     """One sample after the other, without prefetching. Encoded images stay encoded."""
     waits = WaitLog(table.name, output.talk)
     with client.sample(

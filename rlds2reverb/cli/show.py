@@ -13,7 +13,7 @@ from rlds2reverb.cli import documents, output, without_collecting
 from rlds2reverb.cli.options import (
     conventions_options,
     json_option,
-    opened,
+    open_dataset,
     source_argument,
     transform_option,
 )
@@ -102,7 +102,7 @@ def command(
     wanted = transform_of(given.pop("transform"))
     columns, fps = given.pop("columns"), given.pop("fps")
     save = None if target is None else _saver(target, frames, fps)  # refused before anything is read
-    contents = contents_at(opened(source), episode, columns, wanted, Conventions(**given))
+    contents = contents_at(open_dataset(source), episode, columns, wanted, Conventions(**given))
     with without_collecting():
         if save is not None:
             output.talk(save(contents))

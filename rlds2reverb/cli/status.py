@@ -116,11 +116,11 @@ def _print(table: TableInfo, servers: Mapping[str, TableInfo]) -> None:
 
 def _document(table: TableInfo, servers: Mapping[str, TableInfo]) -> documents.Table:
     states = {"insert_state": sentence(insert_wait(table)), "sample_state": sentence(sample_wait(table))}
-    return documents.made(
+    return documents.document_of(
         documents.Table,
         table,
         size=table.current_size,
-        rate_limiter=documents.made(documents.RateLimiter, table.rate_limiter, **states),
+        rate_limiter=documents.document_of(documents.RateLimiter, table.rate_limiter, **states),
         signature=None if table.signature is None else _columns(table),
         view=view_in(table.signature) or None,
         servers={address: _document(part, {}) for address, part in servers.items()} if servers else UNSET,

@@ -38,7 +38,7 @@ def names(scheme: str, begun: str) -> Iterator[str]:
     elif scheme == "minari" and not is_path:
         yield from islice(_ids(datasets_root(), "", _DEPTH), MOST)
     elif scheme == "tfds" and not is_path:
-        yield from islice((name for folder in data_folders() for name in _prepared(folder)), MOST)
+        yield from islice((name for folder in data_folders() for name in _list_prepared(folder)), MOST)
     elif is_path or SOURCES.named(f"{scheme}:") is not None:
         yield from paths(begun)
 
@@ -75,7 +75,7 @@ def _ids(folder: Path, before: str, depth: int) -> Iterator[str]:
             yield from _ids(Path(entry.path), f"{before}{entry.name}/", depth - 1)
 
 
-def _prepared(folder: Path) -> Iterator[str]:
+def _list_prepared(folder: Path) -> Iterator[str]:
     """Names of the datasets in a data folder of TFDS: NAME, or NAME/CONFIG."""
     for dataset in _folders(folder):
         inner = [*_folders(Path(dataset.path))]

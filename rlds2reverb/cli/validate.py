@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import documents, output
-from rlds2reverb.cli.inspect import inspected, print_findings
+from rlds2reverb.cli.inspect import inspect_dataset, print_findings
 from rlds2reverb.cli.options import (
-    chosen_executor,
+    choose_executor,
     json_option,
     judging_options,
     limit_option,
@@ -62,7 +62,7 @@ def command(
     """
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
     options = EpisodeOptions(**making)
-    inspection = inspected({}, limit, options, None, chosen_executor(workers, ray), quiet, source)
+    inspection = inspect_dataset({}, limit, options, None, choose_executor(workers, ray), quiet, source)
     episodes, findings = inspection.episodes, inspection.findings
     rejecting = findings.codes(strict, allow)
     if as_json:

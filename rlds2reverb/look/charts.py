@@ -18,8 +18,8 @@ from rlds2reverb.inspection.inspection import Inspection
 from rlds2reverb.inspection.statistics import Statistics
 from rlds2reverb.look.collector import Collector
 from rlds2reverb.look.html import NOTHING, Html, element, plain, together
-from rlds2reverb.look.pictures import chosen_steps
-from rlds2reverb.look.statistics import ByTime, Histogram, Histograms, joined, reaching, time_steps
+from rlds2reverb.look.pictures import choose_steps
+from rlds2reverb.look.statistics import ByTime, Histogram, Histograms, join_histograms, reaching, time_steps
 from rlds2reverb.text import number, shortened, visible
 
 _DIGITS = 4
@@ -66,7 +66,7 @@ def bars(histograms: Sequence[Histogram | None], x: str = "", of: str = "values"
     over_same_bins = [histogram if histogram is not None else _WITHOUT_VALUES for histogram in histograms]
     if not min(histogram.low for histogram in over_same_bins) < max(histogram.high for histogram in over_same_bins):
         return None
-    over_same_bins = joined(over_same_bins)
+    over_same_bins = join_histograms(over_same_bins)
     exponent, filled = over_same_bins[0].exponent, [histogram for histogram in over_same_bins if histogram.total]
     counts = [histogram.counts.tolist() if histogram.total else [] for histogram in over_same_bins]
     chart = {"kind": "bars", "exponent": exponent, "first": over_same_bins[0].first, "counts": counts, "x": x, "of": of}
@@ -86,7 +86,7 @@ def reaching_chart(lengths: Sequence[Sequence[int]]) -> dict[str, Any] | None:
     steps = time_steps(max((max(numbers, default=0) for numbers in lengths), default=0))
     if len(steps) < 2:
         return None
-    shares = [rounded(100 * reaching(numbers, steps) / max(1, len(numbers))) for numbers in lengths]
+    shares = [round_values(100 * reaching(numbers, steps) / max(1, len(numbers))) for numbers in lengths]
     return {"kind": "lines", "at": steps.tolist(), "y": shares, "x": "step", "zero": True, "unit": "%"}
 
 
@@ -100,10 +100,10 @@ def time_chart(times: Sequence[ByTime]) -> dict[str, Any] | None:
     if used < 2:
         return None
     means = [np.where(by_time.moments.counts > 0, by_time.moments.means, np.nan)[:used] for by_time in times]
-    chart = {"kind": "lines", "at": (np.arange(used) * width).tolist(), "y": [rounded(line) for line in means]}
+    chart = {"kind": "lines", "at": (np.arange(used) * width).tolist(), "y": [round_values(line) for line in means]}
     if len(times) == 1:
         spread = times[0].moments.deviations[:used]
-        chart |= {"low": rounded(means[0] - spread), "high": rounded(means[0] + spread)}
+        chart |= {"low": round_values(means[0] - spread), "high": round_values(means[0] + spread)}
     return {**chart, "x": "step"}
 
 
@@ -111,7 +111,7 @@ def curves(at: Array, columns: Array) -> dict[str, Any] | None:
     """Values [n, lines] of an episode at some of its steps."""
     if not len(at):
         return None
-    return {"kind": "lines", "at": at.tolist(), "y": [rounded(column) for column in columns.T], "x": "step"}
+    return {"kind": "lines", "at": at.tolist(), "y": [round_values(column) for column in columns.T], "x": "step"}
 
 
 def scatter(x: Sequence[float], y: Sequence[float], names: tuple[str, str]) -> dict[str, Any] | None:
@@ -119,11 +119,11 @@ def scatter(x: Sequence[float], y: Sequence[float], names: tuple[str, str]) -> d
     pairs = sorted((first, other) for first, other in zip(x, y) if math.isfinite(first) and math.isfinite(other))
     if len(pairs) < 2:
         return None
-    kept = [pairs[at] for at in chosen_steps(len(pairs), _POINTS)]
+    kept = [pairs[at] for at in choose_steps(len(pairs), _POINTS)]
     return {
         "kind": "points",
-        "at": rounded(place for place, _ in kept),
-        "y": [rounded(two for _, two in kept)],
+        "at": round_values(place for place, _ in kept),
+        "y": [round_values(two for _, two in kept)],
         "x": names[0],
         "of": names[1],
     }
@@ -137,14 +137,16 @@ def heat_map(histograms: Sequence[Histogram], means: Array) -> dict[str, Any] | 
     span = min(histogram.low for histogram in histograms), max(histogram.high for histogram in histograms)
     if not span[0] < span[1]:
         return None
-    over_same_bins = joined(histograms)
+    over_same_bins = join_histograms(histograms)
     count = max(len(histogram.counts) for histogram in over_same_bins)
     cells = []
     for histogram in over_same_bins:
         shares = np.zeros(count)
         shares[: len(histogram.counts)] = histogram.counts / max(1, histogram.total)
         cells += [_DIGIT[round(digit)] for digit in np.ceil(35 * np.sqrt(shares)).tolist()]
-    ends = [rounded(end for histogram in histograms for end in (histogram.low, histogram.high))[at::2] for at in (0, 1)]
+    ends = [
+        round_values(end for histogram in histograms for end in (histogram.low, histogram.high))[at::2] for at in (0, 1)
+    ]
     chart = {
         "kind": "heat",
         "exponent": over_same_bins[0].exponent,
@@ -152,10 +154,10 @@ def heat_map(histograms: Sequence[Histogram], means: Array) -> dict[str, Any] | 
         "bins": count,
         "cells": "".join(cells),
     }
-    return {**chart, "low": ends[0], "high": ends[1], "mean": rounded(means), "x": "dimension"}
+    return {**chart, "low": ends[0], "high": ends[1], "mean": round_values(means), "x": "dimension"}
 
 
-def rounded(values: Iterable[float]) -> list[float | None]:
+def round_values(values: Iterable[float]) -> list[float | None]:
     """Numbers with as many digits as a chart shows; None for those that are not finite."""
     return [float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in map(float, values)]
 
@@ -248,7 +250,7 @@ def statistics(numbers: Statistics | None) -> str:
     return "none" if numbers is None else ", ".join(f"{name} {number(value)}" for name, value in numbers.items())
 
 
-def listed(names: Sequence[str], most: int = 20, count: int | None = None) -> str:
+def list_names(names: Sequence[str], most: int = 20, count: int | None = None) -> str:
     count = len(names) if count is None else count
     more = f" and {count - most:,} more" if count > most else ""
     return ", ".join(shortened(name, 60) for name in names[:most]) + more

@@ -19,7 +19,7 @@ from rlds2reverb.errors import DecodeError
 from rlds2reverb.images import kind
 from rlds2reverb.inspection.inspection import Inspection, return_of
 from rlds2reverb.look.drawing import items_drawing
-from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, fitted, pictures_of, thumbnail_size
+from rlds2reverb.look.pictures import Picture, Pictures, choose_steps, fit_picture, pictures_of, thumbnail_size
 from rlds2reverb.look.sketches import DIMENSIONS, WAITING, Chosen, Numbers, Sketch, Texts, sketch_of
 from rlds2reverb.look.statistics import ByTime
 from rlds2reverb.prepare.conventions import fill_absent
@@ -124,7 +124,7 @@ def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | 
             portrait.last_rows[path] = [str(value) for value in filled[path][-_LAST_ROWS:].tolist()]
     whole = {path: column for path, column in episode.columns.items() if 0 < len(column) == len(episode)}
     cameras = [path for path, column in whole.items() if pictures_of(path, column[:1], spec.get(path)) is not None]
-    steps = chosen_steps(len(episode), max(1, size.frames // max(1, len(cameras[:_CAMERAS]))))
+    steps = choose_steps(len(episode), max(1, size.frames // max(1, len(cameras[:_CAMERAS]))))
     for path in cameras[:_CAMERAS]:
         if (pictures := pictures_of(path, whole[path][steps], spec.get(path))) is not None:
             _add_frames(portrait, pictures, steps, size.width)
@@ -175,7 +175,7 @@ def _add_frames(portrait: Portrait, pictures: Pictures, steps: list[int], width:
     try:
         size = pictures.size
         height, width = thumbnail_size(size, round(width * min(2.0, max(1.0, size[0] / size[1]))))
-        frames = [fitted(pictures.picture(at), height, width) for at in range(len(steps))]
+        frames = [fit_picture(pictures.picture(at), height, width) for at in range(len(steps))]
     except DecodeError as error:
         portrait.untold = str(error)
         return
@@ -226,7 +226,7 @@ class Actions:
         nothing = np.zeros((0, len(self.names)))
         if len(there) < len(arrays) or len({len(column) for column in there}) > 1:
             return nothing
-        steps = chosen_steps(len(there[0]), _ACTION_ROWS)
+        steps = choose_steps(len(there[0]), _ACTION_ROWS)
         parts = []
         for (path, size), column in zip(self._sizes.items(), there):
             if column[:1].size != size:

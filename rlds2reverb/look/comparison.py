@@ -19,7 +19,7 @@ from rlds2reverb.look.charts import Content, histogram_of, section
 from rlds2reverb.look.collector import Collector
 from rlds2reverb.look.html import NOTHING, Html, element, table, together
 from rlds2reverb.look.sketches import Numbers, Sketch, Texts
-from rlds2reverb.look.statistics import Histogram, joined, largest_gap
+from rlds2reverb.look.statistics import Histogram, join_histograms, largest_gap
 from rlds2reverb.plain import Count, members, printed
 from rlds2reverb.text import counted, number, shortened, visible
 
@@ -223,7 +223,7 @@ class _Values(NamedTuple):
     not_finite: int = 0
 
 
-def compared(a: Inspection, b: Inspection) -> Comparison:
+def compare_inspections(a: Inspection, b: Inspection) -> Comparison:
     """Compares two inspections, each watched by a `Collector` of one seed, which reads no more after this.
 
     Columns beyond those that a collector looks at are compared by dtype and shape.
@@ -313,7 +313,7 @@ def _dimension(name: str, a: _Values, b: _Values) -> DimensionChange:
         b.mean if has_b else None,
         a.sd if has_a else None,
         b.sd if has_b else None,
-        tuple(joined([a.histogram, b.histogram])),
+        tuple(join_histograms([a.histogram, b.histogram])),
     )
 
 
@@ -402,7 +402,7 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 96, 28
 
 def comparison_section(content: Content) -> Html:
     """The chapter of a page about two datasets; their `Content` has two."""
-    comparison = compared(*(dataset.inspection for dataset in content.datasets))
+    comparison = compare_inspections(*(dataset.inspection for dataset in content.datasets))
     keys = [
         element("span", f"{name}: {shortened(visible(source), 60)}", class_=f"key key{place}")
         for place, (name, source) in enumerate(zip(_NAMES, (comparison.a, comparison.b)))
@@ -419,7 +419,7 @@ def comparison_section(content: Content) -> Html:
         table(["", *keys], comparison.facts),
         element("p", signatures_text(comparison)),
         element("h3", ROWS),
-        table(["", *(_coloured(head) for head in HEADS)], rows, range(2, 2 + len(HEADS))),
+        table(["", *(_color_heading(head) for head in HEADS)], rows, range(2, 2 + len(HEADS))),
         _more(len(changed) - most),
         element("p", DIFFERENCE, class_="quiet"),
     ]
@@ -432,7 +432,7 @@ def comparison_section(content: Content) -> Html:
                 [element("code", path), column.spec_a or column.spec_b or ""]
                 for path, column in islice(states.items(), most)
             ]
-            parts += [element("h3", _coloured(f"only in {name}")), table([], rows), _more(len(states) - most)]
+            parts += [element("h3", _color_heading(f"only in {name}")), table([], rows), _more(len(states) - most)]
     for title, of_state in (
         (NOT_COMPARED, comparison.of_state("not_compared")),
         ("the same", comparison.of_state("same")),
@@ -448,7 +448,7 @@ def comparison_section(content: Content) -> Html:
     return section("comparison", "How they differ", element("div", *parts, class_="compare"))
 
 
-def _coloured(head: str) -> Html:
+def _color_heading(head: str) -> Html:
     """A heading that ends in "A" or "B", with the colour of that dataset."""
     place = _NAMES.index(head[-1]) if head[-1] in _NAMES else None
     return element("span", head, class_=place is not None and f"key key{place}")

@@ -271,7 +271,7 @@ def contents_of(
       ConfigError: a path leads to no column; the message lists the columns.
     """
     episode = place.episode
-    there = _chosen(episode.columns, chosen)
+    there = _choose_columns(episode.columns, chosen)
     images: list[Pictures] = []
     numbers: list[str] = []
     texts: list[str] = []
@@ -327,7 +327,7 @@ def _caption(episode: Episode) -> str:
     return ""
 
 
-def _chosen(columns: Mapping[str, Array], chosen: Sequence[str]) -> dict[str, Array]:
+def _choose_columns(columns: Mapping[str, Array], chosen: Sequence[str]) -> dict[str, Array]:
     for pattern in chosen:
         if not any(is_under(path, pattern) for path in columns):
             raise ConfigError(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from rlds2reverb.look.charts import Content, curves, listed, section
+from rlds2reverb.look.charts import Content, curves, list_names, section
 from rlds2reverb.look.collector import Portrait
 from rlds2reverb.look.html import NOTHING, Html, element, table, text, together
-from rlds2reverb.look.pictures import Picture, chosen_steps, data_uri, small_file
+from rlds2reverb.look.pictures import Picture, choose_steps, data_uri, small_file
 from rlds2reverb.prepare.findings import Findings
 from rlds2reverb.text import counted, number, shortened, visible
 
@@ -74,7 +74,7 @@ class Album:
         self._pixels -= _pixels(images)
         uris = [data_uri(small_file(image)) for image in images]
         for count in range(len(uris), 0, -1):
-            kept = chosen_steps(len(uris), count)
+            kept = choose_steps(len(uris), count)
             if sum(len(uris[at]) for at in kept) <= own:
                 return [(steps[at], uris[at]) for at in kept if self._content.takes_picture(uris[at])]
         return []
@@ -153,7 +153,9 @@ def _episode(content: Content, portrait: Portrait, album: Album, anchor: str, is
     parts = [
         element("p", visible(portrait.instruction), class_="instruction") if portrait.instruction else NOTHING,
         element("div", *watched, class_="watch filmed" if cameras else "watch") if watched else NOTHING,
-        element("p", f"no room for its images on this page: {listed(without)}", class_="quiet") if without else NOTHING,
+        element("p", f"no room for its images on this page: {list_names(without)}", class_="quiet")
+        if without
+        else NOTHING,
         element("p", f"images are not shown: {portrait.untold}", class_="quiet") if portrait.untold else NOTHING,
         *_rest(portrait),
         *(_strip(path, strip, anchor, at) for at, (path, strip) in enumerate(strips.items()) if strip),
@@ -205,7 +207,9 @@ def _rest(portrait: Portrait) -> Iterator[Html]:
     """What is not drawn, in a line each."""
     if portrait.constants:
         named = [f"{path} = {value}" if value else path for path, value in portrait.constants.items()]
-        words = f"{counted(portrait.constant_count, 'constant column')}: {listed(named, count=portrait.constant_count)}"
+        words = (
+            f"{counted(portrait.constant_count, 'constant column')}: {list_names(named, count=portrait.constant_count)}"
+        )
         yield element("p", text(words, 2_000), class_="quiet")
     if portrait.not_drawn:
         yield element("p", f"not drawn: {counted(portrait.not_drawn, 'more column')}", class_="quiet")

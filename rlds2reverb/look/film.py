@@ -17,7 +17,7 @@ from rlds2reverb.episode import ACTION, REWARD, Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.look.contents import Contents, Panel
 from rlds2reverb.look.curves import Curve, span_of, ticks
-from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, fitted
+from rlds2reverb.look.pictures import Picture, Pictures, choose_steps, fit_picture
 from rlds2reverb.text import at_index, counted, number, visible
 
 Colour = tuple[int, int, int]
@@ -324,7 +324,7 @@ def _parts(contents: Contents, frames: int) -> Iterator[_Part]:
     for pictures in contents.images:
         yield gap
         yield text(f"{visible(pictures.path)}  {pictures.kind}")
-        yield _strip(pictures, chosen_steps(len(pictures), frames))
+        yield _strip(pictures, choose_steps(len(pictures), frames))
     for panel in contents.drawn:
         yield gap
         yield _panel(panel)
@@ -361,7 +361,7 @@ def _strip(pictures: Pictures, steps: Sequence[int]) -> _Part:
         for place, step in enumerate(steps):
             row, at = divmod(place, per_row)
             down, left = top + row * row_height, _SHEET_MARGIN + at * cell
-            canvas.paste(fitted(pictures.picture(step), height, width), down, left)
+            canvas.paste(fit_picture(pictures.picture(step), height, width), down, left)
             canvas.write(f"{step:,}", down + height + 1, left, _SMALL, _FAINT)
 
     return -(-len(steps) // per_row) * row_height, draw
@@ -405,7 +405,7 @@ class Film:
     def steps(self) -> list[int]:
         """The step that each picture shows."""
         steps = self.contents.steps
-        return chosen_steps(steps, self.frames or steps)
+        return choose_steps(steps, self.frames or steps)
 
     @cached_property
     def seen(self) -> tuple[Seen, ...]:
@@ -428,7 +428,7 @@ class Film:
         canvas.write(text, _MARGIN + 3, self._width - _MARGIN - _length(text, _TEXT))
         for seen in self.seen:
             if step < len(seen.pictures):
-                picture = fitted(seen.pictures.picture(step), seen.box.height, seen.box.width)
+                picture = fit_picture(seen.pictures.picture(step), seen.box.height, seen.box.width)
                 canvas.paste(picture, seen.box.top, seen.box.left)
         for plot, top in self._plots:
             room = plot.room(top, _MARGIN)

@@ -35,7 +35,7 @@ from rlds2reverb.look.accounts import (
 from rlds2reverb.look.brief import brief
 from rlds2reverb.look.curves import Curve, span_of, sparkline_of
 from rlds2reverb.look.html import NOTHING, Html, element, together
-from rlds2reverb.look.pictures import chosen_steps, data_uri, fitted, pictures_of, small_file, thumbnail_size
+from rlds2reverb.look.pictures import choose_steps, data_uri, fit_picture, pictures_of, small_file, thumbnail_size
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, view_in
 from rlds2reverb.text import at_index, counted, line_of, number
 
@@ -91,7 +91,7 @@ def shown(thing: Any) -> str:
     make = next((SHOWN[name] for name in names if name in SHOWN), None)
     if make is None:
         raise LookupError(f"{type(thing).__name__}: expected one of {', '.join(SHOWN)}")
-    return element("div", guarded(lambda: make(thing)))
+    return element("div", guard(lambda: make(thing)))
 
 
 def text(value: object) -> Html:
@@ -105,21 +105,21 @@ def quiet(value: object) -> Html:
 
 
 def line(*parts: Html) -> Html:
-    return element("div", joined(parts))
+    return element("div", join_html(parts))
 
 
-def joined(parts: Iterable[Html], separator: str = " ") -> Html:
+def join_html(parts: Iterable[Html], separator: str = " ") -> Html:
     """One after the other; the separator is text."""
     return Html(html.text(separator).join(parts))
 
 
-def listed(values: Iterable[object], count: int, most: int = 10) -> Html:
+def list_values(values: Iterable[object], count: int, most: int = 10) -> Html:
     """The first `most` of `count` texts, and the number of further ones."""
     first = Html(", ".join(text(value) for value in islice(values, most)))
-    return joined([first, quiet(f"and {count - most:,} more")]) if count > most else first
+    return join_html([first, quiet(f"and {count - most:,} more")]) if count > most else first
 
 
-def guarded(make: Part) -> Html:
+def guard(make: Part) -> Html:
     """What `make` returns; or, in its place, why it cannot be shown."""
     try:
         return make()
@@ -129,7 +129,7 @@ def guarded(make: Part) -> Html:
 
 def fields(rows: Mapping[str, Part | Html | str]) -> Html:
     """A table of names and values; an empty value is left out, one that cannot be made says why."""
-    values = {name: guarded(value) if callable(value) else value for name, value in rows.items()}
+    values = {name: guard(value) if callable(value) else value for name, value in rows.items()}
     cells = [
         element(
             "tr",
@@ -156,7 +156,7 @@ def _cell(content: Html) -> Html:
     return element("td", content, style=_CELL)
 
 
-def folded(summary: Html, content: Html, is_open: bool = False) -> Html:
+def fold(summary: Html, content: Html, is_open: bool = False) -> Html:
     return element("details", element("summary", summary, style="cursor:pointer"), content, open=is_open)
 
 
@@ -165,12 +165,12 @@ def card(kind: str, name: object, parts: Iterable[Part], pictures: Html = NOTHIN
     kept = [element("div", element("strong", text(kind)), " ", text(name))]
     left = MOST_CARD - len(kept[0])
     for part in parts:
-        made = guarded(part)
-        if len(made) > left:
+        html = guard(part)
+        if len(html) > left:
             kept.append(line(quiet("and more, which is too long for a notebook")))
             break
-        kept.append(made)
-        left -= len(made)
+        kept.append(html)
+        left -= len(html)
     return element("div", *kept, pictures, style=_CARD)
 
 
@@ -188,25 +188,25 @@ def episode_html(episode: Episode) -> Html:
                 ),
                 "metadata": lambda: _first_of(
                     len(episode.metadata),
-                    (joined([text(f"{name}:"), values_of(value)]) for name, value in episode.metadata.items()),
+                    (join_html([text(f"{name}:"), values_of(value)]) for name, value in episode.metadata.items()),
                 ),
                 "faults": lambda: _first_of(
-                    len(episode.faults), (joined([text(path), text(why)], ": ") for path, why in episode.faults)
+                    len(episode.faults), (join_html([text(path), text(why)], ": ") for path, why in episode.faults)
                 ),
             }
         ),
         lambda: rows(("column", "dtype and shape", "values"), len(columns), _columns(episode), "column"),
     )
-    return card("Episode", episode.title, parts, guarded(lambda: strips(columns, "step")))
+    return card("Episode", episode.title, parts, guard(lambda: strips(columns, "step")))
 
 
 def _columns(episode: Episode) -> Iterator[list[Html]]:
     for path, column in episode.columns.items():
         kind = _kind(column)
         if len(column) != len(episode):
-            kind = joined([kind, quiet(f"{counted(len(column), 'row')}, not {len(episode):,}")])
-        values, spark = (guarded(partial(make, column)) for make in (_values_or_size, _spark))
-        yield [text(path), kind, joined([values, spark]) if spark else values]
+            kind = join_html([kind, quiet(f"{counted(len(column), 'row')}, not {len(episode):,}")])
+        values, spark = (guard(partial(make, column)) for make in (_values_or_size, _spark))
+        yield [text(path), kind, join_html([values, spark]) if spark else values]
 
 
 def _values_or_size(column: Array) -> Html:
@@ -215,7 +215,7 @@ def _values_or_size(column: Array) -> Html:
         return values_of(column)
     if column.dtype.kind != "O":
         return quiet("pictures")
-    return joined([quiet("pictures, the first:"), values_of(column.flat[0])])
+    return join_html([quiet("pictures, the first:"), values_of(column.flat[0])])
 
 
 def _spark(column: Array) -> Html:
@@ -259,7 +259,7 @@ def _end(is_last: Array | None, is_terminal: Array | None) -> Html:
 
 
 def _first_of(count: int, lines: Iterable[Html]) -> Html:
-    return joined([*islice(lines, _MOST_LISTED), *_more(count)], "; ")
+    return join_html([*islice(lines, _MOST_LISTED), *_more(count)], "; ")
 
 
 def _more(count: int) -> list[Html]:
@@ -271,10 +271,10 @@ def batch_html(batch: Batch) -> Html:
     leaves = dict(zip(flatten(paths), _columns_of(batch.data, paths)))
     parts = (
         lambda: _leaves(leaves, "column") if leaves else quiet("no columns"),
-        lambda: folded(text("what the server told of the samples"), _samples(batch.info)),
+        lambda: fold(text("what the server told of the samples"), _samples(batch.info)),
     )
     arrays = {path: leaf for path, leaf in leaves.items() if isinstance(leaf, np.ndarray) and leaf.ndim}
-    return card("Batch", counted(batch.size, "sample"), parts, guarded(lambda: strips(arrays, "sample")))
+    return card("Batch", counted(batch.size, "sample"), parts, guard(lambda: strips(arrays, "sample")))
 
 
 def info_html(info: BatchInfo) -> Html:
@@ -292,7 +292,7 @@ def _samples(info: BatchInfo) -> Html:
 
 
 def _leaves(leaves: Mapping[str, Any], noun: str) -> Html:
-    def made() -> Iterator[list[Html]]:
+    def make_rows() -> Iterator[list[Html]]:
         for path, leaf in leaves.items():
             if isinstance(leaf, list):  # of arrays, where samples differ in shape
                 arrays: list[Array] = [np.asarray(value) for value in leaf[:MOST_ROWS]]
@@ -301,9 +301,9 @@ def _leaves(leaves: Mapping[str, Any], noun: str) -> Html:
                 yield [text(path), text(f"{counted(len(leaf), 'array')}: {kinds}"), values]
             else:
                 array = np.asarray(leaf)
-                yield [text(path), guarded(partial(_kind, array)), values_of(array)]
+                yield [text(path), guard(partial(_kind, array)), values_of(array)]
 
-    return rows((noun, "dtype and shape", "values"), len(leaves), made(), noun)
+    return rows((noun, "dtype and shape", "values"), len(leaves), make_rows(), noun)
 
 
 def _kind(array: Array) -> Html:
@@ -314,7 +314,7 @@ def _kind(array: Array) -> Html:
 
 def values_of(value: Any) -> Html:
     """First values and their range; of a large array of its beginning only, and then it says so."""
-    return guarded(lambda: _values_of(value if isinstance(value, (bytes, str)) else np.asarray(value)))
+    return guard(lambda: _values_of(value if isinstance(value, (bytes, str)) else np.asarray(value)))
 
 
 def _values_of(value: Any) -> Html:
@@ -325,9 +325,9 @@ def _values_of(value: Any) -> Html:
     seen = value if value.size <= most else value.flat[:most]
     others = {type(value).__name__ for value in seen.flat if not isinstance(value, (bytes, str))} if is_text else set()
     if others:
-        return joined([text("objects that are no text:"), listed(sorted(others), len(others), 3)])
+        return join_html([text("objects that are no text:"), list_values(sorted(others), len(others), 3)])
     values = text(brief(seen, _VALUES).text())
-    return values if seen is value else joined([quiet(f"first {most:,} values:"), values])
+    return values if seen is value else join_html([quiet(f"first {most:,} values:"), values])
 
 
 def strips(columns: Mapping[str, Array], noun: str) -> Html:
@@ -340,7 +340,7 @@ def strips(columns: Mapping[str, Array], noun: str) -> Html:
     image_paths = [path for path, column in columns.items() if is_images(column)]
     left, pictures = MOST_PICTURES, []
     for path in image_paths[:MOST_STRIPS]:
-        strip = guarded(partial(_strip, path, _first_of_each(columns[path]), noun))
+        strip = guard(partial(_strip, path, _first_of_each(columns[path]), noun))
         if len(strip) > left:
             strip = line(text(path), quiet("its pictures are too large for a notebook"))
         left -= len(strip)
@@ -380,7 +380,7 @@ def _strip(path: str, column: Array, noun: str) -> Html:
 
 def _frames(path: str, column: Array) -> Iterator[tuple[int, bytes]]:
     """A few rows, evenly over all, and a picture file of each; texts that hold no image are skipped. Raises `DecodeError`."""
-    steps = chosen_steps(len(column), FRAMES)
+    steps = choose_steps(len(column), FRAMES)
     pictures = pictures_of(path, column[steps])
     if pictures is None:
         return
@@ -399,7 +399,7 @@ def _frames(path: str, column: Array) -> Iterator[tuple[int, bytes]]:
                 )
         picture = pictures.picture(at)
         height, width = picture.shape[:2]
-        yield row, small_file(fitted(picture, *thumbnail_size((height, width), PIXELS)))
+        yield row, small_file(fit_picture(picture, *thumbnail_size((height, width), PIXELS)))
 
 
 def server_html(info: ServerInfo) -> Html:
@@ -429,20 +429,20 @@ def table_html(table: TableInfo) -> Html:
 def plan_html(plan: PushPlan) -> Html:
     parts: list[Part] = [
         lambda: fields({**plan_fields(plan), **planned_servers(plan)}),
-        lambda: rows(("table", "what the push finds there"), len(plan.tables), map(_planned, plan.tables), "table"),
+        lambda: rows(("table", "what the push finds there"), len(plan.tables), map(_plan_rows, plan.tables), "table"),
     ]
     parts += [partial(_signature, table.name, table.signature) for table in plan.tables[:_MOST_LISTED]]
     parts += [lambda: notices(plan.notices), lambda: quiet("Nothing has been sent.")]
     return card("Plan of a push", plan.source.name, parts)
 
 
-def _planned(table: TablePlan) -> list[Html]:
+def _plan_rows(table: TablePlan) -> list[Html]:
     lacking = [quiet(f"not in the items: {', '.join(table.not_in_items)}")] if table.not_in_items else []
-    return [text(table.name), guarded(lambda: joined([text(table_plan(table)), *lacking]))]
+    return [text(table.name), guard(lambda: join_html([text(table_plan(table)), *lacking]))]
 
 
 def table_plan_html(table: TablePlan) -> Html:
-    parts = (lambda: line(_planned(table)[1]), lambda: _signature(table.name, table.signature, is_open=True))
+    parts = (lambda: line(_plan_rows(table)[1]), lambda: _signature(table.name, table.signature, is_open=True))
     return card("Table of a plan", table.name, parts)
 
 
@@ -451,7 +451,7 @@ def _signature(name: str, signature: Nest | None, is_open: bool = False) -> Html
         return line(quiet(f"table {name} has no signature: it takes anything"))
     view = view_in(signature)
     title = f"signature of {name}" + (f", for items of view {view}" if view else "")
-    return folded(text(title), guarded(lambda: _spec_rows(signature)), is_open)
+    return fold(text(title), guard(lambda: _spec_rows(signature)), is_open)
 
 
 def _spec_rows(signature: Nest) -> Html:
@@ -472,7 +472,7 @@ def notices(messages: Iterable[Notice]) -> Html:
 def inspection_html(inspection: Inspection) -> Html:
     parts: list[Part] = [
         lambda: fields({**inspection_fields(inspection), **transform_fields(inspection)}),
-        lambda: rows(("column", "a step", "values"), len(inspection.step_spec), _inspected(inspection), "column"),
+        lambda: rows(("column", "a step", "values"), len(inspection.step_spec), _inspection_rows(inspection), "column"),
         lambda: fields({image.path: image_text(image) for image in inspection.images[:_MOST_LISTED]}),
         *(partial(_output, *pair) for pair in islice(inspection.outputs.items(), _MOST_LISTED)),
         lambda: _problems(inspection.findings),
@@ -480,10 +480,10 @@ def inspection_html(inspection: Inspection) -> Html:
     return card("Inspection", inspection.source, parts)
 
 
-def _inspected(inspection: Inspection) -> Iterator[list[Html]]:
+def _inspection_rows(inspection: Inspection) -> Iterator[list[Html]]:
     for path, spec in inspection.step_spec.items():
         span = inspection.ranges.get(path)
-        yield [text(path), _kind_of(spec), NOTHING if span is None else guarded(partial(_span, span))]
+        yield [text(path), _kind_of(spec), NOTHING if span is None else guard(partial(_span, span))]
 
 
 def _span(span: Range) -> Html:
@@ -493,11 +493,11 @@ def _span(span: Range) -> Html:
 def _output(table: str, output: InspectedOutput) -> Html:
     title = f"table {table}: {counted(output.items_per_table, 'item')} of view {output.view}"
     more = {
-        "not in the items": listed(output.not_in_items, len(output.not_in_items)),
+        "not in the items": list_values(output.not_in_items, len(output.not_in_items)),
         "no item made of": counted(output.without_items, "valid episode") if output.without_items else "",
         "left over": counted(output.left_over, "step") if output.left_over else "",
     }
-    return folded(text(title), together([fields(more), guarded(lambda: _spec_rows(output.signature))]))
+    return fold(text(title), together([fields(more), guard(lambda: _spec_rows(output.signature))]))
 
 
 def findings_html(findings: Findings) -> Html:
@@ -511,11 +511,11 @@ def _problems(findings: Findings) -> Html:
         for problem in findings.examples.get(code, ()):
             where = f"{problem.problem.path}: " if problem.problem.path else ""
             examples.append(
-                element("div", joined([text(problem.title), text(f"{where}{problem.problem.detail}")], ": "))
+                element("div", join_html([text(problem.title), text(f"{where}{problem.problem.detail}")], ": "))
             )
         if (more := findings.more(code)) > 0:
             examples.append(line(quiet(f"and {more:,} more")))
-        kinds.append(folded(joined([text(head), quiet(meaning)]), together(examples)))
+        kinds.append(fold(join_html([text(head), quiet(meaning)]), together(examples)))
     more = len(findings.episodes) - MOST_ROWS
     rest = line(quiet(f"and {more:,} more kinds")) if more > 0 else NOTHING
     return together([*(kinds or [line(text("no problems"))]), rest, notices(findings.notices)])
@@ -523,7 +523,7 @@ def _problems(findings: Findings) -> Html:
 
 def push_html(report: PushReport) -> Html:
     servers = report.servers
-    cells = ([text(address), guarded(partial(_about_server, server))] for address, server in servers.items())
+    cells = ([text(address), guard(partial(_about_server, server))] for address, server in servers.items())
     parts = (
         lambda: _stopped(report.stopped),
         lambda: fields(push_fields(report)),

@@ -120,7 +120,7 @@ def pictures_of(path: str, column: Array, leaf: ArraySpec | None = None) -> Pict
     return Pictures(path, column, is_channels_first=image_kind == FIRST) if image_kind else None
 
 
-def fitted(picture: Picture, height: int, width: int) -> Picture:
+def fit_picture(picture: Picture, height: int, width: int) -> Picture:
     """The picture in another size: pixels are averaged where it shrinks, and repeated where it grows by a whole number."""
     before = picture.shape[:2]
     if before == (height, width):
@@ -140,7 +140,7 @@ def thumbnail_size(size: tuple[int, int], side: int) -> tuple[int, int]:
     return max(1, round(size[0] * share)), max(1, round(size[1] * share))
 
 
-def chosen_steps(steps: int, count: int) -> list[int]:
+def choose_steps(steps: int, count: int) -> list[int]:
     """At most `count` of so many steps, evenly, the first and the last among them.
 
     >>> chosen_steps(10, 4), chosen_steps(3, 4), chosen_steps(5, 1)

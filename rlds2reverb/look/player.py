@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from rlds2reverb.look.contents import Contents, Panel
 from rlds2reverb.look.curves import HEIGHT, WIDTH, path_of, span_of
 from rlds2reverb.look.html import Html, asset, document, element, text, together
-from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, data_uri, fitted, small_file, thumbnail_size
+from rlds2reverb.look.pictures import Picture, Pictures, choose_steps, data_uri, fit_picture, small_file, thumbnail_size
 from rlds2reverb.text import at_index, counted
 
 _STEPS, _PICTURES, _LEAST_PICTURES = 1000, 200, 24
@@ -28,7 +28,7 @@ def page(contents: Contents, frames: int | None = None, fps: int = 10) -> str:
     """
     columns = len(contents.images)
     default = max(_LEAST_PICTURES, _PICTURES // columns) if columns else _STEPS
-    steps = chosen_steps(contents.steps, frames or default)
+    steps = choose_steps(contents.steps, frames or default)
     data = {
         "steps": steps,
         "count": contents.steps,
@@ -50,7 +50,7 @@ def page(contents: Contents, frames: int | None = None, fps: int = 10) -> str:
 
 def _uri(pictures: Pictures, picture: Picture, side: int) -> str:
     """A picture in the size of the column's first one, or smaller."""
-    return data_uri(small_file(fitted(picture, *thumbnail_size(pictures.size, side))))
+    return data_uri(small_file(fit_picture(picture, *thumbnail_size(pictures.size, side))))
 
 
 def _body(contents: Contents, steps: Sequence[int]) -> Iterator[Html]:
@@ -101,7 +101,7 @@ def _figure(pictures: Pictures, steps: Sequence[int]) -> Html:
             type="button",
             data_at=at,
         )
-        for at in chosen_steps(len(steps), _STRIP)
+        for at in choose_steps(len(steps), _STRIP)
         if steps[at] < len(pictures)
     ]
     return element(

@@ -18,7 +18,7 @@ from rlds2reverb.look.charts import (
     bars,
     heat_map,
     histogram_of,
-    listed,
+    list_names,
     reaching_chart,
     section,
     statistics,
@@ -321,9 +321,9 @@ def _facts(inspection: Inspection) -> dict[str, str]:
         "return": statistics(returns)
         + (f", not finite {number(returns.not_finite)}" if returns is not None and returns.not_finite else ""),
         "ends": f"{inspection.ends.terminal:,} terminal, {inspection.ends.truncated:,} truncated",
-        "filled": listed(inspection.filled) or "nothing: all seven RLDS fields are there",
+        "filled": list_names(inspection.filled) or "nothing: all seven RLDS fields are there",
         "transform": transform or "none",
-        "left out by it": listed(inspection.left_out) or "nothing",
+        "left out by it": list_names(inspection.left_out) or "nothing",
         "images": "; ".join(f"{image.path}: {image.image}" for image in inspection.images[:6]) or "none known as such",
     }
 
@@ -335,7 +335,7 @@ def _table(name: str, output: InspectedOutput, leaves: int) -> Html:
     if output.left_over:
         words.append(f"{counted(output.left_over, 'step')} left over at the end")
     if output.not_in_items:
-        words.append(f"not in the items: {listed(output.not_in_items)}")
+        words.append(f"not in the items: {list_names(output.not_in_items)}")
     signature = output.trajectory_data_spec
     rows = [[element("code", path), element("code", text)] for path, text in islice(signature.items(), leaves)]
     more = len(signature) - leaves

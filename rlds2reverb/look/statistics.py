@@ -52,7 +52,7 @@ class Block:
 
     def sums(self, row: Array) -> Array:
         """[dimensions] sums of what belongs to the values of a row, [width]."""
-        return _folded(np.add, row, len(self.low))
+        return _fold(np.add, row, len(self.low))
 
 
 def across(one_each: Array, width: int) -> Array:
@@ -83,13 +83,13 @@ def _rows_in_row(dimensions: int) -> int:
 
 def _block(values: Array, dimensions: int) -> Block | None:
     with np.errstate(invalid="ignore"):  # NaN is found below
-        ends = [_folded(end, end.reduce(values, axis=0), dimensions) for end in _ENDS]
+        ends = [_fold(end, end.reduce(values, axis=0), dimensions) for end in _ENDS]
     low, high = (end.astype(np.float64) for end in ends)
     are_finite = np.isfinite(low).all() and np.isfinite(high).all()
     return Block(values, low, high) if are_finite else None
 
 
-def _folded(ufunc: np.ufunc, row: Array, dimensions: int) -> Array:
+def _fold(ufunc: np.ufunc, row: Array, dimensions: int) -> Array:
     """[dimensions] of [width]; in two steps, for numpy is slow with short rows."""
     if row.size % (_FOLDS * dimensions) == 0:
         row = ufunc.reduce(row.reshape(_FOLDS, -1), axis=0)
@@ -215,7 +215,7 @@ class Histograms:
 
     def add_histograms(self, other: Histograms) -> None:
         self._widen(other.low, other.high)
-        self.counts += _rebinned(other, self.exponents, self.firsts)
+        self.counts += _rebin(other, self.exponents, self.firsts)
 
     def histogram(self, dimension: int) -> Histogram:
         """That of one dimension, from its first to its last bin that has a value."""
@@ -244,11 +244,11 @@ class Histograms:
         low, high = np.where(is_empty, 0.0, low), np.where(is_empty, 0.0, high)
         exponents = _exponents(low, high, self._narrowest)
         firsts = _bin_of(low, exponents)
-        self.counts = _rebinned(self, exponents, firsts)
+        self.counts = _rebin(self, exponents, firsts)
         self.exponents, self.firsts = exponents, firsts
 
 
-def joined(histograms: Sequence[Histogram]) -> list[Histogram]:
+def join_histograms(histograms: Sequence[Histogram]) -> list[Histogram]:
     """The same histograms over the same bins: those of all their values together.
 
     One without values, or with zeros only, decides nothing. Whole numbers beside fractions are put into bins narrower than 1 where those are.
@@ -281,7 +281,7 @@ def largest_gap(histogram: Histogram, other: Histogram) -> float | None:
     """The largest gap between two cumulative distributions, 0 to 1 (Kolmogorov-Smirnov), at the edges of bins; None where one has no values."""
     if not (histogram.total and other.total):
         return None
-    a, b = (each.counts.cumsum() / each.total for each in joined([histogram, other]))
+    a, b = (each.counts.cumsum() / each.total for each in join_histograms([histogram, other]))
     return float(np.abs(a - b).max())
 
 
@@ -320,7 +320,7 @@ def _places(values: Array, exponents: Array) -> Array:
     return places
 
 
-def _rebinned(histograms: Histograms, exponents: Array, firsts: Array) -> Array:
+def _rebin(histograms: Histograms, exponents: Array, firsts: Array) -> Array:
     """[dimensions, BINS] the counts over other bins, which are wider or the same."""
     dimension, place = np.nonzero(histograms.counts)
     wider = np.clip(exponents - histograms.exponents, 0, 63)[dimension]

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rlds2reverb.episode import Array
-from rlds2reverb.look.charts import Content, Dataset, listed, scatter, section
+from rlds2reverb.look.charts import Content, Dataset, list_names, scatter, section
 from rlds2reverb.look.collector import is_instruction
 from rlds2reverb.look.html import NOTHING, Html, element, table, text
 from rlds2reverb.look.sketches import Numbers, Texts
-from rlds2reverb.look.statistics import joined
+from rlds2reverb.look.statistics import join_histograms
 from rlds2reverb.text import counted, number, shortened, visible
 
 _HEAD = ("column", "dtype", "values", "min", "mean", "sd", "max", "constant")
@@ -42,7 +42,7 @@ def constants_line(datasets: Sequence[Dataset], paths: Sequence[str]) -> str:
         ]
         values = {float(sketch.histograms.low[0]) for sketch in sketches if sketch.dimensions == 1}
         named.append(f"{path} = {number(min(values))}" if len(values) == 1 else path)
-    return f"{counted(len(named), 'constant column')}: {listed(named, _CONSTANTS)}"
+    return f"{counted(len(named), 'constant column')}: {list_names(named, _CONSTANTS)}"
 
 
 def summary_section(content: Content) -> Html:
@@ -109,7 +109,7 @@ def _together(sketch: Numbers) -> tuple[float, float]:
 
 def _small_bars(sketch: Numbers, path: str) -> Html:
     """The histogram of all dimensions together."""
-    histograms = joined([sketch.histograms.histogram(at) for at in range(sketch.dimensions)])
+    histograms = join_histograms([sketch.histograms.histogram(at) for at in range(sketch.dimensions)])
     counts = np.sum([numbers.counts for numbers in histograms], axis=0)  # [bins]
     most = int(counts.max(initial=1))
     width = _BARS_WIDTH / max(1, len(counts))
@@ -199,7 +199,7 @@ def _actions(dataset: Dataset) -> Iterator[Html]:
     ]
     yield table(["action", "min", "at min", "max", "at max"], table_rows, range(1, 5))
     if len(sample.names) > 1:
-        yield from _correlated(sample.names, _correlations(values))
+        yield from _correlate(sample.names, _correlations(values))
 
 
 def _correlations(values: Array) -> Array:
@@ -212,7 +212,7 @@ def _correlations(values: Array) -> Array:
         return np.asarray(together_sums / np.outer(size, size))
 
 
-def _correlated(names: Sequence[str], correlations: Array) -> Iterator[Html]:
+def _correlate(names: Sequence[str], correlations: Array) -> Iterator[Html]:
     pairs = [
         (float(correlations[first, other]), names[first], names[other])
         for first in range(len(names))

@@ -23,7 +23,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import DecodeError
 from rlds2reverb.look.contents import Contents, Panel
 from rlds2reverb.look.curves import Curve, levels, range_text
-from rlds2reverb.look.pictures import Picture, Pictures, chosen_steps, fitted
+from rlds2reverb.look.pictures import Picture, Pictures, choose_steps, fit_picture
 from rlds2reverb.text import counted, visible
 
 _UPPER_HALF = "\u2580"
@@ -111,10 +111,10 @@ def show(contents: Contents, stream: TextIO, frames: int | None = None) -> None:
 
 
 def _lines(contents: Contents, terminal: Terminal, frames: int | None) -> Iterator[Text]:
-    yield from _wrapped(terminal, Text(terminal.fit(contents.title), "bold"))
-    yield from _wrapped(terminal, Text(terminal.fit(contents.name), "dim"))
+    yield from _wrap(terminal, Text(terminal.fit(contents.title), "bold"))
+    yield from _wrap(terminal, Text(terminal.fit(contents.name), "dim"))
     if contents.caption:
-        yield from _wrapped(terminal, Text(terminal.fit(contents.caption), "italic"))
+        yield from _wrap(terminal, Text(terminal.fit(contents.caption), "italic"))
     yield from _fields(terminal, contents.facts)
     yield from _section(terminal, "metadata", tuple(contents.metadata.items()))
     for pictures in contents.images:
@@ -132,7 +132,7 @@ def _lines(contents: Contents, terminal: Terminal, frames: int | None) -> Iterat
 def _section(terminal: Terminal, title: str, fields: tuple[tuple[str, str], ...]) -> Iterator[Text]:
     if fields:
         yield Text("")
-        yield from _wrapped(terminal, Text(terminal.fit(title), "bold"))
+        yield from _wrap(terminal, Text(terminal.fit(title), "bold"))
         yield from _fields(terminal, fields)
 
 
@@ -144,12 +144,12 @@ def _fields(terminal: Terminal, fields: tuple[tuple[str, str], ...]) -> Iterator
     gap = 2 if width else 0
     for name, value in cleaned:
         label = Text("  ").append(_cut(name, width)).append(" " * gap)
-        for line in _wrapped(terminal, Text(value), used=2 + width + gap):
+        for line in _wrap(terminal, Text(value), used=2 + width + gap):
             yield label + line
             label = Text(" " * (2 + width + gap))
 
 
-def _wrapped(terminal: Terminal, text: Text, used: int = 0) -> Iterator[Text]:
+def _wrap(terminal: Terminal, text: Text, used: int = 0) -> Iterator[Text]:
     """The text in lines that fit a terminal; as it is where there is none."""
     if not terminal.console.is_terminal:
         yield text
@@ -170,7 +170,7 @@ def _curves(contents: Contents, terminal: Terminal) -> Iterator[Text]:
     if contents.constants:
         yield Text("")
         label = Text("constant", "bold").append("  ", "not bold")
-        for line in _wrapped(terminal, Text(terminal.fit(contents.constants)), used=label.cell_len):
+        for line in _wrap(terminal, Text(terminal.fit(contents.constants)), used=label.cell_len):
             yield label + line
             label = Text(" " * label.cell_len)
     if not contents.drawn or not contents.steps:
@@ -183,7 +183,7 @@ def _curves(contents: Contents, terminal: Terminal) -> Iterator[Text]:
         more = panel.dimensions - len(panel.curves) + len(panel.moving[_CURVES:])
         if more > 0:
             name = terminal.fit(visible(panel.path))
-            yield from _wrapped(terminal, Text(f"  {name}: {more:,} more of {panel.kind}"))
+            yield from _wrap(terminal, Text(f"  {name}: {more:,} more of {panel.kind}"))
 
 
 def _curve(panel: Panel, curve: Curve, terminal: Terminal) -> Iterator[Text]:
@@ -209,16 +209,16 @@ def _strip(pictures: Pictures, terminal: Terminal, frames: int | None) -> Iterat
         title.append(f", {counted(len(pictures), 'picture')} of {width:,} x {height:,} pixels{stretch_text(pictures)}")
         if terminal.has_colour:
             across, down = _characters(terminal.width, height, width)
-            steps = chosen_steps(
+            steps = choose_steps(
                 len(pictures), min(frames or len(pictures), max(1, (terminal.width - 1) // (across + 1)))
             )
             tall = down if terminal.is_ascii else 2 * down
-            drawn = [fitted(pictures.picture(step), tall, across) for step in steps]
+            drawn = [fit_picture(pictures.picture(step), tall, across) for step in steps]
         else:
             title.append("; not drawn, for there is no colour here: --save writes them to a file")
     except DecodeError as error:
         title.append(f"; not drawn: {terminal.fit(visible(str(error)))}")
-    yield from _wrapped(terminal, title)
+    yield from _wrap(terminal, title)
     if drawn:
         yield from picture_lines(drawn, terminal.is_ascii)
         yield Text("".join(f"  {_cut(f'{step:,}', drawn[0].shape[1] - 1)}" for step in steps).rstrip())

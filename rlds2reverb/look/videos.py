@@ -18,7 +18,7 @@ import numpy as np
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.look.film import Film
-from rlds2reverb.look.pictures import Picture, chosen_steps
+from rlds2reverb.look.pictures import Picture, choose_steps
 from rlds2reverb.text import line_of
 
 _PALETTE_FROM = 24  # pictures that a film's colours are chosen from
@@ -33,7 +33,7 @@ def write_mp4(film: Film, fps: int, path: Path) -> None:
       ConfigError: FFmpeg cannot: it lacks the codec, say.
       OSError: the file cannot be written.
     """
-    with _explained(), av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as container:
+    with _explain_errors(), av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as container:
         stream: Any = container.add_stream("libx264", rate=fps, options={"crf": _QUALITY, "preset": "medium"})
         (stream.height, stream.width), stream.pix_fmt = film.size, "yuv420p"
         for picture in film.pictures():
@@ -43,7 +43,7 @@ def write_mp4(film: Film, fps: int, path: Path) -> None:
 
 def write_gif(film: Film, fps: int, path: Path) -> None:
     """Writes a film as GIF that repeats for ever, `fps` pictures per second. Raises as `write_mp4`."""
-    with _explained(), av.open(str(path), "w", format="gif", options={"loop": "0"}) as container:
+    with _explain_errors(), av.open(str(path), "w", format="gif", options={"loop": "0"}) as container:
         stream: Any = container.add_stream("gif", rate=fps)
         (stream.height, stream.width), stream.pix_fmt = film.size, "pal8"
         stream.time_base = Fraction(1, fps)
@@ -54,7 +54,7 @@ def write_gif(film: Film, fps: int, path: Path) -> None:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     """Turns FFmpeg's errors into ours, except those of the system."""
     try:
         yield
@@ -94,7 +94,7 @@ def _palette(film: Film) -> Any:
     chosen.link_to(sink)
     graph.configure()
     steps = film.steps
-    for number, place in enumerate(chosen_steps(len(steps), _PALETTE_FROM)):
+    for number, place in enumerate(choose_steps(len(steps), _PALETTE_FROM)):
         source.push(_frame(film.picture(steps[place]), number))
     source.push(None)
     return sink.pull()

@@ -92,7 +92,7 @@ def refuse_token(authorization: str | None, token: str | None) -> Refusal | None
     )
 
 
-def wanted_token(token: str | None, token_file: str | None) -> str | None:
+def read_token(token: str | None, token_file: str | None) -> str | None:
     """The token of a config; None when it has none.
 
     Raises:

@@ -67,7 +67,7 @@ def _not_ready(facts: Facts) -> Found:
         yield "", facts.state.obstacle() or facts.state.monitor.snapshot.error or "Reverb has not answered yet"
 
 
-def _old(facts: Facts) -> Found:
+def _find_old(facts: Facts) -> Found:
     known, last = facts.state.checkpoints.state.last, facts.state.checkpoints.newest()
     seconds = facts.now - (facts.state.started_at if last is None else last.manifest.created)
     if seconds > OLD_SECONDS:
@@ -75,7 +75,7 @@ def _old(facts: Facts) -> Found:
         yield "", f"no good checkpoint for {counted(int(seconds // 60), 'minute')}{gone}"
 
 
-def _failed(facts: Facts) -> Found:
+def _find_failed(facts: Facts) -> Found:
     rows = facts.state.recorder.history().checkpoints
     recent = [row for row in rows if row.error and facts.now - row.last < FAILED_SECONDS]
     if recent:
@@ -104,7 +104,7 @@ def _nearly_full(facts: Facts) -> Found:
             yield table.name, f"{table.current_size:,} of {table.max_size:,} items"
 
 
-def _blocked(facts: Facts) -> Found:
+def _find_blocked(facts: Facts) -> Found:
     inside = [moment for moment in facts.moments if facts.now - moment[0] <= WAIT_SECONDS]
     if not inside or inside[-1][0] - inside[0][0] < _LEAST_SECONDS:
         return
@@ -145,13 +145,13 @@ def _set_aside(facts: Facts) -> Found:
 ALERTS = (
     Alert("ReplayDown", "critical", 60, _nothing),  # the page says it itself: it gets no answer
     Alert("ReplayNotReady", "critical", 120, _not_ready),
-    Alert("ReplayCheckpointTooOld", "warning", 300, _old),
-    Alert("ReplayCheckpointFailed", "critical", 0, _failed),
+    Alert("ReplayCheckpointTooOld", "warning", 300, _find_old),
+    Alert("ReplayCheckpointFailed", "critical", 0, _find_failed),
     Alert("ReplayCheckpointDiskFull", "critical", 60, _disk_full),
     Alert("ReplayUploadBehind", "warning", 300, _behind),
     Alert("ReplayItemsSetAside", "warning", 0, _set_aside),
     Alert("ReplayTableNearlyFull", "warning", 300, _nearly_full),
-    Alert("ReplayLimiterBlocked", "warning", 600, _blocked),
+    Alert("ReplayLimiterBlocked", "warning", 600, _find_blocked),
     Alert("ReplayMemoryNearLimit", "critical", 120, _memory),
 )
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from replay_server.errors import CheckpointError, FolderLost
-from replay_server.files import listed, stands_at, written_at
+from replay_server.files import list_folder, stands_at, writing_times
 from replay_server.fitting import items_by_table
 from replay_server.logs import bytes_in, log_progress, logger, share
 from replay_server.memory import give_back
 from replay_server.repeating import Repeating
-from replay_server.store import CHECKPOINTS, SET_ASIDE, Checkpoint, CheckpointStore, numbered
+from replay_server.store import CHECKPOINTS, SET_ASIDE, Checkpoint, CheckpointStore, list_numbered
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.errors import Rlds2ReverbError, TransportError
 
@@ -139,7 +139,7 @@ class CheckpointWriter:
             staged = self._newest_finished()
             if staged is None:
                 return None
-            began, ended = written_at(staged)
+            began, ended = writing_times(staged)
             return self._recorded(
                 "checkpoint kept that a client asked for", CLIENT, lambda: self._keep(staged, began, ended)
             )
@@ -266,7 +266,7 @@ class CheckpointWriter:
         return log_progress(self._log, "writing a checkpoint", lambda: share(written(), about))
 
     def _newest_finished(self, before: Collection[str] = ()) -> Path | None:
-        for name in self.working.finished():
+        for name in self.working.list_finished():
             if name not in before and (staged := self.working.take(name)) is not None:
                 return staged
         return None
@@ -278,7 +278,7 @@ class CheckpointWriter:
             if error.is_broken:
                 self.working.discard(staged.name)
             raise
-        self.working.adopted(staged.name, checkpoint.number)
+        self.working.note_adopted(staged.name, checkpoint.number)
         return checkpoint
 
     def _rotate(self, last: Checkpoint | None, checkpoint: Checkpoint, reason: str) -> None:
@@ -399,12 +399,12 @@ def _ways_on(folder: Path, keep: int) -> str:
     """Advice on how to free space; the most frequent cause comes first."""
     ways = []
     with suppress(CheckpointError):
-        if len(kept := numbered(folder / CHECKPOINTS)) > 1:
+        if len(kept := list_numbered(folder / CHECKPOINTS)) > 1:
             ways.append(
                 f"{len(kept)} checkpoints are kept there: lower checkpoints.keep, which is {keep}, and restart, "
                 f"or first delete the oldest of {folder / CHECKPOINTS}"
             )
-        if listed(folder / SET_ASIDE):
+        if list_folder(folder / SET_ASIDE):
             ways.append(f"delete what you do not need of {folder / SET_ASIDE}")
     ways.append("make the disk larger")
     text = "; or ".join(ways)

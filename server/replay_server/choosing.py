@@ -21,10 +21,18 @@ from pathlib import Path
 from typing import Protocol
 
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable
-from replay_server.files import DONE, MANIFEST, as_of, listed, stands_at, verify_record_files
+from replay_server.files import DONE, MANIFEST, as_of, list_folder, stands_at, verify_record_files
 from replay_server.folder_lock import utc
 from replay_server.history import Written
-from replay_server.store import CHECKPOINTS, LEFT_OUT_NAME, SET_ASIDE, Checkpoint, number_of, numbered, read_checkpoint
+from replay_server.store import (
+    CHECKPOINTS,
+    LEFT_OUT_NAME,
+    SET_ASIDE,
+    Checkpoint,
+    list_numbered,
+    number_of,
+    read_checkpoint,
+)
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.options import is_url
 
@@ -88,7 +96,7 @@ class Reader(Protocol):
 
 class _OnDisk:
     def numbered(self, folder: Path) -> list[Path]:
-        return numbered(folder)
+        return list_numbered(folder)
 
     def checkpoint(self, folder: Path) -> Checkpoint:
         return read_checkpoint(folder)
@@ -129,7 +137,7 @@ def missing(folder: Path, newest: Written | None) -> str:
     if newest is None:
         return ""
     try:
-        paths = [*listed(folder / CHECKPOINTS), *listed(folder / SET_ASIDE)]
+        paths = [*list_folder(folder / CHECKPOINTS), *list_folder(folder / SET_ASIDE)]
     except CheckpointError:
         return ""
     if any(number_of(path) >= newest.generation and LEFT_OUT_NAME not in path.name for path in paths):

@@ -17,7 +17,7 @@ from pathlib import Path
 from replay_server.checkpoints import CLIENT, CheckpointWriter
 from replay_server.choosing import how_to_go_on, survey, why_left_unread
 from replay_server.errors import CheckpointError, CheckpointUnreadable
-from replay_server.files import RECORD_FILES, written_at
+from replay_server.files import RECORD_FILES, writing_times
 from replay_server.fitting import items_by_table
 from replay_server.logs import Logger, logger
 from replay_server.repeating import Repeating
@@ -78,7 +78,7 @@ class ClientCheckpoints(Repeating):
     def _act(self) -> None:
         began, working = self._clock(), self._writer.working
         try:
-            if finished := working.finished():
+            if finished := working.list_finished():
                 try:
                     self._writer.keep_clients()
                 except CheckpointError as error:
@@ -132,7 +132,7 @@ def set_aside_left(store: CheckpointStore, log: Logger) -> None:
     By its time it is older than the newest checkpoint. But clocks are set back, so it is not deleted.
     """
     working = WorkingFolder(store.reverb, store.taken)
-    for name in working.finished():
+    for name in working.list_finished():
         place = working.place(name)
         if any(_is_same(place, path) for path in store.readable() or ()):
             continue  # the server was killed just after it had become that checkpoint
@@ -142,15 +142,15 @@ def set_aside_left(store: CheckpointStore, log: Logger) -> None:
 
 def _keep_newest(store: CheckpointStore, log: Logger) -> Checkpoint | None:
     working = WorkingFolder(store.reverb, store.taken)
-    if not working.finished():
+    if not working.list_finished():
         return None
     for name in working.make_room():
         log.warning("unfinished checkpoint removed", name=name, meaning="the server was killed while writing it")
-    names = working.finished_after(survey(store.kept).as_of)
+    names = working.list_finished_after(survey(store.kept).as_of)
     for place, name in enumerate(names):
         staged = working.take(name)
         if staged is not None and (checkpoint := _keep_or_set_aside(store, staged, log)) is not None:
-            working.adopted(name, checkpoint.number)
+            working.note_adopted(name, checkpoint.number)
             for older in names[place + 1 :]:  # Reverb was about to delete them
                 working.discard(older)
             log.warning(
@@ -164,7 +164,7 @@ def _keep_newest(store: CheckpointStore, log: Logger) -> Checkpoint | None:
 
 def _keep_or_set_aside(store: CheckpointStore, staged: Path, log: Logger) -> Checkpoint | None:
     try:
-        return store.adopt(staged, items_by_table(staged), *written_at(staged))
+        return store.adopt(staged, items_by_table(staged), *writing_times(staged))
     except CheckpointError as error:
         if not error.is_broken:
             raise

@@ -13,11 +13,11 @@ import yaml
 
 from replay_server import config as configs
 from replay_server import logs
-from replay_server.admission import names_of, wanted_token
+from replay_server.admission import names_of, read_token
 from replay_server.config import ServerConfig
 from replay_server.errors import CheckpointError
 from replay_server.restore import Outlook, outlook
-from replay_server.store import CHECKPOINTS, numbered
+from replay_server.store import CHECKPOINTS, list_numbered
 from replay_server.tables import TableConfig
 from replay_server.uploads import check_place
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError
@@ -42,7 +42,7 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
         config = configs.load(path, overrides)
         tables = configs.table_configs(config)
         configs.check(tables)
-        wanted_token(config.http.token, config.http.token_file)
+        read_token(config.http.token, config.http.token_file)
         for name in ("upload", "start_from"):
             if is_url(place := getattr(config.checkpoints, name) or ""):
                 needed = ("obstore", "huggingface_hub") if place.startswith("hf:") else ("obstore",)
@@ -98,7 +98,7 @@ def other_folder(path: Path, config: ServerConfig) -> str:
         return ""
     other = Path.cwd() / folder.relative_to(place)
     try:
-        if numbered(folder / CHECKPOINTS) or not numbered(other / CHECKPOINTS):
+        if list_numbered(folder / CHECKPOINTS) or not list_numbered(other / CHECKPOINTS):
             return ""
     except CheckpointError:
         return ""  # the start itself reports what is wrong with its folder

@@ -56,14 +56,14 @@ def verify_record_files(folder: Path) -> None:
     """Reads the compressed streams of a checkpoint of Reverb's own to their ends, so that zlib verifies their checksums."""
     read_small(folder / DONE, _DONE_BYTES)
     for path in (folder / name for name in RECORD_FILES):
-        with _named(path):
+        with _name_errors(path):
             for _ in inflate(blocks(path)):
                 pass
 
 
 def read_records(path: Path) -> Iterator[bytes]:
     """The records of a checkpoint's file; an absurdly long one counts as damage."""
-    with _named(path):
+    with _name_errors(path):
         yield from records_of(inflate(blocks(path)), _MOST_RECORD_BYTES)
 
 
@@ -78,7 +78,7 @@ def as_of(checkpoint: Path) -> int:
         return 0
 
 
-def written_at(checkpoint: Path) -> tuple[float, float]:
+def writing_times(checkpoint: Path) -> tuple[float, float]:
     """Unix times at which Reverb began and ended a checkpoint, from its name and its last file."""
     last = checkpoint / RECORD_FILES[-1]
     try:
@@ -153,14 +153,14 @@ def _entry(path: Path, through: Callable[[Iterator[bytes]], Iterator[bytes]]) ->
             size += len(block)
             yield block
 
-    with _named(path):
+    with _name_errors(path):
         for _ in through(hashed()):
             pass
     return FileEntry(size, digest.hexdigest())
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _name_errors(path: Path) -> Iterator[None]:
     """Adds the checkpoint's file name to the error of a damaged stream."""
     try:
         yield
@@ -184,7 +184,7 @@ def cannot_read(path: Path, error: OSError) -> CheckpointError:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def open_file(path: Path) -> Iterator[BinaryIO]:
     """A regular file, open for reading; an OSError of the block becomes one of ours, too."""
     try:
         with open(path, "rb", opener=_open_regular) as file:  # Path.open has no opener
@@ -194,7 +194,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def blocks(path: Path) -> Iterator[bytes]:
-    with opened(path) as file:
+    with open_file(path) as file:
         while block := file.read(_BLOCK_BYTES):
             yield block
 
@@ -215,14 +215,14 @@ def _open_regular(path: str, flags: int) -> int:
 
 def read_small(path: Path, most_bytes: int) -> bytes:
     """All bytes of a regular file; more than `most_bytes` are a `CheckpointError`."""
-    with opened(path) as file:
+    with open_file(path) as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise CheckpointError(f"{path}: more than {most_bytes} bytes, which is not what was written")
     return data
 
 
-def listed(folder: Path) -> list[Path]:
+def list_folder(folder: Path) -> list[Path]:
     """The entries of a folder, which may be in a bucket; none when it is missing."""
     try:
         return list(folder.iterdir())

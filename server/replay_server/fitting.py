@@ -126,7 +126,7 @@ def fit_checkpoint(
     (target / TABLES).unlink()  # a link to a file that must not change
     write_records(
         target / TABLES,
-        (_rewritten(plan.records[name], config, plan.fits[name]) for name, config in plan.started.items()),
+        (_rewrite(plan.records[name], config, plan.fits[name]) for name, config in plan.started.items()),
     )
     most = {  # table -> its max_times_sampled, where it is lower than it was
         name: config.max_times_sampled
@@ -184,7 +184,7 @@ def _signature_differences(record: Any, config: TableConfig) -> list[str]:
     return differences(stored, config.signature)  # a size that the config leaves free matches any
 
 
-def _rewritten(before: Any, config: TableConfig, fit: TableFit) -> bytes:
+def _rewrite(before: Any, config: TableConfig, fit: TableFit) -> bytes:
     """The checkpoint's record of a table, described as the config has it."""
     info, record = table_info(reverb_table(config)), type(before)()
     record.CopyFrom(before)

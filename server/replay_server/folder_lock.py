@@ -147,7 +147,7 @@ class FolderLock:
             self._close()
             time.sleep(_TRY_SECONDS)
         else:
-            raise CheckpointError(_in_use(self.folder, decoded(read_record(self.folder))))
+            raise CheckpointError(_in_use(self.folder, decode_owner(read_record(self.folder))))
         if not self._is_locked:
             self._log.warning("the file system has no locks, owners are found by their records", path=str(self.folder))
 
@@ -167,7 +167,7 @@ class FolderLock:
         if before is None:
             has_to_wait = not self._is_locked
         else:
-            owner = decoded(before)
+            owner = decode_owner(before)
             has_crashed = self._is_locked and owner is not None and owner.has_crashed(os.fstat(self._lock).st_ino)
             has_to_wait = not has_crashed
             if has_to_wait and not self._outlive(before, wait):
@@ -239,7 +239,7 @@ class FolderLock:
           CheckpointError: the record changed: its owner lives.
         """
         seconds = SILENT_BEATS * self._beat_seconds
-        self.waiting = f"{decoded(before) or 'an owner without a name'} may still use {self.folder}"
+        self.waiting = f"{decode_owner(before) or 'an owner without a name'} may still use {self.folder}"
         self._log.warning("waiting for a sign of life of the folder's owner", owner=self.waiting, seconds=seconds)
         for _ in range(SILENT_BEATS):
             if wait(self._beat_seconds):
@@ -248,10 +248,10 @@ class FolderLock:
             if now is None:
                 break
             if now != before:
-                raise CheckpointError(_in_use(self.folder, decoded(now)))
+                raise CheckpointError(_in_use(self.folder, decode_owner(now)))
         self.waiting = ""
         self._log.warning(
-            "folder taken over", path=str(self.folder), owner=str(decoded(before)), silent_seconds=seconds
+            "folder taken over", path=str(self.folder), owner=str(decode_owner(before)), silent_seconds=seconds
         )
         return True
 
@@ -290,7 +290,7 @@ class FolderLock:
         if self._owner is None:
             return f"{where}: not taken by this server"
         record = read_record(self.folder)
-        owner = decoded(record)
+        owner = decode_owner(record)
         if owner is None:
             return f"{where}: the record in {OWNER} is {'gone' if record is None else 'damaged'}{_GONE}"
         if owner.token != self._owner.token:
@@ -326,7 +326,7 @@ def holder(folder: Path) -> Holder:
     Raises:
       CheckpointError: the record or the lock cannot be read.
     """
-    owner = decoded(read_record(folder))
+    owner = decode_owner(read_record(folder))
     words = str(owner or "a process that has not said who it is")
     path, has_crashed = folder / LOCK, False
     if stands_at(path):
@@ -381,7 +381,7 @@ def read_record(folder: Path) -> bytes | None:
         return None
 
 
-def decoded(record: bytes | None) -> Owner | None:
+def decode_owner(record: bytes | None) -> Owner | None:
     """The owner in a record; None without a record, or in a damaged one."""
     try:
         return None if record is None else msgspec.json.decode(record, type=Owner)

@@ -171,20 +171,20 @@ def as_of(history: History, now: float) -> History:
     )
 
 
-def fitted(history: History, now: float) -> History:
+def fit_history(history: History, now: float) -> History:
     """What is kept: the last `DAYS`, in `MOST_BYTES`."""
     oldest = now - DAYS * 86400
-    runs = _merged([run for run in history.runs if run.last >= oldest], _MOST_RUNS, _one_run)
-    samples = tuple(_thinned([sample for sample in history.samples if sample.time >= oldest], now))
+    runs = _merge_rows([run for run in history.runs if run.last >= oldest], _MOST_RUNS, _one_run)
+    samples = tuple(_thin([sample for sample in history.samples if sample.time >= oldest], now))
     recent = [written for written in history.checkpoints if written.last >= oldest]
     for most in range(_MOST_ROWS, 0, -1):
-        kept = History(runs, _merged(recent, most, _one_row), samples)
+        kept = History(runs, _merge_rows(recent, most, _one_row), samples)
         if len(encode(kept)) <= MOST_BYTES:
             return kept
     return History(runs, (), samples)
 
 
-def _thinned(samples: Sequence[Sample], now: float) -> list[Sample]:
+def _thin(samples: Sequence[Sample], now: float) -> list[Sample]:
     kept: list[tuple[tuple[float, int], Sample]] = []
     for sample in samples:
         step = next(step for age, step in _STEPS if now - sample.time <= age)
@@ -196,7 +196,7 @@ def _thinned(samples: Sequence[Sample], now: float) -> list[Sample]:
     return [sample for _, sample in kept][-2 * _MOST_ROWS :]
 
 
-def _merged(rows: Sequence[_Row], most: int, join: Callable[[_Row, _Row], _Row | None]) -> tuple[_Row, ...]:
+def _merge_rows(rows: Sequence[_Row], most: int, join: Callable[[_Row, _Row], _Row | None]) -> tuple[_Row, ...]:
     """At most so many rows: of the older half, those are joined that span the least together; where none can, the oldest goes.
 
     Rows that are further apart than usual are joined last, so that a gap stays one.

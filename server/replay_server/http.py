@@ -294,7 +294,7 @@ def check_every_request(app: flask.Flask, section: HttpSection) -> None:
     /healthz is answered whatever name it is asked by: it tells nothing, and an orchestrator ends a server that does not answer.
     """
     ours = admission.names_of(section.host, section.allowed_hosts)
-    token = admission.wanted_token(section.token, section.token_file)
+    token = admission.read_token(section.token, section.token_file)
 
     @app.before_request
     def check() -> Answer | None:

@@ -44,7 +44,7 @@ class Peers:
     def document(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """One entry per server, this one first, and the sums of their tables. Requests newer answers, and waits for none."""
         with self._lock:
-            answers = [self._answers.get(address, _unknown(address)) for address in self.addresses]
+            answers = [self._answers.get(address, _unknown_entry(address)) for address in self.addresses]
             is_due = not self._is_asking and time.monotonic() - self._asked_at >= ASK_SECONDS
             self._is_asking |= is_due
         if is_due:
@@ -66,10 +66,10 @@ class Peers:
         try:
             return _entry(address, self._ask(address))
         except Rlds2ReverbError as error:
-            return {**_unknown(address), "problem": str(error)}
+            return {**_unknown_entry(address), "problem": str(error)}
 
 
-def _unknown(address: str) -> dict[str, Any]:
+def _unknown_entry(address: str) -> dict[str, Any]:
     return {"address": address, "state": "no answer", "problem": "", "memory_bytes": 0, "tables": []}
 
 

@@ -151,6 +151,6 @@ class Recorder:
             past = past.running(self._began, now)
             if items is not None:
                 past = past.with_sample(Sample(int(now), memory, items))
-            self._history = histories.fitted(past, now)
+            self._history = histories.fit_history(past, now)
         if forgotten:
             self._log.warning("the clock was set back", forgotten_checkpoints=forgotten)

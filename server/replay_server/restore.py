@@ -15,7 +15,7 @@ from replay_server.choosing import Found, Survey, Unloaded, how_to_go_on, missin
 from replay_server.clients import keep_left, set_aside_left
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError, CheckpointUnreadable
-from replay_server.files import RECORD_FILES, verify_record_files, written_at
+from replay_server.files import RECORD_FILES, verify_record_files, writing_times
 from replay_server.fitting import Fit, TableFit, fit_checkpoint, plan_fit
 from replay_server.folder_lock import Holder, holder, utc
 from replay_server.history import newest_checkpoint
@@ -203,16 +203,16 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
         left, notes = None, [f"{reason}; it would be set aside"]
     if left:
         words = f"what Reverb had finished as {left.name} before the server was killed"
-        fitted = _fitted(words, left, section, tables, _SET_ASIDE)
+        fitted = _fit_start(words, left, section, tables, _SET_ASIDE)
         return replace(
-            fitted, last=_last(left.name, written_at(left)[1], bytes_in(left)), notes=(*notes, *fitted.notes)
+            fitted, last=_last(left.name, writing_times(left)[1], bytes_in(left)), notes=(*notes, *fitted.notes)
         )
     gone = missing(folder, newest_checkpoint(folder))
     if (reason := found.refusal(gone)) and not section.start_empty:
         return Outlook(_REFUSED, last, notes=tuple(notes), refusal=how_to_go_on(reason))
     if checkpoint is not None:
         words = f"checkpoint {checkpoint.number}, {checkpoint.item_count} items, {checkpoint.bytes} bytes"
-        chosen = _fitted(words, checkpoint.folder, section, tables, _SET_ASIDE)
+        chosen = _fit_start(words, checkpoint.folder, section, tables, _SET_ASIDE)
     elif section.start_from is None:
         chosen = _empty(tables)
     else:
@@ -239,12 +239,14 @@ def _of_start_from(section: CheckpointSection, tables: Sequence[TableConfig]) ->
         if other is None:
             return _empty(tables)
         words = f"{other.place or other.folder}, named by start_from"
-        chosen = _fitted(words, other.folder, section, tables, "left out")
+        chosen = _fit_start(words, other.folder, section, tables, "left out")
         passed_over = (f"{passed.reason}; it would be passed over" for passed in other.unloaded)
         return replace(chosen, notes=(*passed_over, *chosen.notes))
 
 
-def _fitted(words: str, source: Path, section: CheckpointSection, tables: Sequence[TableConfig], lost: str) -> Outlook:
+def _fit_start(
+    words: str, source: Path, section: CheckpointSection, tables: Sequence[TableConfig], lost: str
+) -> Outlook:
     """A start from this checkpoint, which `words` name; `lost` says what becomes of items that are not restored."""
     plan = plan_fit(source, tables)
     if refusal := plan.refusal(section.unfit_tables):
@@ -255,12 +257,12 @@ def _fitted(words: str, source: Path, section: CheckpointSection, tables: Sequen
             for fit in plan.fit.tables
         }
         return Outlook(_REFUSED, tables=fits, refusal=refusal)
-    fits = {fit.name: _started(fit, lost) for fit in plan.fit.tables}
+    fits = {fit.name: _start_of(fit, lost) for fit in plan.fit.tables}
     notes = tuple(f'table "{fit.name}": {fits[fit.name]}' for fit in plan.fit.tables if fit.lost)
     return Outlook(words, tables=fits, notes=notes)
 
 
-def _started(fit: TableFit, lost: str) -> str:
+def _start_of(fit: TableFit, lost: str) -> str:
     left_out = f"{counted(fit.lost, 'item')} {lost}: {fit.detail}"
     if "new" in fit.changes:
         return "empty: it is not in the checkpoint"
@@ -280,7 +282,7 @@ def _left_by_reverb(folder: Path, checkpoints: Survey) -> tuple[Path | None, lis
     """The entry that the start would keep as the newest checkpoint, None for none; and why not newer ones."""
     working = WorkingFolder(folder / "reverb", folder / "taken")
     notes: list[str] = []
-    for name in working.finished_after(checkpoints.as_of):
+    for name in working.list_finished_after(checkpoints.as_of):
         try:
             verify_record_files(place := working.place(name))
             return place, notes

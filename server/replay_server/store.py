@@ -36,7 +36,7 @@ from replay_server.files import (
     FileEntry,
     entry_of,
     link_files,
-    listed,
+    list_folder,
     read_small,
     sync,
     verified_entry,
@@ -98,9 +98,9 @@ class Checkpoint:
         }
 
 
-def numbered(folder: Path) -> list[Path]:
+def list_numbered(folder: Path) -> list[Path]:
     """The checkpoints in a folder, newest first; not verified."""
-    return sorted((path for path in listed(folder) if path.name.isdecimal()), key=number_of, reverse=True)
+    return sorted((path for path in list_folder(folder) if path.name.isdecimal()), key=number_of, reverse=True)
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -204,7 +204,7 @@ class CheckpointStore:
 
     def paths(self) -> list[Path]:
         """Folders of all finished checkpoints, newest first; not verified."""
-        return numbered(self.kept)
+        return list_numbered(self.kept)
 
     def readable(self) -> list[Path] | None:
         """As `paths`; None when they cannot be listed."""
@@ -282,7 +282,7 @@ class CheckpointStore:
         return left_out
 
     def _with_left_out(self) -> list[Path]:
-        paths = (path for path in listed(self._set_aside) if number_of(path) and (path / LEFT_OUT).is_file())
+        paths = (path for path in list_folder(self._set_aside) if number_of(path) and (path / LEFT_OUT).is_file())
         return sorted(paths, key=lambda path: (number_of(path), path.name), reverse=True)
 
     def clean(self) -> list[Path]:
@@ -294,7 +294,7 @@ class CheckpointStore:
         paths: list[Path] = []
         for folder in (self.kept, self._set_aside):
             with suppress(CheckpointUnreadable):  # the choice of a checkpoint says so
-                paths += listed(folder)
+                paths += list_folder(folder)
         partial = [path for path in paths if path.name.endswith(_PARTIAL)]
         working = [path for folder in (self.reverb, self.taken) if folder.is_dir() for path in folder.iterdir()]
         unfinished = [*partial, *working]
@@ -318,7 +318,7 @@ class CheckpointStore:
         """
         if not (checkpoint / DONE).is_file():
             raise CheckpointError(f"{checkpoint}: Reverb returned it without its {DONE} file; is the folder its own?")
-        number = 1 + max(self.highest, *(number_of(path) for path in (*self.paths(), *listed(self._set_aside))), 0)
+        number = 1 + max(self.highest, *(number_of(path) for path in (*self.paths(), *list_folder(self._set_aside))), 0)
         try:
             self.guard()
             files = {name: verified_entry(checkpoint / name) for name in (*RECORD_FILES, DONE)}
@@ -350,7 +350,7 @@ class CheckpointStore:
             self.guard()
             path.rename(path.with_name(path.name + _PARTIAL))  # half a checkpoint never looks like one
         failed: OSError | None = None
-        for partial in (path for path in listed(self.kept) if path.name.endswith(_PARTIAL)):
+        for partial in (path for path in list_folder(self.kept) if path.name.endswith(_PARTIAL)):
             self.guard()
             try:
                 shutil.rmtree(partial)

@@ -42,7 +42,7 @@ from replay_server.files import (
     MANIFEST,
     RECORD_FILES,
     FileEntry,
-    listed,
+    list_folder,
     read_small,
     stands_at,
     verify_record_files,
@@ -56,8 +56,8 @@ from replay_server.store import (
     Checkpoint,
     CheckpointStore,
     decode_manifest,
+    list_numbered,
     number_of,
-    numbered,
     read_checkpoint,
 )
 from rlds2reverb.errors import Rlds2ReverbError, StorageError
@@ -125,12 +125,12 @@ def look(place: BucketPath) -> There:
     whole: list[Checkpoint] = []
     broken: list[tuple[BucketPath, str]] = []
     unfinished: list[BucketPath] = []
-    for path in map(_in_bucket, numbered(place / CHECKPOINTS)):
+    for path in map(_in_bucket, list_numbered(place / CHECKPOINTS)):
         if not _has_manifest(path):
             unfinished.append(path)
             continue
         try:
-            whole.append(_described(path))
+            whole.append(_describe(path))
         except CheckpointUnreadable:
             raise
         except CheckpointError as error:
@@ -154,10 +154,10 @@ def owner(place: BucketPath) -> Owner | None:
 
 def _has_manifest(path: Path) -> bool:
     """By a listing, which tells the sizes of its files, too."""
-    return any(entry.name == MANIFEST for entry in listed(path))
+    return any(entry.name == MANIFEST for entry in list_folder(path))
 
 
-def _described(path: BucketPath) -> Checkpoint:
+def _describe(path: BucketPath) -> Checkpoint:
     """A checkpoint in a bucket, by its manifest and the sizes of its files.
 
     Raises:
@@ -212,10 +212,10 @@ class Fetching:
 
     def numbered(self, folder: Path) -> list[Path]:
         """One without its manifest does not exist."""
-        return [path for path in numbered(folder) if _has_manifest(path)]
+        return [path for path in list_numbered(folder) if _has_manifest(path)]
 
     def checkpoint(self, folder: Path) -> Checkpoint:
-        there = _described(_in_bucket(folder))
+        there = _describe(_in_bucket(folder))
         copy = self._made(folder)
         self._check_room(sum(entry.bytes for name, entry in there.manifest.files.items() if name in self._names))
         for name, listed_file in there.manifest.files.items():
@@ -580,7 +580,7 @@ class Uploads:
 
     def _remove(self, path: BucketPath) -> None:
         """Removes what is there of a checkpoint, its manifest first."""
-        entries = sorted(listed(path), key=lambda entry: entry.name != MANIFEST)
+        entries = sorted(list_folder(path), key=lambda entry: entry.name != MANIFEST)
         for entry in entries:
             _in_bucket(entry).remove()
 
@@ -597,21 +597,21 @@ class Uploads:
         mine = Owner(folder_id(self.store), self._token, self._words, newest)
         path, before = self.place / OWNER, owner(self.place)
         if before is None:
-            before = mine if path.upload_bytes(_encoded(mine), is_new=True) else owner(self.place)
+            before = mine if path.upload_bytes(_encode_owner(mine), is_new=True) else owner(self.place)
         is_mine = before is not None and before.token == mine.token
         if before is not None and not is_mine and (before.folder != mine.folder or self._has_claimed):
-            raise CheckpointError(_taken(self.place, before))
+            raise CheckpointError(_taken_words(self.place, before))
         sent_before = 0 if before is None else before.newest
         if not is_mine or newest > sent_before:
-            path.upload_bytes(_encoded(msgspec.structs.replace(mine, newest=max(newest, sent_before))))
+            path.upload_bytes(_encode_owner(msgspec.structs.replace(mine, newest=max(newest, sent_before))))
         self._has_claimed = True
 
 
-def _encoded(record: Owner) -> bytes:
+def _encode_owner(record: Owner) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record))
 
 
-def _taken(place: BucketPath, other: Owner) -> str:
+def _taken_words(place: BucketPath, other: Owner) -> str:
     return (
         f"checkpoints.upload: {place}: another server sends its checkpoints there: {other.words}. Set checkpoints.upload to a place of this "
         f"server's own; or, if that one is gone for good, remove {place / OWNER}"
@@ -665,7 +665,7 @@ def check_place(section: CheckpointSection) -> tuple[Mapping[str, Any], tuple[st
         with suppress(CheckpointError):
             mine = read_small(own, _MOST_OWNER_BYTES).decode("ascii", "replace").strip()
         if mine != before.folder and not continues_place(section):
-            notes.append(_taken(place, before))
+            notes.append(_taken_words(place, before))
     probe = place / f"check-{secrets.token_hex(8)}"
     try:
         probe.upload_bytes(b"")

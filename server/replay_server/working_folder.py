@@ -62,15 +62,15 @@ class WorkingFolder:
         is_whole = {path.name: (path / DONE).is_file() for path in _entries(self._reverb)}
         return {name: done for name, done in is_whole.items() if not self._is_adopted(name)}
 
-    def finished(self) -> list[str]:
+    def list_finished(self) -> list[str]:
         """Names of the entries that were finished and not adopted, newest first."""
         taken = {path.name for path in _entries(self._taken) if (path / DONE).is_file()}
         here = {name for name, done in self.entries().items() if done}
         return sorted((taken | here) - self._adopted, reverse=True)
 
-    def finished_after(self, when: float) -> list[str]:
+    def list_finished_after(self, when: float) -> list[str]:
         """Those of `finished` with tables newer than this time, see `as_of`."""
-        return [name for name in self.finished() if as_of(self.place(name)) > when]
+        return [name for name in self.list_finished() if as_of(self.place(name)) > when]
 
     def place(self, name: str) -> Path:
         """Where a finished entry is."""
@@ -137,7 +137,7 @@ class WorkingFolder:
             source.rename(target)
         return target if _has(target, *RECORD_FILES, DONE) else None
 
-    def adopted(self, name: str, number: int) -> None:
+    def note_adopted(self, name: str, number: int) -> None:
         """Notes that an entry is a checkpoint now. Older ones that waited to become one need not any more."""
         self._adopted.add(name)
         self.last_adopted = name
@@ -169,7 +169,7 @@ class WorkingFolder:
         Args:
           wait: waits until entries that look left over have been so for `QUIET_SECONDS`.
         """
-        waiting = [name for name in self.finished() if _has(self._taken / name, *RECORD_FILES, DONE)]
+        waiting = [name for name in self.list_finished() if _has(self._taken / name, *RECORD_FILES, DONE)]
         for path in _entries(self._taken):
             if path.name not in waiting[:1]:  # each takes as much room as a checkpoint
                 shutil.rmtree(path, ignore_errors=True)

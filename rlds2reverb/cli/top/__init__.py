@@ -20,7 +20,7 @@ from rlds2reverb.cli.output import has_reader
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.cli.top import plain
 from rlds2reverb.cli.top.rows import SORTS
-from rlds2reverb.cli.top.watching import Known, Target, Watch
+from rlds2reverb.cli.top.watching import Target, Watch, WatchedServer
 from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.transport.base import named_address
@@ -114,7 +114,7 @@ def _targets(
             None if url is None else ServerHttp(url, *files),
             address,
         )
-        for name, address, url in paired(servers, urls)
+        for name, address, url in pair_urls(servers, urls)
     ]
 
 
@@ -129,7 +129,7 @@ def _why_not_live() -> str:
     return ""
 
 
-Print = Callable[[Sequence[Known]], None]
+Print = Callable[[Sequence[WatchedServer]], None]
 
 
 def _printer(as_json: bool, sort: str, is_reverse: bool) -> Print:
@@ -138,14 +138,14 @@ def _printer(as_json: bool, sort: str, is_reverse: bool) -> Print:
     return lambda servers: output.print_lines(plain.block(servers, sort, is_reverse, time.time()))
 
 
-def _line_printer(servers: Sequence[Known]) -> None:
+def _line_printer(servers: Sequence[WatchedServer]) -> None:
     output.print_json_line(plain.document(servers, time.time()))
 
 
 def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> None:
     """One block, from two requests. A server that does not answer is an error, raised when the block is printed."""
 
-    def is_enough(servers: Sequence[Known]) -> bool:
+    def is_enough(servers: Sequence[WatchedServer]) -> bool:
         return all(
             (server.problem or len(server.history) > 1)
             and (server.status is not None or server.status_problem or not server.url)
@@ -166,14 +166,14 @@ def _print_blocks(watch: Watch, interval: float, show: Print) -> None:
         watch.wait(lambda servers: all(server.answers or server.problem for server in servers), interval)
         pause = threading.Event()
         while True:
-            show(watch.known())
+            show(watch.servers())
             sys.stdout.flush()
             if not has_reader():
                 return
             pause.wait(interval)
 
 
-def paired(servers: Sequence[str], urls: Sequence[str]) -> list[tuple[str, str, str | None]]:
+def pair_urls(servers: Sequence[str], urls: Sequence[str]) -> list[tuple[str, str, str | None]]:
     """Name, HOST:PORT, and URL or None, of each server.
 
     Servers are HOST:PORT or NAME=HOST:PORT, also more of them with commas. A plain URL belongs to the server of the same position;

@@ -39,7 +39,7 @@ from rlds2reverb.cli.top.rows import (
     uploads,
     visible,
 )
-from rlds2reverb.cli.top.watching import TREND_MOST, Known, Watch
+from rlds2reverb.cli.top.watching import TREND_MOST, Watch, WatchedServer
 from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import next_command, table_fields
 from rlds2reverb.specs import spec_texts, view_in
@@ -230,7 +230,7 @@ class TopApp(App[int]):
     def action_fold_all(self) -> None:
         """Folds all servers; unfolds them when all are folded."""
         if self._is_list:
-            names = frozenset(server.name for server in self._watch.known())
+            names = frozenset(server.name for server in self._watch.servers())
             self._folded = frozenset() if self._folded >= names else names
             self._draw_from_the_first()
 
@@ -266,7 +266,7 @@ class TopApp(App[int]):
 
     def _draw(self) -> None:
         try:
-            servers, now = self._watch.known(), self._now()
+            servers, now = self._watch.servers(), self._now()
             self.query_one("#title", Static).update(_title(servers, now))
             for selector in ("#servers", "#tables", "#waits"):
                 self.query_one(selector).display = self._is_list
@@ -285,7 +285,7 @@ class TopApp(App[int]):
             self.failure = error
             self.exit(0)
 
-    def _draw_list(self, servers: Sequence[Known], now: float) -> None:
+    def _draw_list(self, servers: Sequence[WatchedServer], now: float) -> None:
         marked = self._marked
         columns, name_width = _fit_columns(self.size.width - 1, servers)
         is_wide = self.size.width > _WIDE
@@ -386,7 +386,7 @@ class _RowKey(NamedTuple):
     table: str | None = None
 
 
-def _fit_columns(width: int, servers: Sequence[Known]) -> tuple[list[TableColumn], int]:
+def _fit_columns(width: int, servers: Sequence[WatchedServer]) -> tuple[list[TableColumn], int]:
     """The columns that fit into `width` cells beside the names, and the width of the names."""
     columns = list(COLUMNS)
 
@@ -409,11 +409,11 @@ def _cells(row: Row, columns: Sequence[TableColumn], answers: bool, is_wide: boo
     return cells
 
 
-def _color(server: Known) -> str:
+def _color(server: WatchedServer) -> str:
     return "bold green" if server.answers else "bold red" if server.problem else "bold yellow"
 
 
-def _title(servers: Sequence[Known], now: float) -> Text:
+def _title(servers: Sequence[WatchedServer], now: float) -> Text:
     silent = sum(not server.answers for server in servers)
     rates = [table_rate for server in servers for table_rate in server.rates().values()]
     parts = [
@@ -427,7 +427,7 @@ def _title(servers: Sequence[Known], now: float) -> Text:
     return Text("  ".join(parts), no_wrap=True)
 
 
-def _head(server: Known, shown: Sequence[Row], is_folded: bool, now: float) -> Text:
+def _head(server: WatchedServer, shown: Sequence[Row], is_folded: bool, now: float) -> Text:
     """How a server is; of a folded one how many of its tables wait, too."""
     parts = [answering(server, now), resources(server, now)]
     if is_folded:
@@ -447,7 +447,7 @@ def _head(server: Known, shown: Sequence[Row], is_folded: bool, now: float) -> T
 _DETAIL_BAR = 20  # cells
 
 
-def _details(servers: Sequence[Known], key: _RowKey, now: float) -> RenderableType:
+def _details(servers: Sequence[WatchedServer], key: _RowKey, now: float) -> RenderableType:
     """All that is known of a table."""
     server = next((server for server in servers if server.name == key.server), None)
     shown = [] if server is None else rows(server.tables, server.rates(), "name", False, server.past)

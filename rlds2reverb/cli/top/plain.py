@@ -18,13 +18,13 @@ from rlds2reverb.cli.top.rows import (
     uploads,
     visible,
 )
-from rlds2reverb.cli.top.watching import Known
+from rlds2reverb.cli.top.watching import WatchedServer
 from rlds2reverb.text import rate
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import clause, insert_wait, sample_wait
 
 
-def block(servers: Sequence[Known], sort: str, is_reverse: bool, now: float) -> Iterator[str]:
+def block(servers: Sequence[WatchedServer], sort: str, is_reverse: bool, now: float) -> Iterator[str]:
     """Lines about every server and every table; `now` is Unix time."""
     yield time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(now))
     for server in servers:
@@ -44,13 +44,13 @@ def block(servers: Sequence[Known], sort: str, is_reverse: bool, now: float) -> 
                 yield from (f"    {clause(wait)}" for wait in (insert_wait(table), sample_wait(table)))
 
 
-def document(servers: Sequence[Known], now: float) -> documents.Moment:
+def document(servers: Sequence[WatchedServer], now: float) -> documents.Moment:
     """All of it for --json, in the order of the command line; `now` is Unix time."""
     return documents.Moment(now, [_server(server) for server in servers])
 
 
-def _server(server: Known) -> documents.Server:
-    return documents.made(
+def _server(server: WatchedServer) -> documents.Server:
+    return documents.document_of(
         documents.Server,
         server,
         http=server.url or None,
@@ -62,7 +62,7 @@ def _server(server: Known) -> documents.Server:
 
 def _service(status: Status) -> documents.Service:
     server, checkpoints = status.server, status.checkpoints
-    return documents.made(
+    return documents.document_of(
         documents.Service,
         server,
         state=one_line(server.state),
@@ -78,7 +78,7 @@ def _service(status: Status) -> documents.Service:
 def _row(row: Row) -> documents.LiveTable:
     table, limiter = row.table, row.table.rate_limiter
     inserts, samples = insert_wait(table), sample_wait(table)
-    return documents.made(
+    return documents.document_of(
         documents.LiveTable,
         table,
         size=table.current_size,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlds2reverb import text as wording
-from rlds2reverb.cli.top.watching import PATIENCE_SECONDS, History, Known, Rate, trend
+from rlds2reverb.cli.top.watching import PATIENCE_SECONDS, History, Rate, WatchedServer, trend
 from rlds2reverb.text import compact, counted, duration, rate, shortened, size
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import TableInfo, Wait, insert_wait, sample_wait
@@ -176,7 +176,7 @@ def natural(name: str) -> list[str | tuple[int, str]]:
 RECENT_SECONDS = 600.0  # how long a restart is shown
 
 
-def answering(server: Known, now: float) -> str:
+def answering(server: WatchedServer, now: float) -> str:
     """Whether it answers, and if not, since when; `now` is Unix time."""
     if server.answers and server.waited(now):
         said = f"no answer yet to a question of {duration(server.waited(now))} ago"
@@ -192,7 +192,7 @@ def answering(server: Known, now: float) -> str:
     return f"{said}, restarted at {clock(at, now)}" if at is not None and now - at < RECENT_SECONDS else said
 
 
-def resources(watched: Known, now: float) -> str:
+def resources(watched: WatchedServer, now: float) -> str:
     """Phase, memory and the newest checkpoint; or why they are not known.
 
     Times are those of the answer, by the server's clock.
@@ -215,7 +215,7 @@ def resources(watched: Known, now: float) -> str:
     return f"{duration(age)} ago: {shown}" if watched.status_problem or age >= PATIENCE_SECONDS else shown
 
 
-def uploads(server: Known) -> str:
+def uploads(server: WatchedServer) -> str:
     """How far the sending of checkpoints to a bucket is; "" where none is configured, or its service is not known."""
     upload = None if server.status is None else server.status.checkpoints.upload
     if upload is None:
@@ -236,7 +236,7 @@ def checkpoint_problem(status: Status) -> str:
     return one_line(status.checkpoints.problem or status.checkpoints.last_error)
 
 
-def troubles(server: Known) -> list[str]:
+def troubles(server: WatchedServer) -> list[str]:
     """All that is wrong with it, each in a sentence."""
     failed = unsent = ""
     if server.status is not None:

@@ -1,6 +1,6 @@
 """Servers that are polled, each by threads of its own, so that a slow one delays no other.
 
-The threads make a `Known` of each server, a value that the views draw. Rates come from counts at different moments:
+The threads make a `WatchedServer` of each server, a value that the views draw. Rates come from counts at different moments:
 
 | counts of a table | rate |
 | --- | --- |
@@ -64,7 +64,7 @@ class Watch:
         self._changed = threading.Condition()
         self._stopped = threading.Event()
         self._known = [
-            Known(target.name, time.time(), target.http.url if target.http else "", address=target.address)
+            WatchedServer(target.name, time.time(), target.http.url if target.http else "", address=target.address)
             for target in targets
         ]
         self._targets = tuple(targets)
@@ -90,20 +90,20 @@ class Watch:
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
 
-    def known(self) -> tuple[Known, ...]:
+    def servers(self) -> tuple[WatchedServer, ...]:
         """What is known of each server now; raises what ended one of the threads."""
         with self._changed:
             if self._error is not None:
                 raise self._error
             return tuple(self._known)
 
-    def wait(self, is_enough: Callable[[Sequence[Known]], bool], seconds: float) -> tuple[Known, ...]:
-        """Waits until enough is known, or the time is over; then as `known`."""
+    def wait(self, is_enough: Callable[[Sequence[WatchedServer]], bool], seconds: float) -> tuple[WatchedServer, ...]:
+        """Waits until enough is known, or the time is over; then as `servers`."""
         end = time.monotonic() + seconds
         with self._changed:
             while self._error is None and not is_enough(self._known) and (left := end - time.monotonic()) > 0:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
-        return self.known()
+        return self.servers()
 
     def _run(self, job: Callable[[int], None], number: int) -> None:
         try:
@@ -125,9 +125,9 @@ class Watch:
             self._set(number, problem=visible(line_of(error)), history=(), asked_at=None)
             return
         before, now = self._known[number], time.time()
-        newest = moment(info, time.monotonic())
-        history = with_moment(before.history, newest, max(SPAN_SECONDS, 1.5 * self._interval))
-        past = with_mark(before.past, newest, max(TREND_STEP_SECONDS, self._interval))
+        newest = read_moment(info, time.monotonic())
+        history = add_moment(before.history, newest, max(SPAN_SECONDS, 1.5 * self._interval))
+        past = add_mark(before.past, newest, max(TREND_STEP_SECONDS, self._interval))
         another = self._processes.setdefault(number, info.state_id) != info.state_id
         self._processes[number] = info.state_id
         restarted_at = now if another else before.restarted_at
@@ -164,7 +164,7 @@ PATIENCE_SECONDS = 3.0  # age from which that of a request, or of an answer over
 
 
 @dataclass(frozen=True)
-class Known:
+class WatchedServer:
     """One server. Times are Unix times.
 
     Attributes:
@@ -242,14 +242,14 @@ class Rate:
 History = tuple[Moment, ...]  # of one server process, oldest first
 
 
-def moment(info: ServerInfo, seconds: float) -> Moment:
+def read_moment(info: ServerInfo, seconds: float) -> Moment:
     limiters = {name: table.rate_limiter for name, table in info.tables.items()}
     return Moment(
         seconds, info.state_id, {name: (limiter.inserts, limiter.samples) for name, limiter in limiters.items()}
     )
 
 
-def with_moment(history: History, newest: Moment, span_seconds: float = SPAN_SECONDS) -> History:
+def add_moment(history: History, newest: Moment, span_seconds: float = SPAN_SECONDS) -> History:
     """The history with one more moment, without those of another process, and with at most one that is older than the span."""
     if history and (history[-1].state_id != newest.state_id or newest.seconds <= history[-1].seconds):
         return (newest,)
@@ -284,7 +284,7 @@ TREND_STEP_SECONDS = 2.0  # between them, unless the interval is longer
 _EARLY = 0.9  # of a step: polls are not punctual
 
 
-def with_mark(past: History, newest: Moment, step_seconds: float) -> History:
+def add_mark(past: History, newest: Moment, step_seconds: float) -> History:
     """The moments of a trend with one more, if a step is over; anew for another process."""
     if not past or past[-1].state_id != newest.state_id:
         return (newest,)

@@ -20,7 +20,7 @@ from click.shell_completion import ShellComplete
 
 import rlds2reverb
 from rlds2reverb import cli
-from rlds2reverb.cli.completion import SECONDS, VARIABLE, answer, in_place_of, patience, words_of
+from rlds2reverb.cli.completion import SECONDS, VARIABLE, answer, patience, quote_for_bash, split_line
 from rlds2reverb.testing import table_info
 from rlds2reverb.views import VIEWS
 from tests.unit.transport.fake_reverb import FakeReverb
@@ -183,7 +183,7 @@ def test_an_answer_that_takes_too_long_is_none(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_a_line_is_cut_into_words_as_a_shell_does(line: str, words: list[str]) -> None:
-    assert words_of(line) == words
+    assert split_line(line) == words
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_line_is_cut_into_words_as_a_shell_does(line: str, words: list[str]) -
     ],
 )
 def test_bash_gets_what_it_puts_in_place_of_its_own_word(incomplete: str, word: str, value: str, shown: str) -> None:
-    assert in_place_of(incomplete, word, value) == shown
+    assert quote_for_bash(incomplete, word, value) == shown
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def run(*arguments: str, source: Nest | None = None) -> tuple[int, str]:
         for command in (inspect, push):
-            monkeypatch.setattr(command, "opened", lambda _: Source(source or {}))
+            monkeypatch.setattr(command, "open_dataset", lambda _: Source(source or {}))
         monkeypatch.setattr(sys, "argv", ["rlds2reverb", *arguments])
         with pytest.raises(SystemExit) as stop:
             cli.main()

@@ -81,7 +81,7 @@ def test_a_full_disk_names_the_page_and_leaves_nothing(run: Run, tmp_path: Path)
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspect, "opened", lambda name: pytest.fail("it was read"))
+    monkeypatch.setattr(inspect, "open_dataset", lambda name: pytest.fail("it was read"))
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "missing" / "report.html", tmp_path / "folder"):
         code, _, told = run(SOURCE, "--html", str(path))

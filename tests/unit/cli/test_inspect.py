@@ -34,7 +34,7 @@ def tell(monkeypatch: pytest.MonkeyPatch) -> Tell:
     """Runs a command on some episodes; all that it prints."""
 
     def run(command: str, episodes: list[Episode], *arguments: str) -> str:
-        monkeypatch.setattr(inspect, "opened", lambda name: EpisodeList(episodes, name))
+        monkeypatch.setattr(inspect, "open_dataset", lambda name: EpisodeList(episodes, name))
         return CliRunner().invoke(cli, [command, "robots", *arguments]).output
 
     return run
@@ -275,7 +275,7 @@ def test_two_datasets_are_compared_in_words_and_as_json(monkeypatch: pytest.Monk
         "ours": [robot(0), robot(1)],
         "theirs": [replace(robot(2), columns={**robot(2).columns, "new": np.ones(4)})],
     }
-    monkeypatch.setattr(inspect, "opened", lambda name: EpisodeList(told[name], name))
+    monkeypatch.setattr(inspect, "open_dataset", lambda name: EpisodeList(told[name], name))
 
     def shown(*arguments: str) -> str:
         found = CliRunner().invoke(cli, ["inspect", "ours", "--against", *arguments])

@@ -162,7 +162,7 @@ def bad(_: str) -> EpisodeList:
 
 
 def test_of_what_is_bad(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspect, "opened", bad)
+    monkeypatch.setattr(inspect, "open_dataset", bad)
     found = told(run, "validate", "mine", code=1)
     assert not found["valid"]
     assert found["problems"]
@@ -199,7 +199,7 @@ def test_of_an_episode(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["title"] == "Episode 2 (index 0 to 2)"
     assert len(found["numbers"]["reward"]["curves"][0]["values"]) == found["steps"]
     assert "columns" in told(run, "show", SOURCE, "0", "--columns", "nothing", code=2)["error"]["message"]
-    monkeypatch.setattr(show, "opened", bad)
+    monkeypatch.setattr(show, "open_dataset", bad)
     assert told(run, "show", "mine", "1")["numbers"]["reward"]["curves"][0]["values"] == [None, None, 1, 1]
 
 
@@ -285,7 +285,7 @@ def test_a_command_that_does_not_exist_and_a_bug_are_documents_too(run: Run, mon
     def fail(_: str) -> None:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr(inspect, "opened", fail)
+    monkeypatch.setattr(inspect, "open_dataset", fail)
     assert told(run, "validate", SOURCE, code=70)["error"]["type"] == "RuntimeError"
 
 

@@ -157,12 +157,12 @@ def test_an_interruption_is_said_and_has_a_code_of_its_own(
 def test_an_interrupted_push_says_what_another_run_of_it_does(
     capsys: pytest.CaptureFixture[str], again: bool, said: str
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), push.reported_when_stopped(as_json=True, again=again):
+    with pytest.raises(KeyboardInterrupt), push.report_when_stopped(as_json=True, again=again):
         error = KeyboardInterrupt()
         keep_report(error, PushReport("mine", ("replay",), "two_step"))
         raise error
     assert said in capsys.readouterr().err
-    with pytest.raises(KeyboardInterrupt), push.reported_when_stopped(as_json=True, again=again):
+    with pytest.raises(KeyboardInterrupt), push.report_when_stopped(as_json=True, again=again):
         raise KeyboardInterrupt  # before the push began
     assert "nothing of this push is stored" in capsys.readouterr().err
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.output import Part, cells, lines_for, wrapped
+from rlds2reverb.cli.output import Part, cells, lines_for, wrap_parts
 from tests.processes import read_to_end
 
 KINDS = ["", "problem", "advice", "good", "name", "aside"]
@@ -42,7 +42,7 @@ def text_of(parts: list[Part]) -> str:
 
 @given(PARTS, st.integers(40, 200), st.integers(0, 20))
 def test_no_word_is_broken_and_the_lines_together_are_the_text(parts: list[Part], width: int, hang: int) -> None:
-    lines = [text_of(line) for line in wrapped(parts, width, hang)]
+    lines = [text_of(line) for line in wrap_parts(parts, width, hang)]
     text = text_of(parts)
     assert " ".join(lines).split() == text.split()
     for number, line in enumerate(lines):

@@ -16,7 +16,7 @@ import pytest
 
 import rlds2reverb
 from rlds2reverb.cli import inspect, output, progress
-from rlds2reverb.cli.progress import LateBar, Lines, Shown, counting, shown_of
+from rlds2reverb.cli.progress import LateBar, Lines, Shown, describe_count, describe_progress
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.inspection.inspection import inspect_source
@@ -31,30 +31,31 @@ HALF = Progress(5, 5000, 20, 4000, 2_000_000, 2.0)
 
 def test_a_line_has_rates_an_eta_and_what_is_waited_for() -> None:
     waiting = Progress(5, 5000, 20, 4000, 2_000_000, 2.0, 'table "replay": needs 3 more samples')
-    assert shown_of(waiting).text == "5/20 episodes  2,500 steps/s  1.00 MB/s  ETA 0:00:06  waiting"
-    assert shown_of(Progress(1, 10, 7201, 0, 0, 1.0)).text.endswith("ETA 2:00:00")
+    assert describe_progress(waiting).text == "5/20 episodes  2,500 steps/s  1.00 MB/s  ETA 0:00:06  waiting"
+    assert describe_progress(Progress(1, 10, 7201, 0, 0, 1.0)).text.endswith("ETA 2:00:00")
     assert (
-        shown_of(Progress(4, 0, 8, 0, 0, 2.0, doing="verifying")).text == "verifying  4/8 episodes  2.00/s  ETA 0:00:02"
+        describe_progress(Progress(4, 0, 8, 0, 0, 2.0, doing="verifying")).text
+        == "verifying  4/8 episodes  2.00/s  ETA 0:00:02"
     )
 
 
 def test_what_is_slow_has_rates_that_say_something() -> None:
     slow = Progress(1, 3, 8, 2, 46_300, 100.0)
-    assert shown_of(slow).text == "1/8 episodes  0.03 steps/s  0.00046 MB/s  ETA 0:11:40"
-    assert shown_of(Progress(23, 0, None, 0, 0, 50.0)).text == "23 episodes  0.46/s"
-    assert counting(1, None, "item", 216.0).text == "1 item  0.0046/s"
+    assert describe_progress(slow).text == "1/8 episodes  0.03 steps/s  0.00046 MB/s  ETA 0:11:40"
+    assert describe_progress(Progress(23, 0, None, 0, 0, 50.0)).text == "23 episodes  0.46/s"
+    assert describe_count(1, None, "item", 216.0).text == "1 item  0.0046/s"
 
 
 @pytest.mark.parametrize("count", [None, 4])
 def test_where_nobody_knows_the_end_there_are_counts_only(count: int | None) -> None:
     """4: a table that has grown since it was asked."""
-    assert shown_of(Progress(5, 5000, count, 0, 0, 2.0)).text == "5 episodes  2,500 steps/s"
-    assert shown_of(Progress(5, 5000, count, 0, 0, 2.0)).total is None
+    assert describe_progress(Progress(5, 5000, count, 0, 0, 2.0)).text == "5 episodes  2,500 steps/s"
+    assert describe_progress(Progress(5, 5000, count, 0, 0, 2.0)).total is None
 
 
 def test_other_things_are_counted_alike() -> None:
-    assert counting(250, 1000, "sample", 5.0) == Shown("250/1,000 samples  50.0/s  ETA 0:00:15", 250, 1000)
-    assert counting(0, None, "sample", 0.0).text == "0 samples  0/s"
+    assert describe_count(250, 1000, "sample", 5.0) == Shown("250/1,000 samples  50.0/s  ETA 0:00:15", 250, 1000)
+    assert describe_count(0, None, "sample", 0.0).text == "0 samples  0/s"
 
 
 def test_lines_come_again_and_again_and_tell_the_newest() -> None:
@@ -67,12 +68,12 @@ def test_lines_come_again_and_again_and_tell_the_newest() -> None:
 
     with Lines(tell, "opening", seconds=0.01) as heard:
         assert came.acquire(timeout=120)
-        heard(shown_of(HALF))
+        heard(describe_progress(HALF))
         wait_until(lambda: len(set(lines)) > 1)
     assert lines[0].startswith("opening  0:0")
-    assert lines[-1] == shown_of(HALF).text
+    assert lines[-1] == describe_progress(HALF).text
     ended = len(lines)
-    heard(shown_of(HALF))
+    heard(describe_progress(HALF))
     assert len(lines) == ended
 
 
@@ -116,7 +117,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
 
 def test_a_short_command_draws_no_bar(drawn: Drawn) -> None:
     with LateBar("starting", after_seconds=3600) as heard:
-        heard(shown_of(HALF))
+        heard(describe_progress(HALF))
     assert not drawn.is_open.is_set()
 
 
@@ -154,7 +155,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     talk = output.talk
     monkeypatch.setattr(Lines, "_run", at_once)
     monkeypatch.setattr(output, "talk", lambda text: (lines.append(text), talk(text)))
-    monkeypatch.setattr(inspect, "opened", opened)
+    monkeypatch.setattr(inspect, "open_dataset", opened)
     return lines
 
 
@@ -228,7 +229,7 @@ with progress.LateBar("starting", 0.01) as heard:
     deadline = time.monotonic() + 120
     while heard._bar is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    heard(progress.shown_of(Progress(5, 5000, 20, 0, 0, 2.0, "for [b]ab\\x1b[31m", ())))
+    heard(progress.describe_progress(Progress(5, 5000, 20, 0, 0, 2.0, "for [b]ab\\x1b[31m", ())))
     print("data", flush=True)
 """
 

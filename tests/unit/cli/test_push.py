@@ -61,7 +61,7 @@ def test_before_anything_is_sent_it_says_that_nothing_is_stored(
 
 
 def test_a_dry_run_stores_nothing_anyway(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push, "opened", interrupt)
+    monkeypatch.setattr(push, "open_dataset", interrupt)
     assert "stored" not in run("--dry-run")[2]
 
 

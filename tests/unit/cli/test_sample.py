@@ -183,7 +183,9 @@ def test_a_wait_is_said_once_while_its_reason_stays(run: Run, monkeypatch: pytes
 
 def test_it_waits_as_long_as_a_sampler_in_python(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float] = []
-    monkeypatch.setattr(sample, "_sampled", lambda client, table, samples, seconds: iter(given.append(seconds) or ()))
+    monkeypatch.setattr(
+        sample, "_draw_samples", lambda client, table, samples, seconds: iter(given.append(seconds) or ())
+    )
     run("--table", "plain")
     assert given == [SampleOptions().timeout_seconds]
 

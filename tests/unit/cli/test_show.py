@@ -109,7 +109,7 @@ def test_transforms_and_conventions_are_those_of_a_push(run: Run) -> None:
 
 
 def test_images_are_saved_as_they_are_shown(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(show, "opened", lambda name: EpisodeList([episode()], name))
+    monkeypatch.setattr(show, "open_dataset", lambda name: EpisodeList([episode()], name))
     assert run("mine", "0", "--save", str(tmp_path / "a.png"))[0] == 0
     saved = imagecodecs.png_decode((tmp_path / "a.png").read_bytes())
     assert (saved == sheet(contents_at(EpisodeList([episode()]), "0"))).all()

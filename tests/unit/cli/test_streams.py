@@ -16,7 +16,7 @@ from rlds2reverb import cli, errors
 from rlds2reverb.cli import output, progress, push as reports
 
 def push():
-    with reports.reported_when_stopped(as_json=False, again=False), progress.on_progress(quiet=False) as tell:
+    with reports.report_when_stopped(as_json=False, again=False), progress.on_progress(quiet=False) as tell:
         output.talk("begins")
         tell(progress.Progress(1, 1, None, 1, 1, 1.0, "waits for a sampler"))
         error = errors.TransportError("gone") if sys.argv[1] == "fail" else KeyboardInterrupt()

@@ -26,7 +26,7 @@ def tell(monkeypatch: pytest.MonkeyPatch) -> Tell:
     """Runs a command on some episodes; all that it prints."""
 
     def run(command: str, episodes: list[Episode], *arguments: str) -> str:
-        monkeypatch.setattr(inspect, "opened", lambda name: EpisodeList(episodes, name))
+        monkeypatch.setattr(inspect, "open_dataset", lambda name: EpisodeList(episodes, name))
         return CliRunner().invoke(cli, [command, "robots", *arguments], catch_exceptions=False).output
 
     return run

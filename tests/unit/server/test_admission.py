@@ -11,7 +11,7 @@ import pytest
 from flask.testing import FlaskClient
 from hypothesis import example, given
 from hypothesis import strategies as st
-from replay_server.admission import names_of, refuse_host, refuse_origin, refuse_token, wanted_token
+from replay_server.admission import names_of, read_token, refuse_host, refuse_origin, refuse_token
 from replay_server.config import HttpSection, decode, load, table_configs
 from replay_server.http import make_app
 from replay_server.service import ReplayService
@@ -130,15 +130,15 @@ def test_the_token_is_taken_in_any_spelling_of_its_scheme() -> None:
 def test_a_token_file_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{SECRET}\n")
-    assert wanted_token(None, str(file)) == SECRET
+    assert read_token(None, str(file)) == SECRET
     for text in ("", "\n", "two words", "two\nlines", "h\xe4", "x" * 5000):
         file.write_text(text)
         with pytest.raises(ConfigError, match=rf"\$\.http\.token_file: {file}: expected one line"):
-            wanted_token(None, str(file))
+            read_token(None, str(file))
     with pytest.raises(ConfigError, match=r"\$\.http\.token_file: .*missing: cannot be read"):
-        wanted_token(None, str(tmp_path / "missing"))
+        read_token(None, str(tmp_path / "missing"))
     with pytest.raises(ConfigError, match="give one of them"):
-        wanted_token(SECRET, str(file))
+        read_token(SECRET, str(file))
 
 
 def service(folder: Path, **http: Any) -> ReplayService:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from replay_server.choosing import find_checkpoint, find_start, survey
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError, CheckpointUnreadable
-from replay_server.files import DONE, MANIFEST, listed, opened, read_small
+from replay_server.files import DONE, MANIFEST, list_folder, open_file, read_small
 from replay_server.folder_lock import FolderLock
 from replay_server.history import HISTORY, History, HistoryFile, Written
 from replay_server.restore import choose, outlook
@@ -218,8 +218,8 @@ def test_every_error_of_the_system_is_a_checkpoint_error_of_one_kind(number: int
         patch.setattr(Path, "iterdir", fail)
         for read in (
             lambda: read_small(Path("x"), 9),
-            lambda: listed(Path("x")),
-            lambda: opened(Path("x")).__enter__(),
+            lambda: list_folder(Path("x")),
+            lambda: open_file(Path("x")).__enter__(),
         ):
             error = error_of(CheckpointError, read)
             if error is None:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_server import folder_lock
 from replay_server.errors import CheckpointError
-from replay_server.folder_lock import LOCK, OWNER, SILENT_BEATS, FolderLock, Holder, decoded, holder, read_record
+from replay_server.folder_lock import LOCK, OWNER, SILENT_BEATS, FolderLock, Holder, decode_owner, holder, read_record
 from replay_server.store import CheckpointStore, LeftOut
 
 from tests.unit.server.test_store import add, opened, write_checkpoint
@@ -354,10 +354,10 @@ def test_the_record_is_refreshed_in_place_and_read_whole(tmp_path: Path, made: l
     made.append(FolderLock(tmp_path, 0.0, 0.001))
     made[0].take()
     made[0].settle(waiting_is_wrong)
-    first = decoded(read_record(tmp_path))
+    first = decode_owner(read_record(tmp_path))
     assert first is not None
     end = time.monotonic() + 60
-    while (found := decoded(read_record(tmp_path))) is not None and found.seen == first.seen:
+    while (found := decode_owner(read_record(tmp_path))) is not None and found.seen == first.seen:
         assert time.monotonic() < end
     assert found is not None
     assert (found.token, found.lock) == (first.token, (tmp_path / LOCK).stat().st_ino)

@@ -27,7 +27,7 @@ from replay_server.history import (
     as_of,
     decode,
     encode,
-    fitted,
+    fit_history,
     gaps,
 )
 from replay_server.recorder import GAP_SECONDS, Recorder
@@ -69,7 +69,7 @@ def busy(days: float, every: int = 600, now: int = NOW) -> History:
         history = history.running(began, when).with_checkpoint(good(when, number))
         for at in (when, when + every // 2):
             history = history.with_sample(Sample(at, 10**9 + number, 10**6 + number))
-        history = fitted(history, when)
+        history = fit_history(history, when)
     return history
 
 
@@ -81,7 +81,7 @@ def test_a_history_comes_back_as_it_was(history: History) -> None:
 @given(HISTORIES, st.integers(-40 * DAY, 40 * DAY))
 @settings(max_examples=50)
 def test_whatever_happened_takes_so_many_bytes_at_most_and_is_readable(history: History, shift: int) -> None:
-    kept = fitted(as_of(history, NOW + shift), NOW + shift)
+    kept = fit_history(as_of(history, NOW + shift), NOW + shift)
     data = encode(kept)
     assert len(data) <= MOST_BYTES
     assert decode(data) == kept
@@ -118,7 +118,7 @@ def test_of_many_samples_the_peaks_stay() -> None:
     history = busy(days=3)
     peak = Sample(NOW - 2 * DAY, 9 * 10**9, 5)
     samples = tuple(sorted((*history.samples, peak), key=lambda one: one.time))
-    kept = fitted(msgspec.structs.replace(history, samples=samples), NOW).samples
+    kept = fit_history(msgspec.structs.replace(history, samples=samples), NOW).samples
     assert peak in kept
     assert len(kept) <= 160
     newest = [one.time for one in kept if one.time > NOW - 3600]
@@ -129,7 +129,7 @@ def test_a_failure_among_successes_keeps_its_row_and_its_reason() -> None:
     history = busy(days=1)
     rows = [*history.checkpoints[:30], bad(history.checkpoints[30].first), *history.checkpoints[30:]]
     many = (*rows, *(good(NOW + n, n) for n in range(1, 300)))
-    kept = fitted(msgspec.structs.replace(history, checkpoints=many), NOW + 300).checkpoints
+    kept = fit_history(msgspec.structs.replace(history, checkpoints=many), NOW + 300).checkpoints
     assert [one.error for one in kept if one.error] == ["the disk is full"]
 
 
@@ -137,7 +137,7 @@ def test_gaps_outlive_the_joining_of_rows() -> None:
     first = [good(NOW - 3 * DAY + 600 * n, n + 1) for n in range(100)]
     then = [good(NOW - DAY + 600 * n, n + 101) for n in range(100)]
     history = History((Run(first[0].first, first[-1].last), Run(then[0].first, NOW)), (*first, *then))
-    kept = fitted(history, NOW)
+    kept = fit_history(history, NOW)
     assert len(kept.checkpoints) <= 80
     hole = (first[-1].last, then[0].first)
     assert gaps(kept, NOW, GAP_SECONDS, 600.0)[:2] == [Gap("server", *hole), Gap("checkpoint", *hole)]
@@ -342,7 +342,7 @@ def test_what_is_noted_is_on_the_disk_soon_and_a_restart_has_it(store: Checkpoin
 def test_what_is_told_of_the_fullest_history_is_small(store: CheckpointStore) -> None:
     file = HistoryFile(store)
     rows = tuple(bad(int(time.time()) - 60 * n, "€" * MOST_TEXT) for n in range(500, 0, -1))
-    file.write(fitted(msgspec.structs.replace(busy(days=7, now=int(time.time())), checkpoints=rows), time.time()))
+    file.write(fit_history(msgspec.structs.replace(busy(days=7, now=int(time.time())), checkpoints=rows), time.time()))
     one = recorder(store)
     one.start()
     one.stop()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from replay_server import clients, restore
 from replay_server.config import CheckpointSection
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable, FolderLost
-from replay_server.files import DONE, MANIFEST, RECORD_FILES, as_of, written_at
+from replay_server.files import DONE, MANIFEST, RECORD_FILES, as_of, writing_times
 from replay_server.fitting import Fit
 from replay_server.logs import logger
 from replay_server.restore import outlook
@@ -108,12 +108,12 @@ def test_what_is_taken_outlives_its_entry(
     staged = working.take(name)
     assert staged is not None
     shutil.rmtree(store.reverb / name, ignore_errors=True)
-    assert working.finished() == [name]
+    assert working.list_finished() == [name]
     assert working.take(name) == staged
     checkpoint = store.adopt(staged, {"one": 7}, 0.0)
-    working.adopted(name, checkpoint.number)
+    working.note_adopted(name, checkpoint.number)
     assert which(checkpoint) == 7
-    assert (working.finished(), names(store.taken)) == ([], [])
+    assert (working.list_finished(), names(store.taken)) == ([], [])
 
 
 def test_what_is_not_finished_or_gone_is_not_taken(store: CheckpointStore, working: WorkingFolder) -> None:
@@ -121,7 +121,7 @@ def test_what_is_not_finished_or_gone_is_not_taken(store: CheckpointStore, worki
     assert working.take(half.name) is None
     assert working.take(entry(2)) is None
     assert working.take(entry(2), confirmed=True) is None
-    assert working.finished() == []
+    assert working.list_finished() == []
     working.tidy()
     assert (names(store.reverb), names(store.taken)) == ([half.name], [])
 
@@ -189,11 +189,11 @@ def test_nothing_is_removed_under_a_call_that_may_be_deleting_it(
     """It has just finished: its DONE is there, and it deletes the others."""
     left = begin(store, 1, ago=100 * QUIET_SECONDS)
     adopted = finish(store, 2, ago=100 * QUIET_SECONDS)
-    working.adopted(adopted, 1)
+    working.note_adopted(adopted, 1)
     just = finish(store, 3)
     assert working.tidy() == []
     assert names(store.reverb) == [left.name, adopted, just]
-    working.adopted(just, 2)
+    working.note_adopted(just, 2)
     age(store.reverb / just, 2 * QUIET_SECONDS)
     assert working.tidy() == [left.name]
     assert names(store.reverb) == []
@@ -207,7 +207,7 @@ def test_an_adopted_entry_is_not_found_again_even_when_its_generation_was_put_aw
     staged = working.take(name)
     assert staged is not None
     checkpoint = store.adopt(staged, {"one": 1}, 0.0)
-    working.adopted(name, checkpoint.number)
+    working.note_adopted(name, checkpoint.number)
     working.tidy()
     assert (store.reverb / name / DONE).read_text() == "000001\n"
     assert read_checkpoint(checkpoint.folder) == checkpoint  # its own DONE is as it was
@@ -262,7 +262,7 @@ def test_a_start_that_cannot_keep_it_leaves_it_there(store: CheckpointStore, mon
         patched.setattr("replay_server.store.write_synced", refuse)
         with pytest.raises(CannotKeepError, match="cannot be kept"):
             clients.keep_left(store, logger("test"))
-    assert WorkingFolder(store.reverb, store.taken).finished() == [name]
+    assert WorkingFolder(store.reverb, store.taken).list_finished() == [name]
     found = clients.keep_left(store, logger("test"))
     assert found is not None
     assert which(found) == 1
@@ -349,7 +349,7 @@ def test_an_outlook_says_of_what_reverb_left_what_the_start_does(
     assert "items.tfrecord: cannot be read" in outlook(section, TABLES).refusal
     found = outlook(CheckpointSection(folder=str(store.folder), start_empty=True), TABLES)
     assert (found.refusal, found.starts_from) == ("", "nothing: empty tables")
-    monkeypatch.setattr(WorkingFolder, "finished", refuse)
+    monkeypatch.setattr(WorkingFolder, "list_finished", refuse)
     assert "not here" in outlook(section, TABLES).refusal
 
 
@@ -372,7 +372,7 @@ def test_of_what_waits_to_be_kept_only_the_newest_takes_room(store: CheckpointSt
 
 def test_what_waits_is_not_dropped_because_its_name_is_older(store: CheckpointStore, working: WorkingFolder) -> None:
     """The clock was set back."""
-    working.adopted(finish(store, 9), 1)
+    working.note_adopted(finish(store, 9), 1)
     assert working.take(finish(store, 1)) is not None
     working.tidy()
     assert names(store.taken) == [entry(1)]
@@ -394,7 +394,7 @@ def test_nothing_is_held_in_a_folder_that_is_lost(store: CheckpointStore, workin
 def test_what_reverb_finishes_while_adopted_ones_are_removed_stays(
     store: CheckpointStore, working: WorkingFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    working.adopted(finish(store, 1, ago=100), 1)
+    working.note_adopted(finish(store, 1, ago=100), 1)
     look, looks = working.entries, iter(range(9))
 
     def looked() -> dict[str, bool]:
@@ -428,7 +428,7 @@ def test_a_kill_at_any_step_neither_loses_nor_doubles_what_reverb_finished(
             working = WorkingFolder(store.reverb, store.taken)
             staged = working.take(name)
             assert staged is not None
-            working.adopted(name, store.adopt(staged, {"one": 2}, 0.0).number)
+            working.note_adopted(name, store.adopt(staged, {"one": 2}, 0.0).number)
             working.tidy()
 
         killed = killed_at(monkeypatch, at, after, keep)
@@ -451,7 +451,7 @@ def test_a_name_tells_when_the_entry_was_begun(
     )
     write_checkpoint(folder, 1)
     hours, minutes = int(zone[:3]), int(zone[0] + zone[4:])
-    began, ended = written_at(folder)
+    began, ended = writing_times(folder)
     assert began == second - 3600 * hours - 60 * minutes
     assert ended == (folder / "chunks.tfrecord").stat().st_mtime
     assert as_of(folder) == (folder / "tables.tfrecord").stat().st_mtime_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlds2reverb.cli.top.watching import Known, Moment
+from rlds2reverb.cli.top.watching import Moment, WatchedServer
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
 
 UNBOUNDED = 1.7976931348623157e308
@@ -38,7 +38,7 @@ def info(*tables: TableInfo, state_id: int = 1) -> ServerInfo:
     return ServerInfo(state_id, {one.name: one for one in tables})
 
 
-def known(*tables: TableInfo, name: str = "localhost:8000", grown: int = 0, **changes: Any) -> Known:
+def known(*tables: TableInfo, name: str = "localhost:8000", grown: int = 0, **changes: Any) -> WatchedServer:
     """A server that answers; each table had `grown` inserts and samples less two seconds before."""
     counts = {one.name: (one.rate_limiter.inserts, one.rate_limiter.samples) for one in tables}
     history = tuple(
@@ -47,4 +47,4 @@ def known(*tables: TableInfo, name: str = "localhost:8000", grown: int = 0, **ch
     )
     tables_by_name = {one.name: one for one in tables}
     given: dict[str, Any] = {"tables": tables_by_name, "history": history, "answered_at": NOW - 1, **changes}
-    return Known(name, NOW - 100, **given)
+    return WatchedServer(name, NOW - 100, **given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlds2reverb.cli.top import paired
+from rlds2reverb.cli.top import pair_urls
 from rlds2reverb.errors import ConfigError
 
 A, B, U, V = "a:1", "b:2", "http://a:80", "https://b:81/x=y"
@@ -25,7 +25,7 @@ A, B, U, V = "a:1", "b:2", "http://a:80", "https://b:81/x=y"
 def test_urls_belong_to_servers_by_place_or_by_name(
     servers: list[str], urls: list[str], expected: list[tuple[str, str, str | None]]
 ) -> None:
-    assert paired(servers, urls) == expected
+    assert pair_urls(servers, urls) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_urls_belong_to_servers_by_place_or_by_name(
 )
 def test_what_makes_no_sense_is_told(servers: list[str], urls: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
-        paired(servers, urls)
+        pair_urls(servers, urls)

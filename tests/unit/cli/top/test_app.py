@@ -18,7 +18,7 @@ from textual.widgets import DataTable
 
 from rlds2reverb.cli.top.app import TopApp
 from rlds2reverb.cli.top.rows import SORTS
-from rlds2reverb.cli.top.watching import Known, Moment, Watch
+from rlds2reverb.cli.top.watching import Moment, Watch, WatchedServer
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.http import Status
 from tests.unit.cli.top.made import NOW, STATUS, known, table
@@ -37,12 +37,12 @@ MANY = known(*(table(f"table {number:03}") for number in range(100)))
 class Still(Watch):
     """Knows what it was given."""
 
-    def __init__(self, servers: tuple[Known, ...]) -> None:
+    def __init__(self, servers: tuple[WatchedServer, ...]) -> None:
         super().__init__((), 1.0, 1.0)
-        self.servers = servers
+        self.held = servers
 
-    def known(self) -> tuple[Known, ...]:
-        return self.servers
+    def servers(self) -> tuple[WatchedServer, ...]:
+        return self.held
 
 
 def read(document: Any) -> Status:
@@ -68,7 +68,7 @@ def driven(app: TopApp, size: tuple[int, int], drive: Callable[[Pilot[int]], Awa
     return app
 
 
-def shown(*servers: Known, size: tuple[int, int] = SMALL, keys: tuple[str, ...] = (), **options: Any) -> str:
+def shown(*servers: WatchedServer, size: tuple[int, int] = SMALL, keys: tuple[str, ...] = (), **options: Any) -> str:
     seen: list[str] = []
 
     async def drive(pilot: Pilot[int]) -> None:
@@ -295,7 +295,7 @@ def test_enter_shows_the_details_of_a_table_and_is_left_by_escape() -> None:
         assert "free" in screen(pilot)
         assert "sort: waits" in screen(pilot)
         await pilot.press("enter")
-        watch.servers = (known(TABLES[0], problem="gone", answered_at=NOW - 90),)
+        watch.held = (known(TABLES[0], problem="gone", answered_at=NOW - 90),)
         watch.on_change()
         await pilot.pause()
         assert 'the table "blocked" is gone' in screen(pilot)
@@ -438,7 +438,7 @@ def test_what_is_news_is_drawn() -> None:
     watch = Still((known(*TABLES),))
 
     async def drive(pilot: Pilot[int]) -> None:
-        watch.servers = (known(table("another")),)
+        watch.held = (known(table("another")),)
         watch.on_change()
         await pilot.pause()
         assert "another" in screen(pilot)
@@ -448,7 +448,7 @@ def test_what_is_news_is_drawn() -> None:
 
 def test_a_failure_of_the_watch_ends_it() -> None:
     class Failing(Still):
-        def known(self) -> tuple[Known, ...]:
+        def servers(self) -> tuple[WatchedServer, ...]:
             raise KeyError("bug")
 
     async def drive(_: Pilot[int]) -> None:
@@ -460,7 +460,7 @@ def test_a_failure_of_the_watch_ends_it() -> None:
 def test_colors_mark_who_waits_and_who_is_gone() -> None:
     red, green, yellow = 1, 2, 3
 
-    def colors(server: Known) -> set[int | None]:
+    def colors(server: WatchedServer) -> set[int | None]:
         seen: set[int | None] = set()
 
         async def drive(pilot: Pilot[int]) -> None:

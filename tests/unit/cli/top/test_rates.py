@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.cli.top.watching import TREND_MOST, Moment, Rate, moment, rates, trend, with_mark, with_moment
+from rlds2reverb.cli.top.watching import TREND_MOST, Moment, Rate, add_mark, add_moment, rates, read_moment, trend
 from tests.unit.cli.top.made import info, table
 
 COUNT = st.integers(0, 2**63)
@@ -27,7 +27,7 @@ MOMENTS = st.lists(
 def history_of(*moments: Moment, span: float = 5.0) -> tuple[Moment, ...]:
     history: tuple[Moment, ...] = ()
     for one in moments:
-        history = with_moment(history, one, span)
+        history = add_moment(history, one, span)
     return history
 
 
@@ -95,13 +95,13 @@ def test_a_table_that_comes_later_has_a_rate_of_its_own() -> None:
 
 
 def test_the_counts_of_an_answer() -> None:
-    assert moment(info(table("a", calls=(3, 4)), state_id=9), 1.5) == Moment(1.5, 9, {"a": (3, 4)})
+    assert read_moment(info(table("a", calls=(3, 4)), state_id=9), 1.5) == Moment(1.5, 9, {"a": (3, 4)})
 
 
 def past_of(*moments: Moment, step: float = 2.0) -> tuple[Moment, ...]:
     past: tuple[Moment, ...] = ()
     for one in moments:
-        past = with_mark(past, one, step)
+        past = add_mark(past, one, step)
     return past
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rlds2reverb.cli.top.watching import Known, Target, Watch
+from rlds2reverb.cli.top.watching import Target, Watch, WatchedServer
 from rlds2reverb.errors import ServerUnreachable, TransportError
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import ServerInfo
@@ -53,7 +53,7 @@ def watching() -> Iterator[Callable[..., Watch]]:
         yield lambda *targets: stack.enter_context(Watch(targets, interval=0.01, timeout=PATIENCE_SECONDS))
 
 
-def until(watch: Watch, is_so: Callable[[Known], bool], number: int = 0) -> Known:
+def until(watch: Watch, is_so: Callable[[WatchedServer], bool], number: int = 0) -> WatchedServer:
     """What is known of a server, once it is so."""
     found = watch.wait(lambda known: is_so(known[number]), PATIENCE_SECONDS)[number]
     assert is_so(found), found
@@ -94,7 +94,7 @@ def test_a_server_that_hangs_keeps_no_other_waiting(watching: Callable[..., Watc
     watch = watching(Target("slow", ways[0]), Target("quick", ways[1]))
     try:
         until(watch, lambda one: len(one.history) > 3, number=1)
-        slow = watch.known()[0]
+        slow = watch.servers()[0]
         assert not slow.answers
         assert slow.asked_at is not None
         assert slow.waited(slow.asked_at + 10) == 10
@@ -172,7 +172,7 @@ def test_a_bug_in_a_thread_is_raised_where_it_is_drawn(watching: Callable[..., W
     with pytest.raises(KeyError, match="bug"):
         watch.wait(lambda _: False, PATIENCE_SECONDS)
     with pytest.raises(KeyError, match="bug"):
-        watch.known()
+        watch.servers()
 
 
 def test_the_end_closes_the_ways_and_tells_nobody_any_more() -> None:

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.look.html import Html
-from rlds2reverb.look.notebook import MOST_CARD, MOST_CHARACTERS, MOST_ROWS, card, fields, guarded, listed, rows, text
+from rlds2reverb.look.notebook import (
+    MOST_CARD,
+    MOST_CHARACTERS,
+    MOST_ROWS,
+    card,
+    fields,
+    guard,
+    list_values,
+    rows,
+    text,
+)
 from tests.unit.look.notebook.pages import Page
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=400)  # surrogates, controls and all
@@ -81,10 +91,10 @@ def test_an_interruption_is_no_value_that_cannot_be_shown() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        guarded(stopped)
+        guard(stopped)
 
 
 def test_a_list_tells_how_many_more_there_are() -> None:
-    assert Page(listed(range(12), 12, 3)).text == "0, 1, 2 and 9 more"
-    assert Page(listed(["a"], 1)).text == "a"
-    assert listed((), 0) == ""
+    assert Page(list_values(range(12), 12, 3)).text == "0, 1, 2 and 9 more"
+    assert Page(list_values(["a"], 1)).text == "a"
+    assert list_values((), 0) == ""

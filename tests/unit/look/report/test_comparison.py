@@ -15,7 +15,7 @@ from rlds2reverb.cli import output
 from rlds2reverb.episode import Episode
 from rlds2reverb.inspection.inspection import Inspection
 from rlds2reverb.look.charts import histogram_of
-from rlds2reverb.look.comparison import compared, rows_of
+from rlds2reverb.look.comparison import compare_inspections, rows_of
 from rlds2reverb.look.sketches import Texts
 from rlds2reverb.look.statistics import largest_gap
 from rlds2reverb.views import view_of
@@ -49,7 +49,9 @@ def words(*texts: str) -> Any:
 
 
 def test_samples_of_the_same_values_are_the_same() -> None:
-    found = compared(inspected(40, x=normal(), t=words("a", "b")), inspected(41, x=normal(), t=words("a", "b")))
+    found = compare_inspections(
+        inspected(40, x=normal(), t=words("a", "b")), inspected(41, x=normal(), t=words("a", "b"))
+    )
     assert found.same
     assert found.verdict == "the same: all 5 columns have one dtype and shape, and values that are spread alike"
     assert found.caution == ""
@@ -65,7 +67,7 @@ def test_what_changed_is_ordered_by_its_difference_and_has_its_shift() -> None:
         text=words("b"),
         same=normal(),
     )
-    found = compared(a, b)
+    found = compare_inspections(a, b)
     assert list(found.columns)[:6] == ["wide", "far", "text", "near", "gone", "new"]
     assert [one.state for one in found.columns.values()] == [*["changed"] * 4, "only_a", "only_b", *["same"] * 4]
     assert found.verdict == "not the same: 4 of 10 columns changed, 1 only in A, 1 only in B, 4 the same"
@@ -86,7 +88,7 @@ def test_what_changed_is_ordered_by_its_difference_and_has_its_shift() -> None:
 
 
 def test_another_shape_is_a_change_of_the_dimensions_that_both_have() -> None:
-    found = compared(inspected(x=normal(0, 1, 2)), inspected(x=normal(0, 1, 3)))
+    found = compare_inspections(inspected(x=normal(0, 1, 2)), inspected(x=normal(0, 1, 3)))
     x = found.columns["x"]
     assert (x.state, x.has_other_spec, [one.name for one in x.dimensions]) == ("changed", True, ["[0]", "[1]"])
     assert not found.same_signatures
@@ -104,14 +106,14 @@ def test_another_shape_is_a_change_of_the_dimensions_that_both_have() -> None:
     ],
 )
 def test_odd_values(a: list[float], b: list[float], difference: float, shift: float | None) -> None:
-    found = compared(*(inspected(2, x=lambda rng, of=of: np.resize(np.array(of), 10)) for of in (a, b)))
+    found = compare_inspections(*(inspected(2, x=lambda rng, of=of: np.resize(np.array(of), 10)) for of in (a, b)))
     (dimension,) = found.columns["x"].dimensions
     assert (dimension.difference, dimension.shift) == (difference, shift)
     assert json.loads(output.document(found))["columns"]["x"]["difference"] == difference
 
 
 def test_numbers_beside_texts_have_changed_without_a_difference() -> None:
-    found = compared(inspected(x=normal()), inspected(x=words("a")))
+    found = compare_inspections(inspected(x=normal()), inspected(x=words("a")))
     assert (found.columns["x"].state, found.columns["x"].difference) == ("changed", None)
 
 
@@ -119,16 +121,16 @@ def test_few_episodes_are_no_proof_of_other_lengths() -> None:
     few, many = ([robot(n, steps) for n, steps in enumerate(lengths)] for lengths in ([8, 12], [8, 12] * 20))
     longer = [robot(n, 30) for n in range(40)]
     a, b, c = (dataset(of).inspection for of in (few, many, longer))
-    assert compared(a, b).changed_episodes == []
-    assert compared(a, b).caution == "A has 2 episodes, B 40: with so few, values may differ by chance"
-    assert compared(b, c).changed_episodes == ["length", "return"]
-    assert "episodes have another length and return" in compared(b, c).verdict
+    assert compare_inspections(a, b).changed_episodes == []
+    assert compare_inspections(a, b).caution == "A has 2 episodes, B 40: with so few, values may differ by chance"
+    assert compare_inspections(b, c).changed_episodes == ["length", "return"]
+    assert "episodes have another length and return" in compare_inspections(b, c).verdict
 
 
 def test_workers_find_the_same() -> None:
     episodes = robots(11)
     read = (dataset(episodes), by_workers(episodes, 2, 3))
-    one, other = (compared(each.inspection, dataset(robots(9)).inspection) for each in read)
+    one, other = (compare_inspections(each.inspection, dataset(robots(9)).inspection) for each in read)
     assert list(one.columns) == list(other.columns)
     assert [one.difference for one in one.columns.values()] == [one.difference for one in other.columns.values()]
 
@@ -137,7 +139,7 @@ def test_an_inspection_that_nobody_watched_is_refused() -> None:
     unwatched = inspected()
     unwatched.watched = None
     with pytest.raises(TypeError, match="a Collector watched"):
-        compared(unwatched, inspected())
+        compare_inspections(unwatched, inspected())
 
 
 @given(*[st.lists(st.floats(-9, 9), min_size=1, max_size=60)] * 2)
@@ -172,7 +174,9 @@ def test_few_texts_beside_many_are_no_texts_in_common_unless_they_are_among_thos
     many.add(np.array([f"text {at}" for at in range(4_000)], object))
     few.add(np.array(["another"], object))
     assert many.difference(few) in (1, None)
-    found = compared(inspected(400, t=lambda rng: np.array([f"{rng.random()}"] * 10, object)), inspected(t=words("a")))
+    found = compare_inspections(
+        inspected(400, t=lambda rng: np.array([f"{rng.random()}"] * 10, object)), inspected(t=words("a"))
+    )
     assert found.columns["t"].state in ("changed", "not_compared")
     assert not found.same
 
@@ -205,22 +209,22 @@ def with_outlier(values: Any, rows: int = 10) -> Any:
     ],
 )
 def test_what_bins_do_not_show(a: Any, b: Any, state: str) -> None:
-    found = compared(inspected(60, x=a), inspected(61, x=b))
+    found = compare_inspections(inspected(60, x=a), inspected(61, x=b))
     assert found.columns["x"].state == state
     assert found.same == (state == "same")
 
 
 def test_a_dataset_without_steps_is_not_the_same() -> None:
     found = (
-        compared(inspected(x=normal()), inspected(1, x=lambda rng: np.zeros(10))),
-        compared(inspected(), inspected()),
+        compare_inspections(inspected(x=normal()), inspected(1, x=lambda rng: np.zeros(10))),
+        compare_inspections(inspected(), inspected()),
     )
     assert [one.same for one in found] == [False, True]
 
 
 def test_columns_beyond_those_that_are_looked_at_are_not_compared() -> None:
     wide: dict[str, Any] = {f"c{at:03}": (lambda rng: np.zeros(10)) for at in range(300)}
-    found = compared(inspected(1, **wide), inspected(1, **{**wide, "c280": lambda rng: np.full(10, 99.0)}))
+    found = compare_inspections(inspected(1, **wide), inspected(1, **{**wide, "c280": lambda rng: np.full(10, 99.0)}))
     assert found.columns["c280"].state == "not_compared"
     assert not found.same
     assert re.fullmatch(r"no difference found: 2\d\d of 303 columns are the same, \d+ not compared", found.verdict)

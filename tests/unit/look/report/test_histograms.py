@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlds2reverb.look.charts import bars
-from rlds2reverb.look.statistics import BINS, Histogram, Histograms, joined
+from rlds2reverb.look.statistics import BINS, Histogram, Histograms, join_histograms
 from tests.profiles import examples
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-1000, 1000).map(float) | st.floats(-1, 1)
@@ -79,7 +79,7 @@ def test_two_are_put_over_the_bins_of_all_their_values(
 ) -> None:
     filled = [one for one in (first, second) if one[0]]
     together = [value for values, _ in filled for value in values]
-    found = joined([in_parts(values, 1, is_whole) for values, is_whole in (first, second)])
+    found = join_histograms([in_parts(values, 1, is_whole) for values, is_whole in (first, second)])
     for one, (values, _) in zip(found, (first, second)):
         assert one.counts.tolist() == counted_by_numpy(values, one)
         assert (one.total, len(one.counts)) == (len(values), len(found[0].counts))

@@ -11,7 +11,7 @@ import pytest
 
 from rlds2reverb.errors import DecodeError
 from rlds2reverb.look import pictures
-from rlds2reverb.look.pictures import chosen_steps, fitted, pictures_of
+from rlds2reverb.look.pictures import choose_steps, fit_picture, pictures_of
 from rlds2reverb.specs import ArraySpec, ImageSpec
 from tests.pictures import files
 
@@ -112,17 +112,17 @@ def test_what_is_no_image(column: Any) -> None:
 
 
 def test_pictures_change_their_size() -> None:
-    assert fitted(COLOUR[0], 18, 36).shape == (18, 36, 3)
-    assert (fitted(COLOUR[0], 18, 36)[::2, ::3] == COLOUR[0]).all()
-    assert fitted(COLOUR[0], 9, 12) is COLOUR[0] or (fitted(COLOUR[0], 9, 12) == COLOUR[0]).all()
+    assert fit_picture(COLOUR[0], 18, 36).shape == (18, 36, 3)
+    assert (fit_picture(COLOUR[0], 18, 36)[::2, ::3] == COLOUR[0]).all()
+    assert fit_picture(COLOUR[0], 9, 12) is COLOUR[0] or (fit_picture(COLOUR[0], 9, 12) == COLOUR[0]).all()
     mean = COLOUR[0].astype(float).mean((0, 1))
-    np.testing.assert_allclose(fitted(COLOUR[0], 1, 1)[0, 0], mean, atol=1)
+    np.testing.assert_allclose(fit_picture(COLOUR[0], 1, 1)[0, 0], mean, atol=1)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 7, 1000])
 @pytest.mark.parametrize("count", [1, 2, 5, 1000])
 def test_steps_are_chosen_evenly(steps: int, count: int) -> None:
-    chosen = chosen_steps(steps, count)
+    chosen = choose_steps(steps, count)
     assert len(chosen) == min(steps, count)
     assert chosen == sorted(set(chosen))
     if steps and count > 1:
