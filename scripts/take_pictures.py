@@ -304,7 +304,7 @@ _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _ADDRESS = "http://replay-a:8080"
 _FOLDER = "/var/lib/replay/checkpoints"
 _NEWEST = 196
-"""Number of the newest generation."""
+"""Number of the newest checkpoint."""
 _SPACE = Space(1_134_006_272, 1_874_418_432)
 _FULL = (
     f"{_FOLDER}: {_SPACE.free_bytes} bytes are free, {_SPACE.needed_bytes} are needed, as many as generation {_NEWEST} takes; nothing was "

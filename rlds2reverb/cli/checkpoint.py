@@ -59,7 +59,7 @@ def command(url: str, token: str | None, token_file: Path | None, timeout: float
         return
     output.print_fields(
         {
-            "generation": written.generation,
+            "checkpoint": written.generation,
             "folder": written.folder,
             "items": ", ".join(f"{table} {count:,}" for table, count in sorted(written.items.items())),
             "bytes": f"{written.bytes:,}",

@@ -143,7 +143,7 @@ def thumbnail_size(size: tuple[int, int], side: int) -> tuple[int, int]:
 def choose_steps(steps: int, count: int) -> list[int]:
     """At most `count` of so many steps, evenly, the first and the last among them.
 
-    >>> chosen_steps(10, 4), chosen_steps(3, 4), chosen_steps(5, 1)
+    >>> choose_steps(10, 4), choose_steps(3, 4), choose_steps(5, 1)
     ([0, 3, 6, 9], [0, 1, 2], [0])
     """
     if steps <= count:

@@ -192,7 +192,7 @@ class CheckpointWriter:
         self._log.info(
             event,
             reason=reason,
-            generation=checkpoint.number,
+            number=checkpoint.number,
             items=checkpoint.item_count,
             bytes=checkpoint.bytes,
             seconds=round(checkpoint.manifest.seconds, 3),
@@ -293,7 +293,7 @@ class CheckpointWriter:
     def _prune(self, gives_way: Sequence[Path] = ()) -> None:
         try:
             for old in self._store.prune(gives_way):
-                self._log.debug("generation removed", generation=old.name)
+                self._log.debug("checkpoint removed", number=old.name)
         except (CheckpointError, OSError) as error:
             self.failed(ROTATION, error)
 

@@ -140,10 +140,10 @@ def missing(folder: Path, newest: Written | None) -> str:
         paths = [*list_folder(folder / CHECKPOINTS), *list_folder(folder / SET_ASIDE)]
     except CheckpointError:
         return ""
-    if any(number_of(path) >= newest.generation and LEFT_OUT_NAME not in path.name for path in paths):
+    if any(number_of(path) >= newest.number and LEFT_OUT_NAME not in path.name for path in paths):
         return ""
     return (
-        f"{folder}: checkpoint {newest.generation}, written at {utc(newest.last)}, is not there any more: "
+        f"{folder}: checkpoint {newest.number}, written at {utc(newest.last)}, is not there any more: "
         "it was removed, or not copied with the folder"
     )
 

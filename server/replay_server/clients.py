@@ -155,7 +155,7 @@ def _keep_newest(store: CheckpointStore, log: Logger) -> Checkpoint | None:
                 working.discard(older)
             log.warning(
                 "checkpoint kept that Reverb had finished before the server was killed",
-                generation=checkpoint.number,
+                number=checkpoint.number,
                 items=checkpoint.item_count,
             )
             return checkpoint

@@ -70,7 +70,7 @@ class Written(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     Attributes:
       first, last: when the first and the last of them ended.
       seconds: of the one that took longest.
-      bytes, generation, reason: of the newest; 0 when it failed. A generation that a start has done without is 0, too.
+      bytes, number, reason: of the newest; 0 when it failed. The number of a checkpoint that a start has done without is 0, too.
       error: of the newest; "" when they were written.
     """
 
@@ -79,7 +79,7 @@ class Written(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     count: Count
     seconds: Annotated[float, Meta(ge=0, le=1e11)]
     bytes: Count
-    generation: Count
+    number: Count = msgspec.field(name="generation")  # its name in /history.json
     reason: Annotated[str, Meta(max_length=MOST_TEXT)]
     error: Annotated[str, Meta(max_length=MOST_TEXT)] = ""
 
@@ -110,11 +110,11 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
 
     def newest_checkpoint(self) -> Written | None:
         """The newest checkpoint that was written, and should be in the folder."""
-        return next((written for written in reversed(self.checkpoints) if written.generation), None)
+        return next((written for written in reversed(self.checkpoints) if written.number), None)
 
     def without_checkpoints(self) -> History:
         """With the same checkpoints, of which none is expected in the folder any more."""
-        rows = tuple(msgspec.structs.replace(written, generation=0) for written in self.checkpoints)
+        rows = tuple(msgspec.structs.replace(written, number=0) for written in self.checkpoints)
         return msgspec.structs.replace(self, checkpoints=rows)
 
     def with_sample(self, sample: Sample) -> History:

@@ -100,7 +100,10 @@ class Recorder:
             "days": histories.DAYS,
             "problem": self._file.problem,
             "runs": [msgspec.structs.asdict(run) for run in history.runs],
-            "checkpoints": [msgspec.structs.asdict(written) for written in history.checkpoints],
+            "checkpoints": [
+                dict(zip(Written.__struct_encode_fields__, msgspec.structs.astuple(written)))
+                for written in history.checkpoints
+            ],
             "gaps": [vars(gap) for gap in histories.gaps(history, now, GAP_SECONDS, every_seconds)],
             "samples": {
                 name: [getattr(sample, name) for sample in history.samples] for name in Sample.__struct_fields__

@@ -43,6 +43,7 @@ from replay_server.files import (
     write_synced,
 )
 
+# On disk a checkpoint is a generation: folders and buckets of every service so far have this name, and an older one must find them.
 CHECKPOINTS, SET_ASIDE = "generations", "set_aside"
 LEFT_OUT = "LEFT_OUT.json"
 LEFT_OUT_NAME = "-left-out-"  # names in SET_ASIDE are NUMBER-left-out-DATE: when a start left items out

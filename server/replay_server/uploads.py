@@ -433,13 +433,13 @@ class Uploads:
             self._wanted.set()
             return
         number = self.state.waiting[-1][0]
-        self._log.info("sending the last checkpoint", generation=number, most_seconds=seconds)
+        self._log.info("sending the last checkpoint", number=number, most_seconds=seconds)
         self._is_stopping = True
         self._hurry.set()
         self._over.wait(seconds)
         if self.state.waiting:
             reason = self.state.last_error or f"it was not sent within {seconds:g} s"
-            self._log.error("the last checkpoint is not in the bucket", generation=number, error=reason)
+            self._log.error("the last checkpoint is not in the bucket", number=number, error=reason)
 
     def status(self) -> dict[str, Any]:
         """The state as in /status.json."""
@@ -549,7 +549,7 @@ class Uploads:
         self._claim(number_of(target))
         self._log.info(
             "checkpoint sent",
-            generation=checkpoint.number,
+            number=checkpoint.number,
             path=str(target),
             bytes=checkpoint.bytes,
             seconds=round(time.monotonic() - began, 3),
@@ -574,7 +574,7 @@ class Uploads:
             if number_of(path) < oldest:
                 self._claim()
                 self._remove(path)
-                self._log.debug("generation removed", path=str(path))
+                self._log.debug("checkpoint removed", path=str(path))
         with self._lock:
             self.state = replace(self.state, count=len(kept))
 

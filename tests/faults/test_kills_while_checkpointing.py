@@ -1,4 +1,4 @@
-"""SIGKILL while checkpoints are written: every start succeeds, from a valid generation, with all of its items."""
+"""SIGKILL while checkpoints are written: every start succeeds, from a valid checkpoint, with all of its items."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_SECONDS = 0.3
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """The newest finished generation, which must be valid."""
+    """The newest finished checkpoint, which must be valid."""
     numbered = sorted(path for path in (folder / "generations").glob("*") if path.name.isdecimal())
     return read_checkpoint(numbered[-1]) if numbered else None
 
@@ -37,7 +37,7 @@ def unfinished(folder: Path) -> list[Path]:
     return [*working, *(folder / "generations").glob("*.partial")]
 
 
-def test_kills_while_checkpointing_cost_no_start_and_no_item_of_a_generation(forks: Forks, tmp_path: Path) -> None:
+def test_kills_while_checkpointing_cost_no_start_and_no_item_of_a_checkpoint(forks: Forks, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     config = {
         "tables": [{"name": "one", "max_size": 2000}, {"name": "two"}],

@@ -62,13 +62,13 @@ function together(all) {
     ...all.servers.map(server => row("td", server.address, ...names.map(name => items(server.tables.find(table => table.name === name))), ...rest, bytes(server.memory_bytes), state(server)))]);
 }
 const passedOver = some => some ? `${some.count} at the start, the newest: ${some.reason}; now at ${some.path}` : "";
-let generation = null, failures = null;
+let newest = null, failures = null;
 
 function showCheckpoints(server, checkpoints) {
   const last = checkpoints.last;
-  if (generation !== (last?.generation ?? 0) || failures !== checkpoints.failures) {
-    if (generation !== null) askPast();
-    [generation, failures] = [last?.generation ?? 0, checkpoints.failures];
+  if (newest !== (last?.generation ?? 0) || failures !== checkpoints.failures) {
+    if (newest !== null) askPast();
+    [newest, failures] = [last?.generation ?? 0, checkpoints.failures];
   }
   const isTight = checkpoints.free_bytes === null || checkpoints.free_bytes < checkpoints.needed_bytes;
   facts(byId("checkpoints"), [

@@ -1,4 +1,4 @@
-"""Which generations are kept of those that the service writes and those that clients ask for; Reverb is made up."""
+"""Which checkpoints are kept of those that the service writes and those that clients ask for; Reverb is made up."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_memory_is_given_back_after_every_checkpoint_and_after_a_failure(
     assert len(given) == 3
 
 
-def test_a_looping_client_leaves_the_services_own_generations(
+def test_a_looping_client_leaves_the_services_own_checkpoints(
     store: CheckpointStore, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: float(server.seconds))
@@ -186,7 +186,7 @@ def test_room_is_asked_for_where_there_is_none(
 def test_one_that_was_finished_before_the_request_will_not_do(
     store: CheckpointStore, server: Reverb, writer: CheckpointWriter, error: TransportError, was_taken: bool
 ) -> None:
-    """Nor one that waits to become a generation, and of which Reverb has deleted the first name."""
+    """Nor one that waits to become a checkpoint, and of which Reverb has deleted the first name."""
     asked = []
 
     def fails() -> str:
@@ -272,7 +272,7 @@ def test_a_folder_that_someone_removes_is_made_again(
     assert (store.folder / name).is_dir()
 
 
-def test_the_folder_of_generations_may_go_while_reverb_writes(
+def test_the_folder_of_checkpoints_may_go_while_reverb_writes(
     store: CheckpointStore, server: Reverb, writer: CheckpointWriter
 ) -> None:
     writer.restored(replace(writer.write("schedule"), number=7))
@@ -314,7 +314,7 @@ def test_a_failure_to_tidy_up_hides_no_other(
         writer.write("schedule")
 
 
-def test_a_generation_that_cannot_be_removed_costs_no_checkpoint_and_goes_the_next_time(
+def test_a_checkpoint_that_cannot_be_removed_costs_no_checkpoint_and_goes_the_next_time(
     store: CheckpointStore, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(KEEP):
@@ -532,7 +532,7 @@ class TestClientCheckpoints:
 def test_what_clients_calls_have_left_is_kept_or_removed_before_a_checkpoint_is_refused(
     store: CheckpointStore, server: Reverb, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that waits to become a generation, and one half done, stand where the next one needs room."""
+    """One that waits to become a checkpoint, and one half done, stand where the next one needs room."""
     monkeypatch.setattr(working_folder, "QUIET_SECONDS", 0.02)
     kept = [writer.write("request") for _ in range(KEEP)]
     one = kept[-1].bytes

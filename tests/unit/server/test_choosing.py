@@ -61,7 +61,7 @@ NO_FILES: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def store(tmp_path: Path) -> CheckpointStore:
-    """Three generations, 1 to 3."""
+    """Three checkpoints, 1 to 3."""
     made = open_folder(tmp_path / "checkpoints", keep=9)
     for number in (1, 2, 3):
         add(made, number)
@@ -238,7 +238,7 @@ def test_a_manifest_without_end_is_broken(store: CheckpointStore) -> None:
 
 
 def other(tmp_path: Path, kind: str) -> tuple[Path, Checkpoint]:
-    """A checkpoint of another experiment: a server's folder, one generation, or Reverb's own."""
+    """A checkpoint of another experiment: a server's folder, one checkpoint, or Reverb's own."""
     made = open_folder(tmp_path / "other", keep=9)
     add(made, 1)
     newest = add(made, 2)
@@ -336,12 +336,12 @@ def test_an_outlook_says_what_becomes_of_each_table(
 
 
 def remembers(folder: Path, *numbers: int) -> None:
-    """The folder's history has these generations."""
+    """The folder's history has these checkpoints."""
     rows = tuple(Written(number, number, 1, 1.0, 100, number, "schedule") for number in numbers)
     HistoryFile(CheckpointStore(folder, 3)).write(History(checkpoints=rows))
 
 
-def test_generations_that_are_gone_are_no_new_folder(store: CheckpointStore, tmp_path: Path) -> None:
+def test_checkpoints_that_are_gone_are_no_new_folder(store: CheckpointStore, tmp_path: Path) -> None:
     folder, kept = store.folder, store.kept
     remembers(folder, 1, 2, 3)
     own = CheckpointSection(folder=str(folder))
@@ -371,7 +371,7 @@ def test_generations_that_are_gone_are_no_new_folder(store: CheckpointStore, tmp
     assert (allowed.starts_from.endswith("named by start_from"), allowed.refusal, len(allowed.notes)) == (True, "", 1)
 
 
-def test_a_history_that_says_nothing_of_generations_stops_no_start(store: CheckpointStore) -> None:
+def test_a_history_that_says_nothing_of_checkpoints_stops_no_start(store: CheckpointStore) -> None:
     shutil.rmtree(store.kept)
     remembers(store.folder)
     assert choose(store, start_empty=False) == (None, ())

@@ -1,4 +1,4 @@
-"""What a client had Reverb save is a generation, though Reverb itself deletes it with the next one."""
+"""What a client had Reverb save is a checkpoint, though Reverb itself deletes it with the next one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def looping(running: Running, clients: int) -> Iterator[None]:
             thread.join()
 
 
-def test_a_clients_checkpoint_becomes_a_generation_while_running(forks: Forks, tmp_path: Path) -> None:
+def test_a_clients_checkpoint_becomes_a_checkpoint_while_running(forks: Forks, tmp_path: Path) -> None:
     running = forks.start(config_of(tmp_path))
     stored = insert(running.address, 20)
     assert Path(reverb.Client(running.address).checkpoint()).parent == tmp_path / "checkpoints" / "reverb"
@@ -97,7 +97,7 @@ def test_our_own_checkpoints_succeed_while_two_clients_loop_the_call(forks: Fork
     assert forks.start(config_of(tmp_path)).sizes == {"t": 300}
 
 
-def test_a_looping_client_does_not_rotate_the_schedules_generations_away(forks: Forks, tmp_path: Path) -> None:
+def test_a_looping_client_does_not_rotate_the_schedules_checkpoints_away(forks: Forks, tmp_path: Path) -> None:
     running = forks.start(config_of(tmp_path, keep=3))
     insert(running.address, 5)
     own = [document(f"{running.url}/checkpoint", "POST")[1]["generation"] for _ in range(2)]

@@ -456,7 +456,7 @@ def test_a_writer_that_lost_the_folder_changes_nothing(
     assert tree(tmp_path) == before
 
 
-def test_a_folder_lost_while_a_checkpoint_is_verified_gets_no_generation(
+def test_a_folder_lost_while_a_checkpoint_is_verified_gets_no_checkpoint(
     tmp_path: Path, claim: Any, elsewhere: None
 ) -> None:
     lock = claim(tmp_path)

@@ -192,7 +192,7 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_kill_at_any_step_leaves_the_old_or_the_new_and_every_generation(
+def test_a_kill_at_any_step_leaves_the_old_or_the_new_and_every_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     old, new = History(checkpoints=(good(NOW),)), History(checkpoints=(good(NOW), bad(NOW + 9)))
@@ -217,7 +217,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_and_every_generation(
     assert at > 4
 
 
-def test_it_is_no_generation_and_stays_when_a_start_cleans_up(store: CheckpointStore) -> None:
+def test_it_is_no_checkpoint_and_stays_when_a_start_cleans_up(store: CheckpointStore) -> None:
     file = HistoryFile(store)
     file.write(busy(days=1))
     add(store, 1)

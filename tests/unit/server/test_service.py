@@ -245,7 +245,7 @@ def test_no_checkpoint_is_written_at_the_end_when_the_config_says_so(forks: Fork
     assert forks.start(config).restored is None
 
 
-def test_a_truncated_newest_generation_costs_one(forks: Forks, tmp_path: Path) -> None:
+def test_a_truncated_newest_checkpoint_costs_one(forks: Forks, tmp_path: Path) -> None:
     running = forks.start(config_of(tmp_path))
     stored = insert(running.address, 5)
     document(f"{running.url}/checkpoint", "POST")

@@ -106,7 +106,7 @@ def test_the_last_checkpoint_is_tried_however_full_the_disk_looks(forks: Forks, 
     assert forks.start(config_of(disk, TABLE)).sizes == {"t": 10}
 
 
-def test_what_is_needed_is_what_the_newest_generation_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_needed_is_what_the_newest_checkpoint_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(tmp_path)
     check_space(tmp_path, 3, None)
     newest = add(store, 1)
@@ -136,7 +136,7 @@ def test_a_full_disk_is_told_with_what_fills_it(tmp_path: Path, monkeypatch: pyt
         check_space(tmp_path, 3, newest)
 
 
-def test_a_start_that_keeps_fewer_generations_makes_room_at_once(tmp_path: Path) -> None:
+def test_a_start_that_keeps_fewer_checkpoints_makes_room_at_once(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         newest = add(opened(tmp_path), number)
     fewer = opened(tmp_path, keep=1)

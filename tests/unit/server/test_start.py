@@ -125,7 +125,7 @@ def test_a_folder_that_is_gone_for_a_while_costs_no_checkpoint_after_it(
     assert forks.end(running) == 0
 
 
-def test_generations_that_cannot_be_read_stop_every_start_until_it_is_told_to_go_on(
+def test_checkpoints_that_cannot_be_read_stop_every_start_until_it_is_told_to_go_on(
     start: Any, tmp_path: Path, folder: Path, three: list[Path]
 ) -> None:
     io_error(three[0] / "items.tfrecord")
@@ -159,7 +159,7 @@ def test_folders_that_are_removed_under_a_service_cost_no_checkpoint(
     assert start(config_of(tmp_path)).sizes == {"t": 1}
 
 
-def test_a_folder_without_its_generations_is_started_empty_only_when_told_to(
+def test_a_folder_without_its_checkpoints_is_started_empty_only_when_told_to(
     start: Any, forks: Forks, tmp_path: Path, folder: Path, three: list[Path]
 ) -> None:
     running = start(config_of(tmp_path))
@@ -177,7 +177,7 @@ def test_a_folder_without_its_generations_is_started_empty_only_when_told_to(
     assert running.restored is None
 
 
-def test_generations_that_are_all_broken_stop_the_start_and_are_told_when_it_goes_on(
+def test_checkpoints_that_are_all_broken_stop_the_start_and_are_told_when_it_goes_on(
     start: Any, forks: Forks, tmp_path: Path, folder: Path, three: list[Path]
 ) -> None:
     for path in three:

@@ -57,7 +57,7 @@ def write_checkpoint(folder: Path, number: int) -> Path:
 
 
 def add(store: CheckpointStore, number: int) -> Checkpoint:
-    """A generation of the made-up checkpoint `number`, as the server writes one."""
+    """A checkpoint of the made-up checkpoint `number`, as the server writes one."""
     path = write_checkpoint(store.reverb / f"2026-{number}", number)
     checkpoint = store.adopt(path, {"one": number}, 0.0)
     store.prune()
@@ -78,7 +78,7 @@ def newest_valid(store: CheckpointStore, start_empty: bool = False) -> tuple[Che
 
 
 def which(checkpoint: Checkpoint | None) -> int:
-    """The number of the made-up checkpoint in a generation, all of whose records must be right."""
+    """The number of the made-up checkpoint in a checkpoint, all of whose records must be right."""
     assert checkpoint is not None
     number = checkpoint.manifest.items["one"]
     for name, records in contents(number).items():
@@ -105,7 +105,7 @@ def test_an_adopted_checkpoint_is_the_newest_and_has_left_the_folder_of_reverb(s
     assert which(newest_valid(store)[0]) == 8
 
 
-def test_generations_beyond_those_to_keep_are_removed_oldest_first(store: CheckpointStore) -> None:
+def test_checkpoints_beyond_those_to_keep_are_removed_oldest_first(store: CheckpointStore) -> None:
     for number in range(1, 6):
         add(store, number)
     assert [path.name for path in store.paths()] == ["000005", "000004", "000003"]
@@ -162,7 +162,7 @@ def remove(path: Path, _: np.random.Generator) -> bool:
 
 @pytest.mark.parametrize("damage", [truncate, flip, lengthen, remove])
 @pytest.mark.parametrize("name", FILES)
-def test_damage_to_any_file_costs_exactly_one_generation(
+def test_damage_to_any_file_costs_exactly_one_checkpoint(
     store: CheckpointStore, tmp_path: Path, name: str, damage: Callable[[Path, np.random.Generator], bool]
 ) -> None:
     add(store, 1)
@@ -218,7 +218,7 @@ def test_damage_to_all_leaves_none(store: CheckpointStore) -> None:
     assert add(store, 4).number == 4
 
 
-def test_a_file_among_the_generations_is_set_aside(store: CheckpointStore) -> None:
+def test_a_file_among_the_checkpoints_is_set_aside(store: CheckpointStore) -> None:
     written = add(store, 1)
     (written.folder.parent / "000009").write_text("what is this")
     (written.folder.parent / "lost+found").mkdir()
@@ -234,7 +234,7 @@ def test_nothing_set_aside_takes_the_place_of_another(store: CheckpointStore) ->
 
 
 @pytest.mark.parametrize("can_link", [True, False])
-def test_what_is_kept_for_good_outlives_its_generation(
+def test_what_is_kept_for_good_outlives_its_checkpoint(
     store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, can_link: bool
 ) -> None:
     if not can_link:
@@ -253,7 +253,7 @@ def test_what_is_kept_for_good_outlives_its_generation(
     assert CheckpointStore(store.folder, 3).left_out() == [LeftOut("one", 1, "why", str(kept))]
 
 
-def test_the_newest_start_from_a_generation_says_what_was_left_out_of_it(store: CheckpointStore) -> None:
+def test_the_newest_start_from_a_checkpoint_says_what_was_left_out_of_it(store: CheckpointStore) -> None:
     first, second = add(store, 1), add(store, 2)
     yesterday = store.note_left_out(first, [LeftOut("one", 1, "another signature")])
     assert yesterday is not None
@@ -279,7 +279,7 @@ def refuse(*_: Any, **__: Any) -> None:
     raise OSError("not here")
 
 
-def test_links_to_a_generation_are_files_of_their_own_names(store: CheckpointStore, tmp_path: Path) -> None:
+def test_links_to_a_checkpoint_are_files_of_their_own_names(store: CheckpointStore, tmp_path: Path) -> None:
     checkpoint = add(store, 1)
     link_files(checkpoint.folder, tmp_path / "staged")
     for path in (tmp_path / "staged").iterdir():

@@ -199,7 +199,7 @@ def test_nothing_is_removed_under_a_call_that_may_be_deleting_it(
     assert names(store.reverb) == []
 
 
-def test_an_adopted_entry_is_not_found_again_even_when_its_generation_was_put_away(
+def test_an_adopted_entry_is_not_found_again_even_when_its_checkpoint_was_put_away(
     store: CheckpointStore, working: WorkingFolder, tmp_path: Path
 ) -> None:
     name = finish(store, 1)
@@ -230,7 +230,7 @@ def test_a_start_keeps_the_newest_that_was_finished(store: CheckpointStore) -> N
     assert removed == [entry(2)]
 
 
-def test_a_start_keeps_nothing_older_than_the_newest_generation(store: CheckpointStore) -> None:
+def test_a_start_keeps_nothing_older_than_the_newest_checkpoint(store: CheckpointStore) -> None:
     old = finish(store, 2, ago=100)
     write_checkpoint(store.taken / "newer", 1)
     store.adopt(store.taken / "newer", {"one": 1}, 0.0)
@@ -303,7 +303,7 @@ def test_a_start_deletes_nothing_finished_though_it_looks_old(
     assert len(aside(store)) == 2
 
 
-def test_a_start_takes_no_broken_generation_for_newer(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_takes_no_broken_checkpoint_for_newer(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
     finish(store, 1, ago=3600)
     os.truncate(add(store, 2).folder / "items.tfrecord", 3)
     assert prepare(store, monkeypatch) == 1
