@@ -86,7 +86,7 @@ def metadata_of(header: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def credentials_of(tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Certificates | None:
-    """None for plain text."""
+    """The TLS credentials of these files; None where there are none, for a connection in plain text."""
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key go together")
     if tls_ca is None and tls_cert is None:

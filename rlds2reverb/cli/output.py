@@ -234,7 +234,7 @@ _DEFAULT_WIDTH = 80
 
 
 def width_of(stream: Any) -> int | None:
-    """The width of the terminal behind a stream, in cells; None where there is none, and lines are as long as they are.
+    """The width of the terminal behind a stream, in cells; None without a terminal, where lines are not broken.
 
     COLUMNS goes first, as in other programs.
     """

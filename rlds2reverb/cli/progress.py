@@ -58,7 +58,7 @@ def on_progress(quiet: bool) -> Iterator[OnProgress]:
 
 @contextmanager
 def reporting(quiet: bool, begins: str = "starting") -> Iterator[Tell]:
-    """The same for what counts something else than episodes; `begins` is shown, with the seconds, until the first progress is reported."""
+    """Shows progress that counts anything; until the first is reported, shows `begins` and the seconds since."""
     if quiet:
         yield lambda _: None
     elif sys.stderr is not None and sys.stderr.isatty():

@@ -113,7 +113,7 @@ def command(
 
 
 def _document(contents: Contents) -> documents.Episode:
-    """With every value of the curves; of images only what they are."""
+    """The episode as JSON: every value of the curves, and of images only their kind and number."""
     return documents.Episode(
         title=contents.title,
         name=contents.name,

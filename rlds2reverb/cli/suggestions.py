@@ -57,7 +57,7 @@ def splits(scheme: str, name: str) -> Iterator[str]:
 
 
 def paths(begun: str) -> Iterator[str]:
-    """Folders end in "/"."""
+    """Paths that continue what was typed; folders end in "/"."""
     folder, slash, last = begun.rpartition("/")
     typed = f"{folder}{slash}"
     for entry in islice(_entries(Path(typed or ".").expanduser()), MOST):
@@ -95,7 +95,7 @@ def _folders(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """By name; [] of a folder that cannot be listed."""
+    """The entries of a folder, sorted by name; [] where it cannot be listed."""
     try:
         with os.scandir(folder) as entries:
             return sorted(islice(entries, 100 * MOST), key=lambda entry: entry.name)

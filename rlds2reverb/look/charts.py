@@ -74,7 +74,7 @@ def bars(histograms: Sequence[Histogram | None], x: str = "", of: str = "values"
 
 
 def histogram_of(values: Sequence[float], is_whole: bool) -> Histogram:
-    """Of all finite values."""
+    """The histogram of all finite values."""
     finite = np.array([value for value in values if math.isfinite(value)], np.float64)
     histograms = Histograms(1, is_whole)
     histograms.add(finite[:, None])
@@ -195,7 +195,7 @@ class Room:
     episodes: int = 60
 
     def less(self) -> Room:
-        """Half of it."""
+        """Half of these bounds, for a page that came out too large."""
         halves = (self.picture_bytes, self.columns, self.dimensions, self.leaves, self.episodes)
         return Room(*(size // 2 for size in halves))
 

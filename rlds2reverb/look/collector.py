@@ -107,6 +107,7 @@ def is_constant(column: Array) -> bool:
     if column.dtype.kind == "O":
         values = column.reshape(len(column), -1).tolist()
         return all(row == values[0] for row in values)
+    # The last row first: in most columns it differs, and the whole need not be compared.
     return bool((column[-1] == column[0]).all()) and bool((column == column[:1]).all())
 
 
@@ -122,7 +123,9 @@ def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | 
     for path in (REWARD, DISCOUNT, IS_FIRST, IS_LAST, IS_TERMINAL):
         if path in filled and filled[path].ndim == 1:
             portrait.last_rows[path] = [str(value) for value in filled[path][-_LAST_ROWS:].tolist()]
+    # A bad episode may lack rows in some columns: they have no step to be drawn at.
     whole = {path: column for path, column in episode.columns.items() if 0 < len(column) == len(episode)}
+    # One row tells the kind: files of all rows would be decoded else.
     cameras = [path for path, column in whole.items() if pictures_of(path, column[:1], spec.get(path)) is not None]
     steps = choose_steps(len(episode), max(1, size.frames // max(1, len(cameras[:_CAMERAS]))))
     for path in cameras[:_CAMERAS]:
@@ -304,6 +307,7 @@ class Collector:
         self.actions.add(episode.id, columns)
         reward = columns.get(REWARD)
         if reward is not None and reward.ndim == 1 and reward.dtype.kind in "fiu":
+            # Episodes are short, and each call into numpy costs microseconds: rewards are looked at together.
             self._waiting.append(reward)
             self._waiting_steps += len(reward)
             if self._waiting_steps >= _BLOCK_STEPS:

@@ -159,6 +159,7 @@ def png_file(picture: Picture) -> bytes:
         from PIL import Image
     except ModuleNotFoundError:
         height, width, _ = picture.shape
+        # Each row of a PNG begins with its filter: 0, none.
         rows = np.concatenate((np.zeros((height, 1), np.uint8), picture.reshape(height, -1)), axis=1)
         header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
         chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 9)), (b"IEND", b""))
@@ -172,7 +173,7 @@ def png_file(picture: Picture) -> bytes:
 
 
 def small_file(picture: Picture) -> bytes:
-    """The picture as the smaller one of a PNG file and a JPEG file; without the extra `images` as PNG."""
+    """The picture as a PNG or a JPEG file, whichever is smaller; without the extra `images` as PNG."""
     lossless = png_file(picture)
     try:
         from PIL import Image

@@ -154,7 +154,7 @@ class _Column:
                 yield _text_counts(self._content, place, sketch)
 
     def _heat_maps(self) -> Iterator[Html]:
-        """One for each dataset."""
+        """A heat map for each dataset."""
         if notes := [*self._notes(), *self.left_out(self.dimensions)]:
             yield element("p", "; ".join(notes), class_="quiet")
         for place, numbers in enumerate(self._numbers):

@@ -52,7 +52,7 @@ class Chosen(Generic[Value]):
                 self.add(name, value)
 
     def values(self) -> list[Value]:
-        """In the order of the marks."""
+        """The chosen things in the order of their marks."""
         return [self._kept[key] for key in sorted(self._kept)]
 
     def _key(self, name: str) -> tuple[int, str]:
@@ -136,6 +136,7 @@ class Texts:
             self.kept[mark] = count, text
             if len(self.kept) > KEPT:
                 del self.kept[max(self.kept)]
+                # From now on a larger mark is not kept, even where there is room again: its earlier counts are lost.
                 self._above = max(self.kept)
 
 

@@ -193,11 +193,12 @@ class Histograms:
             self.counts += counts.reshape(self.counts.shape)
 
     def _way_to_bins(self, block: Block) -> _WayToBins:
-        """That of the last block, where it fits."""
+        """Reuses the last block's bins if they fit."""
         kind = block.width, block.values.dtype
         if self._way is None or self._way.kind != kind:
             may_vanish = bool(((self.exponents > 0) & (self.low < 0)).any())
             are_small = (np.abs(self.firsts) < _SINGLE_BINS) & (np.abs(self.exponents) < _SINGLE_EXPONENT)
+            # float32 finds the same bins in half the memory; float64 scales what float32 would make 0.
             is_single = block.values.dtype == np.float32 and not may_vanish and are_small.all()
             dtype = np.float32 if is_single else np.float64
             scale = across(np.ldexp(1.0, -self.exponents).astype(dtype), block.width)
@@ -218,7 +219,7 @@ class Histograms:
         self.counts += _rebin(other, self.exponents, self.firsts)
 
     def histogram(self, dimension: int) -> Histogram:
-        """That of one dimension, from its first to its last bin that has a value."""
+        """The histogram of one dimension, from its first to its last bin that has a value."""
         filled = np.flatnonzero(self.counts[dimension])
         start, stop = (int(filled[0]), int(filled[-1]) + 1) if len(filled) else (0, 0)
         counts = self.counts[dimension, start:stop].copy()
@@ -238,9 +239,11 @@ class Histograms:
         if (low >= self.low).all() and (high <= self.high).all():
             return
         low, high = np.minimum(self.low, low), np.maximum(self.high, high)
+        # The scale was that of the narrower bins.
         self._way = None
         self.low, self.high = low, high
         is_empty = low > high
+        # A dimension without values has infinite ends, which have no bin.
         low, high = np.where(is_empty, 0.0, low), np.where(is_empty, 0.0, high)
         exponents = _exponents(low, high, self._narrowest)
         firsts = _bin_of(low, exponents)
@@ -249,7 +252,7 @@ class Histograms:
 
 
 def join_histograms(histograms: Sequence[Histogram]) -> list[Histogram]:
-    """The same histograms over the same bins: those of all their values together.
+    """Counts all histograms over the same bins: those that span the values of all.
 
     One without values, or with zeros only, decides nothing. Whole numbers beside fractions are put into bins narrower than 1 where those are.
     """
@@ -315,6 +318,7 @@ def _bin_of(values: Array, exponents: Array) -> Array:
 def _places(values: Array, exponents: Array) -> Array:
     """The number of each value's bin, as float64."""
     places: Array = np.floor(values * np.ldexp(1.0, -exponents))
+    # floor(-0.0) is bin 0, and such a value belongs to bin -1.
     if exponents.size and exponents.max() > 0:  # then a tiny value may become -0.0, and is still below 0
         places -= (values < 0) & (places == 0)
     return places
@@ -424,6 +428,7 @@ class Moments:
 
 def _squares(values: Array) -> Array:
     """[n] sums of squares of [m, n]."""
+    # einsum makes no array of the squares, unlike np.square(values).sum(axis=0).
     summed: Array = np.einsum("ij,ij->j", values, values)
     return summed
 

@@ -33,8 +33,10 @@ def write_mp4(film: Film, fps: int, path: Path) -> None:
       ConfigError: FFmpeg cannot: it lacks the codec, say.
       OSError: the file cannot be written.
     """
+    # faststart: the index stands in front, so a browser plays the film while it loads.
     with _explain_errors(), av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as container:
         stream: Any = container.add_stream("libx264", rate=fps, options={"crf": _QUALITY, "preset": "medium"})
+        # The only pixel format of H.264 that every browser and player shows.
         (stream.height, stream.width), stream.pix_fmt = film.size, "yuv420p"
         for picture in film.pictures():
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))

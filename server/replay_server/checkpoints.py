@@ -89,6 +89,7 @@ class CheckpointWriter:
     ) -> None:
         self._items = items
         self._store, self._request, self._spacing_seconds = store, request, spacing_seconds
+        # Reentrant: `write` holds it while `_make_room` keeps a client's checkpoint, which takes it again.
         self.turn = threading.RLock()
         self.tell: Callable[[Outcome], None] = lambda _: None
         self.working = WorkingFolder(store.reverb, store.taken)
@@ -115,6 +116,7 @@ class CheckpointWriter:
         with self.turn:
             if self._has_ended or (self._is_stopping and reason != SHUTDOWN):
                 raise CheckpointError("the server is stopping: only its last checkpoint is written now")
+            # Before it is written: nothing comes after the last one, not even where that fails.
             self._has_ended = reason == SHUTDOWN
             began = time.time()
             self.state = replace(self.state, writing_since=began)
@@ -128,7 +130,7 @@ class CheckpointWriter:
         self._is_stopping = True
 
     def keep_clients(self) -> Checkpoint | None:
-        """Keeps the newest checkpoint that a client had Reverb write; None when there is none.
+        """Keeps the newest checkpoint that a client had Reverb write; None without such a checkpoint.
 
         Raises:
           CannotKeepError: the disk is full or does not take it; it is still there.
@@ -184,6 +186,7 @@ class CheckpointWriter:
         except (Rlds2ReverbError, OSError) as error:
             failed = self.failed(reason, error)
             self.tidy(wait=True)
+            # An error of our own is raised as it is, so it must not stand behind itself.
             raise failed from error.__cause__ if failed is error else error
         finally:
             give_back()
@@ -197,6 +200,7 @@ class CheckpointWriter:
             bytes=checkpoint.bytes,
             seconds=round(checkpoint.manifest.seconds, 3),
         )
+        # Told before old ones are removed: that may fail, and this checkpoint is good whatever comes of it.
         self.tell(Outcome(checkpoint.manifest.created, checkpoint.manifest.seconds, reason, checkpoint))
         self._rotate(last, checkpoint, reason)
         self.tidy()
@@ -241,6 +245,7 @@ class CheckpointWriter:
                     name = Path(self._request()).name
                 except TransportError as caught:
                     error = caught
+            # Another server may have taken the folder meanwhile: its entries are not ours to keep.
             self._store.guard()  # writing may have taken long
             staged = self.working.take(name, confirmed=True) if name else None
             staged = staged or self._newest_finished(before)
@@ -332,6 +337,7 @@ class Shared(Generic[Result]):
     def __call__(self) -> Result:
         """The result of a call that begins from now on; raises what that raises."""
         with self._lock:
+            # The first caller runs the call. Whoever comes until it has its turn waits for the same answer.
             leads = self._next is None
             answer = self._next = self._next or Future()
         if not leads:

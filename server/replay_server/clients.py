@@ -58,6 +58,7 @@ class ClientCheckpoints(Repeating):
 
     def _look(self) -> None:
         entries = self._writer.working.entries()
+        # Reverb names entries by the time, so the largest name is the newest entry.
         self._owe(max(self._being_written - entries.keys(), default=""))
         self._being_written = {name for name, finished in entries.items() if not finished}
         self._writer.tidy()
@@ -92,6 +93,7 @@ class ClientCheckpoints(Repeating):
         except CheckpointError:
             self._next = began + _RETRY_SECONDS  # logged: by the writer, or by the lock of a folder that is lost
         else:
+            # However large checkpoints are: a pause of ten times the work keeps the share of time.
             self._next = began + max(CLIENT_SECONDS, (self._clock() - began) / BUSY_SHARE)
 
     def repeat(self) -> None:

@@ -364,7 +364,7 @@ def boot_id() -> str:
 
 
 def read_record(folder: Path) -> bytes | None:
-    """The bytes of a folder's record; None when there is none.
+    """The bytes of a folder's record; None without a record.
 
     Raises:
       CheckpointUnreadable: it is there and cannot be read.

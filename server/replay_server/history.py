@@ -93,14 +93,14 @@ class Sample(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class History(Struct, frozen=True, forbid_unknown_fields=True):
-    """All of it, each in the order in which it happened."""
+    """Runs, checkpoints and samples, each in the order in which they happened."""
 
     runs: tuple[Run, ...] = ()
     checkpoints: tuple[Written, ...] = ()
     samples: tuple[Sample, ...] = ()
 
     def running(self, began: float, now: float) -> History:
-        """With this run of a server, which lives now."""
+        """The history with this run of a server, which lives now."""
         run = Run(int(began), max(int(began), int(now)))
         others = self.runs[:-1] if self.runs and self.runs[-1].first == run.first else self.runs
         return msgspec.structs.replace(self, runs=(*others, run))
@@ -113,7 +113,7 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
         return next((written for written in reversed(self.checkpoints) if written.number), None)
 
     def without_checkpoints(self) -> History:
-        """With the same checkpoints, of which none is expected in the folder any more."""
+        """The history after its checkpoints were given up: the rows stay, and the folder need not hold them."""
         rows = tuple(msgspec.structs.replace(written, number=0) for written in self.checkpoints)
         return msgspec.structs.replace(self, checkpoints=rows)
 
@@ -177,6 +177,7 @@ def fit_history(history: History, now: float) -> History:
     runs = _merge_rows([run for run in history.runs if run.last >= oldest], _MOST_RUNS, _one_run)
     samples = tuple(_thin([sample for sample in history.samples if sample.time >= oldest], now))
     recent = [written for written in history.checkpoints if written.last >= oldest]
+    # How long a row is depends on its error's text, so the number of rows that fit is found by trying.
     for most in range(_MOST_ROWS, 0, -1):
         kept = History(runs, _merge_rows(recent, most, _one_row), samples)
         if len(encode(kept)) <= MOST_BYTES:
@@ -191,6 +192,7 @@ def _thin(samples: Sequence[Sample], now: float) -> list[Sample]:
         bucket = (step, int(sample.time // step))
         if not kept or kept[-1][0] != bucket:
             kept.append((bucket, sample))
+        # The peak of a step stays: it is what a memory limit is compared with.
         elif sample.memory_bytes >= kept[-1][1].memory_bytes:
             kept[-1] = bucket, sample
     return [sample for _, sample in kept][-2 * _MOST_ROWS :]
@@ -317,6 +319,7 @@ class HistoryFile:
             try:
                 write_synced(partial, encode(history))
                 self._store.guard()
+                # The guard is asked twice: syncing may take long, and the folder may be another server's by now.
                 partial.replace(self.path)
             except OSError:
                 with suppress(OSError):

@@ -131,6 +131,7 @@ class BoundedServer(TcpWSGIServer):  # type: ignore[misc] # waitress has no type
     def handle_accept(self) -> None:
         channels = [channel for channel in self.active_channels.values() if not channel.will_close]
         if len(channels) >= self._limits.connections:
+            # False sorts before True: a connection whose request is answered now goes last.
             self._end(min(channels, key=lambda channel: (bool(channel.requests), channel.creation_time)))
         super().handle_accept()
 

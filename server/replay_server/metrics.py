@@ -137,7 +137,7 @@ class _Server:
 
 
 def _split(value: float | Mapping[str, float]) -> list[tuple[tuple[str, ...], float]]:
-    """Labels and value of each."""
+    """The labels and the value of each series of a metric."""
     if isinstance(value, Mapping):
         return [((label,), float(number)) for label, number in value.items()]
     return [((), float(value))]

@@ -56,7 +56,7 @@ class Snapshot:
         return self.info is not None and not self.error
 
     def tables(self) -> list[TableInfo]:
-        """By name; none before the first answer."""
+        """The tables by name; empty before Reverb's first answer."""
         return [] if self.info is None else [self.info.tables[name] for name in sorted(self.info.tables)]
 
 

@@ -172,7 +172,7 @@ class Outlook:
 
 
 def outlook(section: CheckpointSection, tables: Sequence[TableConfig]) -> Outlook:
-    """What a start with this config would find now. A folder in use is described all the same: its server may end."""
+    """What a start with this config would find now. A folder in use is described, too: its server may end."""
     folder = Path(section.folder).absolute()
     held = Holder()
     try:

@@ -231,7 +231,7 @@ class ReplayService:
             return None
 
     def _known_items(self) -> int | None:
-        """The same as of Reverb's newest answer; asks nothing."""
+        """Items in all tables by Reverb's newest answer; asks nothing."""
         snapshot = self.monitor.snapshot
         return None if snapshot.info is None else sum(table.current_size for table in snapshot.tables())
 

@@ -90,7 +90,7 @@ class Checkpoint:
         return sum(self.manifest.items.values())
 
     def summary(self) -> dict[str, Any]:
-        """Its fields over HTTP."""
+        """The fields of a checkpoint over HTTP."""
         return {
             "generation": self.number,
             "items": self.manifest.items,
@@ -208,7 +208,7 @@ class CheckpointStore:
         return list_numbered(self.kept)
 
     def readable(self) -> list[Path] | None:
-        """As `paths`; None when they cannot be listed."""
+        """The checkpoints of `paths`; None when the folder cannot be listed."""
         try:
             return self.paths()
         except CheckpointError:

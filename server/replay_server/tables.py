@@ -269,7 +269,7 @@ class TableConfig:
         return replace(self, rate_limiter=limiter, **({} if limiter.shape is None else asdict(limiter.shape)))
 
     def filled(self) -> TableConfig:
-        """The table after its prefill; itself where there is none."""
+        """The table after its prefill; itself without a prefill."""
         return replace(self, rate_limiter=self.rate_limiter.settled())
 
 

@@ -112,7 +112,7 @@ class There:
 
     @property
     def complete(self) -> list[BucketPath]:
-        """Those with a manifest."""
+        """The checkpoints that have a manifest."""
         return [*(_in_bucket(checkpoint.folder) for checkpoint in self.whole), *(path for path, _ in self.broken)]
 
 
@@ -139,7 +139,7 @@ def look(place: BucketPath) -> There:
 
 
 def owner(place: BucketPath) -> Owner | None:
-    """The server that sends to a place; None if there is none, or its record is damaged.
+    """The server that sends to a place; None if nobody does, or its record is damaged.
 
     Raises:
       CheckpointUnreadable: the bucket does not answer, or refuses.
@@ -153,7 +153,7 @@ def owner(place: BucketPath) -> Owner | None:
 
 
 def _has_manifest(path: Path) -> bool:
-    """By a listing, which tells the sizes of its files, too."""
+    """Whether the manifest exists. Lists, because callers need the sizes of the other files, too."""
     return any(entry.name == MANIFEST for entry in list_folder(path))
 
 
@@ -166,6 +166,7 @@ def _describe(path: BucketPath) -> Checkpoint:
     """
     manifest = decode_manifest(_read(path / MANIFEST, MOST_BYTES), path)
     for name, listed_file in manifest.files.items():
+        # A name with a slash, such as ../x, would be written outside of the folder.
         if name not in _ALL:
             raise CheckpointError(f"{path / MANIFEST}: names {name!r}, which no checkpoint has")
         with _reading(path / name):
@@ -237,6 +238,7 @@ class Fetching:
         return copy
 
     def _made(self, folder: Path) -> Path:
+        # One copy at a time: the disk may have room for one checkpoint beside those that are kept.
         shutil.rmtree(self._folder, ignore_errors=True)  # of one that was broken
         copy = self._folder / folder.name
         with self._writing(copy):
@@ -556,7 +558,7 @@ class Uploads:
         )
 
     def _given_up(self, path: Path, error: Exception) -> Exception:
-        """The error to raise for one of a checkpoint's: where it was rotated away meanwhile, that is all there is to it."""
+        """The error to raise for a failure: of a checkpoint that was rotated away meanwhile, it says just that."""
         if stands_at(path):
             return error
         return _GivenUp(

@@ -69,7 +69,7 @@ class WorkingFolder:
         return sorted((taken | here) - self._adopted, reverse=True)
 
     def list_finished_after(self, when: float) -> list[str]:
-        """Those of `finished` with tables newer than this time, see `as_of`."""
+        """Finished entries whose tables are newer than this time, see `as_of`."""
         return [name for name in self.list_finished() if as_of(self.place(name)) > when]
 
     def place(self, name: str) -> Path:
@@ -146,6 +146,7 @@ class WorkingFolder:
         with suppress(OSError):  # Reverb has deleted it, or the disk is full: then the set above must do until the end
             descriptor = os.open(self._reverb / name / DONE, os.O_WRONLY)
             try:
+                # Reverb writes an empty DONE. One with a number says after a restart, too, that the entry was adopted.
                 os.write(descriptor, f"{number:06d}\n".encode())
             finally:
                 os.close(descriptor)

@@ -45,7 +45,7 @@ def block(servers: Sequence[WatchedServer], sort: str, is_reverse: bool, now: fl
 
 
 def document(servers: Sequence[WatchedServer], now: float) -> documents.Moment:
-    """All of it for --json, in the order of the command line; `now` is Unix time."""
+    """The document of --json, servers in the order of the command line; `now` is Unix time."""
     return documents.Moment(now, [_server(server) for server in servers])
 
 

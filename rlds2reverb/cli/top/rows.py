@@ -30,7 +30,7 @@ class Row:
 
     @property
     def samples_per_insert(self) -> float | None:
-        """None before the first insert."""
+        """Samples by inserts; None before the first insert."""
         limiter = self.table.rate_limiter
         return limiter.samples / limiter.inserts if limiter.inserts > 0 else None
 
@@ -48,11 +48,11 @@ class Row:
         return "both" if inserts and samples else "inserts" if inserts else "samples" if samples else ""
 
     def per_second(self, of: str) -> float | None:
-        """Of "inserts" or "samples"; None where it is not known."""
+        """The rate of "inserts" or "samples"; None where it is not known."""
         return None if self.rate is None else float(getattr(self.rate, of))
 
     def trend_of(self, of: str) -> list[float | None]:
-        """The same from moment to moment, oldest first."""
+        """The rates of "inserts" or "samples" from moment to moment, oldest first."""
         return [None if past is None else float(getattr(past, of)) for past in self.trend]
 
     def blocked(self) -> list[Wait]:

@@ -214,7 +214,7 @@ class WatchedServer:
         return now - self.asked_at
 
     def rates(self) -> dict[str, Rate]:
-        """By table, where they are known; {} while it does not answer."""
+        """Known rates by table; {} while the server does not answer."""
         return rates(self.history) if self.answers else {}
 
 
