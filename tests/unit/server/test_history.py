@@ -105,7 +105,7 @@ def test_weeks_of_a_schedule_are_told_in_so_many_rows_and_lose_no_checkpoint() -
     assert 60 <= len(history.checkpoints) <= 80
     assert all(one.count == 1 for one in history.checkpoints[-35:])
     assert max(one.last - one.first for one in history.checkpoints) < DAY  # no row tells of days
-    numbers = [one.generation for one in history.checkpoints]
+    numbers = [one.number for one in history.checkpoints]
     assert numbers == sorted(numbers)
     oldest = history.checkpoints[0]
     assert oldest.last >= NOW - 600 - DAYS * DAY
@@ -336,7 +336,7 @@ def test_what_is_noted_is_on_the_disk_soon_and_a_restart_has_it(store: Checkpoin
     assert set(told["samples"]["items"]) == {7}
     assert sum(run["starts"] for run in told["runs"]) == len(told["runs"])
     assert told["gaps"] == []
-    assert HistoryFile(store).read().checkpoints[-1].generation == 2
+    assert HistoryFile(store).read().checkpoints[-1].number == 2
 
 
 def test_what_is_told_of_the_fullest_history_is_small(store: CheckpointStore) -> None:
@@ -377,7 +377,7 @@ def test_a_clock_that_goes_back_stops_nothing(
     again.start()
     again.note(outcome(store, 2))
     again.stop()
-    kept = [one.generation for one in HistoryFile(store).read().checkpoints]
+    kept = [one.number for one in HistoryFile(store).read().checkpoints]
     assert kept == ([1, 2] if hours < 1 else [2])
     assert all(run.last <= ahead for run in again.history().runs)
     assert len(again.history().runs) <= 2
@@ -402,4 +402,4 @@ def test_a_disk_that_takes_nothing_costs_the_history_only(
     one.note(outcome(store, 2))
     wait_until(lambda: not one.document(None)["problem"])
     one.stop()
-    assert [row.generation for row in HistoryFile(store).read().checkpoints] == [1, 2]
+    assert [row.number for row in HistoryFile(store).read().checkpoints] == [1, 2]
