@@ -29,8 +29,8 @@ def open_dataset(name: str) -> Source:
 
 Command = Callable[..., Any]
 
-_executor_of: Callable[[int | None, str | None], Callable[[Any], Any]] = Lazily(
-    "rlds2reverb.workers.processes:executor_of"
+_executor_for: Callable[[int | None, str | None], Callable[[Any], Any]] = Lazily(
+    "rlds2reverb.workers.processes:choose_executor"
 )
 
 
@@ -187,7 +187,7 @@ scale_options = options_from(PushOptions, "workers", "ray")
 
 def choose_executor(workers: int | None, ray: str | None) -> Callable[[Any], Any] | None:
     """What runs the parts of a source; None for this process."""
-    return None if workers is None and ray is None else _executor_of(workers, ray)
+    return None if workers is None and ray is None else _executor_for(workers, ray)
 
 
 limit_option = click.option("--limit", type=click.IntRange(min=1), help="Read at most so many episodes.")

@@ -48,7 +48,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("module", "what"), [(push, "open_client"), (push, "opened"), (client, "plan_push"), (client, "Push")]
+    ("module", "what"), [(push, "open_client"), (push, "open_dataset"), (client, "plan_push"), (client, "Push")]
 )
 def test_before_anything_is_sent_it_says_that_nothing_is_stored(
     run: Any, monkeypatch: pytest.MonkeyPatch, module: ModuleType, what: str
