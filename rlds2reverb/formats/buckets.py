@@ -143,7 +143,7 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
         entry = self.entry()
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, "No such object", str(self))
-        return bucket.opened(key, entry, start, stop)
+        return bucket.open_object(key, entry, start, stop)
 
     def stat(self, **_: Any) -> os.stat_result:
         bucket, key = self._place()
@@ -206,7 +206,9 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
 
     def copied(self) -> Path:
         """See `local_copy`."""
-        return self.bucket.copy(self.object_file())
+        from rlds2reverb.formats.objects.file import copies
+
+        return copies.copy(self.object_file())
 
     def read_bytes(self) -> bytes:
         with self.open("rb", 0) as file:

@@ -28,7 +28,7 @@ BROAD_EXCEPTS = {
     "rlds2reverb/fleet/push.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/workers/ray.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/workers/worker.py": "an error of a worker is raised in the process that started it",
-    "rlds2reverb/formats/objects.py": "an error of the thread that asks the hub is raised in the one that waits for the answer",
+    "rlds2reverb/formats/objects/hub.py": "an error of the thread that asks the hub is raised in the one that waits for the answer",
     "rlds2reverb/formats/source.py": "an error of the reading thread is raised in the caller's",
     "rlds2reverb/inspection/workers.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/learner/batch_queue.py": "an error of a background call is raised in the one that waits for the answer",

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import ConfigError, SourceError, StorageError
 from rlds2reverb.formats import objects, open_destination, open_source
 from rlds2reverb.formats.buckets import BucketPath, local_copy, path_of
+from rlds2reverb.formats.objects import access
 from rlds2reverb.formats.paths import stamp_of
 from rlds2reverb.formats.registry import SOURCES, bundled_path
 from tests import buckets as services
@@ -307,8 +308,8 @@ def test_a_service_that_never_answers_is_no_damaged_episode(
     storage.upload(tmp_path, "files", "episodes")
     source = open_source("npz:s3://files/episodes")
     assert len(list(source)) == 3
-    monkeypatch.setattr(objects, "_PAUSES", (0.01,))
-    monkeypatch.setattr(objects, "_RETRY", objects._NO_RETRY)
+    monkeypatch.setattr(access, "_PAUSES", (0.01,))
+    monkeypatch.setattr(access, "_RETRY", access._NO_RETRY)
     objects.forget()
     cloud.cut = lambda _: True
     with pytest.raises(StorageError, match=r"s3://files/episodes/0.npz: no answer: .*; check the network"):
@@ -365,7 +366,7 @@ def test_a_profile_of_the_tools_is_used(
     (tmp_path / "config").write_text("[profile robots]\nregion = us-east-1\n")
     cloud.is_public = False
     assert read(path_of(bucket) / "folder/below/one.txt") == b"1\n2\n"
-    monkeypatch.setattr(objects, "find_spec", lambda _: None)  # where boto3 is not installed
+    monkeypatch.setattr(access, "find_spec", lambda _: None)  # where boto3 is not installed
     objects.forget()
     assert read(path_of(bucket) / "folder/below/one.txt") == b"1\n2\n"
 
@@ -383,7 +384,7 @@ def test_refusals_are_sentences(status: int, message: str, bucket: str, cloud: F
 
 def test_a_service_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch, cloud: Faults) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr(objects, "_RETRY", objects._NO_RETRY)
+    monkeypatch.setattr(access, "_RETRY", access._NO_RETRY)
     objects.forget()
     with pytest.raises(StorageError, match=r"no answer: .*; check the network and the address"):
         path_of("s3://files/large.bin").exists()

@@ -33,6 +33,7 @@ from replay_server.uploads import (
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import objects
 from rlds2reverb.formats.buckets import BucketPath
+from rlds2reverb.formats.objects import access
 from tests.buckets import Faults, Request, Storage, environment
 from tests.disks import small_disk_at
 from tests.processes import eventually, wait_until
@@ -158,7 +159,7 @@ def test_one_that_cannot_be_read_stops_a_start_as_on_a_disk(
     sent(store, place, 1, 2)
     objects.forget()
     section = CheckpointSection(start_from=str(place))
-    monkeypatch.setattr(objects, "_PAUSES", ())
+    monkeypatch.setattr(access, "_PAUSES", ())
     cloud.before = lambda request: 403 if "000002/chunks" in request.path else None
     with (
         pytest.raises(CheckpointUnreadable, match=r"000002/chunks\.tfrecord: access was refused"),

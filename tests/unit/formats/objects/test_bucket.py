@@ -19,6 +19,7 @@ pytest.importorskip("huggingface_hub")
 from rlds2reverb.errors import StorageError
 from rlds2reverb.formats import objects
 from rlds2reverb.formats.objects import Bounds, Bucket
+from rlds2reverb.formats.objects.hub import Hub
 from tests.buckets import environment
 
 SHA = "0123456789" * 4
@@ -108,7 +109,7 @@ def never_ending_bucket(told: Service, handler: BaseHTTPRequestHandler) -> None:
 def hub(told: Service, monkeypatch: pytest.MonkeyPatch, bounds: Bounds) -> Bucket:
     monkeypatch.setenv("HF_ENDPOINT", told.url)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", told.url)
-    return objects._Hub("hf", "datasets/team/set", bounds)
+    return Hub("hf", "datasets/team/set", bounds)
 
 
 def bucket(told: Service, monkeypatch: pytest.MonkeyPatch, home: Path, bounds: Bounds) -> Bucket:
