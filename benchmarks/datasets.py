@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import data
 from rlds2reverb.formats.registry import bundled_path
-from rlds2reverb.formats.tfds.files import masked_checksum, tfrecords
+from rlds2reverb.formats.tfds.tfrecord import masked_checksum, tfrecords
 
 KEPT = Path(__file__).parent.parent / ".benchmarks"
 

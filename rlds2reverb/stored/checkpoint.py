@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from rlds2reverb.episode import Notice
 from rlds2reverb.errors import SourceError, WireError
 from rlds2reverb.files import check_regular
-from rlds2reverb.formats.tfds.files import masked_checksum
+from rlds2reverb.formats.tfds.tfrecord import masked_checksum
 from rlds2reverb.specs import Nest
 from rlds2reverb.stored import records
 from rlds2reverb.stored.rows import ChunkBuilder, Items, Snapshot, reader_of

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from rlds2reverb.errors import Rlds2ReverbError
-from rlds2reverb.formats.tfds.files import frame, masked_checksum
+from rlds2reverb.formats.tfds.tfrecord import frame, masked_checksum
 
 BLOCK_BYTES = 1 << 20
 HEAD_BYTES, _SUM_BYTES = 12, 4

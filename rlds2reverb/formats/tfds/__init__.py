@@ -1,4 +1,17 @@
-"""TFDS datasets, read and written without TensorFlow: `read` opens one by name, `write` makes one; `files` knows its files, `example` its records.
+"""TFDS datasets, read and written without TensorFlow.
+
+| chapter | content |
+| --- | --- |
+| `info` | dataset_info.json, and the names of the files of a split |
+| `splits` | the language of splits: which records of which files |
+| `selection` | the order in which several files are read; the records of a dataset |
+| `tfrecord`, `records` | the records of a file, in TFRecord, ArrayRecord or Parquet |
+| `index` | where the records of a TFRecord file begin, kept for later readers |
+| `missing` | files that are not there, and how to go on |
+| `features`, `example`, `columns` | features.json; the lists of a `tf.train.Example`; both together: the columns of an episode |
+| `encode` | columns of an episode as an Example |
+| `read`, `by_tensorflow` | the source `tfds:NAME`, from the files or through TFDS |
+| `write` | the destination `tfds:PATH` |
 
 `tfds.load` and `tfds.builder_from_directory` read what is written. Episodes keep their order (`disableShuffling`). Importing this loads nothing.
 """

@@ -37,22 +37,23 @@ from rlds2reverb.files import read_object
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.rlds import STEPS, RldsSource, source_errors
 from rlds2reverb.formats.source import columns_of
-from rlds2reverb.formats.tfds.example import check_record, features_of, is_empty
-from rlds2reverb.formats.tfds.files import (
+from rlds2reverb.formats.tfds.columns import check_record
+from rlds2reverb.formats.tfds.example import is_empty, read_lists
+from rlds2reverb.formats.tfds.info import (
     ARRAY_RECORD,
     EXPECTED,
     FEATURES_FILE,
     INFO_FILE,
     TFRECORD,
     DatasetInfo,
-    Selection,
-    check_records,
-    parts_of,
     read_about,
     read_info,
 )
 from rlds2reverb.formats.tfds.missing import check_shards
 from rlds2reverb.formats.tfds.read import FILE_ORDER, Request
+from rlds2reverb.formats.tfds.selection import Selection
+from rlds2reverb.formats.tfds.splits import parts_of
+from rlds2reverb.formats.tfds.tfrecord import check_records
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import shortened
 
@@ -61,21 +62,21 @@ _OLD_CLASS_KEY = "type"
 _FILE_KEYS = ("names_file", "labels")
 
 
-def check_metadata(directory: Path, known: Collection[str]) -> None:
-    """Refuses a version directory whose files name a feature class other than the `known` ones, by their full names.
+def check_metadata(directory: Path, classes: Collection[str]) -> None:
+    """Refuses a version directory whose files name a feature class other than these, by their full names.
 
     Raises:
       SourceError: a file is missing, is not JSON or too large, or names an unknown class or a file to read; the message says which.
     """
     for name in (INFO_FILE, FEATURES_FILE):
         path = directory / name
-        for part in _objects(read_object(path, EXPECTED)):
+        for part in _walk_objects(read_object(path, EXPECTED)):
             names = [part[key] for key in _CLASS_KEYS if isinstance(part.get(key), str)]
             if _OLD_CLASS_KEY in part and "content" in part:
                 old = part[_OLD_CLASS_KEY]
                 names.append(old if isinstance(old, str) else json.dumps(old))
-            for unknown in (one for one in names if one not in known):
-                allowed = ", ".join(sorted({one.rpartition(".")[2] for one in known}))
+            for unknown in (name for name in names if name not in classes):
+                allowed = ", ".join(sorted({name.rpartition(".")[2] for name in classes}))
                 raise SourceError(
                     f"{path}: feature class {shortened(json.dumps(unknown))} is unknown, and TFDS would import its module; "
                     f"allowed are the classes of tfds.features ({allowed}), and of your own those that your program "
@@ -87,7 +88,7 @@ def check_metadata(directory: Path, known: Collection[str]) -> None:
                     raise SourceError(f'{path}: "{key}": {shown} names a file to read: not accepted')
 
 
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
+def _walk_objects(value: Any) -> Iterator[dict[str, Any]]:
     """Every JSON object in a value, also in texts that are JSON themselves."""
     waiting = [value]
     while waiting:
@@ -180,9 +181,9 @@ def _check_shapes(builder: Any, people: str) -> None:
     with source_errors(f"{people}: features cannot be read"):
         stored = columns_of(builder.info.features.get_serialized_info(), people)
     for path, info in stored.items():
-        known = [size for size in info.shape if size is not None]
-        is_list = len(known) < len(info.shape)
-        if math.prod(known) > _MOST_VALUES or (is_list and 0 in known):
+        sizes = [size for size in info.shape if size is not None]
+        is_list = len(sizes) < len(info.shape)
+        if math.prod(sizes) > _MOST_VALUES or (is_list and 0 in sizes):
             raise SourceError(f'{people}: feature "{path}" has the shape {info.shape}, which TensorFlow cannot read')
 
 
@@ -200,9 +201,12 @@ def _check_records(builder: Any, parts: list[Any]) -> None:
     """Checks the lengths of the records in all files that are on this machine."""
     if builder.info.file_format not in (None, tfds.core.FileFormat.TFRECORD):
         return  # only TFRecords say their lengths
-    local = [part for part in parts if "://" not in str(part.filename)]
+
+    def check(part: Any) -> None:
+        check_records(Path(part.filename), most=None if part.takes_all else part.skip + part.take)
+
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        list(pool.map(_check_part, local))
+        list(pool.map(check, (part for part in parts if "://" not in str(part.filename))))
 
 
 def _check_first_record(directory: Path, info: DatasetInfo, request: Request, builder: Any) -> None:
@@ -220,13 +224,9 @@ def _check_first_record(directory: Path, info: DatasetInfo, request: Request, bu
     with suppress(SourceError, StorageError):  # what cannot be read is told when it is read
         record = next(Selection(directory, info.file_format, parts, 1).records(0, 1), None)
     if record is not None:
-        features = features_of(record.data, record.where)
-        is_empty_episode = all(is_empty(feature) for key, feature in features.items() if key.startswith(_STEP_KEYS))
-        check_record(features, steps, 0 if is_empty_episode else None, record.where, has_drop=False)
-
-
-def _check_part(part: Any) -> None:
-    check_records(Path(part.filename), most=None if part.takes_all else part.skip + part.take)
+        lists = read_lists(record.data, record.where)
+        is_empty_episode = all(is_empty(values) for key, values in lists.items() if key.startswith(_STEP_KEYS))
+        check_record(lists, steps, 0 if is_empty_episode else None, record.where, has_drop=False)
 
 
 def _columns_are_stored_as_is(builder: Any) -> bool:

@@ -16,8 +16,9 @@ import numpy as np
 
 from rlds2reverb.episode import Array, Episode, byte_view
 from rlds2reverb.formats.destination import UnfitEpisode
-from rlds2reverb.formats.tfds.example import NONE, ZLIB, Column, TensorFeature
-from rlds2reverb.formats.tfds.files import MOST_BYTES
+from rlds2reverb.formats.tfds.columns import Column
+from rlds2reverb.formats.tfds.features import NONE, ZLIB, TensorFeature
+from rlds2reverb.formats.tfds.tfrecord import MOST_BYTES
 from rlds2reverb.images import png_files
 from rlds2reverb.protobuf import bytes_field, packed_varints, varint
 from rlds2reverb.specs import ImageSpec
@@ -26,7 +27,7 @@ _FIRST, _SECOND, _THIRD = b"\x0a", b"\x12", b"\x1a"
 """Tags of the first three fields of a message, where these have a length."""
 
 _TEXTS, _FLOATS, _INTEGERS = _FIRST, _SECOND, _THIRD
-"""Of a Feature: the three kinds of lists."""
+"""Tags of the three kinds of lists in a Feature."""
 
 
 class Message(NamedTuple):
@@ -36,7 +37,7 @@ class Message(NamedTuple):
     size: int
 
 
-def example(entries: Iterable[Message]) -> bytes:
+def join_entries(entries: Iterable[Message]) -> bytes:
     pieces: list[Any] = [b""]
     size = 0
     for entry in entries:
@@ -46,32 +47,33 @@ def example(entries: Iterable[Message]) -> bytes:
     return b"".join(pieces)
 
 
-def entries_of(column: Column, values: Array) -> list[Message]:
+def encode_column(column: Column, values: Array) -> list[Message]:
     """The entries of a record's map for a column [n, *shape] of the steps, or one value of the episode; of sequences, [n, length, *shape]."""
     if column.row_keys:
         lengths, items = np.full(len(values), values.shape[1]), values.reshape(-1, *values.shape[2:])
-        return [_integers(column.row_keys[0], lengths), _items(column, items)]
-    entries = [_items(column, values)]
+        return [_integers(column.row_keys[0], lengths), _encode_items(column, items)]
+    entries = [_encode_items(column, values)]
     if column.shape_key is not None:
         entries.append(_integers(column.shape_key, np.tile(np.array(values.shape[1:], np.int64), len(values))))
     return entries
 
 
-def _items(column: Column, values: Array) -> Message:
+def _encode_items(column: Column, values: Array) -> Message:
     leaf = column.leaf
     if isinstance(leaf, ImageSpec):
         return _texts(column.key, values.tolist() if values.dtype.kind == "O" else png_files(values))
     if leaf.dtype.kind == "O":
         return _texts(column.key, values.ravel().tolist())
     if leaf.encoding != NONE:
-        return _encoded(column.key, leaf, values)
+        return _encode_bytes(column.key, leaf, values)
     if leaf.dtype.kind == "f":
         return _packed(column.key, _FLOATS, byte_view(np.ascontiguousarray(values, "<f4")))
+    # A list holds int64: uint64 goes there by its bits, and smaller ones first grow, so that they keep their value.
     signed = values.astype(np.uint64).view(np.int64) if leaf.dtype.kind == "u" else values.astype(np.int64)
     return _integers(column.key, signed.ravel())
 
 
-def _encoded(key: bytes, leaf: TensorFeature, values: Array) -> Message:
+def _encode_bytes(key: bytes, leaf: TensorFeature, values: Array) -> Message:
     """One text per item: its bytes, little-endian, in C order."""
     dtype = np.dtype(np.uint8) if leaf.dtype.kind == "b" else leaf.dtype.newbyteorder("<")
     plain = np.ascontiguousarray(values, dtype)
@@ -79,6 +81,7 @@ def _encoded(key: bytes, leaf: TensorFeature, values: Array) -> Message:
     flat = byte_view(plain).reshape(len(plain), size)
     if leaf.encoding == ZLIB:
         return _texts(key, [zlib.compress(row) for row in flat])
+    # All texts have one size, so their heads are equal: numpy writes the column at once.
     head = np.frombuffer(_FIRST + varint(size), np.uint8)
     whole = np.empty((len(flat), len(head) + size), np.uint8)
     whole[:, : len(head)], whole[:, len(head) :] = head, flat
@@ -118,24 +121,24 @@ def _key(key: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RecordLayout:
     """What the records hold: columns of the steps and features of the episode, and the content of features.json for both."""
 
     steps: Sequence[Column]
     metadata: Sequence[Column]
     tree: Mapping[str, Any]
 
-    def record(self, episode: Episode) -> bytes:
-        """The record of an episode. Raises `UnfitEpisode` if it is too large for one."""
-        entries = [entry for column in self.steps for entry in entries_of(column, episode.columns[column.path])]
+    def encode(self, episode: Episode) -> bytes:
+        """Encodes the record of an episode. Raises `UnfitEpisode` if it is too large for one."""
+        entries = [entry for column in self.steps for entry in encode_column(column, episode.columns[column.path])]
         for column in self.metadata:
             value = episode.metadata[column.path]
             if column.leaf.dtype.kind == "O" and not column.spec.shape:
                 item = np.array([value[()] if isinstance(value, np.ndarray) else value], object)
             else:
                 item = np.asarray(value)[None]  # as the values of one step
-            entries += entries_of(column, item)
-        record = example(entries)
+            entries += encode_column(column, item)
+        record = join_entries(entries)
         if len(record) > MOST_BYTES:
             raise UnfitEpisode(
                 "",

@@ -52,7 +52,7 @@ UNCOUNTED = np.uint64((1 << 64) - 1)
 """In place of the rows of a record that were not counted."""
 
 NOTHING = np.zeros(1, "<u8")
-"""The index of which nothing is known: record 0 begins at 0."""
+"""An index without records: record 0 begins at 0."""
 
 
 def cached_path(shard: Path, kind: str = "index") -> Path:
@@ -69,7 +69,9 @@ def beside_path(shard: Path) -> Path:
     """
     if isinstance(shard, BucketPath):
         raise SourceError(f"{shard}: no index is put beside it: it is in a bucket; leave --beside out")
-    return Path(str(shard.with_name(f"{shard.name}{SUFFIX}")))  # is none of the dataset's own files, which are watched
+    return Path(
+        str(shard.with_name(f"{shard.name}{SUFFIX}"))
+    )  # a plain path: the dataset's own files are watched, this is none
 
 
 def check_beside(shard: Path) -> None:
@@ -85,10 +87,15 @@ def load(shard: Path, stamp: Stamp) -> Array:
     What is beside the shard is preferred to what is in the cache. Each place is a possible one; whether a record begins there, its head says.
     """
     with suppress(*_NO_CACHE):
-        if not isinstance(shard, BucketPath) and (found := _read(beside_path(shard), stamp)) is not None:
-            return found
-        if (found := _read(cached_path(shard), stamp)) is not None:
-            return found
+        files = [] if isinstance(shard, BucketPath) else [beside_path(shard)]
+        for path in (*files, cached_path(shard)):
+            places = _read(path, _MAGIC, stamp, stamp[0] // _LEAST_RECORD + 1)
+            if places is None or places[0] != 0 or places.max() > stamp[0]:
+                continue
+            if not np.any(
+                np.diff(places.view("<i8")) < _LEAST_RECORD
+            ):  # signed: else a place that goes back wraps around
+                return places
     return NOTHING
 
 
@@ -110,8 +117,8 @@ def save(shard: Path, stamp: Stamp, places: Array, beside: bool = False) -> Path
     return path
 
 
-def save_walked(shard: Path, stamp: Stamp, known: Array, places: Array, ends: Sequence[int]) -> None:
-    """Saves what a reader walked over beyond what was `known`, where that was much; does nothing if the cache cannot be written.
+def save_walked(shard: Path, stamp: Stamp, indexed: Array, places: Array, ends: Sequence[int]) -> None:
+    """Saves what a reader walked over beyond what was indexed, where that was much; does nothing if the cache cannot be written.
 
     Args:
       places: up to the record from which on all were read.
@@ -119,16 +126,17 @@ def save_walked(shard: Path, stamp: Stamp, known: Array, places: Array, ends: Se
     """
     last = ends[-1] if ends else int(places[-1])
     count = len(places) + len(ends)
-    if count - len(known) < _WORTH_RECORDS and last - int(known[-1]) < _WORTH_BYTES:
+    # Readers of a small split would write a file for each shard, and save themselves nothing.
+    if count - len(indexed) < _WORTH_RECORDS and last - int(indexed[-1]) < _WORTH_BYTES:
         return
-    if sys.is_finalizing():
+    if sys.is_finalizing():  # a generator that is closed at the end of the process finds modules half gone
         return
     with suppress(*_NO_CACHE):
         if len(load(shard, stamp)) < count:  # else it was there, or another reader was faster
-            save(shard, stamp, joined(places, ends))
+            save(shard, stamp, join_places(places, ends))
 
 
-def joined(places: Array, ends: Sequence[int]) -> Array:
+def join_places(places: Array, ends: Sequence[int]) -> Array:
     """The places of records, and where the records from the last of them on end."""
     return np.concatenate([places, np.asarray(ends, "<u8")])
 
@@ -136,9 +144,9 @@ def joined(places: Array, ends: Sequence[int]) -> Array:
 def load_rows(shard: Path, stamp: Stamp, records: int) -> Array:
     """[records] uint64 rows of each record of a shard, `UNCOUNTED` where they are not known."""
     with suppress(*_NO_CACHE):
-        found = _content(cached_path(shard, "rows"), _ROWS_MAGIC, stamp, records)
-        if found is not None and len(found) == records:
-            return found.copy()
+        rows = _read(cached_path(shard, "rows"), _ROWS_MAGIC, stamp, records)
+        if rows is not None and len(rows) == records:
+            return rows.copy()  # what was read cannot be written
     return np.full(records, UNCOUNTED)
 
 
@@ -156,25 +164,13 @@ def forget(shard: Path) -> None:
         cached_path(shard).unlink()
 
 
-_NO_CACHE = (
-    OSError,
-    ConfigError,
-    RuntimeError,
-    ValueError,
-)  # RuntimeError: a circle of links; ValueError: a NUL in the path
+# RuntimeError: a circle of links; ValueError: a NUL in the path.
+_NO_CACHE = (OSError, ConfigError, RuntimeError, ValueError)
 _WAY_OUT_OF_CACHE = "nothing is lost but time; name a folder that can be written: RLDS2REVERB_CACHE=FOLDER"
 _WAY_OUT_OF_FOLDER = "leave --beside out, and the index is put into the cache"
 
 
-def _read(path: Path, stamp: Stamp) -> Array | None:
-    """The places in a file; None where it is not an index of the shard as it is now. Raises `OSError`."""
-    starts = _content(path, _MAGIC, stamp, stamp[0] // _LEAST_RECORD + 1)
-    if starts is None or starts[0] != 0 or starts.max() > stamp[0]:
-        return None
-    return None if np.any(np.diff(starts.view("<i8")) < _LEAST_RECORD) else starts
-
-
-def _content(path: Path, kind: bytes, stamp: Stamp, numbers: int) -> Array | None:
+def _read(path: Path, kind: bytes, stamp: Stamp, numbers: int) -> Array | None:
     """[n] uint64 behind the head of a file, at most so many; None where it is not of this kind, or not of the shard as it is now.
 
     Raises:
@@ -182,18 +178,18 @@ def _content(path: Path, kind: bytes, stamp: Stamp, numbers: int) -> Array | Non
     """
     most = _HEAD.size + _PLACE_BYTES * numbers
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode) or not _HEAD.size + _PLACE_BYTES <= found.st_size <= most:
+    if not stat.S_ISREG(status.st_mode) or not _HEAD.size + _PLACE_BYTES <= status.st_size <= most:
         return None
     with path.open("rb", buffering=0) as file:
         data = file.read(most + 1)
-    if len(data) != found.st_size or (len(data) - _HEAD.size) % _PLACE_BYTES:
+    if len(data) != status.st_size or (len(data) - _HEAD.size) % _PLACE_BYTES:
         return None
-    magic, *of, digest = _HEAD.unpack_from(data)
+    magic, *written_for, digest = _HEAD.unpack_from(data)
     content = memoryview(data)[_HEAD.size :]
-    if magic != kind or tuple(of) != stamp or digest != xxhash.xxh3_64_intdigest(content):
+    if magic != kind or tuple(written_for) != stamp or digest != xxhash.xxh3_64_intdigest(content):
         return None
     return np.frombuffer(content, "<u8")
 

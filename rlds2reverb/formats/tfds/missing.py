@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
-from rlds2reverb.formats.tfds.files import INFO_FILE, SplitInfo
+from rlds2reverb.formats.tfds.info import INFO_FILE, SplitInfo
 from rlds2reverb.text import counted
 
 _MOST_NAMED = 3
@@ -30,33 +30,29 @@ def check_shards(directory: Path, files: Collection[str], splits: Mapping[str, S
     missing: set[str] = set()
     for file in files:
         path = directory / file
-        if path.parent not in listed:  # one listing: remote look-ups are slow
+        if path.parent not in listed:  # one listing for all files: a look-up in a bucket takes as long as a listing
             listed[path.parent] = set()
             with suppress(OSError, ValueError):
-                listed[path.parent] = {found.name for found in path.parent.iterdir() if found.is_file()}
-        if path.name not in listed[path.parent] and _is_missing(path):
+                listed[path.parent] = {child.name for child in path.parent.iterdir() if child.is_file()}
+        if path.name in listed[path.parent]:
+            continue
+        try:
+            check_regular(path)
+        except FileNotFoundError:
             missing.add(file)
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+        except ValueError as error:  # a NUL in the name
+            raise SourceError(f"{str(path)!r}: no path: {error}") from error
     if missing:
         sentences = "; ".join(_sentences(directory, missing, splits, listed))
         raise SourceError(f"{directory}: {sentences or f'there is no file {min(missing)}'}")
 
 
-def _is_missing(path: Path) -> bool:
-    try:
-        check_regular(path)
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # a NUL in the name
-        raise SourceError(f"{str(path)!r}: no path: {error}") from error
-    return False
-
-
 def _sentences(
     directory: Path, missing: set[str], splits: Mapping[str, SplitInfo], listed: Mapping[Path, set[str]]
 ) -> Iterator[str]:
-    """One for each split that lacks files."""
+    """What is missing, and how to go on: a sentence for each split that lacks files."""
     for split in splits.values():
         count = len(split.shard_lengths)
         files = [split.file_names.of_shard(number, count) for number in range(count)]
@@ -64,7 +60,7 @@ def _sentences(
         if not lacking:
             continue
         folder = (directory / files[lacking[0]]).parent
-        others = _other_sets(split, folder, listed.get(folder, set()) - {Path(file).name for file in files})
+        other_sets = _other_sets(split, folder, listed.get(folder, set()) - {Path(file).name for file in files})
         there = [
             number
             for number, file in enumerate(files)
@@ -72,18 +68,18 @@ def _sentences(
         ]
         what = (
             f'split "{split.name}" has {counted(count, "shard")} by {INFO_FILE}, and {len(lacking):,} '
-            f"{'is' if len(lacking) == 1 else 'are'} missing: {_named(split, files, lacking)}"
+            f"{'is' if len(lacking) == 1 else 'are'} missing: {_name_files(split, files, lacking)}"
         )
-        if others:
+        if other_sets:
             yield (
-                f"{what}; the folder has {others} instead, of another preparation of the dataset: copy {INFO_FILE} and "
+                f"{what}; the folder has {other_sets} instead, of another preparation of the dataset: copy {INFO_FILE} and "
                 "features.json from where those files were written, or copy the missing shards"
             )
         else:
-            yield f"{what}; copy what is missing from where the dataset was prepared{_rest(split.name, there, count)}"
+            yield f"{what}; copy what is missing from where the dataset was prepared{_read_the_rest(split.name, there, count)}"
 
 
-def _named(split: SplitInfo, files: list[str], numbers: list[int]) -> str:
+def _name_files(split: SplitInfo, files: list[str], numbers: list[int]) -> str:
     """The first missing files, each with its part of the split."""
     named = []
     for number in numbers[:_MOST_NAMED]:
@@ -101,17 +97,16 @@ def _other_sets(split: SplitInfo, folder: Path, names: set[str]) -> str:
     sets: dict[str, int] = defaultdict(int)
     for name in names:
         path = (folder / name).as_posix()
-        found = pattern.search(path)
-        if found is None:
+        match = pattern.search(path)
+        if match is None:
             continue
-        start, stop = found.span("shard") if "shard" in pattern.groupindex else (0, 0)
+        start, stop = match.span("shard") if "shard" in pattern.groupindex else (0, 0)
         before = len(path) - len(name)
         sets[f"{path[before:start]}*{path[stop:]}" if start >= before else name] += 1
-    told = [f"{counted(count, 'file')} {name}" for name, count in islice(sorted(sets.items()), _MOST_NAMED)]
-    return " and ".join(told)
+    return " and ".join(f"{counted(count, 'file')} {name}" for name, count in islice(sorted(sets.items()), _MOST_NAMED))
 
 
-def _rest(split: str, there: list[int], count: int) -> str:
+def _read_the_rest(split: str, there: list[int], count: int) -> str:
     """How to read the shards that are there; "" where there are none, or they lie too far apart to be written."""
     ranges = []
     for _, group in groupby(enumerate(there), lambda pair: pair[1] - pair[0]):

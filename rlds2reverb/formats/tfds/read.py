@@ -46,23 +46,21 @@ from rlds2reverb.formats.options import Parse, escaped, is_url, one_of, parted, 
 from rlds2reverb.formats.recordings import LINKS, decoded_bytes
 from rlds2reverb.formats.registry import bundled_path
 from rlds2reverb.formats.source import About, IsKnown, Source, check_shard, read_ahead
-from rlds2reverb.formats.tfds.example import EpisodeFeatures
-from rlds2reverb.formats.tfds.files import (
+from rlds2reverb.formats.tfds.columns import EpisodeFeatures
+from rlds2reverb.formats.tfds.info import (
     ARRAY_RECORD,
-    CYCLE,
     EXPECTED,
     FEATURES_FILE,
     INFO_FILE,
     PARQUET,
-    EvenPart,
-    Record,
-    Selection,
-    check_format,
-    parts_of,
+    VERSION,
     read_about,
     read_info,
 )
 from rlds2reverb.formats.tfds.missing import check_shards
+from rlds2reverb.formats.tfds.records import check_format
+from rlds2reverb.formats.tfds.selection import CYCLE, Record, Selection
+from rlds2reverb.formats.tfds.splits import EvenPart, parts_of
 from rlds2reverb.images import NotReadHere
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, map_with_path
 from rlds2reverb.text import counted, did_you_mean
@@ -84,18 +82,18 @@ _SPLIT = re.compile(r"(?P<dataset>.*)@(?P<split>[^/\\]*)", re.DOTALL)
 _EVEN = re.compile(r"(?P<index>\d{1,9})of(?P<count>\d{1,9})", re.ASCII)
 
 
-def _even(text: str) -> EvenPart:
-    found = _EVEN.fullmatch(text)
-    if found is None or not int(found["index"]) < int(found["count"]):
+def _parse_even(text: str) -> EvenPart:
+    match = _EVEN.fullmatch(text)
+    if match is None or not int(match["index"]) < int(match["count"]):
         raise ValueError("expected INDEXofCOUNT with 0 <= INDEX < COUNT, such as 0of4")
-    return EvenPart(int(found["index"]), int(found["count"]))
+    return EvenPart(int(match["index"]), int(match["count"]))
 
 
 _OPTIONS: dict[str, Parse] = {
     "order": one_of(tfds=TFDS_ORDER, file=FILE_ORDER),
     "lost_records": one_of(refuse=False, skip=True),
     "reader": one_of(files=False, tfds=True),
-    "even": _even,
+    "even": _parse_even,
     "drop_remainder": one_of(yes=True, no=False),
     **LINKS,
 }
@@ -119,23 +117,23 @@ class DatasetName:
         Raises:
           SourceError: it is no such name, has a namespace, or has arguments for a builder's code.
         """
-        found = _NAME.fullmatch(text)
-        if found is None:
+        parts = _NAME.fullmatch(text)
+        if parts is None:
             raise SourceError(
                 f'tfds:{text}: cannot be opened: "{text}" is no name of a dataset; expected {_SYNTAX}, '
                 "where VERSION is three numbers, each of which may be *"
             )
-        if found["namespace"]:
+        if parts["namespace"]:
             raise SourceError(
-                f'tfds:{text}: "{found["namespace"]}" is a namespace, and datasets of a namespace come with code to run, '
+                f'tfds:{text}: "{parts["namespace"]}" is a namespace, and datasets of a namespace come with code to run, '
                 "which is not accepted; prepare it first (`tfds build`), and name its directory: tfds:/path/to/version_dir"
             )
-        if found["arguments"]:
+        if parts["arguments"]:
             raise SourceError(
-                f'tfds:{text}: the arguments "{found["arguments"]}" are for the code that prepares a dataset, and only '
+                f'tfds:{text}: the arguments "{parts["arguments"]}" are for the code that prepares a dataset, and only '
                 "its files are read; choose among them by tfds:NAME/CONFIG:VERSION or tfds:/path/to/version_dir"
             )
-        return DatasetName(in_snake_case(found["name"]), found["config"] or "", found["version"] or "")
+        return DatasetName(in_snake_case(parts["name"]), parts["config"] or "", parts["version"] or "")
 
 
 def in_snake_case(name: str) -> str:
@@ -174,25 +172,23 @@ class Request:
           SourceError: there is no dataset, its name is not valid, or an option is unknown; the message says what there is.
         """
         name = name or f"tfds:{text}"
-        rest, options = parted(text)
-        in_parts = _SPLIT.fullmatch(rest)
-        dataset, split = (in_parts["dataset"], in_parts["split"]) if in_parts else (rest, "")
+        name_text, option_text = parted(text)
+        parts = _SPLIT.fullmatch(name_text)
+        dataset, split = (parts["dataset"], parts["split"]) if parts else (name_text, "")
         if not dataset:
             raise SourceError(f'"{name}": expected {_SYNTAX}')
-        wanted = read_options(name, options, _OPTIONS)
-        drop = wanted.pop("drop_remainder", None)
+        options = read_options(name, option_text, _OPTIONS)
+        drop = options.pop("drop_remainder", None)
         if drop is not None:
-            if "even" not in wanted:
+            if "even" not in options:
                 raise SourceError(f'"{name}": drop_remainder goes with even=INDEXofCOUNT only')
-            wanted["even"] = replace(wanted["even"], drop_remainder=drop)
-        if "reader" in wanted:
-            wanted["through_tfds"] = wanted.pop("reader")
-        if "links" in wanted:
-            wanted["follow_links"] = wanted.pop("links")
+            options["even"] = replace(options["even"], drop_remainder=drop)
+        fields = {"reader": "through_tfds", "links": "follow_links"}
+        options = {fields.get(option, option): value for option, value in options.items()}
         dataset = unescaped(dataset)
-        # An existing folder counts only if it is written as a path.
+        # An existing folder counts only if it is written as a path: else "cartpole" would change its meaning with the current folder.
         is_directory = _DIRECTORY.match(dataset) or (not _NAME.fullmatch(dataset) and os.path.isdir(dataset))  # noqa: PTH112 - of no path too long, either
-        return Request(dataset if is_directory else DatasetName.parse(dataset), split or "train", **wanted)
+        return Request(dataset if is_directory else DatasetName.parse(dataset), split or "train", **options)
 
 
 # Where a named dataset lies.
@@ -211,8 +207,6 @@ MORE_DATA_DIRS = "RLDS2REVERB_DATA_DIRS"
 _USUAL_FOLDER = "~/tensorflow_datasets"
 _TFDS_DATA_DIRS = "tensorflow_datasets.core.utils.file_utils"
 _HOW_TO_CONTINUE = "prepare it first (`tfds build`), or name its directory: tfds:/path/to/version_dir"
-_NUMBER = r"(?:\d|[1-9]\d*)"
-_VERSION = re.compile(rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})", re.ASCII)
 _MOST_LISTED = 10
 
 Version = tuple[int, ...]
@@ -235,21 +229,21 @@ def find(name: DatasetName, folders: list[Path]) -> Path:
     Raises:
       SourceError: it is in none of them, or in more than one; the message says what there is.
     """
-    found = [place for folder in folders if (place := _find_in(folder, name)) is not None]
-    if len(found) > 1:
-        places = ", ".join(map(str, found))
-        raise SourceError(f"tfds:{name}: cannot be opened: it is in several data folders: {places}; name one of them")
-    if found:
-        return found[0]
+    places = [place for folder in folders if (place := _find_in(folder, name)) is not None]
+    if len(places) > 1:
+        listed = ", ".join(map(str, places))
+        raise SourceError(f"tfds:{name}: cannot be opened: it is in several data folders: {listed}; name one of them")
+    if places:
+        return places[0]
     looked = ", ".join(map(str, folders))
     here = Path(name.name, name.config)
     how = f"for the folder here write tfds:./{here}" if not name.version and here.is_dir() else _HOW_TO_CONTINUE
     raise SourceError(
-        f"tfds:{name}: cannot be opened: {_why_not_found(name, folders)} in {looked}; {how}{_meant(name, folders)}"
+        f"tfds:{name}: cannot be opened: {_why_not_found(name, folders)} in {looked}; {how}{_suggest(name, folders)}"
     )
 
 
-def _meant(name: DatasetName, folders: list[Path]) -> str:
+def _suggest(name: DatasetName, folders: list[Path]) -> str:
     """A dataset of this machine whose name is nearly the same; "" for none."""
     here = [folder for folder in folders if not is_url(str(folder)) and folder.is_dir()]
     if any((folder / name.name).is_dir() for folder in here):
@@ -258,18 +252,18 @@ def _meant(name: DatasetName, folders: list[Path]) -> str:
 
 
 def version_directory(directory: Path) -> Path:
-    """The directory itself. Raises `SourceError` if it is that of a dataset or a config, and has versions."""
+    """The directory itself. Raises `SourceError` for the folder of a dataset or a config, which has versions."""
     if not _has(directory, INFO_FILE) and (versions := _versions(directory)):
         raise SourceError(
             f"{directory}: expected a version directory with {INFO_FILE}, and this one has versions; "
-            f"name one: {_listed(map(_written, sorted(versions)))}"
+            f"name one: {_list_first(map(_version_text, sorted(versions)))}"
         )
     return directory
 
 
 def _find_in(folder: Path, name: DatasetName) -> Path | None:
     dataset = folder / name.name
-    is_exact = _VERSION.fullmatch(name.version) is not None
+    is_exact = VERSION.fullmatch(name.version) is not None
     if is_exact and _is_prepared(place := dataset / name.config / name.version):
         return place
     config = name.config or _default_config(dataset)
@@ -279,7 +273,7 @@ def _find_in(folder: Path, name: DatasetName) -> Path | None:
         versions = [version for version in _versions(dataset / config) if _fits(version, name.version)]
         if not versions:
             return None
-        place = dataset / config / _written(max(versions))
+        place = dataset / config / _version_text(max(versions))
     return place if _is_prepared(place) else None
 
 
@@ -310,20 +304,20 @@ def _versions(folder: Path) -> list[Version]:
     """Versions that have a folder; incomplete ones have other names."""
     try:
         return [
-            tuple(map(int, found.groups()))
+            tuple(map(int, numbers.groups()))
             for path in folder.iterdir()
-            if (found := _VERSION.fullmatch(path.name)) and path.is_dir()
+            if (numbers := VERSION.fullmatch(path.name)) and path.is_dir()
         ]
     except OSError:
         return []
 
 
-def _written(version: Version) -> str:
+def _version_text(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-def _fits(version: Version, wanted: str) -> bool:
-    return not wanted or all(part in ("*", str(number)) for part, number in zip(wanted.split("."), version))
+def _fits(version: Version, pattern: str) -> bool:
+    return not pattern or all(part in ("*", str(number)) for part, number in zip(pattern.split("."), version))
 
 
 def _why_not_found(name: DatasetName, folders: list[Path]) -> str:
@@ -335,17 +329,19 @@ def _why_not_found(name: DatasetName, folders: list[Path]) -> str:
     if versions:
         unreadable = [version for version in versions if _fits(version, name.version)]
         if not unreadable:
-            return f"there is no such version (there are: {_listed(map(_written, versions))})"
-        return f"{_written(unreadable[-1])} has no {FEATURES_FILE} (expected {EXPECTED})"
+            return f"there is no such version (there are: {_list_first(map(_version_text, versions))})"
+        return f"{_version_text(unreadable[-1])} has no {FEATURES_FILE} (expected {EXPECTED})"
     if any(map(_versions, datasets)):
         return "there is no such config (the dataset has none)"
     configs = sorted({path.name for dataset in datasets for path in dataset.iterdir() if _versions(path)})
     if configs:
-        return f"{'there is no such config' if config else 'a config must be named'} (there are: {_listed(configs)})"
+        return (
+            f"{'there is no such config' if config else 'a config must be named'} (there are: {_list_first(configs)})"
+        )
     return "there is a folder of that name without any version"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_first(names: Iterable[str]) -> str:
     first = list(islice(names, _MOST_LISTED + 1))
     return ", ".join(first[:_MOST_LISTED]) + (", ..." if len(first) > _MOST_LISTED else "")
 
@@ -506,25 +502,25 @@ class TfdsSource(Source):
         try:
             if self.selection.file_bytes > _MOST_COUNTED_BYTES:
                 return None
-            found = [
+            lengths = [
                 self.features.length_of(record.data, record.where)
                 for number, record in enumerate(self._records(self.numbers), self.numbers.start)
                 if number in self.numbers
             ]
         except SourceError:
             return None
-        lengths = [length for length in found if length is not None]
-        return lengths if len(lengths) == len(found) else None
+        known_lengths = [length for length in lengths if length is not None]
+        return known_lengths if len(known_lengths) == len(lengths) else None
 
     def count_lengths(self) -> Sequence[int]:
         """As of every source; what was counted is kept in the cache, beside the index of records."""
-        if (known := self.episode_lengths()) is not None:
-            return known
-        found = self.selection.rows(lambda record: self.features.length_of(record.data, record.where))
-        if found is None:
+        if (lengths := self.episode_lengths()) is not None:
+            return lengths
+        rows = self.selection.rows(lambda record: self.features.length_of(record.data, record.where))
+        if rows is None:
             return super().count_lengths()
-        lengths: list[int] = found[self.numbers.start : self.numbers.stop : self.numbers.step].tolist()
-        return lengths
+        counted_rows: list[int] = rows[self.numbers.start : self.numbers.stop : self.numbers.step].tolist()
+        return counted_rows
 
     @property
     def has_random_access(self) -> bool:
@@ -532,13 +528,13 @@ class TfdsSource(Source):
 
     def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
         own, which = self.numbers, deque[int]()
-        wanted = [own[number] for number in numbers]
+        places = [own[number] for number in numbers]
 
         def episodes() -> Generator[Episode, None, None]:
             decoded = ""
             with self.files.reading(is_whole=False):
                 try:
-                    for number, record in self.selection.at(wanted):
+                    for number, record in self.selection.at(places):
                         decoded = f", episode {number}"
                         which.append(own.index(number))
                         yield self._episode(record, content_name(xxhash.xxh3_128_hexdigest(record.data)))
@@ -546,10 +542,10 @@ class TfdsSource(Source):
                 except SourceError as error:
                     raise self._unreadable(error, decoded) from error
 
-        if not wanted:
+        if not places:
             return iter(())
-        read = read_ahead(episodes(), decoded_bytes, self.files.check_recent)
-        return ((which.popleft(), episode) for episode in read)
+        ahead = read_ahead(episodes(), decoded_bytes, self.files.check_recent)
+        return ((which.popleft(), episode) for episode in ahead)
 
     def spec(self) -> Nest:
         def leaf_of(path: str, leaf: ArraySpec) -> ArraySpec:
@@ -568,8 +564,8 @@ class TfdsSource(Source):
         }
 
     def encoded(self, paths: Collection[str]) -> TfdsSource:
-        kept = {path: image for path, image in self.images().items() if path in paths}
-        return replace(self, features=self.features.encoded(list(kept)), as_files={**self.as_files, **kept})
+        images = {path: image for path, image in self.images().items() if path in paths}
+        return replace(self, features=self.features.encoded(list(images)), as_files={**self.as_files, **images})
 
     def without(self, paths: Collection[str]) -> TfdsSource:
         """The same source; episodes keep their names, for a record is read as a whole."""
@@ -591,22 +587,19 @@ class TfdsSource(Source):
     def _episodes(
         self, numbers: range, is_known: IsKnown | None, is_whole: bool
     ) -> Generator[Episode | KnownEpisode, None, None]:
-        with self.files.reading(is_whole):
-            yield from self._decoded(numbers, is_known)
-
-    def _decoded(self, numbers: range, is_known: IsKnown | None) -> Iterator[Episode | KnownEpisode]:
         number = numbers.start
-        try:
-            for record in self._records(numbers):
-                if number in numbers:
-                    name = content_name(xxhash.xxh3_128_hexdigest(record.data))
-                    if is_known is not None and is_known(name):
-                        yield KnownEpisode(name)
-                    else:
-                        yield self._episode(record, name)
-                number += 1
-        except SourceError as error:
-            raise self._unreadable(error, f", episode {number}") from error
+        with self.files.reading(is_whole):
+            try:
+                for record in self._records(numbers):
+                    if number in numbers:
+                        name = content_name(xxhash.xxh3_128_hexdigest(record.data))
+                        if is_known is not None and is_known(name):
+                            yield KnownEpisode(name)
+                        else:
+                            yield self._episode(record, name)
+                    number += 1
+            except SourceError as error:
+                raise self._unreadable(error, f", episode {number}") from error
 
     def _episode(self, record: Record, name: str) -> Episode:
         columns, metadata = self.features.read(record.data, record.where)

@@ -24,12 +24,13 @@ from rlds2reverb.files import at_end, lost, put, whole, write_whole
 from rlds2reverb.formats.destination import Content, Destination, Encode, Loss, State, place_named
 from rlds2reverb.formats.options import Parse, at_least_one, escaped, path_and_options, words
 from rlds2reverb.formats.tfds import LOSSES
-from rlds2reverb.formats.tfds.encode import Layout
-from rlds2reverb.formats.tfds.example import ENCODINGS, HOME, NONE, STEPS, Shape, Stored, TensorFeature, column_of
-from rlds2reverb.formats.tfds.files import (
+from rlds2reverb.formats.tfds.columns import column_of
+from rlds2reverb.formats.tfds.encode import RecordLayout
+from rlds2reverb.formats.tfds.features import ENCODINGS, HOME, NONE, STEPS, Shape, Stored, TensorFeature
+from rlds2reverb.formats.tfds.info import (
     ARRAY_RECORD,
+    DEFAULT_TEMPLATE,
     FEATURES_FILE,
-    FRAME_BYTES,
     INFO_FILE,
     METADATA,
     METADATA_FILE,
@@ -37,11 +38,10 @@ from rlds2reverb.formats.tfds.files import (
     PARQUET,
     TFRECORD,
     FileNames,
-    frame,
-    tfrecords,
     written_about,
 )
 from rlds2reverb.formats.tfds.read import data_folders, in_snake_case
+from rlds2reverb.formats.tfds.tfrecord import FRAME_BYTES, frame, tfrecords
 from rlds2reverb.images import check_png_library
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, dtype_name, is_plain_number, nested
 
@@ -73,14 +73,14 @@ _LISTED = frozenset(
 
 
 @dataclass(frozen=True)
-class Choices:
+class FeatureChoices:
     """How features are chosen: the encoding of numbers that no list of an Example holds exactly, and `PNG` or `TENSOR` for images."""
 
     encoding: str = "bytes"
     images: str = PNG
 
 
-def feature_of(spec: ArraySpec, choices: Choices, in_steps: bool) -> Stored | None:
+def feature_of(spec: ArraySpec, choices: FeatureChoices, in_steps: bool) -> Stored | None:
     """The feature that holds a column's values, of a step or else of an episode; None where TFDS has none."""
     shape, dtype = spec.shape, spec.dtype
     if spec.image is not None:
@@ -110,7 +110,7 @@ def _why_no_feature(spec: ArraySpec) -> str:
     return "empty_texts" if 0 in spec.shape else "text_of_free_sizes"
 
 
-def is_drawn(spec: ArraySpec, choices: Choices) -> bool:
+def is_drawn(spec: ArraySpec, choices: FeatureChoices) -> bool:
     """Whether numbers are pixels (height, width and channels of uint8 or uint16) that become PNG files."""
     if choices.images != PNG or spec.dtype.name not in ("uint8", "uint16") or len(spec.shape) != 3:
         return False
@@ -118,57 +118,62 @@ def is_drawn(spec: ArraySpec, choices: Choices) -> bool:
     return channels in _CHANNELS and all(size is None or size >= _LEAST_SIDE for size in (height, width))
 
 
-def layout_of(columns: Mapping[str, ArraySpec], metadata: Mapping[str, ArraySpec], choices: Choices) -> Layout:
+def layout_of(
+    columns: Mapping[str, ArraySpec], metadata: Mapping[str, ArraySpec], choices: FeatureChoices
+) -> RecordLayout:
     """How columns of steps, and features of an episode, are stored; without what no feature holds.
 
     Columns are ordered by key, so that equal episodes are equal records.
     """
-    steps, others, where = {}, {}, "the dataset to be"
+    steps, of_episode, where = {}, {}, "the dataset to be"
     for path, spec in sorted(columns.items()):
-        if (found := feature_of(spec, choices, in_steps=True)) is not None:
-            steps[path] = found
+        if (feature := feature_of(spec, choices, in_steps=True)) is not None:
+            steps[path] = feature
     for path, spec in sorted(metadata.items()):
-        if not _hides_steps(path) and (found := feature_of(spec, choices, in_steps=False)) is not None:
-            others[path] = found
+        if not _hides_steps(path) and (feature := feature_of(spec, choices, in_steps=False)) is not None:
+            of_episode[path] = feature
     images = {path: spec.image.format for path, spec in columns.items() if spec.image is not None}
-    tree = _node(nested(others), "", {})
-    tree["featuresDict"]["features"][STEPS] = _sequence("dataset_feature.Dataset", _node(nested(steps), "", images))
-    return Layout(
-        [column_of(Stored(one.leaf, (None, *one.lengths)), path, where, STEPS) for path, one in steps.items()],
-        [column_of(one, path, where) for path, one in others.items()],
+    tree = _describe(nested(of_episode), "", {})
+    tree["featuresDict"]["features"][STEPS] = _describe_sequence(
+        "dataset_feature.Dataset", _describe(nested(steps), "", images)
+    )
+    return RecordLayout(
+        [column_of(Stored(step.leaf, (None, *step.lengths)), path, where, STEPS) for path, step in steps.items()],
+        [column_of(feature, path, where) for path, feature in of_episode.items()],
         tree,
     )
 
 
 def _hides_steps(path: str) -> bool:
+    """Whether a feature of the episode would stand where RLDS has the steps."""
     return path.split("/")[0] == STEPS
 
 
-def _node(nest: Nest, path: str, images: Mapping[str, str]) -> dict[str, Any]:
+def _describe(nest: Nest, path: str, images: Mapping[str, str]) -> dict[str, Any]:
     """What features.json says of features; `images` are path -> "png" or "jpeg" where all files are of that format."""
     if isinstance(nest, dict):
-        nodes = {name: _node(child, f"{path}/{name}" if path else name, images) for name, child in nest.items()}
+        nodes = {name: _describe(child, f"{path}/{name}" if path else name, images) for name, child in nest.items()}
         return {"pythonClassName": f"{HOME}features_dict.FeaturesDict", "featuresDict": {"features": nodes}}
     leaf = nest.leaf
     if nest.lengths:
-        return _sequence("sequence_feature.Sequence", _node(Stored(leaf), path, images))
+        return _describe_sequence("sequence_feature.Sequence", _describe(Stored(leaf), path, images))
     if isinstance(leaf, ImageSpec):
-        image: dict[str, Any] = {"shape": _shape(leaf.shape), "dtype": leaf.dtype.name}
+        image: dict[str, Any] = {"shape": _describe_shape(leaf.shape), "dtype": leaf.dtype.name}
         if images.get(path):
             image["encodingFormat"] = images[path]
         return {"pythonClassName": f"{HOME}image_feature.Image", "image": image}
     if leaf == TensorFeature((), _TEXT_DTYPE):
         return {"pythonClassName": f"{HOME}text_feature.Text", "text": {}}
-    tensor = {"shape": _shape(leaf.shape), "dtype": dtype_name(leaf.dtype), "encoding": leaf.encoding}
+    tensor = {"shape": _describe_shape(leaf.shape), "dtype": dtype_name(leaf.dtype), "encoding": leaf.encoding}
     kind = "tensor_feature.Tensor" if leaf.shape or leaf.encoding != NONE else "scalar.Scalar"
     return {"pythonClassName": f"{HOME}{kind}", "tensor": tensor}
 
 
-def _sequence(name: str, node: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_sequence(name: str, node: Mapping[str, Any]) -> dict[str, Any]:
     return {"pythonClassName": f"{HOME}{name}", "sequence": {"feature": node, "length": "-1"}}
 
 
-def _shape(shape: Shape) -> dict[str, Any]:
+def _describe_shape(shape: Shape) -> dict[str, Any]:
     sizes = ["-1" if size is None else str(size) for size in shape]
     return {"dimensions": sizes} if sizes else {}
 
@@ -225,14 +230,14 @@ class Target:
           ConfigError: it names no dataset, or an option makes no sense.
         """
         people = f"tfds:{text}"
-        rest, wanted = path_and_options(people, text, _KNOWN, ConfigError)
-        found = _NAMED.fullmatch(rest)
-        if found is None:
+        name_text, options = path_and_options(people, text, _OPTIONS, ConfigError)
+        parts = _NAMED.fullmatch(name_text)
+        if parts is None:
             raise ConfigError(f'"{people}": expected {_SYNTAX}')
-        folder = place_named(found["dataset"])
-        alone = folder.parent == Path() and not found["dataset"].startswith(".")
-        data_dir = data_folders()[0] if alone else folder.parent
-        name, version, split = folder.name, found["version"] or "1.0.0", found["split"] or "train"
+        folder = place_named(parts["dataset"])
+        is_name_alone = folder.parent == Path() and not parts["dataset"].startswith(".")
+        data_dir = data_folders()[0] if is_name_alone else folder.parent
+        name, version, split = folder.name, parts["version"] or "1.0.0", parts["split"] or "train"
         if not _NAME.fullmatch(name) or name != in_snake_case(name):
             raise ConfigError(
                 f'"{people}": "{name}": expected a name of a dataset in lower case, such as my_dataset ({_SYNTAX})'
@@ -241,19 +246,19 @@ class Target:
             raise ConfigError(f'"{people}": version "{version}": expected three numbers, such as 1.0.0')
         if not _SPLIT.fullmatch(split) or split == "all":
             raise ConfigError(f'"{people}": split "{split}": expected one name of letters, digits and _, such as train')
-        return Target(people, data_dir, name, version, split, **wanted)
+        return Target(people, data_dir, name, version, split, **options)
 
 
-def _shards(text: str) -> int:
+def _parse_shards(text: str) -> int:
     number = at_least_one(text)
     if number > _MOST_SHARDS:
         raise ValueError(f"expected 1 to {_MOST_SHARDS:,}, for names of files number them by five digits")
     return number
 
 
-_KNOWN: dict[str, Parse] = {
+_OPTIONS: dict[str, Parse] = {
     "file_format": words(TFRECORD, ARRAY_RECORD, PARQUET),
-    "shards": _shards,
+    "shards": _parse_shards,
     "shard_bytes": at_least_one,
     "encoding": words(*(name for name in ENCODINGS if name != NONE)),
     "images": words(PNG, TENSOR),
@@ -274,7 +279,7 @@ def open_tfds(text: str) -> TfdsDestination:
 class TfdsDestination(Destination):
     def __init__(self, target: Target) -> None:
         self.name, self.path, self._target = target.people, target.path, target
-        self._choices = Choices(target.encoding, target.images)
+        self._choices = FeatureChoices(target.encoding, target.images)
 
     def source(self, path: Path) -> str:
         return f"tfds:{escaped(path.absolute())}@{self._target.split}"
@@ -284,7 +289,7 @@ class TfdsDestination(Destination):
         return ("dataset_info.json", "*.json", "*.txt", "*-of-*", "*.tfrecord*")
 
     def held_files(self, columns: Mapping[str, ArraySpec], images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
-        """Those of columns with one image per step; TensorFlow decodes by the fast DCT, and turns none by EXIF."""
+        """The images of columns with one image per step; TensorFlow decodes by the fast DCT, and turns none by EXIF."""
         return {
             path: replace(image, is_accurate=False, is_upright=False)
             for path, image in images.items()
@@ -314,7 +319,7 @@ class TfdsDestination(Destination):
         return {}  # all are kept
 
     def encoder(self, content: Content) -> Encode:
-        return self._layout(content).record
+        return self._layout(content).encode
 
     def sink(self, work: Path, content: Content, state: State | None) -> TfdsSink:
         facts = content.about.facts
@@ -325,7 +330,7 @@ class TfdsDestination(Destination):
         """Of another dataset of TFDS, what does not depend on its features or its config; of other systems, the description."""
         return content.about.facts.keys() & (_KEPT if content.about.system == "tfds" else {"description"})
 
-    def _layout(self, content: Content) -> Layout:
+    def _layout(self, content: Content) -> RecordLayout:
         if any(is_drawn(spec, self._choices) for spec in (*content.columns.values(), *content.metadata.values())):
             check_png_library("images=tensor")
         return layout_of(content.columns, content.metadata, self._choices)
@@ -346,8 +351,8 @@ class Spool:
         self.path, self._lengths_path = folder / RECORDS, folder / LENGTHS
         self.records, self.size = records, size
         self._lost: OSError | None = None
-        self._file = self._at_end(self.path, size)
-        self._lengths = self._at_end(self._lengths_path, records * _LENGTH.size)
+        self._file = self._open_at_end(self.path, size)
+        self._lengths = self._open_at_end(self._lengths_path, records * _LENGTH.size)
 
     def append(self, record: bytes) -> None:
         """Raises `OSError` if records of the earlier run are missing, or the disk fails."""
@@ -371,7 +376,7 @@ class Spool:
         finally:
             self._lengths.close()
 
-    def _at_end(self, path: Path, size: int) -> BinaryIO:
+    def _open_at_end(self, path: Path, size: int) -> BinaryIO:
         """See `files.at_end`; but one that is shorter may have been cut by `finish`: it stays, and `append` raises."""
         there = path.stat().st_size if path.exists() else 0
         if there < size:
@@ -382,10 +387,10 @@ class Spool:
 
 def lengths_in(folder: Path, records: int) -> Array:
     """[records] uint64 bytes of every record, without frames. Raises `OSError` if there are fewer."""
-    found: Array = np.fromfile(folder / LENGTHS, "<u8", count=records)
-    if len(found) < records:
+    lengths: Array = np.fromfile(folder / LENGTHS, "<u8", count=records)
+    if len(lengths) < records:
         raise lost(folder / LENGTHS, records * _LENGTH.size)
-    return found
+    return lengths
 
 
 # The number of files of a dataset, and where it is cut: the rule of TFDS.
@@ -459,12 +464,12 @@ def write_files(folder: Path, file_format: str, names: Sequence[str], bounds: Se
                         records.seek(ends[start])
                         shutil.copyfileobj(records, file, _COPIED_BYTES)
                 else:
-                    write = _parquet if file_format == PARQUET else _array_record
+                    write = _write_parquet if file_format == PARQUET else _write_array_record
                     write(unfinished, tfrecords(spool, start, stop - start))
             os.truncate(spool, ends[start])
 
 
-def _parquet(path: Path, records: Any) -> None:
+def _write_parquet(path: Path, records: Any) -> None:
     """One column `data`, as TFDS has it; small row groups, so that memory is bounded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -475,7 +480,7 @@ def _parquet(path: Path, records: Any) -> None:
             writer.write_table(pa.table({"data": pa.array(rows, pa.binary())}, schema))
 
 
-def _array_record(path: Path, records: Any) -> None:
+def _write_array_record(path: Path, records: Any) -> None:
     from array_record.python.array_record_module import ArrayRecordWriter
 
     try:
@@ -485,7 +490,7 @@ def _array_record(path: Path, records: Any) -> None:
         writer.close()
     except RuntimeError as error:  # its only error; only the text has the system's reason
         text = str(error)
-        number = next((one for one in (errno.ENOSPC, errno.EDQUOT) if os.strerror(one) in text), errno.EIO)
+        number = next((code for code in (errno.ENOSPC, errno.EDQUOT) if os.strerror(code) in text), errno.EIO)
         raise OSError(number, " ".join(text.split()), str(path)) from error
 
 
@@ -547,7 +552,7 @@ class TfdsSink:
     def _info(self, total_bytes: int, cuts: Sequence[int]) -> dict[str, Any]:
         """A message of TFDS in proto3's JSON, which has large numbers as texts."""
         split = {
-            "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+            "filepathTemplate": DEFAULT_TEMPLATE,
             "name": self._target.split,
             "numBytes": str(total_bytes),
             "shardLengths": [str(stop - start) for start, stop in pairwise(cuts)],

@@ -187,7 +187,7 @@ def test_the_extra_that_an_error_names_brings_what_is_imported_there(module: str
 
 def test_blocks_that_name_an_extra_are_found() -> None:
     found = {(module, extra) for module, extra, _ in needing_blocks()}
-    assert {("adapters.torch", "torch"), ("formats.tfds.files", "parquet"), ("workers.processes", "ray")} <= found
+    assert {("adapters.torch", "torch"), ("formats.tfds.records", "parquet"), ("workers.processes", "ray")} <= found
 
 
 def test_extras_have_nothing_that_nobody_imports() -> None:

@@ -20,7 +20,7 @@ from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.registry import bundled_path
 from rlds2reverb.formats.tfds import write
-from rlds2reverb.formats.tfds.files import tfrecords
+from rlds2reverb.formats.tfds.tfrecord import tfrecords
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec
 from tests.contract.destination_cases import data
 from tests.contract.test_destinations import contents

@@ -15,7 +15,7 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lerobot import read
 from rlds2reverb.formats.minari import read as minari
-from rlds2reverb.formats.tfds.example import EpisodeFeatures
+from rlds2reverb.formats.tfds.columns import EpisodeFeatures
 from tests.contract.destination_cases import data
 from tests.modules import CHECKOUT
 from tests.unit.formats.minari import made

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlds2reverb.formats.tfds.files import masked_checksum
+from rlds2reverb.formats.tfds.tfrecord import masked_checksum
 from rlds2reverb.protobuf import message_classes
 from rlds2reverb.push.run import Push
 from rlds2reverb.specs import Nest

@@ -21,7 +21,7 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.tfds.files import FEATURES_FILE, INFO_FILE
+from rlds2reverb.formats.tfds.info import FEATURES_FILE, INFO_FILE
 from rlds2reverb.specs import flatten
 from tests import reference, strategies
 from tests.rlds_data import dataset, episode, signature

@@ -13,7 +13,7 @@ from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
-from rlds2reverb.formats.tfds.files import tfrecords
+from rlds2reverb.formats.tfds.tfrecord import tfrecords
 from rlds2reverb.specs import ArraySpec, ImageSpec, flatten
 from tests import rlds_data
 from tests.contract.destination_cases import data

@@ -12,7 +12,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.files import EvenPart, FileNames, SplitInfo, parts_of, runs
+from rlds2reverb.formats.tfds.info import FileNames, SplitInfo
+from rlds2reverb.formats.tfds.selection import runs
+from rlds2reverb.formats.tfds.splits import EvenPart, parts_of
 from tests.profiles import scaled
 from tests.raising import outcome_of
 
@@ -156,7 +158,7 @@ def test_a_reversed_slice_is_refused_where_tfds_reads_other_records() -> None:
     )
 )
 def test_the_names_of_episodes_begin_as_those_of_tfds(paths: list[str]) -> None:
-    from rlds2reverb.formats.tfds.files import id_prefixes
+    from rlds2reverb.formats.tfds.selection import id_prefixes
 
     theirs = reader._get_tfds_id_prefixes([shard_utils.FileInstruction(path, 0, 1, 1) for path in paths])
     assert id_prefixes(paths) == theirs

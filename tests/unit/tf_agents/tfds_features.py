@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.rlds import RldsSource
-from rlds2reverb.formats.tfds.example import EpisodeFeatures
+from rlds2reverb.formats.tfds.columns import EpisodeFeatures
 from rlds2reverb.specs import Nest
 from tests import strategies
 

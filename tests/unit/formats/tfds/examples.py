@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.formats.tfds.example import EpisodeFeatures
-from rlds2reverb.formats.tfds.files import masked_checksum
+from rlds2reverb.formats.tfds.columns import EpisodeFeatures
+from rlds2reverb.formats.tfds.tfrecord import masked_checksum
 from rlds2reverb.protobuf import bytes_field, varint
 
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3

@@ -10,19 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
-from rlds2reverb.formats.tfds.encode import entries_of, example
-from rlds2reverb.formats.tfds.example import EpisodeFeatures, varints
-from rlds2reverb.formats.tfds.write import Choices, layout_of
+from rlds2reverb.formats.tfds.columns import EpisodeFeatures
+from rlds2reverb.formats.tfds.encode import encode_column, join_entries
+from rlds2reverb.formats.tfds.example import varints
+from rlds2reverb.formats.tfds.write import FeatureChoices, layout_of
 from rlds2reverb.protobuf import packed_varints, varint
 from rlds2reverb.specs import ArraySpec, column_spec
 from tests import strategies
 from tests.profiles import examples
 
 
-def through(columns: dict[str, Array], specs: dict[str, ArraySpec], choices: Choices = Choices()) -> dict[str, Array]:
+def through(
+    columns: dict[str, Array], specs: dict[str, ArraySpec], choices: FeatureChoices = FeatureChoices()
+) -> dict[str, Array]:
     """Columns as they are read from the record that they are written to."""
     layout = layout_of(specs, {}, choices)
-    record = example(entry for column in layout.steps for entry in entries_of(column, columns[column.path]))
+    record = join_entries(entry for column in layout.steps for entry in encode_column(column, columns[column.path]))
     return EpisodeFeatures.from_json(layout.tree, "features").read(record, "record")[0]
 
 
@@ -38,7 +41,7 @@ def test_columns_come_back_to_the_bit(data: st.DataObject) -> None:
     }
     columns["is_first"] = np.arange(rows) == 0  # so that rows are known where all others have no values
     specs = {path: column_spec(column) for path, column in columns.items()}
-    found = through(columns, specs, Choices(data.draw(st.sampled_from(["bytes", "zlib"]))))
+    found = through(columns, specs, FeatureChoices(data.draw(st.sampled_from(["bytes", "zlib"]))))
     assert found.keys() == columns.keys()
     for path, column in columns.items():
         assert found[path].dtype == column.dtype
@@ -112,5 +115,5 @@ def test_arrays_that_are_not_in_order_in_memory_are_written_as_they_look() -> No
 def test_pictures_come_back_to_the_bit(dtype: str, channels: int) -> None:
     column = strategies.array(np.random.default_rng(1), np.dtype(dtype), (2, 16, 19, channels))
     for images in ("png", "tensor"):
-        found = through({"a": column}, {"a": column_spec(column)}, Choices(images=images))["a"]
+        found = through({"a": column}, {"a": column_spec(column)}, FeatureChoices(images=images))["a"]
         assert same(found, column)

@@ -21,7 +21,7 @@ FLOATS = st.floats(width=32, allow_nan=False)
 
 
 def only(feature: bytes) -> object:
-    return example.features_of(make.example({"a": feature}), "here")[b"a"]
+    return example.read_lists(make.example({"a": feature}), "here")[b"a"]
 
 
 @given(st.lists(INTEGERS))
@@ -87,7 +87,7 @@ def test_varints_are_those_of_a_slow_reader_and_damage_is_told(data: bytes) -> N
 
 @given(st.binary())
 def test_any_bytes_are_values_or_our_error(data: bytes) -> None:
-    found = outcome_of(SourceError, lambda: example.features_of(data, "here"))
+    found = outcome_of(SourceError, lambda: example.read_lists(data, "here"))
     if isinstance(found, SourceError):
         assert "here: not a tf.train.Example" in str(found)
 
@@ -104,7 +104,7 @@ def test_any_list_is_values_or_our_error(field: int, data: bytes) -> None:
 
 def test_of_two_entries_of_one_key_the_last_counts() -> None:
     record = make.example([("a", make.integers(1)), ("a", make.integers(2))])
-    assert example.integers(example.features_of(record, "here")[b"a"], "here").tolist() == [2]
+    assert example.integers(example.read_lists(record, "here")[b"a"], "here").tolist() == [2]
 
 
 def test_another_kind_of_list_is_told() -> None:

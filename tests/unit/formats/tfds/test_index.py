@@ -23,9 +23,9 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.paths import stamp_of
 from rlds2reverb.formats.registry import bundled_path
-from rlds2reverb.formats.tfds import files, index
-from rlds2reverb.formats.tfds.files import index_file, tfrecords
+from rlds2reverb.formats.tfds import index, selection
 from rlds2reverb.formats.tfds.read import selection_of
+from rlds2reverb.formats.tfds.tfrecord import index_file, tfrecords
 from rlds2reverb.workers.driver import split_tasks
 from tests.buckets import Faults, Storage
 from tests.raising import outcome_of
@@ -249,7 +249,7 @@ def test_a_shard_with_another_number_of_records_gets_no_index(shard: Path, recor
 
 
 def test_progress_counts_every_record(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlds2reverb.formats.tfds.files._WALKED_AT_ONCE", 40)
+    monkeypatch.setattr("rlds2reverb.formats.tfds.tfrecord._WALKED_AT_ONCE", 40)
     told: list[int] = []
     index_file(shard, 150, False, told.append)
     assert sum(told) == 150
@@ -258,7 +258,7 @@ def test_progress_counts_every_record(shard: Path, monkeypatch: pytest.MonkeyPat
 
 def test_processes_that_write_one_index_at_once_leave_a_whole_one(shard: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from rlds2reverb.formats.tfds.files import index_file, tfrecords\n"
+        "import sys; from pathlib import Path; from rlds2reverb.formats.tfds.tfrecord import index_file, tfrecords\n"
         "for _ in range(50):\n"
         "    index_file(Path(sys.argv[1]), 150, False, lambda _: None)\n"
         "    assert len(list(tfrecords(Path(sys.argv[1]), 100, 10))) == 10\n"
@@ -383,7 +383,7 @@ def test_episodes_in_a_bucket_are_asked_for_one_by_one(
 ) -> None:
     storage.create("datasets")
     storage.upload(bundled_path("cartpole"), "datasets", "cartpole")
-    monkeypatch.setattr(files, "_READ_ANYWAY_BYTES", 0)
+    monkeypatch.setattr(selection, "_READ_ANYWAY_BYTES", 0)
     there, here = open_source("tfds:s3://datasets/cartpole@train"), open_source("bundled:cartpole@train")
     wanted, whole = [3, 4, 12, 20], list(here)
     indexed(path_of("s3://datasets/cartpole/cartpole-train.tfrecord-00000"), len(whole))

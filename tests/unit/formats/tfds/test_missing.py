@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.tfds.files import FileNames
+from rlds2reverb.formats.tfds.info import FileNames
 from tests.buckets import Faults, Storage
 from tests.unit.formats.tfds import examples
 from tests.unit.formats.tfds.test_read import STEPS, episode, numbers

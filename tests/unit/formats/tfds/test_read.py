@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.tfds import files, read
-from rlds2reverb.formats.tfds.example import EpisodeFeatures
+from rlds2reverb.formats.tfds import read, selection
+from rlds2reverb.formats.tfds.columns import EpisodeFeatures
 from rlds2reverb.formats.tfds.read import TfdsSource
 from tests.unit.formats.tfds import examples
 
@@ -135,7 +135,7 @@ def test_single_episodes_are_those_of_a_whole_reading(
     whole = numbers(source)
     with pytest.MonkeyPatch.context() as patched:
         if not reads_between:
-            patched.setattr(files, "_READ_ANYWAY_BYTES", 0)
+            patched.setattr(selection, "_READ_ANYWAY_BYTES", 0)
         found = [(number, numbers([one])[0]) for number, one in source.at(sorted(chosen))]
     assert sorted(found) == [(number, whole[number]) for number in sorted(chosen)]
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.files import Part, Selection, check_format, open_records
+from rlds2reverb.formats.tfds.records import check_format, open_records
+from rlds2reverb.formats.tfds.selection import Selection
+from rlds2reverb.formats.tfds.splits import Part
 from tests.raising import outcome_of
 from tests.unit.formats.tfds.examples import tfrecord
 

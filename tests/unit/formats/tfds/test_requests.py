@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.files import EvenPart
 from rlds2reverb.formats.tfds.read import FILE_ORDER, DatasetName, Request
+from rlds2reverb.formats.tfds.splits import EvenPart
 
 
 @pytest.mark.parametrize(

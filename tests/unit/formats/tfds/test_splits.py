@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.files import EvenPart, FileNames, Part, SplitInfo, parts_of
+from rlds2reverb.formats.tfds.info import FileNames, SplitInfo
+from rlds2reverb.formats.tfds.splits import EvenPart, Part, parts_of
 
 Record = tuple[str, int]
 

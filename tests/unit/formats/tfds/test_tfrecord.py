@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.registry import BUNDLED, bundled_path
-from rlds2reverb.formats.tfds.files import check_records, masked_checksum, tfrecords
+from rlds2reverb.formats.tfds.tfrecord import check_records, masked_checksum, tfrecords
 from tests.raising import error_of
 from tests.unit.formats.tfds.examples import framed, tfrecord
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.example import EpisodeFeatures
+from rlds2reverb.formats.tfds.columns import EpisodeFeatures
 from rlds2reverb.images import NotReadHere
 from rlds2reverb.specs import ArraySpec, flatten
 from tests.raising import outcome_of

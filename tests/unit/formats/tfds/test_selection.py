@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.formats.tfds.files import BLOCK, runs, runs_between
+from rlds2reverb.formats.tfds.selection import BLOCK, runs
 
 
 def record_by_record(lengths: list[int], cycle: int, block: int) -> Iterator[tuple[int, int]]:
@@ -30,7 +30,9 @@ def record_by_record(lengths: list[int], cycle: int, block: int) -> Iterator[tup
 
 
 def records(lengths: list[int], cycle: int, block: int) -> list[tuple[int, int]]:
-    return [(run.file, run.first + number) for run in runs(lengths, cycle, block) for number in range(run.records)]
+    return [
+        (run.file, run.first + number) for run in runs(lengths, cycle, block=block) for number in range(run.records)
+    ]
 
 
 def files(lengths: list[int]) -> list[list[tuple[int, int]]]:
@@ -52,5 +54,5 @@ def test_a_part_of_the_order_is_that_part_of_the_whole(lengths: list[int], cycle
     whole = records(lengths, cycle, BLOCK)
     start = data.draw(st.integers(0, len(whole)))
     stop = data.draw(st.integers(start, len(whole)))
-    part = runs_between(lengths, cycle, start, stop)
+    part = runs(lengths, cycle, start, stop)
     assert [(run.file, run.first + number) for run in part for number in range(run.records)] == whole[start:stop]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.example import Stored, TensorFeature, parse_features
+from rlds2reverb.formats.tfds.features import Stored, TensorFeature, parse_features
 from rlds2reverb.images import NotReadHere
 from rlds2reverb.specs import ImageSpec, flatten
 from tests.raising import outcome_of
