@@ -18,7 +18,8 @@ from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SpecMismatch
 from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch, BatchInfo, BatchIterator, columns_of, in_structure, paths_of
 from rlds2reverb.learner.joining import Feed, Iterated, Piece, Repeated, cut_short, joined_of
-from rlds2reverb.learner.local import Local, check_seed, local
+from rlds2reverb.learner.local import Local, local
+from rlds2reverb.learner.local.options import check_seed
 from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_word
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
 from rlds2reverb.specs import Nest, differences, flatten

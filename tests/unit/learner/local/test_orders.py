@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.learner.local import ShuffleBuffer
+from rlds2reverb.learner.local.orders import ShuffleBuffer
 
 
 def drawn(buffer: ShuffleBuffer[int], items: Iterator[int]) -> Iterator[tuple[int, int]]:

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from rlds2reverb import Episode, local, mix
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.learner.local import GLOBAL, Permutation
+from rlds2reverb.learner.local.options import GLOBAL
+from rlds2reverb.learner.local.orders import Permutation
 from tests import strategies
 from tests.profiles import examples
-from tests.unit.learner.test_local import assert_resumes, assert_same, bad, keys_of, of_lengths
+from tests.unit.learner.local.test_local import assert_resumes, assert_same, bad, keys_of, of_lengths
 from tests.unit.push.test_encoded import CAMERA, Pictures
 from tests.unit.push.test_encoded import episodes as pictures
 

@@ -1,0 +1,246 @@
+"""Batches of a dataset without a server: the items of a table that a push of it would fill, read straight from disk.
+
+`Local` joins what an epoch gives into batches, and begins the next epoch at its end. Its chapters, from the bottom:
+
+items     what one episode gives, with the keys, priorities and dtypes that a push would store
+orders    a shuffle buffer over a stream of items, or a permutation of all of them
+epochs    an epoch in the order of the source, through a buffer
+windows   an epoch in a random order of all items, held a window at a time
+
+A position is plain values: the epoch, what it gave, and what it stands at. `Local.restore` reads again what the position needs, and
+compares it with the state, so that other data under the same name is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.keywords import refuse_unknown, takes_options
+from rlds2reverb.learner.batch import Batch, BatchIterator
+from rlds2reverb.learner.local.epochs import Epoch, InOrderEpoch
+from rlds2reverb.learner.local.options import GLOBAL, LocalKeywords, LocalOptions
+from rlds2reverb.learner.local.orders import GlobalOrder
+from rlds2reverb.learner.local.windows import PermutedEpoch
+from rlds2reverb.learner.options import SampleOptions
+from rlds2reverb.learner.packing import Packing
+from rlds2reverb.learner.states import State, check_state, count_in, state_of
+from rlds2reverb.prepare.preparation import Preparation, outputs_of
+from rlds2reverb.specs import Nest
+from rlds2reverb.views import ViewLike
+from rlds2reverb.wire.messages import RateLimiter, TableInfo
+from rlds2reverb.wire.sample.batches import FlatBatch, joined_parts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["Local", "LocalOptions", "local"]
+
+_KIND, _VERSION = "local", 1
+
+
+class Local(BatchIterator):
+    """Iterates batches of a source's items, like a `Sampler` of a table that was filled with them. Made by `local`. Not thread-safe.
+
+    An iterator, as Python has it: at its end a second `for` gives nothing. `restart()` begins again; `epochs` gives several passes at once.
+
+    `info` of a sample: `key` and `priority` as a push would store them; `times_sampled` counts the epochs; it was drawn from the
+    `table_size` items of the shuffle buffer with `probability` 1 / `table_size` (1 of 1 without a buffer), so importance weights are 1.
+    With shuffle="global" these are the items that the epoch has still to give, those of bad episodes included.
+
+    Args:
+      ready: the source, for one output with one table.
+      options: batches, epochs and shuffling.
+
+    Attributes:
+      options: as given.
+      structure: of the samples, nest of `ArraySpec`: the signature of such a table.
+    """
+
+    def __init__(self, ready: Preparation, options: LocalOptions) -> None:
+        self._ready, self.options = ready, options
+        (self.structure,) = ready.signatures
+        self._packing = Packing(
+            _full_table(options.table, self.structure),
+            SampleOptions(options.batch_size, ragged=options.ragged, pad_to=options.pad_to, decode=options.decode),
+        )
+        self._since = 0  # the epoch that it began with
+        self._is_closed = self._is_stopped = False
+        self._order = GlobalOrder(ready) if options.shuffle == GLOBAL else None
+        self._begun: Epoch | None = None
+
+    @property
+    def name(self) -> str:
+        """The source's name."""
+        return self._ready.source.name
+
+    @property
+    def signature(self) -> Nest:
+        """The spec of the items, as a table's signature."""
+        return self.structure
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """Code of a problem -> number of episodes of this epoch that were left out for it so far."""
+        return self._epoch.rejected
+
+    def next_batch(self) -> Batch | None:
+        """Returns the next batch; None at the end.
+
+        Raises:
+          InvalidEpisode, ViewError: an episode is bad, and `on_invalid` is to stop.
+          SourceError: the data cannot be read, two episodes have one id, or endless epochs have no item.
+          WireError: a column could not be stored in a table.
+          DecodeError: an encoded image cannot be decoded.
+        """
+        batch = self.take(self.options.batch_size)
+        if batch is not None and batch.size < self.options.batch_size and self.options.drop_last:
+            return None
+        return batch
+
+    def take(self, count: int) -> Batch | None:
+        """Returns the next `count` samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does."""
+        parts: list[FlatBatch] = []
+        while count and (part := self._next_part(count)) is not None:
+            parts.append(part)
+            count -= len(part)
+        return self._packing.pack(joined_parts(parts)) if parts else None
+
+    def stop(self) -> None:
+        """Ends it at once: the next batch is None. Nothing is prefetched, so unlike a `Sampler` it has nothing to `drain`."""
+        self._is_stopped = True
+
+    def close(self) -> None:
+        """Ends it, and closes the source's files."""
+        self._is_closed = True
+        if self._begun is not None:
+            self._begun.close()
+
+    def restart(self) -> None:
+        """Begins again with the first item of the source; in another order when shuffled, since epochs are counted on."""
+        self._begun = self._epoch.restart(self._epoch.number + (self._epoch.drawn > 0))
+        self._since = self._epoch.number
+        self._is_stopped = False
+
+    def state(self) -> State:
+        """Returns its position between two batches, as plain values for JSON."""
+        return state_of(_KIND, self._identity, _VERSION, since=self._since, **self._epoch.position())
+
+    def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
+        """Goes to the position of another `Local` of the same arguments: the same batches follow.
+
+        `epochs`, `batch_size` and `drop_last` may differ: a state is a position, and what follows ends after the epochs that were asked
+        for here, those before the state included. So epochs=3 continues a finished run of epochs=1 with two more.
+
+        Earlier episodes are passed over if an episode's items depend on no other episode, and the source can skip
+        (`tfds:`, `bundled:`, lists); else they are read, and not cut. If they are passed over, two faults of the source are found
+        only among the episodes that are read: ids that two episodes share, and ends that are not the episodes' own.
+
+        Args:
+          state: of `state()`.
+          anew: without effect; everything here can be restored.
+
+        Raises:
+          ConfigError: a state of something else, of another version, or of other data, which says in what it differs; or one that
+            stands behind the last of `epochs`.
+          SourceError: the data cannot be read.
+        """
+        checked = check_state(state, _KIND, self._identity, _VERSION)
+        since, epochs = count_in(checked, "since"), self.options.epochs
+        begun = count_in(checked, "epoch") - since + (count_in(checked, "drawn") > 0)
+        if epochs is not None and begun > epochs:
+            raise ConfigError(
+                f"restore: the state stands in epoch {begun}, after the end of epochs={epochs}; give epochs={begun} or more, or None"
+            )
+        if self._order is None:
+            epoch: Epoch = InOrderEpoch.at(self._ready, self.options, checked)
+        else:
+            epoch = PermutedEpoch.at(self._ready, self.options, self._order, checked)
+        if self._begun is not None:
+            self._begun.close()
+        self._begun, self._since, self._is_stopped = epoch, since, False
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        """What two `Local` must share for a position to mean the same. States on disk hold it: no value may change its spelling."""
+        options, source = self._ready.options, self._ready.source
+        return {
+            "source": source.name,
+            "episodes": source.episode_count,
+            "view": self._ready.outputs[0].view.label,
+            "data": self._ready.identity,
+            "table": self.options.table,
+            **({} if self.options.identity is None else {"identity": self.options.identity}),
+            "shuffle": int(self.options.buffer_size) if self._order is None else GLOBAL,
+            "seed": self.options.seed,
+            "on_invalid": options.on_invalid,
+            "allow": sorted(options.allow),
+            "strict": options.strict,
+        }
+
+    @property
+    def _epoch(self) -> Epoch:
+        """The current epoch; the first begins when it is asked for, since counting items may read all episodes."""
+        if self._begun is None:
+            ready, options, order = self._ready, self.options, self._order
+            self._begun = InOrderEpoch(ready, options, 0) if order is None else PermutedEpoch(ready, options, order, 0)
+        return self._begun
+
+    def _next_part(self, count: int) -> FlatBatch | None:
+        """The next items, at least one and at most `count`; None at the end."""
+        epochs = self.options.epochs
+        while (
+            not self._is_closed
+            and not self._is_stopped
+            and (epochs is None or self._epoch.number - self._since < epochs)
+        ):
+            if (part := self._epoch.take(count)) is not None:
+                return part
+            if epochs is None and not self._epoch.drawn:
+                raise SourceError(f"{self.name}: no item in a whole epoch, so epochs without end give no batch")
+            self._begun = self._epoch.restart(self._epoch.number + 1)
+        return None
+
+
+def _full_table(name: str, signature: Nest) -> TableInfo:
+    """The table that a push of the source would have filled, with sampler "fifo" and of any size."""
+    limiter = RateLimiter(1.0, -math.inf, math.inf, 1, 0, 0)
+    return TableInfo(name, "fifo", "fifo", 0, 0, 0, limiter, signature, 0, 0, 0)
+
+
+@takes_options(LocalOptions)
+def local(
+    source: Any,
+    view: ViewLike = "two_step",
+    batch_size: int = LocalOptions.batch_size,
+    **options: Unpack[LocalKeywords],
+) -> Local:
+    """Iterates batches of a dataset, without a server: `for data, info in rlds2reverb.local("tfds:my_dataset")`.
+
+    It is an iterator: a second `for` over it gives nothing. For several passes give `epochs`, or call its `restart()` before each further one.
+
+    Structure, dtypes, shapes and values are those of `client.sample` on a table filled by `client.push(source, view=view)`, in
+    the order in which the push inserts them (a table with the sampler "fifo"), or shuffled.
+
+    shuffle="global" needs a source that reads single episodes (`Source.has_random_access`), a view that counts its items, and episodes whose
+    validity depends on no other. It holds windows of its order, each of at most `shuffle_bytes` of items, and reads the episodes of a window
+    once: with all items of B bytes an episode is read at most about B / `shuffle_bytes` + 1 times an epoch. Where the source does not say
+    how long its episodes are, all are read once before the first batch.
+
+    Args:
+      source: anything that `push` takes.
+      view: of the items, as for `push`.
+      batch_size: samples per batch.
+      options: the other fields of `LocalOptions`.
+
+    Raises:
+      ConfigError: an unknown option, or one that makes no sense; or shuffle="global" of a source or a view that lacks what it needs.
+      SourceError, ViewError: as for a push.
+    """
+    refuse_unknown("local", options, LocalOptions)
+    chosen = LocalOptions(batch_size, **options)
+    outputs = outputs_of(chosen.table, view)
+    chosen.check_files()
+    return Local(Preparation.open(source, chosen, outputs, chosen.chosen_identity), chosen)

@@ -1,0 +1,102 @@
+"""What `local` takes: batches, epochs, shuffling."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
+from rlds2reverb.images import SizeLike
+from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_word
+from rlds2reverb.prepare.options import EpisodeKeywords, EpisodeOptions
+
+GLOBAL = "global"
+"""The word for `shuffle` that asks for a permutation of all items in place of a buffer."""
+
+_DEFAULT_BUFFER = 1024  # items, for shuffle=True
+
+
+@dataclass(frozen=True)
+class LocalOptions(EpisodeOptions):
+    """Options of `local`: those of the episodes, and a few more. Each field is a keyword of `local`.
+
+    Attributes:
+      batch_size: samples per batch.
+      table: name of a table; `info.key` has the keys that a push to it would give its items.
+      epochs: how often the source is read; None for no end.
+      shuffle: items of the shuffle buffer; True for 1024, 0 or False for the order of the source. "global" makes each epoch a permutation of
+        all items of the source, in which every item is equally likely at every position; see `local` for what it needs and costs.
+      shuffle_bytes: most bytes of items that are held for shuffle="global". The order does not depend on it.
+      seed: of the shuffling; each epoch has an order of its own.
+      drop_last: leave out the last batch if it is shorter than the others. Batches extend across the ends of epochs.
+      ragged, pad_to: as for `SampleOptions`.
+      identity: as for a push: what names an episode in place of its content, and so decides `info.key`.
+      decode: decode images that the items hold encoded (`encoded=...`); False leaves their bytes, a size decodes to that size, as for
+        `SampleOptions`.
+
+    Raises:
+      ConfigError: as `EpisodeOptions`; a number out of its range, or an unknown word.
+    """
+
+    batch_size: int = 256
+    _: KW_ONLY
+    table: str = "replay"
+    epochs: int | None = 1
+    shuffle: int | bool | str = 0
+    shuffle_bytes: int = 512 << 20
+    seed: int = 0
+    drop_last: bool = False
+    ragged: str = LIST
+    pad_to: int | None = None
+    decode: bool | SizeLike = True
+    identity: IdentityLike = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("batch_size", self.batch_size)
+        if self.epochs is not None:
+            check_count("epochs", self.epochs)
+        if isinstance(self.shuffle, str) and self.shuffle != GLOBAL:
+            raise ConfigError(f'shuffle "{self.shuffle}": expected the items of a buffer, True or False, or "{GLOBAL}"')
+        if self.shuffle not in (False, 0, GLOBAL):
+            check_count("shuffle", self.buffer_size)
+        check_count("shuffle_bytes", self.shuffle_bytes)
+        check_seed(self.seed)
+        check_word("ragged", self.ragged, RAGGED)
+        check_pad(self.pad_to, self.ragged)
+        identity_of(self.identity)  # refuses what makes no sense
+        if not isinstance(self.table, str):
+            raise ConfigError(f"local: table {self.table!r}: expected the name of one table")
+
+    @property
+    def chosen_identity(self) -> Identity | None:
+        """What names episodes; None for their content."""
+        return identity_of(self.identity)
+
+    @property
+    def buffer_size(self) -> int:
+        """Items of the shuffle buffer; 0 without one."""
+        if self.shuffle is True:
+            return _DEFAULT_BUFFER
+        return 0 if isinstance(self.shuffle, str) else self.shuffle
+
+
+def check_seed(seed: object) -> None:
+    """Raises ConfigError for a seed that `numpy.random.RandomState` does not take."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
+        raise ConfigError(f"seed {seed!r}: expected a whole number from 0 to 2**32 - 1")
+
+
+class LocalKeywords(EpisodeKeywords, total=False):
+    """`LocalOptions` as keywords, without `batch_size`."""
+
+    table: str
+    epochs: int | None
+    shuffle: int | bool | str
+    shuffle_bytes: int
+    seed: int
+    drop_last: bool
+    ragged: str
+    pad_to: int | None
+    decode: bool | SizeLike
+    identity: IdentityLike

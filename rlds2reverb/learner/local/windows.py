@@ -1,0 +1,248 @@
+"""A random order of all items, read in windows: what is held in memory is bounded, and files are read forwards.
+
+A window is the next so many numbers of a `Permutation`. Its items lie in nearly as many episodes; these are read once, in the order of the
+files, and only the window's items are kept of them, each put at its place. Batches are then runs of places. So an epoch of B bytes of items
+reads an episode about B / `shuffle_bytes` + 1 times, and a larger window means less reading.
+
+How many items a window may have is not known before some are there, since items differ in size. The first episode's items give a first
+estimate, a window that grows too large is cut and the rest left to the next one, and each window tells the size of its successor. None of
+that changes the order: it depends on the seed and the epoch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import Array, Episode
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.learner.local.items import TakenItems, items_of, sample_info
+from rlds2reverb.learner.local.options import LocalOptions
+from rlds2reverb.learner.local.orders import GlobalOrder, Permutation
+from rlds2reverb.learner.states import State, count_in, counts_in, digest
+from rlds2reverb.prepare.preparation import Preparation
+from rlds2reverb.push.keys import ItemNames
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, stacked
+
+_EPISODES_PER_ITEM = 8
+"""If there are so many times more episodes than items in a batch, the first window has the items of one batch only. So the first batch comes
+early, and reading its episodes again for the next window is at most an eighth of all reading."""
+
+_PLACE_BYTES = 64
+"""Bytes that a place of a window costs beside its item: key, priority, size, flag, and the order's own numbers while it is sorted."""
+
+_FILL = 0.9
+"""Share of `shuffle_bytes` that a window is meant to fill. A window that grows too large is halved, and what it drops is read again by the
+next one. That costs more than the tenth that stays free, which is for items that differ in size."""
+
+
+class ItemWindow:
+    """Items at places of a random order, which are put there in any order; a place may stay empty."""
+
+    def __init__(self, count: int) -> None:
+        self._keys, self._priorities = np.empty(count, np.uint64), np.empty(count, np.float64)
+        self._columns: list[Column] = []  # an array each, or a list of arrays once items differ in shape
+        self._bytes = np.zeros(count, np.int64)  # of the item at each place
+        self._is_there = np.zeros(count, bool)
+        self.nbytes = 0
+
+    @property
+    def places(self) -> Array:
+        """[n] int64, ascending, the places that have an item."""
+        return np.flatnonzero(self._is_there)
+
+    def put(self, taken: TakenItems) -> None:
+        """Puts items at their places."""
+        at = taken.places
+        if not len(at):
+            return
+        if not self._columns:
+            self._columns = [np.empty((len(self._keys), *values.shape[1:]), values.dtype) for values in taken.columns]
+        for number, values in enumerate(taken.columns):
+            column = self._columns[number]
+            if isinstance(column, np.ndarray) and column.shape[1:] != values.shape[1:]:
+                column = self._columns[number] = self._split(column)
+            if isinstance(column, np.ndarray):
+                column[at] = values
+            else:
+                for place, value in zip(at.tolist(), values):
+                    column[place] = value
+        self._keys[at], self._priorities[at], self._is_there[at] = taken.keys, taken.priorities, True
+        self._bytes[at] = taken.nbytes // len(at)
+        self.nbytes += taken.nbytes
+
+    def cut(self, count: int) -> None:
+        """Drops the items from this place on."""
+        self._keys, self._priorities = self._keys[:count], self._priorities[:count]
+        self._bytes, self._is_there = self._bytes[:count], self._is_there[:count]
+        for number, column in enumerate(self._columns):
+            self._columns[number] = column[:count].copy()  # a view would keep the memory of what is dropped
+        self.nbytes = int(self._bytes.sum())
+
+    def batch(self, places: Array, among: Array, epoch: int) -> FlatBatch:
+        """The items at these places, in memory of their own."""
+        columns = (
+            column[places] if isinstance(column, np.ndarray) else stacked([column[place] for place in places])
+            for column in self._columns
+        )
+        return FlatBatch(tuple(columns), sample_info(self._keys[places], self._priorities[places], among, epoch))
+
+    def _split(self, column: Array) -> list[Array]:
+        """An array for each place, so that items may differ in shape."""
+        items = [np.empty(0, column.dtype)] * len(column)
+        for place in self.places:
+            items[place] = column[place, ...].copy()
+        return items
+
+
+class PermutedEpoch:
+    """An epoch in a random order of all items; an `Epoch`.
+
+    Args:
+      place: in the order, from which it goes on.
+      drawn: items that came before `place`.
+      bad: episodes that were left out already.
+      size: items of the first window; 0 to find it out.
+    """
+
+    def __init__(
+        self,
+        ready: Preparation,
+        options: LocalOptions,
+        order: GlobalOrder,
+        number: int,
+        place: int = 0,
+        drawn: int = 0,
+        bad: Iterable[int] = (),
+        size: int = 0,
+    ) -> None:
+        self.number, self.drawn = number, drawn
+        self._ready, self._options, self._order, self._place, self._bad = ready, options, order, place, set(bad)
+        self._policy = ready.options.policy()
+        self._names, self._preparer = ItemNames(ready.outputs[0], ready.identity), ready.preparer(self._policy)
+        self._permutation = Permutation(order.count, str(options.seed), str(number))
+        self._start = self._end = place  # of the window in the order
+        self._size = size  # items that the next window may have
+        self._window: ItemWindow | None = None
+        self._left = np.empty(0, np.int64)  # places of the window that are still to be given
+        self._ids: dict[int, str] = {}  # of the window's episodes
+
+    @classmethod
+    def at(
+        cls, ready: Preparation, options: LocalOptions, order: GlobalOrder, state: Mapping[str, Any]
+    ) -> PermutedEpoch:
+        """The epoch at the position of a state; raises ConfigError if its order is not one of this source."""
+        number, place, drawn = (count_in(state, name) for name in ("epoch", "place", "drawn"))
+        bad = counts_in(state, "bad")
+        epoch = cls(ready if number == 0 else ready.silent(), options, order, number, place, drawn, bad)
+        fits = place <= order.count and max(bad, default=-1) < order.episodes
+        if fits and place:
+            epoch._ids = {at: episode.id for at, episode in ready.source.at([epoch._last_episode()])}
+        if not fits or state.get("ids") != epoch._digest():
+            raise ConfigError(
+                "restore: the episodes that the state stands at are not those of this source: other data under the same name"
+            )
+        return epoch
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        return dict(self._policy.rejected)
+
+    def take(self, count: int) -> FlatBatch | None:
+        while self._window is None or not len(self._left):
+            if self._end == self._order.count:
+                return None
+            self._window, self._ids = None, {}  # first, or two windows would be in memory
+            self._window = self._read()
+            self._left = self._window.places
+        places, self._left = self._left[:count], self._left[count:]
+        self.drawn += len(places)
+        self._place = self._start + int(places[-1]) + 1
+        return self._window.batch(places, self._order.count - self._start - places, self.number)
+
+    def position(self) -> State:
+        return {
+            "epoch": self.number,
+            "drawn": self.drawn,
+            "place": self._place,
+            "bad": sorted(self._bad),
+            "ids": self._digest(),
+        }
+
+    def _digest(self) -> str:
+        """Digests the lengths of all episodes, and the id of the one whose item was given last."""
+        return digest(self._order.digest, self._ids[self._last_episode()] if self._place else "")
+
+    def _last_episode(self) -> int:
+        number = int(self._permutation.at(self._place - 1, self._place)[0])
+        return int(np.searchsorted(self._order.starts, number, "right")) - 1
+
+    def restart(self, number: int) -> PermutedEpoch:
+        self.close()
+        return PermutedEpoch(self._ready.silent(), self._options, self._order, number, size=self._size)
+
+    def close(self) -> None:
+        self._window = None
+
+    def _read(self) -> ItemWindow:
+        """The next window, of as many places as `shuffle_bytes` hold, and at least one. It may have no item."""
+        start, order, most_bytes = self._end, self._order, self._options.shuffle_bytes
+        batch_size = self._options.batch_size
+        first_size = batch_size if _EPISODES_PER_ITEM * batch_size <= order.episodes else order.count
+        count = min(self._size or first_size, order.count - start, max(1, most_bytes // _PLACE_BYTES))
+        places, items = self._episodes_of(start, count)
+        window: ItemWindow | None = None
+        is_whole = False
+        while not is_whole:
+            # Asked anew after a cut: the rest of the list that the source was given has episodes which the smaller window does not need.
+            unread = [number for number, at in places.items() if at[0] < count and number not in self._bad]
+            is_whole = True
+            for number, episode in self._ready.source.at(unread) if unread else ():
+                taken = self._take_from(number, episode, places.pop(number), items, count)
+                if taken is None:
+                    continue
+                fits = count
+                if window is None:
+                    fits = max(1, min(count, most_bytes * len(taken.places) // max(1, taken.nbytes)))
+                    window = ItemWindow(fits)
+                    window.put(taken.before(fits))
+                else:
+                    window.put(taken)
+                    while window.nbytes > most_bytes and fits > 1:
+                        fits //= 2
+                        window.cut(fits)
+                if fits < count:
+                    count, is_whole = fits, False
+                    break
+        window = ItemWindow(count) if window is None else window
+        self._start, self._end = start, start + count
+        if window.nbytes:
+            self._size = max(1, int(_FILL * most_bytes * len(window.places) / window.nbytes))
+        return window
+
+    def _episodes_of(self, start: int, count: int) -> tuple[dict[int, Array], Array]:
+        """Episode -> its places in a window, ascending; and [count] the number of the item at each place in its episode."""
+        starts, numbers = self._order.starts, self._permutation.at(start, start + count)  # [count]
+        episodes = np.searchsorted(starts, numbers, "right") - 1
+        by_episode = np.argsort(episodes, kind="stable")
+        each, begins = np.unique(episodes[by_episode], return_index=True)
+        return dict(zip(each.tolist(), np.split(by_episode, begins[1:]))), numbers - starts[episodes]
+
+    def _take_from(self, number: int, episode: Episode, places: Array, items: Array, count: int) -> TakenItems | None:
+        """Takes an episode's items at these places, as far as they are below `count`; None if it has none of them."""
+        self._ids[number] = episode.id
+        block = items_of(number, self._preparer.prepare(episode), self._names)
+        if block is None:
+            self._bad.add(number)
+            return None
+        # The numbers of an order are given out by length; an item beyond them would be in no permutation, and be lost without a word.
+        most = int(self._order.starts[number + 1] - self._order.starts[number])
+        if len(block.keys) > most:
+            raise SourceError(
+                f"{self._ready.source.name}, episode {number}: makes {len(block.keys):,} items; expected at most {most:,} by its length as "
+                "the dataset says it, or as it was counted: the data has changed, or its description is wrong; open it again"
+            )
+        places = places[(places < count) & (items[places] < len(block.keys))]
+        return TakenItems.of(block, items[places], places) if len(places) else None
