@@ -21,7 +21,7 @@ from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted, rate
-from rlds2reverb.views import view_of
+from rlds2reverb.views import shorten_view, view_of
 from rlds2reverb.views.trajectory import table_signature
 
 _NAME = "rlds2reverb"
@@ -75,7 +75,7 @@ def _print(first: PushReport, size: int, sample: dict[str, str]) -> None:
     output.print_fields(
         {
             "pushed": f"{counted(first.episodes_pushed, 'episode')}, {counted(first.steps_pushed, 'step')} of {first.source}",
-            "confirmed": f"{counted(first.items_confirmed, 'item')} of view {first.view}, {rate(first.items_per_second)} per second",
+            "confirmed": f"{counted(first.items_confirmed, 'item')} of view {shorten_view(first.view)}, {rate(first.items_per_second)} per second",
             "pushed again": f"the table still holds {counted(size, 'item')}: the same data has the same item keys",
             "sampled": "one item, read back by Reverb's own client:",
         }

@@ -50,6 +50,7 @@ from rlds2reverb.look.accounts import (
 from rlds2reverb.prepare.findings import Findings
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.text import counted, on_command_line, visible
+from rlds2reverb.views import shorten_view
 
 if TYPE_CHECKING:
     from rlds2reverb.look.comparison import Comparison
@@ -282,7 +283,9 @@ def _print(inspection: Inspection) -> None:
         items = counted(inspect_dataset.items_per_table, "item")
         click.echo("")
         output.print_line(
-            "table ", (table, "name"), f": {items} of view {inspect_dataset.view}, trajectory data spec (its signature)"
+            "table ",
+            (table, "name"),
+            f": {items} of view {shorten_view(inspect_dataset.view)}, trajectory data spec (its signature)",
         )
         output.print_fields(inspect_dataset.trajectory_data_spec, "  ")
         if inspect_dataset.not_in_items:

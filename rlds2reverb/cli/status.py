@@ -16,6 +16,7 @@ from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import next_command, table_fields
 from rlds2reverb.servers.tables import merge_infos
 from rlds2reverb.specs import spec_texts, view_in
+from rlds2reverb.views import shorten_view
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, insert_wait, sample_wait, sentence, waiting
 
 
@@ -92,7 +93,7 @@ def _row(table: TableInfo, name: output.Part, has_waits: bool = True) -> list[ou
         f"{table.episodes:,}",
         table.sampler,
         table.remover,
-        view_in(table.signature) or "-",
+        shorten_view(view_in(table.signature)) or "-",
         (waits, "advice") if waits else "-",
     ]
 
@@ -109,7 +110,7 @@ def _print(table: TableInfo, servers: Mapping[str, TableInfo]) -> None:
     if table.signature is None:
         click.echo("  no signature: the table takes anything")
     else:
-        view = view_in(table.signature)
+        view = shorten_view(view_in(table.signature))
         output.print_line(f"  signature, for items of view {view}" if view else "  signature")
         output.print_fields(_columns(table), "    ")
 

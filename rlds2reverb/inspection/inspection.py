@@ -40,7 +40,7 @@ from rlds2reverb.text import as_html, did_you_mean
 from rlds2reverb.views import ViewLike, is_view_config, view_from
 from rlds2reverb.views.base import View, not_in_items
 from rlds2reverb.views.prioritized import Prioritized
-from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views.trajectory import name_of, table_signature
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -378,8 +378,8 @@ class InspectionBuilder:
         inspection.findings.notices = (*self.part.notices, *self.part.columns.notices, *files, *duplicates)
         inspection.outputs = {
             output.tables[0]: InspectedOutput(
-                view=output.view_name,
-                signature=table_signature(signature, output.view_name),
+                view=name_of(output.view),
+                signature=table_signature(signature, name_of(output.view)),
                 items_per_table=tally.items_per_table,
                 without_items=tally.without_items,
                 left_over=left,

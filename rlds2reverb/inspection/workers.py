@@ -27,7 +27,7 @@ from rlds2reverb.prepare.endings import InOrder
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import Preparation
 from rlds2reverb.prepare.progress import Pace, Progress
-from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.views.base import StreamView, View, spell_view
 from rlds2reverb.workers.driver import (
     MOST_EPISODES,
     Driver,
@@ -158,7 +158,7 @@ def inspected(
     for view in wanted.views.values():
         if isinstance(view, StreamView):
             raise ConfigError(
-                f"{view.label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
+                f"{spell_view(view)}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
             )
     ready = wanted.prepared()
     count = ready.source.known_count()

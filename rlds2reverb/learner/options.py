@@ -17,7 +17,7 @@ from rlds2reverb.text import did_you_mean
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import Reason
 from rlds2reverb.views import view_from
-from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.views.base import StreamView, View, spell_view
 from rlds2reverb.wire.messages import TableInfo, samples_allowed
 
 TRAJECTORY, STEP = "trajectory", "step"
@@ -124,7 +124,7 @@ class ViewSpec:
             object.__setattr__(self, "view", view_from(self.view, "sample: view"))
         if isinstance(self.view, StreamView):
             raise ConfigError(
-                f"sample: view {self.view}: its items hold steps of several episodes; a sample is one episode"
+                f"sample: view {spell_view(self.view)}: its items hold steps of several episodes; a sample is one episode"
             )
         if self.per_episode is not None:
             check_count("view: per_episode", self.per_episode)

@@ -31,7 +31,7 @@ from rlds2reverb.learner.batch import in_structure
 from rlds2reverb.learner.options import STEP, TRAJECTORY, ZERO, SliceSpec, ViewSpec
 from rlds2reverb.prepare.conventions import fill_absent, filled_spec
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
-from rlds2reverb.views.base import View
+from rlds2reverb.views.base import View, spell_view
 from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
 from rlds2reverb.wire.messages import TableInfo, priority_exponent
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, joined, stacked
@@ -262,7 +262,7 @@ class Viewing:
 
     @property
     def nothing(self) -> str:
-        return f"the view {self._view} cuts no item out of them"
+        return f"the view {spell_view(self._view)} cuts no item out of them"
 
     def items(self, flat: FlatBatch) -> CutItems:
         info, wanted = flat.info, self._spec.per_episode

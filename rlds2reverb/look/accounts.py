@@ -12,6 +12,7 @@ from rlds2reverb.prepare.policy import REPAIR, SKIP
 from rlds2reverb.prepare.problems import CODES, ENDS_ALIKE, INTOLERABLE
 from rlds2reverb.specs import view_in
 from rlds2reverb.text import counted, number, on_command_line, rate, size
+from rlds2reverb.views import shorten_view
 
 if TYPE_CHECKING:
     from rlds2reverb.conversion.report import ConvertReport
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def push_fields(report: PushReport) -> dict[str, str]:
     fields = {
         "source": report.source,
-        "tables": f"{', '.join(report.tables)}  (view {report.view})",
+        "tables": f"{', '.join(report.tables)}  (view {shorten_view(report.view)})",
         "read": _episodes_and_steps(report.episodes_read, report.steps_read),
         "pushed": _episodes_and_steps(report.episodes_pushed, report.steps_pushed),
         "confirmed": confirmed(report),
@@ -103,7 +104,7 @@ def table_plan(table: TablePlan) -> str:
         room += "; when full, inserts wait for samples"
     else:
         room += f", so {table.free:,} more fit"
-    return f"view {table.view}; makes {table.items_in_words}; {room}"
+    return f"view {shorten_view(table.view)}; makes {table.items_in_words}; {room}"
 
 
 def planned_servers(plan: PushPlan) -> dict[str, str]:
@@ -339,7 +340,7 @@ def next_command(tables: Iterable[TableInfo], server: str) -> list[str]:
         return ["rlds2reverb", "sample", "--server", server, "--table", staying[0].name]
     if ready:  # samples would take items that a learner is to get
         return ["rlds2reverb", "top", "--server", server]
-    view = view_in(tables[0].signature)
+    view = shorten_view(view_in(tables[0].signature))
     cut = [] if view in ("", "two_step") or "..." in view else ["--view", view]
     return ["rlds2reverb", "push", "SOURCE", "--server", server, "--table", tables[0].name, *cut]
 

@@ -38,6 +38,7 @@ from rlds2reverb.look.html import NOTHING, Html, element, together
 from rlds2reverb.look.pictures import choose_steps, data_uri, fit_picture, pictures_of, small_file, thumbnail_size
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten, view_in
 from rlds2reverb.text import at_index, counted, line_of, number
+from rlds2reverb.views import shorten_view
 
 if TYPE_CHECKING:
     from rlds2reverb.conversion.report import ConvertReport
@@ -449,7 +450,7 @@ def table_plan_html(table: TablePlan) -> Html:
 def _signature(name: str, signature: Nest | None, is_open: bool = False) -> Html:
     if signature is None:
         return line(quiet(f"table {name} has no signature: it takes anything"))
-    view = view_in(signature)
+    view = shorten_view(view_in(signature))
     title = f"signature of {name}" + (f", for items of view {view}" if view else "")
     return fold(text(title), guard(lambda: _spec_rows(signature)), is_open)
 
@@ -491,7 +492,7 @@ def _span(span: Range) -> Html:
 
 
 def _output(table: str, output: InspectedOutput) -> Html:
-    title = f"table {table}: {counted(output.items_per_table, 'item')} of view {output.view}"
+    title = f"table {table}: {counted(output.items_per_table, 'item')} of view {shorten_view(output.view)}"
     more = {
         "not in the items": list_values(output.not_in_items, len(output.not_in_items)),
         "no item made of": counted(output.without_items, "valid episode") if output.without_items else "",

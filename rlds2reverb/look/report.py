@@ -32,6 +32,7 @@ from rlds2reverb.look.statistics import Histogram
 from rlds2reverb.look.summary import behaviour_section, column_anchor, constants_line, is_constant, summary_section
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.text import counted, number, shortened, visible
+from rlds2reverb.views import shorten_view
 
 _TEXTS = 12
 
@@ -329,7 +330,7 @@ def _facts(inspection: Inspection) -> dict[str, str]:
 
 
 def _table(name: str, output: InspectedOutput, leaves: int) -> Html:
-    words = [f"{counted(output.items_per_table, 'item')} of view {output.view}"]
+    words = [f"{counted(output.items_per_table, 'item')} of view {shorten_view(output.view)}"]
     if output.without_items:
         words.append(f"{counted(output.without_items, 'valid episode')} without items")
     if output.left_over:

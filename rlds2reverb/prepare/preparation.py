@@ -48,9 +48,10 @@ from rlds2reverb.views.base import (
     metadata_in_items,
     notices_of,
     signature_of,
+    spell_view,
     wants_metadata,
 )
-from rlds2reverb.views.trajectory import name_of, two_step
+from rlds2reverb.views.trajectory import two_step
 
 
 class Prepared(NamedTuple):
@@ -329,7 +330,8 @@ class Output:
 
     @property
     def view_name(self) -> str:
-        return name_of(self.view)
+        """What messages call the view."""
+        return spell_view(self.view)
 
 
 def item_bounds(view: View, conventions: Conventions, rows: int) -> tuple[int, int]:

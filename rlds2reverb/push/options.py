@@ -19,6 +19,7 @@ from rlds2reverb.push.ledger import check_ledger_file
 from rlds2reverb.text import did_you_mean
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views import ViewLike
+from rlds2reverb.views.base import spell_view
 from rlds2reverb.workers import check_workers
 
 _MOST_ROWS = (1 << 31) - 1  # of a chunk: `SequenceRange` of Reverb's schema.proto numbers an episode's rows by int32
@@ -110,12 +111,12 @@ class PushOptions(EpisodeOptions):
         stream = next((output.view for output in self.outputs if output.is_of_stream), None)
         if stream is not None and self.ledger is not None:
             raise ConfigError(
-                f"{stream.label}: items depend on the episodes before, so a ledger of episodes cannot say which are there; "
+                f"{spell_view(stream)}: items depend on the episodes before, so a ledger of episodes cannot say which are there; "
                 "leave it out and run the whole push again: what is there is not stored twice"
             )
         if stream is not None and self.is_distributed:
             raise ConfigError(
-                f"{stream.label}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
+                f"{spell_view(stream)}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
             )
         if self.again and self.ledger is not None:
             raise ConfigError(

@@ -26,6 +26,7 @@ from rlds2reverb.text import as_html, counted
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views.base import item_count_of, not_in_items
+from rlds2reverb.views.trajectory import name_of
 from rlds2reverb.wire.insert import RequestLimits
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, waits_when_full
 from rlds2reverb.wire.session import SessionWindow
@@ -50,7 +51,7 @@ class TablePlan:
 
     Attributes:
       name: of the table.
-      view: name of the view that fills it.
+      view: name of the view that fills it, as its signature has it.
       signature: of the items.
       size, max_size: items in the table now, and at most.
       waits_when_full: inserts wait for samples, so nothing is evicted.
@@ -282,7 +283,7 @@ def plan_push(
         for output in options.outputs:
             if output.is_of_stream:
                 raise ConfigError(
-                    f"{output.view.label}: items depend on the episodes before, which are on other servers; push to one server, "
+                    f"{output.view_name}: items depend on the episodes before, which are on other servers; push to one server, "
                     "or choose a view that cuts every episode by itself"
                 )
     elif options.move:
@@ -382,7 +383,7 @@ def _table_plan(
     least, most = items
     table_plan = TablePlan(
         name=table.name,
-        view=output.view_name,
+        view=name_of(output.view),
         signature=signature,
         size=table.current_size,
         max_size=table.max_size,

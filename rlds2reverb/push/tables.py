@@ -6,6 +6,7 @@ from rlds2reverb.errors import CapacityError, SpecError, SpecMismatch
 from rlds2reverb.prepare.preparation import Output
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import Nest, differences, flatten, with_view
+from rlds2reverb.views.trajectory import name_of
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, waits_when_full
 
 
@@ -19,7 +20,7 @@ def check_tables(output: Output, signature: Nest, info: ServerInfo, allow_other_
       ConfigError: the server has no such table.
       SpecMismatch: the signatures differ, or the table is for another view.
     """
-    items = signature if allow_other_views else with_view(signature, output.view_name)
+    items = signature if allow_other_views else with_view(signature, name_of(output.view))
     for name in output.tables:
         table = table_of(info, name)
         if table.signature is not None and (lines := differences(items, table.signature)):

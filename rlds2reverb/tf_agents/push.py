@@ -38,7 +38,7 @@ from rlds2reverb.tf_agents.specs import (
     plan_of,
 )
 from rlds2reverb.tf_agents.step_stream import Rows, StreamError, adjacent, joined, segments, with_lookahead
-from rlds2reverb.views.base import EXTRAS, View
+from rlds2reverb.views.base import EXTRAS, View, spell_view
 from rlds2reverb.views.trajectory import POLICY_INFO, AcrossEpisodes, SequenceView, WholeEpisode
 from rlds2reverb.wire.insert import Part
 
@@ -98,7 +98,7 @@ def push_rlds_to_reverb(
         asked = reverb_observer.output.view
         if getattr(asked, EXTRAS, ()):
             raise ViewError(
-                f"view {asked.label}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
+                f"view {spell_view(asked)}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
             )
     policy = _policy_of(on_invalid, allow)
     plan = plan_of(rlds_data, policy_info_fn)
@@ -179,7 +179,7 @@ def _cutter(view: View) -> RowCutter:
     if isinstance(view, (SequenceView, WholeEpisode)):
         return view
     raise ViewError(
-        f"view {view.label}: push_rlds_to_reverb takes two_step, sequence, episode or across_episodes; use client.push"
+        f"view {spell_view(view)}: push_rlds_to_reverb takes two_step, sequence, episode or across_episodes; use client.push"
     )
 
 

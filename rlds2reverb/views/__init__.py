@@ -17,7 +17,7 @@ from typing import Any
 from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.errors import ViewError
 from rlds2reverb.text import did_you_mean
-from rlds2reverb.views.base import EpisodeStream, Extras, StreamView, View
+from rlds2reverb.views.base import EpisodeStream, Extras, StreamView, View, spell_options
 from rlds2reverb.views.fragments import Fragments
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 ViewLike = View | str | Mapping[str, Any]
-"""What people give for a view: one, its name with options ("sequence:length=8"), or a mapping with `view` (the name) and the options."""
+"""What people give for a view: a view, its name with options ("sequence:length=8"), or a mapping with `view` (the name) and the options."""
 
 VIEWS: dict[str, Callable[..., View]] = {
     "two_step": two_step,
@@ -112,7 +112,7 @@ def view_of(text: str) -> View:
     SequenceView(length=8, stride=4, pad_end=False, tile_end=False, priority=1.0, extras=Extras(()))
 
     Raises:
-      ViewError: an unknown name or option, one that stands twice, or a value that makes no sense.
+      ViewError: an unknown name or option, an option that stands twice, or a value that makes no sense.
     """
     name, _, options = text.partition(":")
     arguments: dict[str, Any] = {}
@@ -126,6 +126,34 @@ def view_of(text: str) -> View:
     if name in FROM_CONFIG_ONLY and not arguments:
         raise ViewError(f'view "{name}": its options do not fit here; write them to a YAML file (--view-config FILE)')
     return _make(name, arguments, f'view "{text}"')
+
+
+def shorten_view(text: str) -> str:
+    """A view's stored name, or several with ", " between them, without the options that have their defaults; other text as it is.
+
+    Signatures and reports name views by all their options, because that is compared. This is for showing such a name. It opens no file, as
+    `view_of` would for some names: the text may come from a server.
+
+    >>> shorten_view("n_step:n=5,gamma=0.99,style=acme")
+    'n_step:n=5'
+    >>> shorten_view("sequence:length=2,stride=1,pad_end=False,tile_end=False,extras=language")
+    'two_step:extras=language'
+    """
+    shortened = []
+    for view in text.split(", "):
+        name, _, options = view.partition(":")
+        parts = dict(part.partition("=")[::2] for part in options.split(",") if part)
+        if name not in VIEWS or not parts.keys() <= signature(VIEWS[name]).parameters.keys():
+            return text
+        defaults = {option: parameter.default for option, parameter in signature(VIEWS[name]).parameters.items()}
+        parts = {option: value for option, value in parts.items() if _value(name, option, value) != defaults[option]}
+        if name == "sequence" and parts.keys() <= {"priority", "extras"}:
+            name = "two_step"
+        words = {
+            option: value.lower() if value in ("True", "False", "None") else value for option, value in parts.items()
+        }
+        shortened.append(spell_options(name, words))
+    return ", ".join(shortened)
 
 
 def view_from(config: Any, where: str = "view") -> View:
@@ -142,10 +170,10 @@ def view_from(config: Any, where: str = "view") -> View:
     return _make(config["view"], {key: value for key, value in config.items() if key != "view"}, where)
 
 
-def is_view_config(given: Mapping[str, Any]) -> bool:
+def is_view_config(config: Mapping[str, Any]) -> bool:
     """Whether a mapping describes one view, as for `view_from`; else it may be one from tables to views."""
-    name = given.get("view")
-    return name in VIEWS and given.keys() - {"view"} <= signature(VIEWS[name]).parameters.keys()
+    name = config.get("view")
+    return name in VIEWS and config.keys() - {"view"} <= signature(VIEWS[name]).parameters.keys()
 
 
 def _make(name: str, arguments: Mapping[str, Any], where: str) -> View:
@@ -161,14 +189,14 @@ def _make(name: str, arguments: Mapping[str, Any], where: str) -> View:
     by = arguments.get("priority")
     if not isinstance(by, str):
         return VIEWS[name](**arguments)
-    others = {option: value for option, value in arguments.items() if option != "priority"}
-    return Prioritized(VIEWS[name](**others), by)
+    options_of_view = {option: value for option, value in arguments.items() if option != "priority"}
+    return Prioritized(VIEWS[name](**options_of_view), by)
 
 
 def _value(view: str, option: str, text: str) -> Any:
     """A number, true, false, none, or else a word; always a word for an option that is one, as the mode "none" of target_pair."""
-    known = signature(VIEWS[view]).parameters if view in VIEWS else {}
-    is_word = option in known and known[option].annotation in (str, "str")
+    parameters = signature(VIEWS[view]).parameters if view in VIEWS else {}
+    is_word = option in parameters and parameters[option].annotation in (str, "str")
     if is_word or (option == "extras" and text.lower() != "none"):
         return text
     words = {"true": True, "false": False, "none": None}

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import fields
@@ -102,8 +103,13 @@ class View(Protocol):
     def label(self) -> str:
         """Name and options; part of the item keys, so equal labels must mean equal items."""
 
-    def signature(self, step_spec: Nest) -> Nest:
-        """The table signature of this view's items for steps of `step_spec`.
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
+        """The table signature of this view's items.
+
+        Args:
+          step_spec: of the steps.
+          metadata_spec: of what the dataset says of an episode, without `metadata/`. Given to a view whose `extras` name some of it, and
+            needed by no other; see `wants_metadata`.
 
         Raises:
           ViewError: the spec lacks a field that the view needs.
@@ -195,8 +201,53 @@ def label_of(name: str, view: Any, **instead: object) -> str:
     >>> label_of("n_step", NStep(n=5))
     'n_step:n=5,gamma=0.99,style=acme'
     """
-    options = ",".join(f"{option}={value}" for option, value in identity(view, **instead).items())
-    return f"{name}:{options}" if options else name
+    return spell_options(name, {option: str(value) for option, value in identity(view, **instead).items()})
+
+
+@runtime_checkable
+class Spelled(Protocol):
+    """A view that has a short text for people; optional."""
+
+    def spell(self) -> str:
+        """The text that `view_of` reads as an equal view."""
+
+
+def spell_view(view: View) -> str:
+    """What messages and reports call a view: as short as `view_of` reads it, or its label.
+
+    For reading only. Item keys and ledgers have the label, and signatures have `views.trajectory.name_of`: those are stored and compared.
+
+    >>> from rlds2reverb.views.n_step import NStep
+    >>> spell_view(NStep(n=5))
+    'n_step:n=5'
+    """
+    return view.spell() if isinstance(view, Spelled) else view.label
+
+
+def spell_options(name: str, options: Mapping[str, str | None]) -> str:
+    """NAME, or NAME:option=value,option=value."""
+    return name + (":" + ",".join(f"{option}={value}" for option, value in options.items()) if options else "")
+
+
+def spell_value(value: object, is_word: bool) -> str | None:
+    """The text that `view_of` reads as this value; None if there is none. `is_word`: the option takes any text as a word."""
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return str(value).lower()
+    if isinstance(value, (int, float, np.number)):
+        return str(value.item() if isinstance(value, np.number) else value)
+    text = str(value) if isinstance(value, (str, os.PathLike, Extras)) else ""
+    if not text or "," in text or (isinstance(value, Extras) and text.lower() == "none"):
+        return None
+    return text if is_word or isinstance(value, Extras) or not _reads_as_value(text) else None
+
+
+def _reads_as_value(text: str) -> bool:
+    """Whether `view_of` takes a text for a number, true, false or none, and so not for a word."""
+    try:
+        float(text)
+    except ValueError:
+        return text.lower() in ("true", "false", "none")
+    return True
 
 
 def identity(options: Any, **instead: object) -> dict[str, object]:
@@ -262,7 +313,7 @@ class Extras(tuple[str, ...]):
 
 
 class BaseView:
-    """What the views of this package share; each is a dataclass with the fields `priority` and `extras`.
+    """What the views of this package share: `priority`, `extras` and their texts. All but `Requirements` are dataclasses.
 
     `_name` begins labels, and messages unless the view was made by another name, its `_alias`. `_reads` are the step fields that items
     are made of beside extras, or `EVERYTHING`.
@@ -290,6 +341,26 @@ class BaseView:
     def label(self) -> str:
         """Name and options."""
         return label_of(self._name, self)
+
+    def spell(self, priority: str | None = None) -> str:
+        """The text that `view_of` reads as an equal view: the name, and the options that differ from their defaults.
+
+        The label if there is no such text, as for options that only a mapping or a file can hold. `priority` stands in place of its own.
+        """
+        own: Any = self
+        values = {option: getattr(self, option.name) for option in fields(own) if option.init}
+        options = {
+            option.name: spell_value(value, is_word=option.type == "str")
+            for option, value in values.items()
+            if value != option.default
+        }
+        if priority is not None:
+            options["priority"] = priority
+        return self.label if None in options.values() else spell_options(self._spelled_name(options), options)
+
+    def _spelled_name(self, options: Collection[str]) -> str:
+        """The name that `view_of` takes for a view whose only options are these."""
+        return self._name
 
     def reads(self, step_spec: Nest) -> tuple[str, ...]:
         """The step fields that items are made of, and the step columns that are extras; those that the steps lack are left out."""
@@ -364,15 +435,13 @@ def wants_metadata(views: Iterable[View]) -> bool:
 
 
 def signature_of(view: View, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
-    """The signature of any view's items, also of one that takes no metadata.
+    """The signature of any view's items; only a view that wants metadata is given their spec.
 
     Raises:
       ViewError: as the view's `signature`.
     """
-    if not _metadata_of(view):
-        return view.signature(step_spec)
-    taking: Any = view
-    return taking.signature(step_spec, metadata_spec)
+    # A view of a user that was written for steps alone takes one argument, and works as long as it wants no metadata.
+    return view.signature(step_spec, metadata_spec) if _metadata_of(view) else view.signature(step_spec)
 
 
 def metadata_in_items(views: Iterable[View], metadata_spec: Nest) -> dict[str, ArraySpec]:

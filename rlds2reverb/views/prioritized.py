@@ -49,8 +49,19 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import REWARD, Array, Episode, columns_under
 from rlds2reverb.errors import ViewError
 from rlds2reverb.specs import ArraySpec, Nest, flatten
-from rlds2reverb.views.base import EXTRAS, Extras, LeavesOut, StreamView, View, Wanted, item_count_of, signature_of
-from rlds2reverb.views.trajectory import name_of
+from rlds2reverb.views.base import (
+    EXTRAS,
+    BaseView,
+    Extras,
+    LeavesOut,
+    StreamView,
+    View,
+    Wanted,
+    item_count_of,
+    signature_of,
+    spell_value,
+    spell_view,
+)
 
 PriorityFunction = Callable[[Episode, Array], Any]
 """(episode, [n] int64 steps of its items, never falling) -> [n] priorities: finite numbers of at least 0."""
@@ -58,7 +69,7 @@ PriorityFunction = Callable[[Episode, Array], Any]
 
 @dataclass(frozen=True)
 class Prioritized:
-    """The items of another view, with priorities of their own.
+    """Gives another view's items priorities of their own.
 
     The items are the other view's, and so is the label. Pushed again with other priorities, they keep their keys, and the
     server changes their priorities.
@@ -80,20 +91,27 @@ class Prioritized:
             raise ViewError(f"priority: expected a view to give priorities to, got {self.view!r}")
         if isinstance(self.view, StreamView):
             raise ViewError(
-                f"{name_of(self.view)}: priority: expected a number, got {self.by!r}: items hold steps of earlier episodes"
+                f"{spell_view(self.view)}: priority: expected a number, got {self.by!r}: items hold steps of earlier episodes"
             )
         if not (isinstance(self.by, str) and self.by) and not callable(self.by):
-            raise ViewError(f"{name_of(self.view)}: priority: expected a column's path or a function, got {self.by!r}")
+            raise ViewError(
+                f"{spell_view(self.view)}: priority: expected a column's path or a function, got {self.by!r}"
+            )
 
     @property
     def extras(self) -> Wanted:
-        """Those of the other view."""
-        found: Wanted = getattr(self.view, EXTRAS, Extras())
-        return found
+        """The other view's extras."""
+        extras: Wanted = getattr(self.view, EXTRAS, Extras())
+        return extras
 
     @property
     def label(self) -> str:
         return self.view.label
+
+    def spell(self) -> str:
+        """The other view's text, with the column as its priority; without it if a function gives the priorities."""
+        column = spell_value(self.by, is_word=False)
+        return self.view.spell(column) if isinstance(self.view, BaseView) and column else spell_view(self.view)
 
     def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
         """The other view's signature.
@@ -114,7 +132,7 @@ class Prioritized:
         return (*read, self.by) if isinstance(self.by, str) else read
 
     def left_out(self, step_spec: Nest) -> tuple[str, ...]:
-        """As the other view."""
+        """What the other view leaves out."""
         return self.view.left_out(step_spec) if isinstance(self.view, LeavesOut) else ()
 
     def item_count(self, rows: int | None) -> int | None:
@@ -131,41 +149,41 @@ class Prioritized:
         steps = np.maximum(cut.steps, 0)  # [n]; a row before the first counts as the first
         if len(steps) and steps.max() >= len(episode):
             raise ViewError(
-                f"{name_of(self)}: priority: expected items at steps 0 to {len(episode) - 1}, got {steps.min()} to {steps.max()}"
+                f"{spell_view(self.view)}: priority: expected items at steps 0 to {len(episode) - 1}, got {steps.min()} to {steps.max()}"
                 "; a view that puts rows before an episode's must say so (Cut.origin)"
             )
         if not isinstance(self.by, str):
-            found = self._computed(self.by, episode, steps)
+            priorities = self._compute(self.by, episode, steps)
         elif self.by not in episode.columns:
             raise self._lacks(episode.columns)
         else:
             column = episode.columns[self.by]
             self._check_column(ArraySpec(column.shape[1:], column.dtype))
-            found = column[steps].astype(np.float64)
-        wrong = ~(np.isfinite(found) & (found >= 0))
+            priorities = column[steps].astype(np.float64)
+        wrong = ~(np.isfinite(priorities) & (priorities >= 0))
         if wrong.any():
             at = int(np.argmax(wrong))
             raise ViewError(
-                f"{self._where}: step {steps[at]}: expected a finite number of at least 0, got {found[at]}"
-                f" ({np.count_nonzero(wrong)} of {len(found)} items)"
+                f"{self._where}: step {steps[at]}: expected a finite number of at least 0, got {priorities[at]}"
+                f" ({np.count_nonzero(wrong)} of {len(priorities)} items)"
             )
-        return replace(cut, priorities=found)
+        return replace(cut, priorities=priorities)
 
     @property
     def _where(self) -> str:
         name = f'column "{self.by}"' if isinstance(self.by, str) else getattr(self.by, "__name__", repr(self.by))
-        return f"{name_of(self)}: priority by {name}"
+        return f"{spell_view(self.view)}: priority by {name}"
 
-    def _computed(self, by: PriorityFunction, episode: Episode, steps: Array) -> Array:
+    def _compute(self, by: PriorityFunction, episode: Episode, steps: Array) -> Array:
         try:
-            found = np.asarray(by(episode, steps))
+            priorities = np.asarray(by(episode, steps))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ViewError(f"{self._where}: {type(error).__name__}: {error}") from error
-        if found.shape != steps.shape or not _is_number(found.dtype):
+        if priorities.shape != steps.shape or not _is_number(priorities.dtype):
             raise ViewError(
-                f"{self._where}: expected [{len(steps)}] numbers, one per item, got {found.dtype}{list(found.shape)}"
+                f"{self._where}: expected [{len(steps)}] numbers, one per item, got {priorities.dtype}{list(priorities.shape)}"
             )
-        return found.astype(np.float64)
+        return priorities.astype(np.float64)
 
     def _check_column(self, leaf: ArraySpec) -> None:
         if leaf.shape != () or not _is_number(leaf.dtype):
@@ -205,7 +223,9 @@ def by_return(episode: Episode, steps: Array) -> Array:
 
 def return_of(priority: npt.ArrayLike) -> Array:
     """The returns that such priorities stand for, as of `info.priority`; up to rounding."""
-    given = np.asarray(priority, np.float64)
-    with np.errstate(divide="ignore"):
-        found: Array = np.where(given >= 1, given - 1, 1 - 1 / given)
-    return found
+    priorities = np.asarray(priority, np.float64)
+    with np.errstate(
+        divide="ignore"
+    ):  # `where` computes both sides, and a priority of 0 stands for a return of minus infinity
+        returns: Array = np.where(priorities >= 1, priorities - 1, 1 - 1 / priorities)
+    return returns

@@ -234,7 +234,7 @@ class Requirements(BaseView):
         of a row's shape, or a mapping for a nested column. Zeros by default.
 
     Raises:
-      ViewError: none for training, or one that makes no sense.
+      ViewError: no requirement is for training, or one makes no sense.
     """
 
     _name = "requirements"
@@ -249,7 +249,7 @@ class Requirements(BaseView):
         if strange := [name for name in requirements if not isinstance(name, str)]:
             raise ViewError(f"requirements: {strange[0]!r}: expected the name of a column")
         every = {name: ViewRequirement.of(name, value) for name, value in requirements.items()}
-        self.requirements = {name: one for name, one in every.items() if one.used_for_training}
+        self.requirements = {name: column for name, column in every.items() if column.used_for_training}
         if not self.requirements:
             raise ViewError("requirements: no column is used for training")
         _check_names(self.requirements)
@@ -259,17 +259,21 @@ class Requirements(BaseView):
 
     @property
     def label(self) -> str:
-        plain = {name: self._identity_of(name, one) for name, one in sorted(self.requirements.items())}
+        plain = {name: self._identity_of(name, requirement) for name, requirement in sorted(self.requirements.items())}
         initial = {path: content_digest({"": value[None]}) for path, value in sorted(self._initial.items())}
         first = f",initial={json.dumps(initial)}" if initial else ""
         further = f",extras={self.extras}" if self.extras else ""
         return f"requirements:{json.dumps(plain)},zero={sorted(self._zero_before)}{first}{further}"
 
+    def spell(self, priority: str | None = None) -> str:
+        """Its label: requirements fit into no text that `view_of` reads."""
+        return self.label
+
     def __repr__(self) -> str:
         initial = {path: value.tolist() for path, value in self._initial.items()}
         first = f", initial_state={initial}" if initial else ""
         further = f", extras={self.extras!r}" if self.extras else ""
-        return f"Requirements({ {name: asdict(one) for name, one in self.requirements.items()} }{further}{first})"
+        return f"Requirements({ {name: asdict(column) for name, column in self.requirements.items()} }{further}{first})"
 
     @staticmethod
     def _identity_of(name: str, requirement: ViewRequirement) -> list[object]:
@@ -337,7 +341,7 @@ class Requirements(BaseView):
     @property
     def _reads(self) -> tuple[str, ...]:
         """What the requirements name, and the flags that terminateds, truncateds and dones are made of."""
-        columns = {_source(name, one)[0] for name, one in self.requirements.items()}
+        columns = {_source(name, requirement)[0] for name, requirement in self.requirements.items()}
         made = {flag for column in columns for flag in _MADE_OF.get(column, ())}
         return tuple(sorted(made | {_step_path(column) for column in columns - _DERIVED.keys()}))
 

@@ -23,7 +23,7 @@ array([0])
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from typing import Any
@@ -161,7 +161,7 @@ def table_signature(items: Nest, view: str = "") -> Nest:
 
     Args:
       items: `view.signature(step_spec)`.
-      view: what people call the view (`name_of(view)`): a push by another one is refused. "" for a table that takes items of any view.
+      view: `name_of(view)`: a push by another one is refused. "" for a table that takes items of any view.
     """
     if type(items).__name__ == TRAJECTORY and getattr(items, "_fields", ()) == FIELDS:
         free: Any = map_leaves(lambda leaf: replace(leaf, shape=(None, *leaf.shape[1:])), items)
@@ -246,6 +246,10 @@ class SequenceView(_TrajectoryView):
         """A Trajectory of specs with a leading axis of `length`."""
         return self._item_spec(self.length, step_spec, metadata_spec)
 
+    def _spelled_name(self, options: Collection[str]) -> str:
+        """Pairs of rows are the default view, whatever it was made by."""
+        return self._name if set(options) - {"priority", "extras"} else "two_step"
+
     def item_count(self, rows: int | None) -> int | None:
         """Whole windows of the rows, with those that are padded."""
         if rows is None:
@@ -278,16 +282,15 @@ def two_step(priority: float = 1.0, extras: Wanted = ()) -> SequenceView:
     """TF-Agents' default: overlapping pairs of rows (a b, b c, c d)."""
     check_options("two_step", priority)
     view = SequenceView(length=2, priority=priority, extras=Extras.of("two_step", extras))
-    object.__setattr__(
-        view, "_alias", "two_step"
-    )  # no field: the view equals the sequence, and so do the keys of its items
+    # No field: the view equals the sequence, and so do the keys of its items.
+    object.__setattr__(view, "_alias", "two_step")
     return view
 
 
 def name_of(view: View) -> str:
-    """What messages call a view: its label, but the default view is "two_step", as people write it.
+    """What the signature of a table calls a view: its label, but the default view is "two_step".
 
-    The label itself is part of the item keys, so the default view keeps the one it has had.
+    Signatures are stored in checkpoints and compared with those of pushes, so this never changes. `views.base.spell_view` is for people.
     """
     return "two_step" if view.label == two_step().label else view.label
 

@@ -44,6 +44,7 @@ from rlds2reverb.errors import SpecError
 from rlds2reverb.look.accounts import next_command, table_fields
 from rlds2reverb.specs import spec_texts, view_in
 from rlds2reverb.text import counted, rate
+from rlds2reverb.views import shorten_view
 from rlds2reverb.wire.messages import clause, insert_wait, sample_wait, waiting
 
 _REDRAW_SECONDS = 1.0  # ages grow by the second
@@ -474,7 +475,7 @@ def _details(servers: Sequence[WatchedServer], key: _RowKey, now: float) -> Rend
         columns = {} if table.signature is None else spec_texts(table.signature)
     except SpecError as error:
         columns = {"wrong": str(error)}
-    view = view_in(table.signature) if table.signature is not None else ""
+    view = shorten_view(view_in(table.signature)) if table.signature is not None else ""
     named = f"  signature{f', for items of view {visible(view)}' if view else ''}"
     heading = Text(named if columns else "  no signature: the table takes anything")
     return Group(*parts, _grid(fields), heading, Padding(_grid(columns), (0, 0, 0, 2)))

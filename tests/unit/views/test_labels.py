@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlds2reverb.errors import ViewError
-from rlds2reverb.views import FROM_CONFIG_ONLY, VIEWS, view_from, view_of
-from rlds2reverb.views.base import identity, label_of
+from rlds2reverb.views import FROM_CONFIG_ONLY, VIEWS, shorten_view, view_from, view_of
+from rlds2reverb.views.base import StreamView, View, identity, label_of, spell_view
 from rlds2reverb.views.jigsaw import Jigsaw
 from rlds2reverb.views.n_step import NStep
+from rlds2reverb.views.prioritized import Prioritized, by_return
 from rlds2reverb.views.requirements import Requirements, ViewRequirement
-from rlds2reverb.views.trajectory import SequenceView, two_step
+from rlds2reverb.views.trajectory import SequenceView, name_of, two_step
+from tests.profiles import examples
 from tests.unit.views.every import CASES, EVERY
 
 LABELS = {text: label for case in CASES.values() for text, label in {**case.labels, **case.more_labels}.items()}
@@ -87,3 +92,71 @@ def test_what_is_not_used_for_training_is_in_no_label() -> None:
     with pytest.raises(ViewError, match="no column is used for training"):
         Requirements({"obs": {"used_for_training": False}})
     assert Requirements({"obs": {}, "t": {"used_for_training": False}}).label == Requirements({"obs": {}}).label
+
+
+# Words and numbers that the parser could mistake for each other.
+_NAMES = st.sampled_from(["language", "info/b", "metadata/task", "all", "7", "true", "none", "a=b", "with space", "é"])
+
+
+@st.composite
+def any_views(draw: st.DrawFn) -> View:
+    """A registered view with any options, extras and priority."""
+    case = draw(st.sampled_from([CASES[name] for name in VIEWS if name not in FROM_CONFIG_ONLY]))
+    view: Any = draw(case.random)
+    extras = draw(st.lists(_NAMES, max_size=2))
+    priority = draw(st.one_of(st.just(1.0), st.integers(0, 9), st.floats(0, 1e300)))
+    view = replace(case.with_extras(view, extras), priority=priority)
+    by = draw(st.none() | _NAMES)
+    return view if by is None or isinstance(view, StreamView) else Prioritized(replace(view, priority=1.0), by)
+
+
+@given(any_views())
+@examples(300)
+def test_a_view_is_spelled_as_the_parser_reads_it(view: Any) -> None:
+    text = spell_view(view)
+    if text == view.label:
+        return
+    if isinstance(view, Prioritized) and view.by in ("7", "true", "none"):  # words that the parser takes for values
+        view = view.view
+    assert view_of(text) == view
+
+
+@given(any_views())
+@examples(200)
+def test_a_stored_name_is_shown_without_its_defaults_and_means_the_same(view: Any) -> None:
+    name = name_of(view)
+    shown = shorten_view(name)
+    assert len(shown) <= len(name)
+    if shown != name and not shown.endswith(("offset=0", "extras=none")):  # labels that the parser never read back
+        assert view_of(shown).label == view.label
+    if shown != name:
+        assert shorten_view(f"{name}, two_step") == f"{shown}, two_step"
+
+
+@pytest.mark.parametrize(
+    ("view", "text"),
+    [
+        (two_step(extras="language"), "two_step:extras=language"),
+        (SequenceView(), "two_step"),
+        (SequenceView(8, priority=2.5), "sequence:length=8,priority=2.5"),
+        (SequenceView(6, pad_end=True), "sequence:length=6,pad_end=true"),
+        (Prioritized(NStep(5), "td_error"), "n_step:n=5,priority=td_error"),
+        (Prioritized(NStep(5), by_return), "n_step:n=5"),
+        (two_step(extras=["a,b"]), 'sequence:length=2,stride=1,pad_end=False,tile_end=False,extras=["a,b"]'),
+    ],
+)
+def test_only_options_that_are_not_the_defaults_are_spelled(view: View, text: str) -> None:
+    assert spell_view(view) == text
+
+
+def test_requirements_are_called_by_their_label() -> None:
+    view = Requirements({"obs": {}, "actions": {}}, extras="language")
+    assert spell_view(view) == shorten_view(name_of(view)) == view.label
+    assert spell_view(Prioritized(view, "td_error")) == view.label
+
+
+@pytest.mark.parametrize(
+    "text", ["", "two_step", "jigsaw:permutations=/dev/random,tiles=9", "a user's own", "n_step:m=3"]
+)
+def test_names_of_others_are_shown_as_they_are(text: str) -> None:
+    assert shorten_view(text) == text.replace(",tiles=9", "")

@@ -186,7 +186,7 @@ class Shifted:
 
     label = "shifted"
 
-    def signature(self, step_spec: Any) -> Any:
+    def signature(self, step_spec: Any, metadata_spec: Any = ()) -> Any:
         return step_spec
 
     def reads(self, step_spec: Any) -> tuple[str, ...]:

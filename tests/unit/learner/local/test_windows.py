@@ -272,7 +272,7 @@ def test_a_view_that_does_not_count_its_items_is_refused() -> None:
         def __init__(self) -> None:
             self._view = local(of_lengths(3), "episode")._ready.outputs[0].view
 
-        def signature(self, step_spec: Any) -> Any:
+        def signature(self, step_spec: Any, metadata_spec: Any = ()) -> Any:
             return self._view.signature(step_spec)
 
         def reads(self, step_spec: Any) -> tuple[str, ...]:
