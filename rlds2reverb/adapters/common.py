@@ -26,7 +26,7 @@ Server: TypeAlias = str | list[str] | tuple[str, ...] | Callable[[], Client] | C
 """
 
 
-def opened(server: Server) -> AbstractContextManager[Client]:
+def open_client(server: Server) -> AbstractContextManager[Client]:
     """The client of a server, closed at the end unless it was given.
 
     Raises:
@@ -37,10 +37,10 @@ def opened(server: Server) -> AbstractContextManager[Client]:
         return nullcontext(server)
     if not callable(server):
         return connect(server)
-    made = server()
-    if not isinstance(made, Client):
-        raise ConfigError(f"server: a function that connects; it returned a {type(made).__name__} and not a client")
-    return made
+    client = server()
+    if not isinstance(client, Client):
+        raise ConfigError(f"server: a function that connects; it returned a {type(client).__name__} and not a client")
+    return client
 
 
 def check_pickles(server: Server) -> None:
@@ -93,7 +93,7 @@ class Cutter:
             held.append(pieces)
             count += len(pieces[0])
             if count >= self._size:
-                whole = self._joined(held)
+                whole = self._join_pieces(held)
                 if self._is_shuffled:
                     order = np.random.default_rng(int(whole[-len(INFO_DTYPES)][0, 0])).permutation(count)
                     whole = tuple(array[order] for array in whole)
@@ -111,7 +111,7 @@ class Cutter:
                 continue
             for number in range(len(info.key)):
                 yield self._cut(
-                    [column[number][None] for column in columns], [one[number : number + 1] for one in infos]
+                    [column[number][None] for column in columns], [values[number : number + 1] for values in infos]
                 )
 
     def _cut(self, columns: Sequence[Array], infos: Sequence[Array]) -> Arrays:
@@ -120,16 +120,16 @@ class Cutter:
             raise ConfigError(
                 f'table "{self._table}": expected items of {self._length} steps, as sequence_length says; got {length}'
             )
-        whole = (*columns, *(np.repeat(one[:, None], length, axis=1) for one in infos))
+        whole = (*columns, *(np.repeat(array[:, None], length, axis=1) for array in infos))
         steps = self._num_steps or length
         if steps == length:
             return whole
         count = length // steps
         return tuple(
-            one[:, : count * steps].reshape(len(one) * count, steps, *one.shape[2:]) for one in whole
+            array[:, : count * steps].reshape(len(array) * count, steps, *array.shape[2:]) for array in whole
         )  # [n * count, steps, ...]
 
-    def _joined(self, held: list[Arrays]) -> Arrays:
+    def _join_pieces(self, held: list[Arrays]) -> Arrays:
         if len(held) == 1:
             return held[0]
         lengths = {pieces[0].shape[1] for pieces in held if len(pieces[0])}
@@ -144,7 +144,7 @@ class Cutter:
 T = TypeVar("T")
 
 
-def polled(values: Iterator[T], seconds: float) -> Generator[T | None, None, None]:
+def poll(values: Iterator[T], seconds: float) -> Generator[T | None, None, None]:
     """Yields the values, read one ahead by a thread, and None whenever none came for `seconds`.
 
     Closing it does not wait for the thread, which ends with the next value. The caller must end a wait for that value.

@@ -92,7 +92,7 @@ class Placement:
             except ValueError as error:
                 raise ConfigError(f"jax: a batch of {whole} over {self.sharding}: {error}") from error
         columns = map_with_path(
-            lambda path, column: column if path in self.host else self._put(_held(path, column)), batch.data
+            lambda path, column: column if path in self.host else self._put(_check_column(path, column)), batch.data
         )
         key, *others = batch.info
         fields: list[Any] = [None if values is None else map_leaves(self._put, values) for values in others]
@@ -124,7 +124,7 @@ def sample(
       table: its name.
       batch_size: samples per batch, of all processes together.
       placement: the devices.
-      ahead: batches that are prefetched to the devices; beside those of `SampleOptions.prefetch`.
+      ahead: batches that are prefetched to the devices; `SampleOptions.prefetch` counts beside them.
       options: the other fields of `SampleOptions`, by name; `samples` are those of this process.
 
     Returns:
@@ -161,7 +161,7 @@ def put_ahead(
       ConfigError: `ahead` is no whole number of at least 1; or what `Placement.put` raises.
     """
     check_count("jax: ahead", ahead)
-    return _ahead(sampled, placement.put, ahead, close)
+    return _prefetch(sampled, placement.put, ahead, close)
 
 
 def experience_pair(data: Nest) -> ExperiencePair:
@@ -178,7 +178,7 @@ def experience_pair(data: Nest) -> ExperiencePair:
     return ExperiencePair(map_leaves(lambda column: column[:, 0], data), map_leaves(lambda column: column[:, 1], data))
 
 
-def _ahead(
+def _prefetch(
     sampled: Iterable[Batch], put: Callable[[Batch], JaxBatch], most: int, close: Callable[[], object]
 ) -> Generator[JaxBatch, None, None]:
     ready: queue.SimpleQueue[tuple[JaxBatch | None, BaseException | None]] = queue.SimpleQueue()
@@ -199,11 +199,11 @@ def _ahead(
     thread = threading.Thread(target=run, name="rlds2reverb-jax", daemon=True)
     thread.start()
     try:
-        while (one := ready.get())[0] is not None:
+        while (result := ready.get())[0] is not None:
             free.release()
-            yield one[0]
-        if one[1] is not None:
-            raise one[1]
+            yield result[0]
+        if result[1] is not None:
+            raise result[1]
     finally:
         closed.set()
         free.release()
@@ -212,7 +212,7 @@ def _ahead(
             thread.join(_FAREWELL_SECONDS)
 
 
-def _held(path: str, column: Any) -> Array:
+def _check_column(path: str, column: Any) -> Array:
     """Returns a column that JAX can hold; raises ConfigError for text, and for whole numbers beyond JAX's dtype."""
     if column.dtype.kind == "O":
         raise ConfigError(

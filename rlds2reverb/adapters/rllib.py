@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlds2reverb.adapters.common import Server, check_pickles, opened
+from rlds2reverb.adapters.common import Server, check_pickles, open_client
 from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Stalled
@@ -114,10 +114,12 @@ def episodes(batch: Batch) -> list[SingleAgentEpisode]:
     """
     if getattr(batch.data, "_fields", ()) != FIELDS:
         raise ConfigError(
-            f"RLlib's episodes need items of trajectories ({', '.join(FIELDS)}); got {_described(batch.data)}"
+            f"RLlib's episodes need items of trajectories ({', '.join(FIELDS)}); got {_describe(batch.data)}"
         )
     masks = [None] * batch.size if batch.info.mask is None else list(batch.info.mask)
-    return [one for number, mask in enumerate(masks) for one in _episodes_of(item_of(batch.data, number), mask)]
+    return [
+        episode for number, mask in enumerate(masks) for episode in _cut_episodes(item_of(batch.data, number), mask)
+    ]
 
 
 class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is not installed
@@ -149,7 +151,7 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
         super().__init__()
         make_options(SampleOptions, "TableInput", batch_size, **options)  # wrong ones fail here, not in a worker
         self._server = server
-        self._asked = {"table": table, "batch_size": batch_size, **options}
+        self._sampling = {"table": table, "batch_size": batch_size, **options}
         self._n_step = n_step
         self._open: tuple[ExitStack, Batches] | None = None
 
@@ -169,14 +171,14 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
         if batch is None:
             self.close()
             with ExitStack() as opening:  # closes the client where there is no such table
-                client = opening.enter_context(opened(self._server))
-                sampler: Batches = client.sample(**self._asked)
+                client = opening.enter_context(open_client(self._server))
+                sampler: Batches = client.sample(**self._sampling)
                 opening.callback(sampler.close)
                 self._open = opening.pop_all(), sampler
             batch = sampler.next_batch()
         if batch is None:
             raise Stalled(
-                f'table "{self._asked["table"]}": it gave no sample before the end that the options set; fill it, or wait longer'
+                f'table "{self._sampling["table"]}": it gave no sample before the end that the options set; fill it, or wait longer'
             )
         return sample_batch(batch, self._n_step)
 
@@ -188,7 +190,7 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
             used.close()
 
 
-def _episodes_of(data: Any, mask: Array | None) -> Iterator[SingleAgentEpisode]:
+def _cut_episodes(data: Any, mask: Array | None) -> Iterator[SingleAgentEpisode]:
     """The episodes in one item [T, ...]; mask [T], the item's own steps."""
     is_pair = pairs_in(data, mask)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], is_pair, [False]]).astype(np.int8)))
@@ -220,25 +222,25 @@ def rows_of(batch: Batch) -> Rows:
     """The rows of items; raises ConfigError for a view that RLlib cannot learn from."""
     data = batch.data
     if getattr(data, "_fields", ()) == FIELDS:
-        return _of_trajectories(batch)
+        return _from_trajectories(batch)
     names = set(data) if isinstance(data, dict) else set()
     if {OBS, ACTIONS} <= names:
-        return _of_rllib(batch)
+        return _from_rllib(batch)
     if {"observation", "action", "next"} <= names:
-        return _of_transitions(data, batch.size)
+        return _from_transitions(data, batch.size)
     if {"observation", "action", "next_observation", "reward", "discount"} <= names:
-        return _of_n_steps(data, batch.size)
+        return _from_n_steps(data, batch.size)
     raise ConfigError(
         "RLlib needs items of the views requirements, fragments, transition, n_step, or of a view of trajectories; "
-        f"got {_described(data)}"
+        f"got {_describe(data)}"
     )
 
 
-def _described(data: Nest) -> str:
+def _describe(data: Nest) -> str:
     return f"the columns {', '.join(flatten(data))}" if isinstance(data, (dict, tuple)) else "a list without names"
 
 
-def _of_transitions(data: Any, count: int) -> Rows:
+def _from_transitions(data: Any, count: int) -> Rows:
     following = data["next"]
     columns = {
         OBS: data["observation"],
@@ -251,7 +253,7 @@ def _of_transitions(data: Any, count: int) -> Rows:
     return columns, np.arange(count)
 
 
-def _of_n_steps(data: Any, count: int) -> Rows:
+def _from_n_steps(data: Any, count: int) -> Rows:
     columns = {
         OBS: data["observation"],
         NEXT_OBS: data["next_observation"],
@@ -264,30 +266,30 @@ def _of_n_steps(data: Any, count: int) -> Rows:
     return {**columns, **steps}, np.arange(count)
 
 
-def _of_rllib(batch: Batch) -> Rows:
-    """Items are rows, or fragments of rows."""
-    known = next((batch.data[name] for name in _PER_ROW if name in batch.data), None)
-    if known is None or not (isinstance(known, list) or known.ndim > 1):
+def _from_rllib(batch: Batch) -> Rows:
+    """Rows of items that are rows of RLlib's columns, or fragments of such rows."""
+    column = next((batch.data[name] for name in _PER_ROW if name in batch.data), None)
+    if column is None or not (isinstance(column, list) or column.ndim > 1):
         return dict(batch.data), np.arange(batch.size)
-    lengths = [len(one) for one in known] if batch.info.mask is None else batch.info.mask.sum(axis=1)
-    rows = {name: _rows_joined(column, lengths) for name, column in batch.data.items()}
+    lengths = [len(rows) for rows in column] if batch.info.mask is None else batch.info.mask.sum(axis=1)
+    rows = {name: _concatenate_rows(column, lengths) for name, column in batch.data.items()}
     return rows, np.repeat(np.arange(batch.size), lengths)
 
 
-def _rows_joined(nest: Nest, lengths: Iterable[int]) -> Nest:
+def _concatenate_rows(nest: Nest, lengths: Iterable[int]) -> Nest:
     """[B, L, ...], or B arrays [L, ...] -> [N, ...], the first `length` rows of each item; the rest is padding."""
     if isinstance(nest, dict):
-        return {name: _rows_joined(child, lengths) for name, child in nest.items()}
+        return {name: _concatenate_rows(child, lengths) for name, child in nest.items()}
     return np.concatenate([rows[:length] for rows, length in zip(nest, lengths)])
 
 
-def _of_trajectories(batch: Batch) -> Rows:
+def _from_trajectories(batch: Batch) -> Rows:
     if not isinstance(batch.data.step_type, list):  # all items have as many steps
         columns, is_pair = _pairs(batch.data, batch.info.mask)
         return columns, np.nonzero(is_pair)[0]
-    made = [_pairs(item_of(batch.data, slice(number, number + 1))) for number in range(batch.size)]
-    rows = {name: _joined([columns[name] for columns, _ in made]) for name in made[0][0]}
-    return rows, np.repeat(np.arange(batch.size), [is_pair.sum() for _, is_pair in made])
+    parts = [_pairs(item_of(batch.data, slice(number, number + 1))) for number in range(batch.size)]
+    rows = {name: _concatenate([columns[name] for columns, _ in parts]) for name in parts[0][0]}
+    return rows, np.repeat(np.arange(batch.size), [is_pair.sum() for _, is_pair in parts])
 
 
 def pairs_in(data: Any, mask: Array | None) -> Array:
@@ -336,6 +338,6 @@ def item_of(nest: Nest, which: Any) -> Nest:
     return np.stack(nest[which]) if isinstance(which, slice) else nest[which]
 
 
-def _joined(nests: Sequence[Nest]) -> Nest:
+def _concatenate(nests: Sequence[Nest]) -> Nest:
     columns = [flatten(nest) for nest in nests]
-    return map_with_path(lambda path, _: np.concatenate([one[path] for one in columns]), nests[0])
+    return map_with_path(lambda path, _: np.concatenate([leaves[path] for leaves in columns]), nests[0])

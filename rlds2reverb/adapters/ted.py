@@ -53,44 +53,44 @@ def transitions_of(batch: Batch) -> Transitions:
     Raises:
       ConfigError: the items are of no kind in the module's table, or differ in their rows.
     """
-    fields = _named(batch.data)
+    fields = _as_fields(batch.data)
     if NEXT in fields:
-        return _single(fields)
+        return _from_single(fields)
     if STEP_TYPE in fields:
         last = _rows(fields[STEP_TYPE]) == LAST
-        zero = _is_zero(_of(fields, DISCOUNT))
-        others = _without(fields, STEP_TYPE, NEXT_STEP_TYPE)
-        return _of_rows(others, last, zero[:, 1:] | zero[:, :-1], batch.info.mask)
+        zero = _is_zero(_need(fields, DISCOUNT))
+        kept = _without(fields, STEP_TYPE, NEXT_STEP_TYPE)
+        return _from_rows(kept, last, zero[:, 1:] | zero[:, :-1], batch.info.mask)
     if IS_LAST in fields and IS_TERMINAL in fields:
         last, terminal = _rows(fields[IS_LAST]), _rows(fields[IS_TERMINAL])
-        others = _without(fields, IS_FIRST, IS_LAST, IS_TERMINAL, TRUNCATED)  # `truncated` of the view `slices`
-        return _of_rows(others, last, terminal[:, 1:], batch.info.mask)
+        kept = _without(fields, IS_FIRST, IS_LAST, IS_TERMINAL, TRUNCATED)  # `truncated` of the view `slices`
+        return _from_rows(kept, last, terminal[:, 1:], batch.info.mask)
     raise ConfigError(
         f"TED: items have the columns {', '.join(flatten(batch.data))}; expected those of the view transition, of trajectories "
         "(two_step, sequence, episode) or of slices: observation, action, reward, and flags of the ends of episodes"
     )
 
 
-def ends_marked(made: Transitions) -> Transitions:
+def mark_ends(transitions: Transitions) -> Transitions:
     """Marks the last transition of each item as truncated and done, as `SliceSampler` does; terminated ones stay terminated."""
-    numbers = np.arange(made.valid.shape[1])
-    last = np.where(made.valid, numbers, -1).max(axis=1, initial=-1)[:, None] == numbers  # [S, L]
-    following = dict(made.columns[NEXT])
+    numbers = np.arange(transitions.valid.shape[1])
+    last = np.where(transitions.valid, numbers, -1).max(axis=1, initial=-1)[:, None] == numbers  # [S, L]
+    following = dict(transitions.columns[NEXT])
     for name in (TRUNCATED, DONE):
         following[name] = following[name] | last[..., None]
-    return made._replace(columns={**made.columns, NEXT: following})
+    return transitions._replace(columns={**transitions.columns, NEXT: following})
 
 
-def flattened(made: Transitions, leaf: Array) -> Array:
+def flatten_valid(transitions: Transitions, leaf: Array) -> Array:
     """[S, L, ...] -> [N, ...]: the valid transitions, one item after the other."""
-    joined: Array = leaf.reshape(-1, *leaf.shape[2:])
-    if not made.valid.all():
-        joined = joined[made.valid.ravel()]
-    return joined
+    rows: Array = leaf.reshape(-1, *leaf.shape[2:])
+    if not transitions.valid.all():
+        rows = rows[transitions.valid.ravel()]
+    return rows
 
 
-def _single(fields: Mapping[str, Nest]) -> Transitions:
-    following = _named(fields[NEXT])
+def _from_single(fields: Mapping[str, Nest]) -> Transitions:
+    following = _as_fields(fields[NEXT])
     if missing := [name for name in _NEXT_FIELDS if name not in following]:
         raise ConfigError(
             f"TED: items have no {', '.join(f'next/{name}' for name in missing)}; see the view transition"
@@ -102,7 +102,7 @@ def _single(fields: Mapping[str, Nest]) -> Transitions:
     return Transitions(map_leaves(lambda leaf: leaf[:, np.newaxis], root), np.ones(flag.shape, bool), is_single=True)
 
 
-def _of_rows(fields: Mapping[str, Nest], last: Array, terminal: Array, mask: Array | None) -> Transitions:
+def _from_rows(fields: Mapping[str, Nest], last: Array, terminal: Array, mask: Array | None) -> Transitions:
     """Transitions of rows.
 
     Args:
@@ -120,17 +120,17 @@ def _of_rows(fields: Mapping[str, Nest], last: Array, terminal: Array, mask: Arr
     valid = ~last[:, :-1] if mask is None else ~last[:, :-1] & mask[:, 1:]
     flags = {DONE: done, TERMINATED: done & terminal, TRUNCATED: done & ~terminal}
     following = {
-        OBSERVATION: map_leaves(lambda leaf: leaf[:, 1:], _of(fields, OBSERVATION)),
-        REWARD: map_leaves(lambda leaf: leaf[:, :-1, ..., np.newaxis], _of(fields, REWARD)),
+        OBSERVATION: map_leaves(lambda leaf: leaf[:, 1:], _need(fields, OBSERVATION)),
+        REWARD: map_leaves(lambda leaf: leaf[:, :-1, ..., np.newaxis], _need(fields, REWARD)),
         **{name: flag[..., np.newaxis] for name, flag in flags.items()},
     }
     now = {name: map_leaves(lambda leaf: leaf[:, :-1], nest) for name, nest in _without(fields, REWARD).items()}
-    _of(now, ACTION)
+    _need(now, ACTION)
     root = {name: np.zeros((*done.shape, 1), bool) for name in FLAGS}
     return Transitions({**now, **root, NEXT: following}, valid, is_single=done.shape[1] == 1)
 
 
-def _named(data: Nest) -> dict[str, Any]:
+def _as_fields(data: Nest) -> dict[str, Any]:
     if isinstance(data, Mapping):
         return dict(data)
     if hasattr(data, "_fields"):
@@ -140,7 +140,7 @@ def _named(data: Nest) -> dict[str, Any]:
     )
 
 
-def _of(fields: Mapping[str, Nest], name: str) -> Nest:
+def _need(fields: Mapping[str, Nest], name: str) -> Nest:
     if name not in fields:
         raise ConfigError(f'TED: items have no column "{name}"; found {sorted(fields)}')
     return fields[name]

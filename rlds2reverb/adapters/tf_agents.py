@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from rlds2reverb.adapters.common import INFO_DTYPES, Cutter, Server, opened
+from rlds2reverb.adapters.common import INFO_DTYPES, Cutter, Server, open_client
 from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
@@ -31,7 +31,7 @@ with needing("the adapter for TF-Agents", "tf-agents", ModuleNotFoundError):
     from tf_agents.replay_buffers import reverb_replay_buffer
     from tf_agents.trajectories import trajectory
 
-    from rlds2reverb.adapters.tf_data import Source, array_spec, made_dataset
+    from rlds2reverb.adapters.tf_data import Source, array_spec, make_dataset
 
 _DETERMINISTIC = ("fifo", "lifo", "max_heap", "min_heap")
 
@@ -106,7 +106,7 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
                 "slices: strict=False fills short episodes up, and reverb.SampleInfo has no field for the mask of these rows; "
                 "leave strict out, or use adapters.tf_data"
             )
-        rows = sequence_length if asked.cut is None else None  # the length is that of the cut items
+        rows = sequence_length if asked.cut is None else None  # else the cut decides the length
         outer = None if data_spec is None else map_leaves(lambda leaf: array_spec(leaf).with_leading(rows), data_spec)
         self._source = Source.of(server, table, replace(asked, spec=outer))
         self._row_spec = _row_spec(self._source, data_spec if asked.cut is None else None)
@@ -123,7 +123,7 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
         tf.numpy_function(self._update, [keys, tf.cast(priorities, tf.float64)], [], stateful=True)
 
     def _update(self, keys: Array, priorities: npt.ArrayLike) -> None:
-        with opened(self._source.server) as client:
+        with open_client(self._source.server) as client:
             client.update_priorities(self._source.table.name, keys[:, 0] if keys.ndim == 2 else keys, priorities)
 
     def add_batch(self, *_: Any, **__: Any) -> None:
@@ -132,11 +132,11 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
     get_next = gather_all = add_batch
 
     def _num_frames(self) -> int:
-        with opened(self._source.server) as client:
+        with open_client(self._source.server) as client:
             return table_of(client.server_info(), self._source.table.name).current_size
 
     def _clear(self) -> None:
-        with opened(self._source.server) as client:
+        with open_client(self._source.server) as client:
             client.reset(self._source.table.name)
 
     def _as_dataset(
@@ -175,21 +175,23 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
             )
         source = replace(self._source, options=replace(options, batch_size=size or 1, drop_last=False))
         if preprocess is not None:
-            return self._preprocessed(source, size, num_steps, preprocess, is_shuffled)
+            return self._dataset_with_preprocessing(source, size, num_steps, preprocess, is_shuffled)
         steps = length if num_steps is None else num_steps
         cutter = Cutter(source.table.name, source.options.batch_size, length, num_steps, is_shuffled)
         specs = self._specs((steps,) if size is None else (size, steps))
-        return made_dataset(source, cutter.single if size is None else cutter.batched, specs, self._packed)
+        return make_dataset(source, cutter.single if size is None else cutter.batched, specs, self._pack)
 
-    def _preprocessed(
+    def _dataset_with_preprocessing(
         self, source: Source, size: int | None, num_steps: int | None, preprocess: Any, is_shuffled: bool
     ) -> tf.data.Dataset:
         """TensorFlow cuts the items, after `preprocess`, which is a function of tensors."""
         cutter = Cutter(source.table.name, 1, self._sequence_length, None, False)
-        items = made_dataset(source, cutter.single, self._specs((self._sequence_length,)), self._packed)
+        items = make_dataset(source, cutter.single, self._specs((self._sequence_length,)), self._pack)
         items = items.map(tf.autograph.experimental.do_not_convert(lambda data, info: (preprocess(data), info)))
         if num_steps and num_steps != self._sequence_length:
-            pieces = items.map(lambda *one: reverb_replay_buffer.truncate_reshape_rows_by_num_steps(one, num_steps))
+            pieces = items.map(
+                lambda *element: reverb_replay_buffer.truncate_reshape_rows_by_num_steps(element, num_steps)
+            )
             items = pieces.unbatch()
             if is_shuffled:
                 items = items.shuffle((size or 1) * ((self._sequence_length or 100 * num_steps) // num_steps))
@@ -199,7 +201,7 @@ class SampledReplayBuffer(theirs.ReplayBuffer):  # type: ignore[misc]
         columns = [tf.TensorSpec((*outer, *leaf.shape[1:]), leaf.dtype) for leaf in self._source.leaves.values()]
         return columns + [tf.TensorSpec(outer, dtype) for dtype in INFO_DTYPES]
 
-    def _packed(self, *tensors: tf.Tensor) -> tuple[Any, Any]:
+    def _pack(self, *tensors: tf.Tensor) -> tuple[Any, Any]:
         columns, info = tensors[: -len(INFO_DTYPES)], tensors[-len(INFO_DTYPES) :]
         return tf.nest.pack_sequence_as(self._row_spec, columns), reverb.SampleInfo(*info)
 
@@ -261,12 +263,12 @@ def _row_spec(source: Source, data_spec: Nest) -> Nest:
 
 def _length(source: Source, sequence_length: int | None) -> int | None:
     """The steps of an item, as given, or as of the signature where all its leaves have one number of rows."""
-    found: set[int | None] = {leaf.shape[0] for leaf in flatten(source.structure).values()}
-    if sequence_length is None and len(found) == 1:
-        return found.pop()
-    if any(size not in (None, sequence_length) for size in found):
+    lengths: set[int | None] = {leaf.shape[0] for leaf in flatten(source.structure).values()}
+    if sequence_length is None and len(lengths) == 1:
+        return lengths.pop()
+    if any(size not in (None, sequence_length) for size in lengths):
         raise ConfigError(
             f'table "{source.table.name}": sequence_length {sequence_length}, but its signature has items of '
-            f"{', '.join(map(str, found))} steps"
+            f"{', '.join(map(str, lengths))} steps"
         )
     return sequence_length

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlds2reverb.adapters.common import INFO_DTYPES, Arrays, Server, infos_of, opened, polled
+from rlds2reverb.adapters.common import INFO_DTYPES, Arrays, Server, infos_of, open_client, poll
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
@@ -72,8 +72,8 @@ def as_dataset(
     if rows is not None:
         asked = replace(asked, ragged=LIST)  # padding would hide items of fewer rows
     source = Source.of(server, table, asked)
-    layout = _Layout(source, rows)
-    return made_dataset(source, layout.arrays, layout.specs(), layout.packed)
+    layout = DatasetLayout(source, rows)
+    return make_dataset(source, layout.arrays, layout.specs(), layout.pack)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Source:
     @staticmethod
     def of(server: Server, table: str, options: SampleOptions) -> Source:
         """Asks the server. Raises as `as_dataset` does."""
-        with opened(server) as client:
+        with open_client(server) as client:
             info = table_of(client.server_info(), table)
         if options.spec is not None:
             options = replace(options, spec=map_leaves(array_spec, options.spec))
@@ -130,7 +130,7 @@ def without_lists(nest: Nest) -> Nest:
     return tuple(map(without_lists, nest)) if isinstance(nest, (list, tuple)) else nest
 
 
-def made_dataset(
+def make_dataset(
     source: Source,
     arrays: Callable[[Iterator[Batch]], Iterator[Arrays]],
     specs: Sequence[tf.TensorSpec],
@@ -149,10 +149,10 @@ def made_dataset(
     )
 
     def elements() -> Iterator[Arrays]:
-        with opened(source.server) as client, client.sample(source.table.name, **vars(source.options)) as sampler:
-            with closing(polled(arrays(source.flat(sampler)), _POLL_SECONDS)) as polls:
-                for one in polls:
-                    yield nothing if one is None else one
+        with open_client(source.server) as client, client.sample(source.table.name, **vars(source.options)) as sampler:
+            with closing(poll(arrays(source.flat(sampler)), _POLL_SECONDS)) as polls:
+                for arrays_or_none in polls:
+                    yield nothing if arrays_or_none is None else arrays_or_none
 
     polls = tf.data.Dataset.from_generator(elements, output_signature=tuple(specs))
     # TensorFlow would make an ordinary map parallel, and read as many batches ahead as there are cores.
@@ -179,7 +179,7 @@ def is_full(options: SampleOptions) -> bool:
     return options.drop_last or options.samples is options.epochs is options.end_after_seconds is None
 
 
-class _Layout:
+class DatasetLayout:
     """Batch -> arrays, and tensors -> element. Free columns are those whose number of rows the signature leaves free."""
 
     def __init__(self, source: Source, rows: int | None) -> None:
@@ -211,12 +211,17 @@ class _Layout:
         """The arrays of each batch, as of `specs`."""
         for data, info in batches:
             self._check_rows(data)
-            columns = [array for column, is_free in zip(data, self._free) for array in self._arrays(column, is_free)]
-            more = [one for one in (info.weight, info.start) if one is not None]
+            columns: list[Array] = []
+            for column, is_free in zip(data, self._free):
+                if is_free and not self._is_padded:  # the values and lengths that make a RaggedTensor
+                    columns += [np.concatenate(list(column)), np.array([len(item) for item in column], np.int64)]
+                else:
+                    columns.append(column)
+            extras = [field for field in (info.weight, info.start) if field is not None]
             mask = [self._mask(data, info)] if self._has_mask else []
-            yield (*columns, *infos_of(info), *more, *mask)
+            yield (*columns, *infos_of(info), *extras, *mask)
 
-    def packed(self, *tensors: tf.Tensor) -> tuple[Nest, BatchInfo]:
+    def pack(self, *tensors: tf.Tensor) -> tuple[Nest, BatchInfo]:
         """Tensors -> element."""
         left = iter(tensors)
         columns = [
@@ -231,11 +236,6 @@ class _Layout:
                 fields[name] = next(left)
         return tf.nest.pack_sequence_as(self._source.structure, columns), BatchInfo(**fields)
 
-    def _arrays(self, column: Any, is_free: bool) -> list[Array]:
-        if not is_free or self._is_padded:
-            return [column]
-        return [np.concatenate(list(column)), np.array([len(item) for item in column], np.int64)]
-
     def _mask(self, data: Sequence[Any], info: BatchInfo) -> Array:
         if info.mask is not None:
             return info.mask
@@ -245,9 +245,9 @@ class _Layout:
     def _check_rows(self, data: Sequence[Any]) -> None:
         for (path, leaf), column in zip(self._leaves.items(), data):
             if self._rows is not None and leaf.shape[:1] == (self._rows,):
-                found = {len(item) for item in column} if isinstance(column, list) else {column.shape[1]}
-                if found != {self._rows}:
+                lengths = {len(item) for item in column} if isinstance(column, list) else {column.shape[1]}
+                if lengths != {self._rows}:
                     raise ConfigError(
                         f'table "{self._source.table.name}", column "{path}": expected items of {self._rows} rows, as rows= says; '
-                        f"got {', '.join(map(str, sorted(found)))}"
+                        f"got {', '.join(map(str, sorted(lengths)))}"
                     )

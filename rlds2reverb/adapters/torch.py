@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import ml_dtypes
 import numpy as np
 
-from rlds2reverb.adapters.common import Server, check_pickles, opened
+from rlds2reverb.adapters.common import Server, check_pickles, open_client
 from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, TransportError
@@ -102,7 +102,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
                 options["samples"] = samples // workers + (worker.id < samples % workers)
         if options.get("samples") == 0:  # more workers than samples
             return
-        with opened(self.server) as client, client.sample(self.table, self.batch_size, **options) as sampler:
+        with open_client(self.server) as client, client.sample(self.table, self.batch_size, **options) as sampler:
             yield from batches(sampler)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlds2reverb.adapters.ted import Transitions, ends_marked, flattened, transitions_of
+from rlds2reverb.adapters.ted import Transitions, flatten_valid, mark_ends, transitions_of
 from rlds2reverb.client import Client
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
@@ -79,20 +79,20 @@ def tensordict_of(batch: Batch, layout: Layout = Layout()) -> Any:
     Raises:
       ConfigError: items of another view, without a transition, or without the column `trajectory`.
     """
-    made = transitions_of(batch)
-    if not made.valid.any():
+    transitions = transitions_of(batch)
+    if not transitions.valid.any():
         raise ConfigError(
             f"TED: a batch of {batch.size} items without a transition: all start at an episode's last row"
         )
-    if layout.mark_ends and not made.is_single:
-        made = ends_marked(made)
-    columns = _columns(batch, made, layout)
-    if layout.layout == FLAT or made.is_single:
-        sizes: tuple[int, ...] = (int(made.valid.sum()),)
-        shaped = map_leaves(lambda leaf: flattened(made, leaf), columns)
+    if layout.mark_ends and not transitions.is_single:
+        transitions = mark_ends(transitions)
+    columns = _columns(batch, transitions, layout)
+    if layout.layout == FLAT or transitions.is_single:
+        sizes: tuple[int, ...] = (int(transitions.valid.sum()),)
+        shaped = map_leaves(lambda leaf: flatten_valid(transitions, leaf), columns)
     else:
-        sizes, shaped = made.valid.shape, columns
-        shaped["collector"]["mask"] = made.valid
+        sizes, shaped = transitions.valid.shape, columns
+        shaped["collector"]["mask"] = transitions.valid
     device = torch.device("cpu" if layout.device is None else layout.device)
     return TensorDict(map_leaves(lambda leaf: _leaf(leaf, device, len(sizes)), shaped), batch_size=sizes, device=device)
 
@@ -103,27 +103,29 @@ def tensordicts(sampled: Iterable[Batch], layout: Layout = Layout()) -> Iterator
         yield tensordict_of(batch, layout)
 
 
-def _columns(batch: Batch, made: Transitions, layout: Layout) -> dict[str, Any]:
+def _columns(batch: Batch, transitions: Transitions, layout: Layout) -> dict[str, Any]:
     """TED and the further keys, all [S, L, ...]."""
-    columns: dict[str, Any] = _dicts(made.columns)
-    count = made.valid.shape
+    columns: dict[str, Any] = _dicts(transitions.columns)
+    count = transitions.valid.shape
     keys = np.broadcast_to(batch.info.key.view(np.int64)[:, np.newaxis], count)
-    columns["index"] = keys if made.is_single else keys[..., np.newaxis]
+    columns["index"] = keys if transitions.is_single else keys[..., np.newaxis]
     if batch.info.weight is not None:
         columns["priority_weight"] = np.broadcast_to(batch.info.weight[:, np.newaxis], count)
     collector = {}
     if layout.trajectory:
-        collector["traj_ids"] = _taken(columns, layout.trajectory, count)
-    elif not made.is_single:
-        before = np.zeros_like(made.valid)  # each run of consecutive transitions gets a number; most slices are one run
-        before[:, 1:] = made.valid[:, :-1]
-        collector["traj_ids"] = np.cumsum(made.valid & ~before).reshape(count) - 1
+        collector["traj_ids"] = _pop_trajectories(columns, layout.trajectory, count)
+    elif not transitions.is_single:
+        before = np.zeros_like(
+            transitions.valid
+        )  # each run of consecutive transitions gets a number; most slices are one run
+        before[:, 1:] = transitions.valid[:, :-1]
+        collector["traj_ids"] = np.cumsum(transitions.valid & ~before).reshape(count) - 1
     if collector:
         columns["collector"] = collector
     return columns
 
 
-def _taken(columns: dict[str, Any], path: str, count: tuple[int, ...]) -> Array:
+def _pop_trajectories(columns: dict[str, Any], path: str, count: tuple[int, ...]) -> Array:
     """Removes a column: [S, L] whole numbers."""
     *parents, name = path.split("/")
     place: Any = columns
@@ -131,10 +133,10 @@ def _taken(columns: dict[str, Any], path: str, count: tuple[int, ...]) -> Array:
         place = place.get(parent) if isinstance(place, dict) else None
     column = place.pop(name, None) if isinstance(place, dict) else None
     if not isinstance(column, np.ndarray) or column.dtype.kind not in "iu" or column.size != count[0] * count[1]:
-        found = (
+        came = (
             "no such column" if column is None else f"{getattr(column, 'dtype', 'a nest')}{list(np.shape(column)[2:])}"
         )
-        raise ConfigError(f'TED: trajectory "{path}": expected a whole number per item or row, found {found}')
+        raise ConfigError(f'TED: trajectory "{path}": expected a whole number per item or row, found {came}')
     return column.astype(np.int64).reshape(count)
 
 
@@ -207,7 +209,7 @@ class TableReplayBuffer:
 
     def __iter__(self) -> Iterator[Any]:
         """TensorDicts, until the samples end. Raises as `sample` does otherwise."""
-        while (batch := self._opened().next_batch()) is not None:
+        while (batch := self._open_sampler().next_batch()) is not None:
             yield tensordict_of(batch, self._layout)
 
     @property
@@ -226,11 +228,15 @@ class TableReplayBuffer:
           ConfigError: the samples have ended (`samples`, `end_after_seconds`), or what `tensordict_of` raises.
           Rlds2ReverbError: as a sampler's iteration raises.
         """
-        batch = self._opened().next_batch() if batch_size in (None, self._batch_size) else self._once(batch_size)
+        batch = self._open_sampler().next_batch() if batch_size in (None, self._batch_size) else self._once(batch_size)
         if batch is None:
             raise ConfigError(f'table "{self._table}": no sample is left; "samples" or "end_after_seconds" ended them')
-        made = tensordict_of(batch, self._layout)
-        return (made, _info(batch)) if return_info else made
+        data = tensordict_of(batch, self._layout)
+        if not return_info:
+            return data
+        fields: dict[str, Any] = tensors(batch).info._asdict()
+        fields["index"], fields["priority_weight"] = fields.pop("key"), fields.pop("weight")
+        return data, {name: values for name, values in fields.items() if values is not None}
 
     def update_tensordict_priority(self, data: Any) -> None:
         """Sets the priorities of the items of a sampled TensorDict to the values that the loss wrote under `priority_key`.
@@ -266,8 +272,8 @@ class TableReplayBuffer:
         Raises:
           ConfigError, ServerUnreachable, TransportError: as `Client.update_priorities`.
         """
-        keys, given = on_host(index).ravel(), on_host(priority)
-        self._update(keys, _per_transition(given, 1) if given.ndim else np.full(len(keys), given))
+        keys, values = on_host(index).ravel(), on_host(priority)
+        self._update(keys, _per_transition(values, 1) if values.ndim else np.full(len(keys), values))
 
     def extend(self, *_: object, **__: object) -> None:
         """Refused: this object does not write.
@@ -304,7 +310,7 @@ class TableReplayBuffer:
         if sampler is not None:
             sampler.close()
 
-    def _opened(self) -> Batches:
+    def _open_sampler(self) -> Batches:
         if self._sampler is None:
             self._sampler = self._client.sample(self._table, self._batch_size, **self._options)
         return self._sampler
@@ -323,7 +329,7 @@ class TableReplayBuffer:
         return self._has_priorities
 
     def _update(self, keys: Array, priorities: Array) -> None:
-        """[n] each."""
+        """Sets the largest of the priorities that an item is given; [n] each."""
         item_keys, values = check_priorities(keys, priorities)
         items, inverse = np.unique(item_keys, return_inverse=True)
         largest = np.full(len(items), -np.inf)
@@ -332,15 +338,9 @@ class TableReplayBuffer:
 
 
 def _per_transition(priority: Array, axes: int) -> Array:
-    """[n]: the largest of each transition."""
+    """[n]: the largest priority of each transition."""
     largest: Array = priority.reshape(*priority.shape[:axes], -1).max(axis=-1).ravel()
     return largest
-
-
-def _info(batch: Batch) -> dict[str, Any]:
-    made: dict[str, Any] = tensors(batch).info._asdict()
-    made["index"], made["priority_weight"] = made.pop("key"), made.pop("weight")
-    return {name: values for name, values in made.items() if values is not None}
 
 
 __all__ = ["Layout", "TableReplayBuffer", "tensordict_of", "tensordicts"]

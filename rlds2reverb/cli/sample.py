@@ -17,7 +17,7 @@ from rlds2reverb.cli.options import SECONDS, json_option, quiet_option, suggest
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.client import Client
 from rlds2reverb.errors import SpecError
-from rlds2reverb.learner.batch import Batch, unbatched
+from rlds2reverb.learner.batch import Batch, unbatch
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.server_queue import WaitLog
 from rlds2reverb.look.brief import Brief, brief
@@ -123,7 +123,7 @@ def _draw_samples(client: Client, table: TableInfo, samples: int, seconds: float
         table.name, 1, prefetch=1, samples=samples, timeout_seconds=seconds, decode=False, on_wait=waits
     ) as sampler:
         for batch in sampler:
-            yield unbatched(batch, sampler.structure)
+            yield unbatch(batch, sampler.structure)
 
 
 def _before(table: TableInfo, samples: int) -> str:

@@ -82,8 +82,8 @@ class Batch(NamedTuple):
         return int(self.info.key.size)
 
 
-def unbatched(batch: Batch, structure: Nest | None) -> Batch:
-    """The only sample of a batch, without the axis of the batch; `structure` is the sampler's."""
+def unbatch(batch: Batch, structure: Nest | None) -> Batch:
+    """Takes the only sample of a batch out of the axis of the batch; `structure` is the sampler's."""
 
     def first(values: Any) -> Any:
         if values is None:
@@ -133,7 +133,7 @@ def only_sample(batches: BatchIterator, structure: Nest | None) -> Batch:
     """The only sample of an iterator of one batch of one, without the axis of a batch. Closes it. Raises as `next_batch` does."""
     with batches:
         (batch,) = batches
-    return unbatched(batch, structure)
+    return unbatch(batch, structure)
 
 
 def paths_of(data: Nest, structure: Nest | None) -> Nest:
@@ -150,17 +150,17 @@ def paths_of(data: Nest, structure: Nest | None) -> Nest:
 
 def columns_of(data: Nest, paths: Nest) -> list[Column]:
     """The columns of a batch in the order of `paths_of`. A list of arrays in place of a leaf is one column."""
-    return list(_columns(data, paths))
+    return list(_walk_columns(data, paths))
 
 
 def in_structure(columns: Iterable[object], structure: Nest) -> Nest:
     """The nest with one column in place of each leaf, in their order."""
-    return _nested(iter(columns), structure)
+    return _fill_structure(iter(columns), structure)
 
 
-def _nested(left: Iterator[object], structure: Nest) -> Nest:
-    """As `map_with_path`, which costs more."""
-    fill = partial(_nested, left)
+def _fill_structure(left: Iterator[object], structure: Nest) -> Nest:
+    """Puts the next column in place of each leaf. Every batch passes here: `map_with_path` makes the text of each path, and takes longer."""
+    fill = partial(_fill_structure, left)
     if isinstance(structure, Mapping):
         keys = sorted(structure)
         return dict(zip(keys, map(fill, map(structure.__getitem__, keys))))
@@ -171,19 +171,19 @@ def _nested(left: Iterator[object], structure: Nest) -> Nest:
     return type(structure)(map(fill, structure))
 
 
-def _columns(data: Nest, paths: Nest) -> Iterator[Column]:
-    if isinstance(paths, str):  # of a leaf
+def _walk_columns(data: Nest, paths: Nest) -> Iterator[Column]:
+    if isinstance(paths, str):  # a leaf: its data may be a list of arrays, which is no container
         yield data
     elif isinstance(paths, Mapping):
         for key in sorted(paths):
-            yield from _columns(data[key], paths[key])
+            yield from _walk_columns(data[key], paths[key])
     else:
-        for one, inside in zip(data, paths, strict=True):
-            yield from _columns(one, inside)
+        for child, inside in zip(data, paths, strict=True):
+            yield from _walk_columns(child, inside)
 
 
 def _without_lists(data: Nest) -> Nest:
-    """The nest with a leaf in place of every list: items that differ in shape."""
+    """Puts a leaf in place of every list: below the top, a list holds items that differ in shape."""
     if isinstance(data, list):
         return None
     if isinstance(data, Mapping):
@@ -195,15 +195,15 @@ def _without_lists(data: Nest) -> Nest:
 
 
 class Padded(NamedTuple):
-    """Columns of one shape each: unchanged, or [B, L, ...] with L of their own; masks as of `BatchInfo`."""
+    """Columns, each an array: unchanged, or [B, L, ...] with an L of its own; masks as of `BatchInfo`."""
 
     columns: list[Column]
     mask: Array | None
     masks: Mapping[str, Array] | None
 
 
-def padded(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bool], rows: int | None) -> Padded:
-    """Fills columns up at the end, with zeros or empty text: those whose items differ in rows, or may differ.
+def pad_columns(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bool], rows: int | None) -> Padded:
+    """Fills up the columns whose items differ in rows, or may differ, at the end, with zeros or empty text.
 
     Observations of T + 1 rows beside actions of T, in a batch of two items with 2 and 3 actions:
 
@@ -215,7 +215,7 @@ def padded(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bo
 
     Args:
       columns: [B, ...], or B arrays.
-      is_free: of every column, whether the signature leaves its rows open; it then has a mask even where all items have one length.
+      is_free: for every column, whether the signature leaves its rows open; it then has a mask even if all items have one length.
       rows: L of every column that is filled up; None for the rows of its longest item.
 
     Raises:
@@ -226,9 +226,9 @@ def padded(columns: Sequence[Column], names: Sequence[str], is_free: Sequence[bo
     sizes: dict[str, int] = {}
     for name, column, free in zip(names, columns, is_free, strict=True):
         if free or isinstance(column, list):
-            lengths[name] = _lengths(name, column)
+            lengths[name] = _count_rows(name, column)
             sizes[name] = int(lengths[name].max()) if rows is None else rows
-            column = _filled(name, column, lengths[name], sizes[name])
+            column = _fill_column(name, column, lengths[name], sizes[name])
         out.append(column)
     if not lengths:
         return Padded(out, None, None)
@@ -243,23 +243,23 @@ def rows_are_free(leaves: Iterable[object]) -> list[bool]:
     return [isinstance(leaf, ArraySpec) and leaf.shape[:1] == (None,) for leaf in leaves]
 
 
-def _lengths(name: str, column: Column) -> Array:
+def _count_rows(name: str, column: Column) -> Array:
     """[B] rows of every item."""
     shapes = {value.shape[1:] if value.ndim else None for value in column}
     if None in shapes or len(shapes) > 1:
-        found = sorted({str(list(value.shape)) for value in column})
+        listed = sorted({str(list(value.shape)) for value in column})
         raise ConfigError(
-            f'sample: ragged="pad" fills rows only; column "{name}" has items of {", ".join(found)}; use "list"'
+            f'sample: ragged="pad" fills rows only; column "{name}" has items of {", ".join(listed)}; use "list"'
         )
     if isinstance(column, list) and len(dtypes := {value.dtype for value in column}) > 1:
-        found = sorted(map(str, dtypes))
+        listed = sorted(map(str, dtypes))
         raise ConfigError(
-            f'sample: ragged="pad" makes one array; column "{name}" has items of {", ".join(found)}; use "list"'
+            f'sample: ragged="pad" makes one array; column "{name}" has items of {", ".join(listed)}; use "list"'
         )
     return np.array([len(value) for value in column], np.int64)
 
 
-def _filled(name: str, column: Column, lengths: Array, rows: int) -> Array:
+def _fill_column(name: str, column: Column, lengths: Array, rows: int) -> Array:
     if (longest := int(lengths.max())) > rows:
         raise ConfigError(
             f'sample: pad_to {rows}: column "{name}" has an item of {longest} rows; raise it, or use slices'

@@ -28,7 +28,7 @@ import numpy as np
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, Stalled, TransportError, WireError
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.joining import Feed, Piece, joined_of
+from rlds2reverb.learner.joining import Feed, Piece, join_pieces
 from rlds2reverb.learner.options import LIST, TABLE_MIN, SampleOptions
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.server_queue import Counts, ServerQueue, WaitLog
@@ -259,7 +259,7 @@ class BatchQueue:
 
     def _pack(self, draft: Draft) -> Batch:
         pieces, places, servers, shares = draft.join()
-        batch = joined_of(self._feeds, pieces, servers, self._options.ragged, self._options.pad_to, places)
+        batch = join_pieces(self._feeds, pieces, servers, self._options.ragged, self._options.pad_to, places)
         info = batch.info
         self._routes.remember(info.key, servers)
         # Each server told P and N of its own table: P of all is P * share, N is the sum.

@@ -2,7 +2,7 @@
 
 Feed         one part: hands out its samples few at a time, begins again at its end, restores its position
 Piece        some samples of a part's batch
-joined_of    pieces -> one batch
+join_pieces  pieces -> one batch
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of, in_structure, padded, paths_of, rows_are_free
+from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of, in_structure, pad_columns, paths_of, rows_are_free
 from rlds2reverb.learner.options import PAD
 from rlds2reverb.learner.states import State
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten
@@ -24,8 +24,8 @@ from rlds2reverb.wire.sample.batches import Column, placed
 class Batches(Protocol):
     """What can be mixed: a `Sampler`, a `Local`, a `Mix`, or anything with these two methods.
 
-    Those that can begin again have `restart()`. Those that can be restored have `take(count)`, `state()` and `restore(state)`. Those that
-    know the names of their samples' columns have `structure`.
+    More methods are optional: `restart()` to begin again; `take(count)`, `state()` and `restore(state)` to be restored (`Restored`);
+    `structure` for the names of its samples' columns.
     """
 
     def next_batch(self) -> Batch | None:
@@ -91,7 +91,7 @@ _NOT_REPEATED = (
 
 
 class Feed:
-    """One part, or server; `name` is for messages.
+    """Hands out the samples of one part, or server; `name` is for messages.
 
     Attributes:
       structure: nest of the columns' names; None before the first batch.
@@ -101,9 +101,9 @@ class Feed:
     def __init__(self, number: int, batches: Batches, name: str) -> None:
         self.number, self.batches, self.name = number, batches, name
         self._known_structure: Nest | None = getattr(batches, "structure", None)
-        known = self._known_structure
-        is_spec = known is not None and all(isinstance(leaf, ArraySpec) for leaf in flatten(known).values())
-        self.spec: Nest | None = known if is_spec else None
+        structure = self._known_structure
+        is_spec = structure is not None and all(isinstance(leaf, ArraySpec) for leaf in flatten(structure).values())
+        self.spec: Nest | None = structure if is_spec else None
         self.structure: Nest | None = None
         self._batch: Batch | None = None
         self._offset = 0
@@ -145,13 +145,13 @@ class Feed:
             self.spec = in_structure(map(_spec_of, columns_of(batch.data, self.structure)), self.structure)
 
     def rest(self) -> Piece | None:
-        """The samples that are left of the current batch."""
+        """The samples of the current batch that it has not handed out."""
         if self._batch is None or self._offset == self._batch.size:
             return None
         return Piece(self.number, self._batch, self._offset, self._batch.size)
 
     def state(self) -> State:
-        """Its position; only its name where it cannot be restored."""
+        """Its position; only its name if it cannot be restored."""
         return {"name": self.name, "at": self.batches.state() if isinstance(self.batches, Restored) else None}
 
     def check(self, state: object, anew: bool) -> None:
@@ -185,7 +185,7 @@ def _spec_of(column: Column) -> ArraySpec:
     return ArraySpec(tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes)), column[0].dtype)
 
 
-def joined_of(
+def join_pieces(
     feeds: Sequence[Feed],
     pieces: Sequence[Piece],
     parts: Array,
@@ -193,11 +193,11 @@ def joined_of(
     pad_to: int | None,
     places: Sequence[Array] | None = None,
 ) -> Batch:
-    """Joins pieces into one batch. Where only some parts have a weight or a mask, it is 1, or true for all rows of an item, elsewhere.
+    """Joins pieces into one batch. If only some parts have a weight or a mask, it is 1, or true for all rows of an item, in the others.
 
     Args:
       feeds: by number.
-      pieces: the samples; without `places`, those of a feed in the order in which they stand in the batch.
+      pieces: the samples; without `places`, a feed's pieces are in the order in which they stand in the batch.
       parts: [B] number of the feed of each sample.
       ragged, pad_to: see `SampleOptions`.
       places: of each piece, the places of its samples in the batch; together each of [0, B) once.
@@ -220,8 +220,8 @@ def joined_of(
     for path, values in zip(flatten(first.structure).values(), zip(*cut, strict=True), strict=True):
         _check_dtypes(path, values, pieces)
         whole.append(placed(values, places, len(parts)))
-    batch = Batch(in_structure(whole, first.structure), _joined_info(pieces, places, parts, whole))
-    return _padded(batch, first.structure, first.spec, pad_to) if ragged == PAD else batch
+    batch = Batch(in_structure(whole, first.structure), _join_info(pieces, places, parts, whole))
+    return _pad_batch(batch, first.structure, first.spec, pad_to) if ragged == PAD else batch
 
 
 def _places(pieces: Sequence[Piece], parts: Array) -> list[Array]:
@@ -236,41 +236,45 @@ def _places(pieces: Sequence[Piece], parts: Array) -> list[Array]:
 
 
 def _check_dtypes(path: str, values: Sequence[Column], pieces: Sequence[Piece]) -> None:
-    """Refuses columns that numpy would convert; images that only some parts decode, say."""
+    """Refuses columns of different dtypes, which numpy would convert without a word: images that only some parts decode, say."""
     dtypes = {
         value.dtype: piece.part
         for column, piece in zip(values, pieces)
         for value in (column if isinstance(column, list) else [column])
     }
     if len(dtypes) > 1:
-        found = ", ".join(f"{dtype_name(dtype)} in part {part}" for dtype, part in dtypes.items())
-        raise ConfigError(f'mix: column "{path}" is {found}; expected one dtype (`decode` and `view` must be the same)')
+        listed = ", ".join(f"{dtype_name(dtype)} in part {part}" for dtype, part in dtypes.items())
+        raise ConfigError(
+            f'mix: column "{path}" is {listed}; expected one dtype (`decode` and `view` must be the same)'
+        )
 
 
-def _joined_info(
-    pieces: Sequence[Piece], places: Sequence[Array], parts: Array, columns: Sequence[Column]
-) -> BatchInfo:
+def _join_info(pieces: Sequence[Piece], places: Sequence[Array], parts: Array, columns: Sequence[Column]) -> BatchInfo:
     fields: dict[str, Any] = {}
     for name in BatchInfo._fields:
         values = [getattr(piece.batch.info, name) for piece in pieces]
         if name == "weight" and any(value is not None for value in values):
-            values = [np.ones(one.batch.size, np.float32) if own is None else own for one, own in zip(pieces, values)]
+            values = [
+                np.ones(piece.batch.size, np.float32) if own is None else own for piece, own in zip(pieces, values)
+            ]
         if name != "mask" and all(value is not None for value in values):
             own = [value[piece.start : piece.stop] for value, piece in zip(values, pieces)]
             fields[name] = placed(own, places, len(parts))
-    known = BatchInfo(**{**dict.fromkeys(BatchInfo._fields), **fields})
-    return known._replace(source=parts.astype(np.int64), mask=_joined_mask(pieces, places, columns))
+    info = BatchInfo(**{**dict.fromkeys(BatchInfo._fields), **fields})
+    return info._replace(source=parts.astype(np.int64), mask=_join_masks(pieces, places, columns))
 
 
-def _joined_mask(pieces: Sequence[Piece], places: Sequence[Array], columns: Sequence[Column]) -> Array | None:
-    """[B, L], as long as the longest; of a part without a mask, all rows that its items have. None where no part has a mask."""
-    masks = [None if (mask := one.batch.info.mask) is None else mask[one.start : one.stop] for one in pieces]
+def _join_masks(pieces: Sequence[Piece], places: Sequence[Array], columns: Sequence[Column]) -> Array | None:
+    """[B, L], as long as the longest; true for all rows of an item whose part has no mask. None if no part has a mask."""
+    masks = [None if (mask := piece.batch.info.mask) is None else mask[piece.start : piece.stop] for piece in pieces]
     length = max((mask.shape[1] for mask in masks if mask is not None), default=0)
     if all(mask is None for mask in masks):
         return None
     total = sum(piece.size for piece in pieces)
     ragged = [column for column in columns if isinstance(column, list)]
-    rows = np.array([min((len(one[item]) for one in ragged), default=length) for item in range(total)], np.int64)  # [B]
+    rows = np.array(
+        [min((len(piece[item]) for piece in ragged), default=length) for item in range(total)], np.int64
+    )  # [B]
     length = max([length, *(int(rows[place].max()) for place, mask in zip(places, masks) if mask is None)])
     whole = np.zeros((total, length), bool)
     for place, mask in zip(places, masks):
@@ -281,11 +285,11 @@ def _joined_mask(pieces: Sequence[Piece], places: Sequence[Array], columns: Sequ
     return whole
 
 
-def _padded(batch: Batch, structure: Nest, spec: Nest, pad_to: int | None) -> Batch:
+def _pad_batch(batch: Batch, structure: Nest, spec: Nest, pad_to: int | None) -> Batch:
     names = list(flatten(structure).values())
     own = batch.info.mask
     is_free = rows_are_free(flatten(spec).values()) if own is None else [False] * len(names)
-    columns, mask, masks = padded(columns_of(batch.data, structure), names, is_free, pad_to)
+    columns, mask, masks = pad_columns(columns_of(batch.data, structure), names, is_free, pad_to)
     if mask is None:
         mask = own
     elif own is not None:  # rows of both masks, as long as the second
@@ -297,8 +301,8 @@ def _padded(batch: Batch, structure: Nest, spec: Nest, pad_to: int | None) -> Ba
 
 
 def cut_short(pieces: Sequence[Piece], parts: Array, count: int) -> tuple[list[Piece], Array]:
-    """The samples before the first one that its part did not give, as pieces and [b] their parts."""
-    got = np.bincount([one.part for one in pieces], [one.size for one in pieces], count).astype(np.int64)
+    """Cuts a draw before the first sample that its part did not give; returns the pieces, and [b] the parts of their samples."""
+    got = np.bincount([piece.part for piece in pieces], [piece.size for piece in pieces], count).astype(np.int64)
     lacking = [np.flatnonzero(parts == number)[got[number] :] for number in range(count)]
     ends = [places[0] for places in lacking if len(places)]
     parts = parts[: min(ends)] if ends else parts

@@ -17,7 +17,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SpecMismatch
 from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch, BatchInfo, BatchIterator, columns_of, in_structure, paths_of
-from rlds2reverb.learner.joining import Feed, Iterated, Piece, Repeated, cut_short, joined_of
+from rlds2reverb.learner.joining import Feed, Iterated, Piece, Repeated, cut_short, join_pieces
 from rlds2reverb.learner.local import Local, local
 from rlds2reverb.learner.local.options import check_seed
 from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_word
@@ -267,7 +267,7 @@ class Mix(BatchIterator):
             pieces, parts = cut_short(pieces, parts, len(self._feeds))
         if not len(parts):
             return None
-        batch = joined_of(self._feeds, pieces, parts, options.ragged, options.pad_to)
+        batch = join_pieces(self._feeds, pieces, parts, options.ragged, options.pad_to)
         self._given += len(parts)
         return batch
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.images import Size, decode_images
-from rlds2reverb.learner.batch import Batch, BatchInfo, in_structure, padded, rows_are_free
+from rlds2reverb.learner.batch import Batch, BatchInfo, in_structure, pad_columns, rows_are_free
 from rlds2reverb.learner.options import PAD, SampleOptions, SliceSpec
 from rlds2reverb.learner.slices import CutBatch, Slicing, Viewing
 from rlds2reverb.learner.weights import Weights
@@ -38,15 +38,15 @@ class Packing:
         elif cut is not None:
             self.cutter = Viewing(table, structure, cut)
         if options.spec is not None and table.signature is not None:
-            given, expected = len(flatten(options.spec)), len(flatten(table.signature))
-            if given != expected:
+            leaf_count, column_count = len(flatten(options.spec)), len(flatten(table.signature))
+            if leaf_count != column_count:
                 raise ConfigError(
-                    f'table "{table.name}": spec has {given} leaves, the table\'s items have {expected} columns'
+                    f'table "{table.name}": spec has {leaf_count} leaves, the table\'s items have {column_count} columns'
                 )
         self.structure = structure if self.cutter is None else self.cutter.signature
         self._leaves = None if self.structure is None else flatten(self.structure)
-        known = self.structure if self.cutter is not None or table.signature is None else table.signature
-        leaves = flatten(known)
+        signature = self.structure if self.cutter is not None or table.signature is None else table.signature
+        leaves = flatten(signature)
         self._specs = leaves if all(isinstance(leaf, ArraySpec) for leaf in leaves.values()) else {}
         self._has_images = options.decode is not False and any(leaf.image is not None for leaf in self._specs.values())
         self._weights = (
@@ -68,7 +68,9 @@ class Packing:
             )
         if self._has_images:
             size = self._options.decode if isinstance(self._options.decode, Size) else None
-            columns = [_decoded(column, *one, size) for column, one in zip(columns, self._specs.items(), strict=True)]
+            columns = [
+                _decode_column(column, *leaf, size) for column, leaf in zip(columns, self._specs.items(), strict=True)
+            ]
         weight = None if self._weights is None else self._weights.next(flat.info)
         start, mask = (flat.start, flat.mask) if isinstance(flat, CutBatch) else (None, None)
         masks = None
@@ -76,13 +78,13 @@ class Packing:
             names = list(map(str, range(len(columns)))) if self._leaves is None else list(self._leaves)
             is_cut = mask is not None
             is_free = [False] * len(columns) if is_cut or not self._specs else rows_are_free(self._specs.values())
-            columns, own, masks = padded(columns, names, is_free, self._options.pad_to)
+            columns, own, masks = pad_columns(columns, names, is_free, self._options.pad_to)
             mask = own if mask is None else mask
         data = list(columns) if self.structure is None else in_structure(columns, self.structure)
         return Batch(data, BatchInfo(*flat.info, weight, mask, masks, start))
 
 
-def _decoded(column: Column, name: str, leaf: ArraySpec, size: Size | None) -> Column:
+def _decode_column(column: Column, name: str, leaf: ArraySpec, size: Size | None) -> Column:
     """The column with its images decoded; B arrays where they differ in size, or in number."""
     if leaf.image is None:
         return column
@@ -90,5 +92,5 @@ def _decoded(column: Column, name: str, leaf: ArraySpec, size: Size | None) -> C
     if not isinstance(column, list) and not is_free:
         return decode_images(column, leaf.image, column=name, size=size)
     values = column if isinstance(column, list) else [column[number, ...] for number in range(len(column))]
-    found = [decode_images(value, leaf.image, column=name, size=size) for value in values]
-    return found if len({value.shape for value in found}) > 1 else np.stack(found)
+    images = [decode_images(value, leaf.image, column=name, size=size) for value in values]
+    return images if len({value.shape for value in images}) > 1 else np.stack(images)

@@ -11,7 +11,8 @@ P is the probability with which the server drew the episode and N the size of th
 "step" makes up for any prioritised sampler, too. A number of slices that is not whole is rounded up or down at random, so that
 the average is exact. Under "trajectory" the table alone decides how likely an episode is.
 
-A slice depends only on the seed, the item's key and its `times_sampled`, not on the order in which samples come.
+A slice depends only on the seed, the item's key and its `times_sampled`, not on the order in which samples come,
+which several streams to a server do not keep.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from rlds2reverb.wire.messages import TableInfo, priority_exponent
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, joined, stacked
 
 _ALIKE = ("uniform", "fifo")  # samplers that hand out all items equally often; prioritised ones give the probability
-_MOST_PER_SAMPLE = 1 << 20
+_MOST_PER_SAMPLE = 1 << 20  # slices; more come of a probability near 0, and would fill the memory
 _ROUNDING = -1  # in place of a slice's number: the draw that rounds the count of slices
 
 
@@ -54,11 +55,11 @@ class CutItems(NamedTuple):
 
 
 class SampleCutter(Protocol):
-    """Cuts sampled items."""
+    """Cuts sampled items into slices, or into the items of a view."""
 
     @property
     def signature(self) -> Nest | None:
-        """The spec of an item that comes out; None where that of the samples is not known."""
+        """The spec of an item that comes out; None if the spec of the samples is not known."""
         ...
 
     @property
@@ -67,7 +68,7 @@ class SampleCutter(Protocol):
         ...
 
     def items(self, flat: FlatBatch) -> CutItems:
-        """The items of these samples. Raises ConfigError for samples that cannot be cut so."""
+        """What these samples give. Raises ConfigError for samples that cannot be cut so."""
         ...
 
 
@@ -113,38 +114,38 @@ class Slicing:
             for leaf, is_cut in zip(leaves, self._is_cut)
             if is_cut
         ]
-        sliced = [self._of_slice(leaf, rows) if is_cut else leaf for leaf, is_cut in zip(leaves, self._is_cut)]
+        sliced = [self._slice_spec(leaf, rows) if is_cut else leaf for leaf, is_cut in zip(leaves, self._is_cut)]
         return in_structure(sliced, self._structure)
 
-    def _of_slice(self, leaf: Any, rows: Sequence[int | None]) -> Any:
+    def _slice_spec(self, leaf: Any, rows: Sequence[int | None]) -> Any:
         """The spec of a cut column; `rows` are those of an item in each cut column, None where they are free."""
         if not isinstance(leaf, ArraySpec) or not leaf.shape:
             return leaf
-        known = [count for count in rows if count is not None]
+        fixed = [count for count in rows if count is not None]
         more = None
         if len(rows) == 1:
             more = 0
-        elif leaf.shape[0] is not None and len(known) == len(rows):
-            more = leaf.shape[0] - min(known)
+        elif leaf.shape[0] is not None and len(fixed) == len(rows):
+            more = leaf.shape[0] - min(fixed)
         return replace(leaf, shape=(None if more is None else self._spec.length + more, *leaf.shape[1:]))
 
     def items(self, flat: FlatBatch) -> CutItems:
         spec, info, columns = self._spec, flat.info, flat.columns
         if self._names and len(columns) != len(self._names):
-            raise self._refused(f"items have {len(columns)} columns", f"expected {len(self._names)}")
+            raise self._refusal(f"items have {len(columns)} columns", f"expected {len(self._names)}")
         is_cut = self._is_cut or [True] * len(columns)
-        steps = self._steps(flat, is_cut)
+        steps = self._count_steps(flat, is_cut)
         starts = steps - spec.length + 1
         starts = np.maximum(starts, 0 if spec.strict else steps > 0)
-        counts = spec.per_episode * (starts > 0) if spec.by == TRAJECTORY else self._counts(flat, starts)
+        counts = spec.per_episode * (starts > 0) if spec.by == TRAJECTORY else self._count_slices(flat, starts)
         chosen = picks_in_a_row(spec.seed, info.key, info.times_sampled, counts, starts)
         firsts, extra = np.cumsum(counts) - counts, iter(self._extra or ())
-        lengths = [spec.length + next(extra) if one else None for one in is_cut]
+        lengths = [spec.length + next(extra) if is_column_cut else None for is_column_cut in is_cut]
 
         def rows(samples: Array, numbers: Array) -> CutRows:
             starts = chosen[firsts[samples] + numbers]
             cut = [
-                _whole(column, samples) if length is None else self._cut(column, samples, starts, length)
+                _whole(column, samples) if length is None else self._cut_column(column, samples, starts, length)
                 for column, length in zip(columns, lengths)
             ]
             mask = starts[:, np.newaxis] + np.arange(spec.length) < steps[samples, np.newaxis]
@@ -152,26 +153,29 @@ class Slicing:
 
         return CutItems(counts, rows)
 
-    def _counts(self, flat: FlatBatch, starts: Array) -> Array:
+    def _count_slices(self, flat: FlatBatch, starts: Array) -> Array:
         """[B] slices of each sample by "step"."""
         info, spec = flat.info, self._spec
         share: Array = np.multiply(info.table_size, info.probability) if self._has_alpha else np.ones(len(flat))
         with np.errstate(divide="ignore", invalid="ignore"):
-            wanted = starts / (share * float(spec.length if spec.every is None else spec.every))  # [B]
-        if not (wanted <= _MOST_PER_SAMPLE).all():  # NaN, too
-            at = int(np.argmin(wanted <= _MOST_PER_SAMPLE))
+            expected = starts / (share * float(spec.length if spec.every is None else spec.every))  # [B]
+        if not (expected <= _MOST_PER_SAMPLE).all():  # NaN, too
+            at = int(np.argmin(expected <= _MOST_PER_SAMPLE))
             raise ConfigError(
-                f'table "{self._table.name}": slices: by="step" wants {wanted[at]:g} slices of an item of {starts[at]} starts that'
+                f'table "{self._table.name}": slices: by="step" wants {expected[at]:g} slices of an item of {starts[at]} starts that'
                 f" was drawn with probability {info.probability[at]}; use a larger every, or an exponent and priorities nearer to the lengths"
             )
         rounding = uniforms(spec.seed, info.key, info.times_sampled, np.full(len(flat), _ROUNDING))
-        counts: Array = np.floor(wanted + rounding).astype(np.int64)
+        counts: Array = np.floor(expected + rounding).astype(np.int64)
         return counts
 
-    def _steps(self, flat: FlatBatch, is_cut: Sequence[bool]) -> Array:
-        """[S] the rows that every item has in all cut columns. The first item decides which columns have one row more."""
-        cut = [number for number, one in enumerate(is_cut) if one]
-        rows = np.stack([self._rows(number, flat.columns[number]) for number in cut])  # [columns, S]
+    def _count_steps(self, flat: FlatBatch, is_cut: Sequence[bool]) -> Array:
+        """[S] the rows that every item has in all cut columns. The first item decides which columns have one row more.
+
+        One more is the final observation, which belongs to no step; slices of that column have one row more, too.
+        """
+        cut = [number for number, is_column_cut in enumerate(is_cut) if is_column_cut]
+        rows = np.stack([self._count_rows(number, flat.columns[number]) for number in cut])  # [columns, S]
         steps: Array = rows.min(axis=0)
         extra = rows - steps
         self._extra = self._extra or tuple(extra[:, 0].tolist())
@@ -179,17 +183,17 @@ class Slicing:
         if is_wrong.any():
             wrong = rows[:, int(np.argmax(is_wrong))].tolist()
             described = ", ".join(f"{self._name(number)} {count}" for number, count in zip(cut, wrong))
-            raise self._refused(
+            raise self._refusal(
                 f"rows differ between columns: {described}",
                 "expected as many in all, or one more in some of them, such as that of observations, and so in all items",
             )
         return steps
 
-    def _rows(self, number: int, column: Column) -> Array:
+    def _count_rows(self, number: int, column: Column) -> Array:
         """[S] the rows of every item in a column."""
         is_bare = any(value.ndim == 0 for value in column) if isinstance(column, list) else column.ndim == 1
         if is_bare:
-            raise self._refused(
+            raise self._refusal(
                 f"{self._name(number)} has no rows", "expected episodes, whose columns have an axis of steps"
             )
         if isinstance(column, list):
@@ -199,39 +203,39 @@ class Slicing:
     def _name(self, number: int) -> str:
         return f'column "{self._names[number]}"' if self._names else f"column {number}"
 
-    def _refused(self, came: str, expected: str) -> ConfigError:
+    def _refusal(self, came: str, expected: str) -> ConfigError:
         return ConfigError(f'table "{self._table.name}": slices: {came}; {expected}')
 
-    def _cut(self, column: Column, samples: Array, starts: Array, length: int) -> Column:
+    def _cut_column(self, column: Column, samples: Array, starts: Array, length: int) -> Column:
         """[n, length, ...] of a column; n arrays where their shapes differ."""
         if not isinstance(column, list):
             rows = starts[:, np.newaxis] + np.arange(length)  # [n, length]
-            found = column[samples[:, np.newaxis], np.minimum(rows, column.shape[1] - 1)]
-            return self._filled(found, rows >= column.shape[1])
+            slices = column[samples[:, np.newaxis], np.minimum(rows, column.shape[1] - 1)]
+            return self._fill_rows(slices, rows >= column.shape[1])
         values = [column[sample] for sample in samples.tolist()]
-        there = [value[start : start + length] for value, start in zip(values, starts.tolist())]
-        if len({(value.shape[1:], value.dtype) for value in there}) == 1:
-            return self._of_lengths(np.concatenate(there), np.array([len(one) for one in there]), length)
-        return stacked([self._of_lengths(one.copy(), np.array([len(one)]), length)[0] for one in there])
+        parts = [value[start : start + length] for value, start in zip(values, starts.tolist())]
+        if len({(value.shape[1:], value.dtype) for value in parts}) == 1:
+            return self._equalise(np.concatenate(parts), np.array([len(part) for part in parts]), length)
+        return stacked([self._equalise(part.copy(), np.array([len(part)]), length)[0] for part in parts])
 
-    def _of_lengths(self, rows: Array, lengths: Array, length: int) -> Array:
+    def _equalise(self, rows: Array, lengths: Array, length: int) -> Array:
         """[sum of lengths, ...], slice after slice -> [n, length, ...]."""
         if (lengths == length).all():
             return rows.reshape(len(lengths), length, *rows.shape[1:])
         firsts, offsets = (np.cumsum(lengths) - lengths)[:, np.newaxis], np.arange(length)
         beyond = offsets >= lengths[:, np.newaxis]  # [n, length]
-        return self._filled(rows[firsts + np.minimum(offsets, lengths[:, np.newaxis] - 1)], beyond)
+        return self._fill_rows(rows[firsts + np.minimum(offsets, lengths[:, np.newaxis] - 1)], beyond)
 
-    def _filled(self, found: Array, beyond: Array) -> Array:
+    def _fill_rows(self, slices: Array, beyond: Array) -> Array:
         """Fills rows beyond the end, which repeat the last one, as the spec wants them."""
         if self._spec.fill == ZERO and beyond.any():
-            empty: Any = b"" if found.dtype.kind == "O" else 0
-            found[beyond] = empty
-        return found
+            empty: Any = b"" if slices.dtype.kind == "O" else 0
+            slices[beyond] = empty
+        return slices
 
 
 def _whole(column: Column, samples: Array) -> Column:
-    """A column that is not cut, once for every slice."""
+    """Repeats a column that is not cut, once for every slice."""
     if not isinstance(column, list):
         return column[samples]
     return stacked([column[sample].copy() for sample in samples.tolist()])
@@ -254,9 +258,9 @@ class Viewing:
     def __init__(self, table: TableInfo, structure: Nest | None, spec: ViewSpec) -> None:
         self._table, self._spec = table, spec
         self._names = [] if structure is None else list(flatten(structure))
-        self._step_spec, self._is_trajectory = self._steps_of(structure)
         assert isinstance(spec.view, View)
         self._view: View = spec.view
+        self._step_spec, self._is_trajectory = self._find_steps(structure)
         self.signature = self._view.signature(self._step_spec)
         self._order = list(flatten(self.signature))
 
@@ -265,47 +269,47 @@ class Viewing:
         return f"the view {spell_view(self._view)} cuts no item out of them"
 
     def items(self, flat: FlatBatch) -> CutItems:
-        info, wanted = flat.info, self._spec.per_episode
+        info, per_episode = flat.info, self._spec.per_episode
         cuts = []
         for number, key in enumerate(info.key.tolist()):
-            columns = [one[number] if isinstance(one, list) else one[number, ...] for one in flat.columns]
-            cuts.append(self._cut(columns, key))
+            columns = [column[number] if isinstance(column, list) else column[number, ...] for column in flat.columns]
+            cuts.append(self._cut_episode(columns, key))
         counts = np.array([len(cut.anchors) for cut in cuts], np.int64)
-        if wanted is None:
+        if per_episode is None:
             chosen = [np.arange(count) for count in counts]
         else:
-            chosen = picks(self._spec.seed, info.key, info.times_sampled, wanted * (counts > 0), counts)
+            chosen = picks(self._spec.seed, info.key, info.times_sampled, per_episode * (counts > 0), counts)
 
         def rows(samples: Array, numbers: Array) -> CutRows:
             """Each item starts at the step that it is anchored at."""
-            own, firsts = np.unique(samples, return_index=True)
+            used, firsts = np.unique(samples, return_index=True)
             parts = []
-            for one, run in zip(own.tolist(), np.split(numbers, firsts[1:])):
-                cut, mine = cuts[one], chosen[one][run]
-                columns = [column.take(mine) for column in item_columns(cut, cut.rows)]
-                parts.append(CutRows(columns, cut.steps[mine].astype(np.int64)))
-            return joined_rows(parts)
+            for sample, run in zip(used.tolist(), np.split(numbers, firsts[1:])):
+                cut, picked = cuts[sample], chosen[sample][run]
+                columns = [column.take(picked) for column in item_columns(cut, cut.rows)]
+                parts.append(CutRows(columns, cut.steps[picked].astype(np.int64)))
+            return join_rows(parts)
 
-        return CutItems(np.array([len(one) for one in chosen], np.int64), rows)
+        return CutItems(np.array([len(items) for items in chosen], np.int64), rows)
 
-    def _cut(self, columns: Sequence[Array], key: int) -> Cut:
+    def _cut_episode(self, columns: Sequence[Array], key: int) -> Cut:
         if len(columns) != len(self._names):
-            raise self._refused(f"items have {len(columns)} columns, the structure has {len(self._names)}")
+            raise self._refusal(f"items have {len(columns)} columns, the structure has {len(self._names)}")
         named = dict(zip(self._names, columns))
         rows = {path: len(column) if column.ndim else 0 for path, column in named.items()}
         if len(set(rows.values())) != 1 or not next(iter(rows.values())):
-            raise self._refused(f"item {key}: expected as many rows in all columns, and at least one; found {rows}")
+            raise self._refusal(f"item {key}: expected as many rows in all columns, and at least one; found {rows}")
         if self._is_trajectory:
-            named = self._steps(named)
+            named = self._as_steps(named)
         episode = fill_absent(Episode(named, id=f"item {key}"))
         if not (episode.columns[IS_FIRST][0] and episode.columns[IS_LAST][-1]):
-            raise self._refused(
+            raise self._refusal(
                 f"item {key} is no whole episode: expected that it begins with a first step and ends with a last. "
                 "A view is cut out of whole episodes: sample a table that holds them (view `episode`), or leave out `view`"
             )
         return self._view.cut(episode).in_order(self._order)
 
-    def _steps(self, rows: Mapping[str, Array]) -> dict[str, Array]:
+    def _as_steps(self, rows: Mapping[str, Array]) -> dict[str, Array]:
         """Rows of a trajectory -> columns of RLDS steps."""
         kinds = rows[STEP_TYPE]
         last = kinds == LAST
@@ -317,38 +321,38 @@ class Viewing:
         steps = {path: column for path, column in rows.items() if path not in (STEP_TYPE, NEXT_STEP_TYPE)}
         return {**steps, IS_FIRST: first, IS_LAST: last, IS_TERMINAL: last & is_zero}
 
-    def _steps_of(self, structure: Nest | None) -> tuple[dict[str, Nest], bool]:
+    def _find_steps(self, structure: Nest | None) -> tuple[dict[str, Nest], bool]:
         """The spec of a step, and whether the items are trajectories."""
         if structure is None or not all(isinstance(leaf, ArraySpec) for leaf in flatten(structure).values()):
-            raise self._refused(
+            raise self._refusal(
                 "the names and specs of its columns are not known; give spec, a nest of ArraySpec as of the items"
             )
         fields = getattr(structure, "_fields", ())
         named = dict(zip(fields, structure)) if fields else structure
         if not isinstance(named, Mapping) or not ({STEP_TYPE} <= set(named) or {IS_FIRST, IS_LAST} <= set(named)):
-            raise self._refused(
+            raise self._refusal(
                 f"expected items of trajectories ({STEP_TYPE}, ...) or of RLDS steps ({', '.join(FLAGS)}, ...), found {self._names}"
             )
         if flat := [path for path, leaf in flatten(structure).items() if not leaf.shape]:
-            raise self._refused(f'column "{flat[0]}" has no rows, so the items are no episodes')
+            raise self._refusal(f'column "{flat[0]}" has no rows, so the items are no episodes')
         steps = {
             name: map_leaves(lambda leaf: replace(leaf, shape=leaf.shape[1:]), field) for name, field in named.items()
         }
         if STEP_TYPE not in named:
             return filled_spec(steps), False
         if missing := [name for name in FIELDS if name not in named and name != "policy_info"]:
-            raise self._refused(f"trajectories without {', '.join(missing)}")
+            raise self._refusal(f"trajectories without {', '.join(missing)}")
         kept = {
             name: field for name, field in steps.items() if name not in (STEP_TYPE, NEXT_STEP_TYPE) and flatten(field)
         }
         return {**kept, IS_FIRST: _FLAG, IS_LAST: _FLAG, IS_TERMINAL: _FLAG}, True
 
-    def _refused(self, why: str) -> ConfigError:
-        return ConfigError(f'table "{self._table.name}": view {self._spec.view}: {why}')
+    def _refusal(self, why: str) -> ConfigError:
+        return ConfigError(f'table "{self._table.name}": view {spell_view(self._view)}: {why}')
 
 
 class ItemColumn(NamedTuple):
-    """How one column of a cut's items is read: `rows[anchors + offsets]`, without the rows' axis where it is squeezed."""
+    """How one column of a cut's items is read: `rows[anchors + offsets]`, without the rows' axis if it is squeezed."""
 
     rows: Array  # [R, ...]
     anchors: Array  # [n]
@@ -383,11 +387,11 @@ _EMPTY_LEAST, _EMPTY_PER_ITEM = 1000, 40
 
 @dataclass(frozen=True, eq=False)
 class CutBatch(FlatBatch):
-    """Items that were cut out of sampled ones; `info` is that of the sample of each.
+    """Items that were cut out of sampled items; `info` describes the sample that each comes from.
 
     Attributes:
       start: [B] int64, the row or step of the sampled item where each begins.
-      mask: [B, L] bool, true for rows of the sampled item, false for filling; None where nothing is filled up.
+      mask: [B, L] bool, true for rows of the sampled item, false for filling; None if nothing is filled up.
     """
 
     start: Array
@@ -402,8 +406,8 @@ class CutRows(NamedTuple):
     mask: Array | None = None
 
 
-def joined_rows(parts: Sequence[CutRows]) -> CutRows:
-    """The items of at least one part."""
+def join_rows(parts: Sequence[CutRows]) -> CutRows:
+    """Joins the items of one part or more."""
     if len(parts) == 1:
         return parts[0]
     columns = [joined(values) for values in zip(*(part.columns for part in parts))]
@@ -415,14 +419,14 @@ class Cutting:
     """Makes batches of the items that a cutter makes of samples. Thread-safe.
 
     A sampled episode gives none, one or many items. So batches are made anew: the items of a sample beyond a batch are put into the next
-    one. Nothing is cut before a batch needs it, so a long episode waits as itself, and not as all its items.
+    batch. Nothing is cut before a batch needs it, so a long episode waits as itself, and not as all its items.
     """
 
     def __init__(self, table: str, cutter: SampleCutter, batch_size: int, drop_last: bool = False) -> None:
         self._table, self._cutter, self._batch_size, self._drop_last = table, cutter, batch_size, drop_last
         self._lock = threading.Lock()
         self._ends_now = False  # the rest was handed out: the end follows
-        self._held: deque[_Held] = deque()
+        self._held: deque[HeldItems] = deque()
         self._count = self._empty = 0
 
     def next(self, samples: Callable[[], FlatBatch | None]) -> FlatBatch | None:
@@ -457,7 +461,7 @@ class Cutting:
         if len(giving):
             samples = np.repeat(np.arange(len(counts)), counts)
             firsts = np.cumsum(counts) - counts
-            self._held.append(_Held(info, items, samples, np.arange(len(samples)) - firsts[samples]))
+            self._held.append(HeldItems(info, items, samples, np.arange(len(samples)) - firsts[samples]))
             self._count += len(samples)
         self._empty = len(counts) - 1 - int(giving[-1]) if len(giving) else self._empty + len(counts)
         if self._empty > _EMPTY_LEAST + _EMPTY_PER_ITEM * int(info.table_size[-1]):
@@ -468,25 +472,25 @@ class Cutting:
     def _batch(self) -> CutBatch:
         parts: list[CutRows] = []
         infos: list[SampleInfo] = []
-        wanted = min(self._batch_size, self._count)
-        self._count -= wanted
-        while wanted:
+        missing = min(self._batch_size, self._count)
+        self._count -= missing
+        while missing:
             held = self._held[0]
-            own = slice(held.taken, held.taken + wanted)
+            own = slice(held.taken, held.taken + missing)
             samples = held.samples[own]
             parts.append(held.items.rows(samples, held.numbers[own]))
             infos.append(SampleInfo(*(values[samples] for values in held.info)))
             held.taken += len(samples)
-            wanted -= len(samples)
+            missing -= len(samples)
             if held.taken == len(held.samples):
                 self._held.popleft()
-        rows = joined_rows(parts)
+        rows = join_rows(parts)
         info = SampleInfo(*map(np.concatenate, zip(*infos)))
         return CutBatch(tuple(rows.columns), info, rows.start, rows.mask)
 
 
 @dataclass
-class _Held:
+class HeldItems:
     """Items of a batch of samples: `samples` [n] and `numbers` [n] as of `CutItems.rows`; the first `taken` are in batches."""
 
     info: SampleInfo
@@ -512,12 +516,12 @@ def uniforms(seed: int, *numbers: Array) -> Array:
     """
     state = np.full(len(numbers[0]), seed % (1 << 64), np.uint64)
     for number in numbers:
-        state = _mixed((state ^ number.astype(np.uint64)) + _GOLDEN)
-    found: Array = (state >> np.uint64(64 - _BITS)).astype(np.float64) / (1 << _BITS)
-    return found
+        state = _mix_bits((state ^ number.astype(np.uint64)) + _GOLDEN)
+    fractions: Array = (state >> np.uint64(64 - _BITS)).astype(np.float64) / (1 << _BITS)
+    return fractions
 
 
-def _mixed(state: Array) -> Array:
+def _mix_bits(state: Array) -> Array:
     state = (state ^ (state >> np.uint64(30))) * _FIRST
     state = (state ^ (state >> np.uint64(27))) * _SECOND
     mixed: Array = state ^ (state >> np.uint64(31))

@@ -40,13 +40,13 @@ def check_state(state: object, kind: str, of: Mapping[str, Any], version: int) -
         raise ConfigError(
             f"restore: a state of version {state.get(VERSION)!r}, this release reads version {version}; restore it with the release that wrote it"
         )
-    found = state.get(OF)
-    if not isinstance(found, Mapping):
-        raise ConfigError(f'restore: "{OF}" is {_short(found)}; expected what state() gave')
+    stored = state.get(OF)
+    if not isinstance(stored, Mapping):
+        raise ConfigError(f'restore: "{OF}" is {_short(stored)}; expected what state() gave')
     lines = [
-        f"{name} was {_short(found.get(name))}, is {_short(of.get(name))}"
-        for name in dict.fromkeys((*of, *found))
-        if found.get(name) != of.get(name)
+        f"{name} was {_short(stored.get(name))}, is {_short(of.get(name))}"
+        for name in dict.fromkeys((*of, *stored))
+        if stored.get(name) != of.get(name)
     ]
     if lines:
         raise ConfigError(f"restore: a state of another {kind}: {'; '.join(lines)}")
@@ -64,7 +64,7 @@ def counts_in(state: Mapping[str, Any], name: str) -> list[int]:
     counts = state.get(name)
     if not isinstance(counts, (list, tuple)):
         raise ConfigError(f"restore: {name} is {_short(counts)}; expected whole numbers")
-    return [count_in({name: one}, name) for one in counts]
+    return [count_in({name: count}, name) for count in counts]
 
 
 def pairs_in(state: Mapping[str, Any], name: str) -> list[tuple[int, int]]:

@@ -59,7 +59,7 @@ TABLES, ITEMS, CHUNKS, DONE = "tables.tfrecord", "items.tfrecord", "chunks.tfrec
 _GENERATIONS = "generations"
 
 
-def newest_in(folder: Path) -> Path:
+def find_newest(folder: Path) -> Path:
     """The checkpoint that a folder is or holds; see the table above. Raises `SourceError` if there is none, or only unfinished ones."""
     try:
         if (folder / TABLES).exists():
@@ -67,14 +67,14 @@ def newest_in(folder: Path) -> Path:
                 raise SourceError(f"{folder}: a checkpoint without {DONE}: it was not finished; take another one")
             return folder
         inside = folder / _GENERATIONS if (folder / _GENERATIONS).is_dir() else folder
-        found = sorted(path for path in inside.iterdir() if (path / TABLES).exists())
+        checkpoints = sorted(path for path in inside.iterdir() if (path / TABLES).exists())
     except OSError as error:
         raise SourceError(f"{folder}: cannot be read: {error.strerror}") from error
-    finished = [path for path in found if (path / DONE).exists()]
+    finished = [path for path in checkpoints if (path / DONE).exists()]
     if not finished:
         what = (
-            f"{len(found)} checkpoints, none of them finished ({DONE})"
-            if found
+            f"{len(checkpoints)} checkpoints, none of them finished ({DONE})"
+            if checkpoints
             else f"no {TABLES}, and no folder with one"
         )
         raise SourceError(f"{folder}: {what}; expected a checkpoint of Reverb, or a folder of checkpoints")
@@ -89,7 +89,7 @@ class Checkpoint:
         self._files: dict[str, BinaryIO] = {}
         with ExitStack() as stack:
             for name in (TABLES, ITEMS, CHUNKS):
-                if (file := _opened(folder / name, may_lack=name == ITEMS)) is not None:
+                if (file := _open_file(folder / name, may_lack=name == ITEMS)) is not None:
                     self._files[name] = stack.enter_context(file)
             self._stack = stack.pop_all()
 
@@ -110,25 +110,25 @@ class Checkpoint:
           SourceError: there is no such table, or a file cannot be read.
         """
         tables = self.tables()
-        limiters = {name: one.rate_limiter for name, one in tables.items()}
-        held = {name: int(one.insert_count - one.delete_count) for name, one in limiters.items()}
-        name = table_named(people, table, held)
-        found = tables[name]
+        limiters = {name: message.rate_limiter for name, message in tables.items()}
+        held = {name: int(limiter.insert_count - limiter.delete_count) for name, limiter in limiters.items()}
+        name = choose_table(people, table, held)
+        message = tables[name]
         chunks = ChunkBuilder()
         for chunk in self._read(CHUNKS, "Chunk"):
             chunks.add(chunk)
         return Snapshot(
-            people, name, self._signature(found), chunks.built(), self._items(found, len(tables) == 1), notices
+            people, name, self._signature(message), chunks.build(), self._items(message, len(tables) == 1), notices
         )
 
     def _items(self, table: Any, is_only: bool) -> Items:
         where = str(self.folder / (ITEMS if ITEMS in self._files else TABLES))
-        kept, read = Items(where), reader_of("Item", where)
+        items, read = Items(where), reader_of("Item", where)
         for data in self._records(ITEMS) if ITEMS in self._files else table.items:
             if is_only or read(data).table == table.table_name:
-                kept.add(data)
-        kept.close_writing()
-        return kept
+                items.add(data)
+        items.close_writing()
+        return items
 
     def _read(self, name: str, kind: str) -> Iterator[Any]:
         return map(reader_of(kind, str(self.folder / name)), self._records(name))
@@ -145,11 +145,11 @@ class Checkpoint:
             raise SourceError(f'{self.folder / TABLES}: signature of table "{table.table_name}": {error}') from error
 
 
-def table_named(people: str, table: str | None, held: Mapping[str, int]) -> str:
-    """The table of this name, or the only one, among `held` (name -> items).
+def choose_table(people: str, table: str | None, held: Mapping[str, int]) -> str:
+    """The name of the table to read: the given one, or that of the only table; `held` is name -> items.
 
     Raises:
-      SourceError: there is none of that name, or several without a name; the message lists them.
+      SourceError: there is no table of that name, or no name and several tables; the message lists them.
     """
     there = ", ".join(f"{name} ({count:,} items)" for name, count in sorted(held.items())) or "none"
     if table is None:
@@ -161,7 +161,7 @@ def table_named(people: str, table: str | None, held: Mapping[str, int]) -> str:
     return table
 
 
-def _opened(path: Path, may_lack: bool) -> BinaryIO | None:
+def _open_file(path: Path, may_lack: bool) -> BinaryIO | None:
     try:
         check_regular(path)
         return path.open("rb")

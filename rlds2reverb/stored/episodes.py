@@ -21,7 +21,7 @@ from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings,
 from rlds2reverb.formats.rows import flags
 from rlds2reverb.formats.source import columns_of
 from rlds2reverb.specs import ArraySpec, Nest, nested
-from rlds2reverb.stored.layouts import Layout, Reads, Trajectories, layout_of, why_no_steps
+from rlds2reverb.stored.layouts import Reads, StepLayout, Trajectories, layout_of, why_no_steps
 from rlds2reverb.stored.rows import Index, RowReader, Runs, Snapshot, index_of, runs_of
 from rlds2reverb.text import counted
 from rlds2reverb.views.trajectory import FIRST, STEP_TYPE
@@ -30,13 +30,13 @@ from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, Slice
 from rlds2reverb.wire.schema import message_class
 
 
-def episodes_in(name: str, runs: Runs, rows: RowReader) -> tuple[Runs, Notice]:
-    """The runs of trajectories, cut where episodes begin; reads the step types of all of them.
+def split_streams(name: str, runs: Runs, rows: RowReader) -> tuple[Runs, Notice]:
+    """Cuts runs of trajectories where episodes begin; reads all their step types.
 
     Raises:
       SourceError: step types cannot be read.
     """
-    made: list[tuple[int, int, int]] = []
+    episodes: list[tuple[int, int, int]] = []
     left_out = 0
     for sequence, first, stop in zip(runs.sequences.tolist(), runs.firsts.tolist(), runs.stops.tolist()):
         try:
@@ -45,11 +45,11 @@ def episodes_in(name: str, runs: Runs, rows: RowReader) -> tuple[Runs, Notice]:
             raise SourceError(f"{name}: sequence {sequence:016x}: {broken.path}: {broken.why}") from broken
         begins = (first + np.flatnonzero(kinds.reshape(len(kinds), -1)[:, :1].ravel() == FIRST)).tolist()
         left_out += (begins[0] if begins else stop) - first
-        made += [(sequence, begin, end) for begin, end in zip(begins, [*begins[1:], stop])]
-    sequences, firsts, stops = (np.array([one[at] for one in made], kind) for at, kind in enumerate("Qqq"))
-    alone = np.ones(len(made), bool)
+        episodes += [(sequence, begin, end) for begin, end in zip(begins, [*begins[1:], stop])]
+    sequences, firsts, stops = (np.array([episode[at] for episode in episodes], kind) for at, kind in enumerate("Qqq"))
+    alone = np.ones(len(episodes), bool)
     text = (
-        f"{counted(len(runs.sequences), 'sequence')} cut into {counted(len(made), 'episode')}; {counted(left_out, 'row')} before the "
+        f"{counted(len(runs.sequences), 'sequence')} cut into {counted(len(episodes), 'episode')}; {counted(left_out, 'row')} before the "
         "first steps are left out"
     )
     return Runs(sequences, firsts, stops, alone, alone), note("streams_split", text, left_out)
@@ -91,7 +91,7 @@ class StoredEpisodes(Recordings):
         index: Index,
         runs: Runs,
         paths: Sequence[str],
-        layout: Layout,
+        layout: StepLayout,
         missing: Missing = Missing(),
     ) -> None:
         self.name, self._snapshot, self._index, self._runs = snapshot.name, snapshot, index, runs
@@ -108,7 +108,7 @@ class StoredEpisodes(Recordings):
     @property
     def notices(self) -> tuple[Notice, ...]:
         """How the table was read, and the number of episodes that lack rows, or (of those read so far) an end."""
-        found, runs = [*self._snapshot.notices], self._runs
+        notices, runs = [*self._snapshot.notices], self._runs
         has_gap = runs.is_first & ~runs.is_last
         is_cut = runs.is_first & (runs.firsts != self._least)
         missing = int((has_gap | is_cut)[runs.is_first].sum())
@@ -120,7 +120,7 @@ class StoredEpisodes(Recordings):
                 f"{missing:,} of {int(runs.is_first.sum()):,} episodes are not whole, for the items hold only some of their rows: "
                 f"{int(is_cut.sum()):,} lack their beginning, {int(has_gap.sum()):,} have gaps; {became}"
             )
-            found.append(Notice("rows_in_no_item", text, missing))
+            notices.append(Notice("rows_in_no_item", text, missing))
         if count := len(self._without_end):
             became = "their last row is not marked is_last"
             if self._is_truncated:
@@ -129,8 +129,8 @@ class StoredEpisodes(Recordings):
                 f"it is not recorded how {counted(count, 'episode')} ended: cut off, or continued in items that were "
                 f"removed or never stored; {became}"
             )
-            found.append(Notice("no_end", text, count))
-        return tuple(found)
+            notices.append(Notice("no_end", text, count))
+        return tuple(notices)
 
     def spec(self) -> Nest:
         return self._layout.spec()
@@ -192,7 +192,7 @@ class StoredEpisodes(Recordings):
 
 # Every item as an episode: for items whose rows make no episodes together.
 
-_KEPT_BYTES = 64 << 20
+_KEPT_BYTES = 64 << 20  # of decoded chunks: neighbouring items share them, and a chunk of images is a few MB
 _METADATA = {"item_key": np.uint64, "priority": np.float64, "times_sampled": np.int32}
 _FLAG = ArraySpec((), np.dtype(bool))
 
@@ -200,7 +200,7 @@ _FLAG = ArraySpec((), np.dtype(bool))
 class StoredItems(Recordings):
     """The items of a snapshot, in the order of their insertion.
 
-    Items whose columns all have equally many rows are episodes of those; otherwise each column is one row.
+    If the columns of every item are equally long, an item is an episode of these rows; otherwise each column is one row.
     """
 
     def __init__(self, snapshot: Snapshot, index: Index, leaves: dict[str, ArraySpec]) -> None:
@@ -269,12 +269,12 @@ class StoredItems(Recordings):
         """An item's values as columns of steps."""
         if len(values) != len(self._leaves):
             raise BrokenEpisode("", f"the item has {len(values)} columns, expected {len(self._leaves)}")
-        made = {
+        columns = {
             path: value if self._are_rows and not squeezed else value[None]
             for path, value, squeezed in zip(self._leaves, values, self._squeezed)
         }
-        ends = flags(len(next(iter(made.values()))), None)
-        return {**made, **{name: flag for name, flag in ends.items() if name not in made}}
+        ends = flags(len(next(iter(columns.values()))), None)
+        return {**columns, **{name: flag for name, flag in ends.items() if name not in columns}}
 
 
 # A snapshot -> the recordings that its table makes, or why it makes none.
@@ -304,7 +304,7 @@ def recordings_of(
       kind: one of `KINDS`.
       missing: see `StoredEpisodes`.
       streams: one of `GAPS`, for sequences that hold several episodes: bad episodes, or cut, see `episodes_in`.
-      names: paths of the items' columns, in their order; None for those of the signature, or their numbers without one.
+      names: paths of the items' columns, in their order; None for the signature's paths, or numbers if there is no signature.
 
     Raises:
       SourceError: the table is empty, its items cannot be read, or they make no episodes; the message says why, and how to continue.
@@ -333,18 +333,18 @@ def recordings_of(
             raise SourceError(
                 f"{snapshot.name}: streams=split is for trajectories, whose step_type marks where episodes begin"
             )
-        runs, notice = episodes_in(snapshot.name, runs, RowReader(snapshot.chunks, index, list(leaves)))
+        runs, notice = split_streams(snapshot.name, runs, RowReader(snapshot.chunks, index, list(leaves)))
         snapshot, missing = replace(snapshot, notices=(*snapshot.notices, notice)), replace(missing, gaps=CUT)
     return StoredEpisodes(snapshot, index, runs, list(leaves), layout, missing)
 
 
 def _leaves(snapshot: Snapshot, index: Index, names: Sequence[str] | None) -> dict[str, ArraySpec]:
-    """Path -> spec of an item's column, in the items' order. Raises `SourceError` where their number is another."""
+    """Path -> spec of an item's column, in the items' order. Raises `SourceError` if names or signature do not fit their number."""
     where = f'{snapshot.name}: table "{snapshot.table}"'
     if snapshot.signature is None:
-        found = _seen(snapshot, index, where)
+        specs = _infer_specs(snapshot, index, where)
         if names is None:
-            return {str(number): leaf for number, leaf in enumerate(found)}
+            return {str(number): leaf for number, leaf in enumerate(specs)}
     else:
         signed: dict[str, ArraySpec] = columns_of(snapshot.signature, snapshot.name)
         if names is None and len(signed) == index.columns:
@@ -352,7 +352,7 @@ def _leaves(snapshot: Snapshot, index: Index, names: Sequence[str] | None) -> di
                 if not squeezed and not leaf.shape:
                     raise SourceError(f'{where}: column "{path}" has rows in the items, and none in the signature')
             return signed
-        found = _seen(snapshot, index, where) if len(signed) != index.columns else list(signed.values())
+        specs = _infer_specs(snapshot, index, where) if len(signed) != index.columns else list(signed.values())
         if names is None:
             raise SourceError(
                 f"{where}: its items have {index.columns} columns, its signature {len(signed)}; name them with columns=A+B+..."
@@ -361,12 +361,12 @@ def _leaves(snapshot: Snapshot, index: Index, names: Sequence[str] | None) -> di
         raise SourceError(
             f"{where}: its items have {index.columns} columns; columns names {len(names)}: {', '.join(names)}"
         )
-    return dict(zip(names, found))
+    return dict(zip(names, specs))
 
 
-def _seen(snapshot: Snapshot, index: Index, where: str) -> list[ArraySpec]:
+def _infer_specs(snapshot: Snapshot, index: Index, where: str) -> list[ArraySpec]:
     """The spec of each column, from a chunk that holds it. Raises `SourceError` if that cannot be read."""
-    found = []
+    specs = []
     for column in range(index.columns):
         number = int(np.argmax(index.tensors[:, column] >= 0))
         try:
@@ -376,5 +376,5 @@ def _seen(snapshot: Snapshot, index: Index, where: str) -> list[ArraySpec]:
         if not rows.ndim:
             raise SourceError(f"{where}: column {column}: chunk {snapshot.chunks.keys[number]} has no rows")
         row = ArraySpec(rows.shape[1:], rows.dtype)
-        found.append(row if index.squeezed[column] else row.with_leading(None))
-    return found
+        specs.append(row if index.squeezed[column] else row.with_leading(None))
+    return specs

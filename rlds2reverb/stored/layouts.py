@@ -67,7 +67,7 @@ class Reads:
         }
 
 
-class Layout(Protocol):
+class StepLayout(Protocol):
     """How the rows of items become steps.
 
     Attributes:
@@ -78,17 +78,17 @@ class Layout(Protocol):
     def tells_ends(self) -> bool: ...
 
     def spec(self) -> Nest:
-        """Of the steps."""
+        """The spec of a step."""
 
     def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
-        """The steps of one run of rows. A step is the last one only where that was recorded.
+        """The steps of one run of rows. A step is the last one only if that was recorded.
 
         Args:
           columns: path -> all rows that the run's items read of a column.
           begins, ends: whether the episode has no rows before these, and behind them; for flags that were not recorded.
 
         Raises:
-          BrokenEpisode: they make no one episode.
+          BrokenEpisode: the rows make no single episode.
         """
 
 
@@ -113,7 +113,7 @@ class Transitions:
 
     @staticmethod
     def of(reads: Reads) -> Transitions | None:
-        wanted = {
+        names = {
             OBSERVATION,
             ACTION,
             f"{_NEXT}/{OBSERVATION}",
@@ -121,23 +121,23 @@ class Transitions:
             f"{_NEXT}/done",
             f"{_NEXT}/terminated",
         }
-        if not all(any(is_under(path, name) for path in reads.leaves) for name in wanted):
+        if not all(any(is_under(path, name) for path in reads.leaves) for name in names):
             return None
-        rest = [path for path in reads.leaves if not is_under(path, f"{_NEXT}/{OBSERVATION}")]
-        (shift, length), *others = reads.offsets(rest)
+        plain = [path for path in reads.leaves if not is_under(path, f"{_NEXT}/{OBSERVATION}")]
+        (shift, length), *other_offsets = reads.offsets(plain)
         following = reads.offsets([f"{_NEXT}/{OBSERVATION}"])
-        return None if others or following != {(shift + 1, length)} else Transitions(reads.leaves)
+        return None if other_offsets or following != {(shift + 1, length)} else Transitions(reads.leaves)
 
     def spec(self) -> Nest:
         reward = {
             f"{REWARD}{path}": ArraySpec(leaf.shape[:-1], leaf.dtype) for path, leaf in self._next(REWARD).items()
         }
-        others = {path: self.leaves[stored] for path, stored in _extras(self.leaves).items()}
+        extras = {path: self.leaves[stored] for path, stored in _extras(self.leaves).items()}
         kept = {
             path: leaf for path, leaf in self.leaves.items() if is_under(path, OBSERVATION) or is_under(path, ACTION)
         }
         number = ArraySpec((), np.dtype(np.float32))
-        return nested({**kept, **reward, DISCOUNT: number, **others, **dict.fromkeys(FLAGS, FLAG)})
+        return nested({**kept, **reward, DISCOUNT: number, **extras, **dict.fromkeys(FLAGS, FLAG)})
 
     def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
         """T transitions -> T + 1 rows."""
@@ -148,25 +148,25 @@ class Transitions:
                 f"{_NEXT}/done", f"the episode ends at row {at:,}, and more rows follow; read it with as=items"
             )
         rewards = {f"{REWARD}{path}": columns[f"{_NEXT}/{REWARD}{path}"][..., 0] for path in self._next(REWARD)}
-        others = {path: columns[stored] for path, stored in _extras(self.leaves).items()}
-        made = _aligned(columns, f"{_NEXT}/{OBSERVATION}", {**rewards, **others}, bool(terminated[-1]))
-        made[IS_FIRST] &= begins
-        made[IS_LAST] &= done[-1]
-        return made
+        extras = {path: columns[stored] for path, stored in _extras(self.leaves).items()}
+        steps = _align_rows(columns, f"{_NEXT}/{OBSERVATION}", {**rewards, **extras}, bool(terminated[-1]))
+        steps[IS_FIRST] &= begins
+        steps[IS_LAST] &= done[-1]
+        return steps
 
     def _next(self, name: str) -> dict[str, ArraySpec]:
-        """The rest of the paths below "next/NAME" -> spec."""
+        """What follows "next/NAME" in a path -> spec."""
         start = f"{_NEXT}/{name}"
         return {path[len(start) :]: leaf for path, leaf in self.leaves.items() if is_under(path, start)}
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """Transitions whose observations are the last few frames, or one; see `views.frame_stack`. Acme's transitions of one step are such.
+    """Transitions whose observations are the last few frames, or one; see `views.frame_stack`. Acme's transitions of one step are of this kind.
 
     Attributes:
       leaves: as in `Reads`.
-      frames: axis of frames; 0 when there is none.
+      frames: size of the axis of frames; 0 without one.
     """
 
     leaves: Leaves
@@ -175,15 +175,17 @@ class Stacks:
 
     @staticmethod
     def of(reads: Reads) -> Stacks | None:
-        wanted = {OBSERVATION, ACTION, REWARD, DISCOUNT, NEXT_OBSERVATION}
+        fields = {OBSERVATION, ACTION, REWARD, DISCOUNT, NEXT_OBSERVATION}
         names = {path.partition("/")[0] for path in reads.leaves}
-        if not wanted <= names <= {*wanted, EXTRAS}:
+        if not fields <= names <= {*fields, EXTRAS}:
             return None
         plain = reads.offsets([ACTION, REWARD, DISCOUNT, EXTRAS])
         now, following = reads.offsets([OBSERVATION]), reads.offsets([NEXT_OBSERVATION])
-        if any(len(one) != 1 for one in (plain, now, following)):
+        if any(len(offsets) != 1 for offsets in (plain, now, following)):
             return None
-        (at, _), (begin, frames), (next_begin, next_frames) = (next(iter(one)) for one in (plain, now, following))
+        (at, _), (begin, frames), (next_begin, next_frames) = (
+            next(iter(offsets)) for offsets in (plain, now, following)
+        )
         is_known = next_begin == begin + 1 and frames == next_frames and begin == at - (max(1, frames) - 1)
         return Stacks(reads.leaves, frames) if is_known else None
 
@@ -193,30 +195,30 @@ class Stacks:
             for path, leaf in self.leaves.items()
             if not is_under(path, NEXT_OBSERVATION) and not is_under(path, EXTRAS)
         }
-        others = {path: self.leaves[stored] for path, stored in _extras(self.leaves).items()}
-        return nested({**kept, **others, **dict.fromkeys(FLAGS, FLAG)})
+        extras = {path: self.leaves[stored] for path, stored in _extras(self.leaves).items()}
+        return nested({**kept, **extras, **dict.fromkeys(FLAGS, FLAG)})
 
     def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
-        """T transitions -> T + 1 rows, the last of them terminal where the last discount is 0; frames before the first are left out."""
+        """T transitions -> T + 1 rows, the last of them terminal if the last discount is 0; frames before the first are left out."""
         before = max(1, self.frames) - 1
         cut = {
             path: column[before:] if is_under(path, OBSERVATION) or is_under(path, NEXT_OBSERVATION) else column
             for path, column in columns.items()
         }
         plain = {path: column for name in (REWARD, DISCOUNT) for path, column in columns_under(cut, name).items()}
-        others = {path: cut[stored] for path, stored in _extras(self.leaves).items()}
-        made = _aligned(cut, NEXT_OBSERVATION, {**plain, **others}, None)
-        made[IS_FIRST] &= begins
-        made[IS_LAST] &= ends and bool(are_zero(columns)[-1])
-        made[IS_TERMINAL] = made[IS_LAST].copy()
-        return made
+        extras = {path: cut[stored] for path, stored in _extras(self.leaves).items()}
+        steps = _align_rows(cut, NEXT_OBSERVATION, {**plain, **extras}, None)
+        steps[IS_FIRST] &= begins
+        steps[IS_LAST] &= ends and bool(are_zero(columns)[-1])
+        steps[IS_TERMINAL] = steps[IS_LAST].copy()
+        return steps
 
 
-def _aligned(columns: Columns, following: str, others: Columns, is_terminal: bool | None) -> dict[str, Array]:
-    """[T] transitions -> [T + 1] rows.
+def _align_rows(columns: Columns, following: str, further: Columns, is_terminal: bool | None) -> dict[str, Array]:
+    """[T] transitions -> [T + 1] rows: the next observation of the last one becomes a row of its own.
 
     Raises:
-      BrokenEpisode: the next observation of a transition is not the observation of the one after it.
+      BrokenEpisode: the next observation of a transition is not the observation of the transition after it.
     """
     observation: dict[str, Array] = {}
     for path, column in columns_under(columns, OBSERVATION).items():
@@ -228,14 +230,14 @@ def _aligned(columns: Columns, following: str, others: Columns, is_terminal: boo
                 path, "the observation after a transition is not that of the next transition; read it with as=items"
             )
         observation[path[len(OBSERVATION) + 1 :]] = np.concatenate([column, after[-1:]])
-    return steps(observation, columns_below(columns, ACTION), None, is_terminal, others)
+    return steps(observation, columns_below(columns, ACTION), None, is_terminal, further)
 
 
 def _extras(leaves: Leaves) -> dict[str, str]:
     """Path of a step column -> path of the extra that holds it; what steps have already keeps its own path."""
-    found = {path[len(EXTRAS) + 1 :]: path for path in leaves if path.startswith(f"{EXTRAS}/")}
+    stored_paths = {path[len(EXTRAS) + 1 :]: path for path in leaves if path.startswith(f"{EXTRAS}/")}
     taken = (OBSERVATION, ACTION, REWARD, DISCOUNT, *FLAGS)
-    return {path if path.partition("/")[0] not in taken else stored: stored for path, stored in found.items()}
+    return {path if path.partition("/")[0] not in taken else stored: stored for path, stored in stored_paths.items()}
 
 
 _TRAJECTORY = (STEP_TYPE, OBSERVATION, ACTION, NEXT_STEP_TYPE, REWARD, DISCOUNT)
@@ -257,7 +259,7 @@ def why_no_steps(paths: Collection[str]) -> str:
     return ""
 
 
-def layout_of(reads: Reads) -> Layout | str:
+def layout_of(reads: Reads) -> StepLayout | str:
     """The layout of items that are windows; or why their rows make no steps."""
     names = {path.partition("/")[0] for path in reads.leaves}
     is_plain = len(set(zip(reads.shifts, reads.lengths))) == 1
@@ -265,13 +267,13 @@ def layout_of(reads: Reads) -> Layout | str:
         return Trajectories(reads.leaves)
     if is_plain:
         return Rows(reads.leaves)
-    found: Layout | None = Transitions.of(reads) or Stacks.of(reads)
-    return found or "their columns read rows that differ, in a way that is known of no view"
+    layout: StepLayout | None = Transitions.of(reads) or Stacks.of(reads)
+    return layout or "their columns read rows that differ, in a way that is known of no view"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Every column is one of the steps."""
+    """Items whose columns are the steps' own."""
 
     leaves: Leaves
 
@@ -283,11 +285,11 @@ class Rows:
         return IS_LAST in self.leaves
 
     def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
-        """The columns, and those of the two flags that they lack."""
-        made = flags(len(next(iter(columns.values()))), None)
-        made[IS_FIRST] &= begins
-        made[IS_LAST][:] = False
-        return {**columns, **{name: flag for name, flag in made.items() if name not in columns}}
+        """The columns, with the flags that they lack."""
+        own_flags = flags(len(next(iter(columns.values()))), None)
+        own_flags[IS_FIRST] &= begins
+        own_flags[IS_LAST][:] = False
+        return {**columns, **{name: flag for name, flag in own_flags.items() if name not in columns}}
 
 
 @dataclass(frozen=True)
@@ -302,7 +304,7 @@ class Trajectories:
         return nested({**kept, **dict.fromkeys(FLAGS, FLAG)})
 
     def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
-        """Without the padding behind the last row."""
+        """The rows up to the last step; padding behind it is left out."""
         kinds, following = columns[STEP_TYPE], columns[NEXT_STEP_TYPE]
         count = self._count(kinds, following)
         kinds = kinds[:count]
@@ -310,12 +312,11 @@ class Trajectories:
         is_first = kinds == FIRST
         is_first[:1] |= is_last[:1] & (following[:1] == LAST)  # an episode of one step is (LAST, LAST)
         is_zero = are_zero(columns)[:count]
-        is_zero[1:] |= is_zero[
-            :-1
-        ].copy()  # TF-Agents' drivers have it on the row before, its converter on the last one
-        made = {IS_FIRST: is_first, IS_LAST: is_last, IS_TERMINAL: is_last & is_zero}
+        # TF-Agents' drivers write the zero discount on the row before the last, its converter on the last one.
+        is_zero[1:] |= is_zero[:-1].copy()
+        own_flags = {IS_FIRST: is_first, IS_LAST: is_last, IS_TERMINAL: is_last & is_zero}
         kept = {path: column[:count] for path, column in columns.items() if path not in (STEP_TYPE, NEXT_STEP_TYPE)}
-        return {**kept, **made}
+        return {**kept, **own_flags}
 
     @staticmethod
     def _count(kinds: Array, following: Array) -> int:

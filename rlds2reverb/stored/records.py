@@ -1,7 +1,7 @@
 """The files of Reverb's checkpoints: TFRecords in one zlib stream, or, from old versions, as they are.
 
 A record is its length (8 bytes, little-endian), a checksum of that (4), the data, and a checksum of it (4). A zlib stream ends in a
-checksum of all of it, which is verified when the last record is read, so those of the records need no check.
+checksum of all of it, which is verified when the last record is read, so the records' own checksums need no check.
 Sources: record_reader.cc and record_writer.cc of TensorFlow 2.15; observed in dm-reverb 0.14.
 """
 

@@ -85,9 +85,10 @@ class Snapshot:
     notices: tuple[Notice, ...] = ()
 
 
-# Bytes laid aside on disk, to be read again in any order: a checkpoint's chunks come in none, and its files cannot be jumped in.
+# Bytes laid aside on disk, to be read again in any order. A checkpoint's chunks come in no order that helps, its files are one zlib stream,
+# which cannot be entered in the middle, and a table may be larger than the memory.
 
-_AT_ONCE_BYTES = 1 << 20
+_AT_ONCE_BYTES = 1 << 20  # written together: items and chunks of vectors are small
 _PREAD: Any = getattr(os, "pread", None)  # Windows has none
 
 
@@ -98,7 +99,7 @@ class Spool:
     """
 
     def __init__(self) -> None:
-        with _explained():
+        with _explain_full_disk():
             self._file = tempfile.TemporaryFile(prefix="rlds2reverb-")  # noqa: SIM115 - lives as long as this object
         weakref.finalize(self, self._file.close)
         self.size = 0
@@ -117,16 +118,16 @@ class Spool:
         return at
 
     def close_writing(self) -> None:
-        """From now on all can be read. Raises `SourceError` if the disk is full."""
-        with _explained():
+        """Writes what waits, so that everything can be read. Raises `SourceError` if the disk is full."""
+        with _explain_full_disk():
             self._file.write(b"".join(self._waiting))
             self._file.flush()
         self._waiting.clear()
         self._waiting_bytes = 0
 
     def read(self, at: int, size: int) -> bytes:
-        """Raises `SourceError` if the disk fails."""
-        with _explained():
+        """Reads from an offset on. Raises `SourceError` if the disk fails."""
+        with _explain_full_disk():
             if _PREAD is not None:
                 return bytes(_PREAD(self._file.fileno(), size, at))
             with self._lock:
@@ -135,7 +136,7 @@ class Spool:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explain_full_disk() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -149,7 +150,7 @@ _AT_ONCE = 4096  # items
 
 
 class Items:
-    """Add all items, then `close_writing`; then they can be read, in the order of arrival. Messages say `where` they are from."""
+    """Items in the order of arrival: add all, call `close_writing`, then read. Messages say `where` they are from."""
 
     def __init__(self, where: str) -> None:
         self._spool, self._ends = Spool(), array("q", [0])
@@ -195,8 +196,8 @@ class Chunks:
     Attributes:
       keys: uint64, rising.
       episodes: uint64, the number that their writer gave the sequence of rows: mostly an episode.
-      starts: int64, the row there that is their first.
-      rows: int64, their number; 0 where their writer does not say which rows they are.
+      starts: int64, the row of that sequence with which they begin.
+      rows: int64, how many rows they have; 0 if their writer does not say which rows these are.
     """
 
     keys: Array
@@ -212,7 +213,7 @@ class Chunks:
         return len(self.keys)
 
     def find(self, keys: Array) -> Array:
-        """[m] int64: the numbers of the chunks with these keys; -1 where there is none."""
+        """[m] int64: the numbers of the chunks with these keys; -1 for a key of no chunk."""
         if not len(self.keys):
             return np.full(len(keys), -1, np.int64)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -225,29 +226,31 @@ class Chunks:
 
 
 class ChunkBuilder:
-    """Collects chunks in any order; a repeated one is ignored."""
+    """Collects chunks in any order; a repeated chunk is ignored."""
 
     def __init__(self) -> None:
         self._spool = Spool()
-        self._known: set[int] = set()
+        self._keys: set[int] = set()
         self._columns = tuple(array(kind) for kind in "QQqqqqb")
 
     def add(self, chunk: Any) -> None:
         """Takes a Chunk message."""
-        if (key := chunk.chunk_key) in self._known:
+        if (key := chunk.chunk_key) in self._keys:
             return
-        self._known.add(key)
-        given, data = chunk.sequence_range, chunk.data
-        rows = given.end - given.start + 1
-        is_known = chunk.HasField("sequence_range") and not given.sparse and given.start >= 0 and rows > 0
+        self._keys.add(key)
+        sequence_range, data = chunk.sequence_range, chunk.data
+        rows = sequence_range.end - sequence_range.start + 1
+        is_known = (
+            chunk.HasField("sequence_range") and not sequence_range.sparse and sequence_range.start >= 0 and rows > 0
+        )
         values: Sequence[int] = (
-            key, given.episode_id, given.start, rows if is_known else 0, self._spool.write(data), len(data), chunk.delta_encoded,
+            key, sequence_range.episode_id, sequence_range.start, rows if is_known else 0, self._spool.write(data), len(data), chunk.delta_encoded,
         )  # fmt: skip
         for column, value in zip(self._columns, values):
             column.append(value)
 
-    def built(self) -> Chunks:
-        self._known.clear()
+    def build(self) -> Chunks:
+        self._keys.clear()
         self._spool.close_writing()
         keys, episodes, starts, rows, places, sizes, are_deltas = map(np.array, self._columns)
         order = np.argsort(keys, kind="stable")
@@ -259,7 +262,7 @@ class ChunkBuilder:
 
 
 class RowReader:
-    """Reads rows of a writer's sequences; `paths` are those of the items' columns, in their order."""
+    """Reads rows of a writer's sequences; `paths` name the items' columns, in their order."""
 
     def __init__(self, chunks: Chunks, index: Index, paths: Sequence[str]) -> None:
         self._chunks, self._index, self._paths = chunks, index, paths
@@ -273,7 +276,7 @@ class RowReader:
         Args:
           sequence: its number.
           first, stop: rows of the first column.
-          only: paths of the wanted columns; all by default.
+          only: paths of the columns to read; all by default.
 
         Raises:
           BrokenEpisode: rows are in no chunk, or chunks do not go together.
@@ -288,44 +291,44 @@ class RowReader:
             start = int(self._chunks.starts[number])
             stop_of_chunk = start + int(self._chunks.rows[number])
             tensors = self._index.tensors[number].tolist()
-            wanted = [
+            readable = [
                 column
                 for column in pieces
                 if tensors[column] >= 0 and start < ends[column] and stop_of_chunk > begins[column]
             ]
-            if wanted:
+            if readable:
                 key, rows = self._chunks.keys[number], int(self._chunks.rows[number])
                 try:
                     decoded = self._chunks.tensors(number)
                 except WireError as error:
                     raise BrokenEpisode("", f"chunk {key}: {error}") from error
-                for column in wanted:
+                for column in readable:
                     tensor = tensors[column]
                     if tensor >= len(decoded) or decoded[tensor].shape[:1] != (rows,):
                         why = f"chunk {key}: has no tensor {tensor} of {rows:,} rows, which items read"
                         raise BrokenEpisode(self._paths[column], why)
                     pieces[column].append((start, decoded[tensor]))
         return {
-            self._paths[column]: joined(self._paths[column], found, begins[column], ends[column])
-            for column, found in pieces.items()
+            self._paths[column]: join_rows(self._paths[column], own_pieces, begins[column], ends[column])
+            for column, own_pieces in pieces.items()
         }
 
     def _chunks_of(self, sequence: int, first: int, stop: int) -> list[int]:
-        """The numbers of the chunks of a sequence that may have some of these rows, by their first."""
-        wanted = np.uint64(sequence)
-        begin = int(np.searchsorted(self._sequences, wanted, side="left"))
-        end = int(np.searchsorted(self._sequences, wanted, side="right"))
+        """The numbers of the chunks of a sequence that may have some of these rows, in the order of their first rows."""
+        key = np.uint64(sequence)
+        begin = int(np.searchsorted(self._sequences, key, side="left"))
+        end = int(np.searchsorted(self._sequences, key, side="right"))
         starts = self._starts[begin:end]
         after, before = np.searchsorted(starts, np.array([first - self._most_rows + 1, stop])).tolist()
-        found: list[int] = self._order[begin + after : begin + before].tolist()
-        return found
+        numbers: list[int] = self._order[begin + after : begin + before].tolist()
+        return numbers
 
 
-def joined(path: str, pieces: Sequence[tuple[int, Array]], first: int, stop: int) -> Array:
-    """The rows [first, stop) of a column, from pieces (first row, rows) in ascending order.
+def join_rows(path: str, pieces: Sequence[tuple[int, Array]], first: int, stop: int) -> Array:
+    """Joins the rows [first, stop) of a column, from pieces (first row, rows) in ascending order.
 
     Raises:
-      BrokenEpisode: some are in no piece, pieces have another dtype or shape, or two of them differ in a row that both have.
+      BrokenEpisode: a row is in no piece, pieces have another dtype or shape, or two of them differ in a row that both have.
     """
     parts: list[Array] = []
     at = first
@@ -344,8 +347,8 @@ def joined(path: str, pieces: Sequence[tuple[int, Array]], first: int, stop: int
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _check_alike(path: str, one: tuple[int, Array], other: tuple[int, Array]) -> None:
-    (start, rows), (later, more) = one, other
+def _check_alike(path: str, earlier: tuple[int, Array], later_piece: tuple[int, Array]) -> None:
+    (start, rows), (later, more) = earlier, later_piece
     if rows.dtype != more.dtype or rows.shape[1:] != more.shape[1:]:
         kinds = f"{rows.dtype}{list(rows.shape[1:])} and {more.dtype}{list(more.shape[1:])}"
         raise BrokenEpisode(path, f"its chunks hold {kinds}")
@@ -364,12 +367,12 @@ def _check_alike(path: str, one: tuple[int, Array], other: tuple[int, Array]) ->
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """[n] each. Sorted by when the first item of their episode was inserted, and by their rows within an episode.
+    """Runs of rows, [n] each, sorted by when the first item of their episode was inserted, then by their rows.
 
     Attributes:
       sequences: uint64, the number that the writer gave to the episode.
       firsts, stops: int64, rows [first, stop) of the items' first column.
-      is_first, is_last: of its episode's runs.
+      is_first, is_last: whether it is the first, or the last, run of its episode.
     """
 
     sequences: Array
@@ -383,7 +386,7 @@ class Runs:
 
 
 def runs_of(index: Index) -> Runs:
-    """The runs of all items; they must be windows."""
+    """Finds the runs of all items, which must be windows."""
     order = np.lexsort((index.starts, index.episodes))
     episodes, starts, stops = index.episodes[order], index.starts[order], index.stops[order]
     is_new = np.append(True, episodes[1:] != episodes[:-1])
@@ -413,17 +416,17 @@ class Index:
     """The items of a table.
 
     Attributes:
-      keys: [n] uint64, the items'.
+      keys: [n] uint64, of the items.
       inserted: [n] int64, ns since 1970; 0 where unknown.
-      columns: number of every item's.
+      columns: number of columns, which all items share.
       squeezed: [columns] bool, which have no axis of rows.
-      shifts: [columns] int64, rows from the first of the first column to the first of each.
-      lengths: [columns] int64: of those that are equally long in all items; 0 for those as long as the item's first column.
+      shifts: [columns] int64, rows from the first row of the first column to the first row of each.
+      lengths: [columns] int64: of the columns that are equally long in all items; 0 for those as long as the item's first column.
       tensors: [chunks, columns] int16: in which tensor of a chunk a column lies; -1 where no item says so.
       episodes: [n] int64, numbers in `Chunks.episodes`' distinct values, see `sequences`.
       starts, stops: [n] int64, rows of the first column.
       sequences: distinct episode numbers of the chunks, uint64.
-      unlike: why the items are no windows: one of them, and what it reads; "" when they are.
+      unlike: why the items are no windows: an item, and what it reads; "" if they are windows.
     """
 
     keys: Array
@@ -446,14 +449,14 @@ def index_of(name: str, items: Items, chunks: Chunks) -> Index:
     Raises:
       SourceError: an item cannot be read, points to a chunk that is not there, or has other columns than those before.
     """
-    return _Indexing(name, chunks).of(items.parts())
+    return IndexBuilder(name, chunks).of(items.parts())
 
 
 class _Windows(NamedTuple):
     """The rows that columns of some items read. [items, columns] each.
 
     Attributes:
-      episodes: number of the writer's sequence; -1 where the column is not consecutive rows of one.
+      episodes: number of the writer's sequence; -1 if the column is not consecutive rows of one sequence.
     """
 
     episodes: Array
@@ -461,7 +464,7 @@ class _Windows(NamedTuple):
     lengths: Array
 
 
-class _Indexing:
+class IndexBuilder:
     def __init__(self, name: str, chunks: Chunks) -> None:
         self._name, self._chunks = name, chunks
         self._sequences, self._sequence_of_chunk = np.unique(chunks.episodes, return_inverse=True)
@@ -577,11 +580,11 @@ class _Indexing:
             self._shifts, self._lengths = shifts[0], windows.lengths[0]
         self._is_like_first = self._is_like_first & (windows.lengths == windows.lengths[:, :1]).all(axis=0)
         self._is_even = self._is_even & (windows.lengths == self._lengths).all(axis=0)
-        of_no_one = (windows.episodes < 0) | (windows.episodes != windows.episodes[:, :1])
+        is_no_window = (windows.episodes < 0) | (windows.episodes != windows.episodes[:, :1])
         shifted = shifts != self._shifts
         longer = np.broadcast_to(~(self._is_like_first | self._is_even), shifts.shape)
         for bad, what in (
-            (of_no_one, "reads rows in an unknown order, or of several sequences"),
+            (is_no_window, "reads rows in an unknown order, or of several sequences"),
             (shifted, "begins at another row beside those of its first column than in other items"),
             (longer, "is as long as the first column in some items, and not in others"),
         ):

@@ -22,22 +22,22 @@ from typing import Any, NamedTuple
 from rlds2reverb.client import connect
 from rlds2reverb.episode import note
 from rlds2reverb.errors import SourceError, TransportError
-from rlds2reverb.stored.checkpoint import DONE, Checkpoint, newest_in, table_named
+from rlds2reverb.stored.checkpoint import DONE, Checkpoint, choose_table, find_newest
 from rlds2reverb.stored.rows import ChunkBuilder, Items, Snapshot, reader_of
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.wire.codec import encode_sample_request
 from rlds2reverb.wire.messages import SampleRequest, TableInfo, samples_allowed
 
 _RANDOM = ("uniform", "prioritized")
-_AT_ONCE = 1 << 14
+_AT_ONCE = 1 << 14  # samples of a request; what is still missing decides how many the next one takes
 _LIMITER_SECONDS = 10.0
-_SILENT_SECONDS = 60.0
+_SILENT_SECONDS = 60.0  # gRPC has no bound of its own for a stream that is open and says nothing
 _SURE = 12  # one uniform sampling in e^12 does not see every item in the samples that are allowed
 _PATIENCE = 8  # prioritized tables get so many times the samples of uniform ones
 
 
 def why_not(table: TableInfo) -> str:
-    """Why sampling a table would change it for its other users; "" when it would not."""
+    """Why sampling a table would change it for its other users; "" if it would not."""
     if table.max_times_sampled > 0:
         return f"its items leave after {table.max_times_sampled} samples, so that reading it takes them out"
     limiter = table.rate_limiter
@@ -46,7 +46,7 @@ def why_not(table: TableInfo) -> str:
     return ""
 
 
-def sampled(transport: Transport, people: str, table: TableInfo, may_disturb: bool) -> Snapshot:
+def sample_table(transport: Transport, people: str, table: TableInfo, may_disturb: bool) -> Snapshot:
     """Samples a table, as it is now, until every item was seen.
 
     Raises:
@@ -58,28 +58,28 @@ def sampled(transport: Transport, people: str, table: TableInfo, may_disturb: bo
         raise SourceError(f"{where} holds no items")
     _check(where, table, may_disturb)
     before = transport.server_info()
-    taking, wanted = _Taking(where), table.current_size
+    taker, item_count = SampleTaker(where), table.current_size
     most, taken = _most_samples(table), 0
-    while len(taking.seen) < wanted and taken < most:
+    while len(taker.seen) < item_count and taken < most:
         samples = max(1, min(most - taken, _AT_ONCE, table.current_size))
-        taken += taking.take(transport, SampleRequest(table.name, samples, _LIMITER_SECONDS))
+        taken += taker.take(transport, SampleRequest(table.name, samples, _LIMITER_SECONDS))
     after = transport.server_info()
     now = after.tables.get(table.name)
     if now is None or after.state_id != before.state_id or now.rate_limiter.inserts != table.rate_limiter.inserts:
         raise SourceError(f"{where} was written to while it was sampled; stop the writers, or use through=checkpoint")
-    if len(taking.seen) != wanted or (table.max_times_sampled <= 0 and now.current_size != wanted):
+    if len(taker.seen) != item_count or (table.max_times_sampled <= 0 and now.current_size != item_count):
         raise SourceError(
-            f"{where}: {len(taking.seen):,} of {wanted:,} items came in {taken:,} samples; items of priority 0 never do, and others "
+            f"{where}: {len(taker.seen):,} of {item_count:,} items came in {taken:,} samples; items of priority 0 never do, and others "
             "may have been removed meanwhile; use through=checkpoint"
         )
-    taking.items.close_writing()
-    text = f"table sampled until each of its {wanted:,} items was seen: {taken:,} samples, which count in times_sampled"
+    taker.items.close_writing()
+    text = f"table sampled until each of its {item_count:,} items was seen: {taken:,} samples, which count in times_sampled"
     return Snapshot(
         people,
         table.name,
         table.signature,
-        taking.chunks.built(),
-        taking.items,
+        taker.chunks.build(),
+        taker.items,
         (note("read_by_sampling", text, taken),),
     )
 
@@ -112,7 +112,7 @@ def _most_samples(table: TableInfo) -> int:
     return most * (1 if table.sampler == "uniform" else _PATIENCE)
 
 
-class _Taking:
+class SampleTaker:
     def __init__(self, where: str) -> None:
         self._where = where
         self.seen: set[int] = set()
@@ -127,25 +127,25 @@ class _Taking:
           SourceError: none came, or more than were requested.
           TransportError: the stream broke.
         """
-        came = 0
+        count = 0
         stream = transport.sample_stream(iter([encode_sample_request(request)]))
         try:
-            with _impatient(stream) as received:
+            with _cancel_when_silent(stream) as received:
                 for message in stream:
                     received()
-                    came += self._take(message)
-                    if came > request.samples:
+                    count += self._take(message)
+                    if count > request.samples:
                         break
         finally:
             stream.end()
-        if not 0 < came <= request.samples:
+        if not 0 < count <= request.samples:
             raise SourceError(
-                f"{self._where}: {request.samples:,} samples were requested, and {came:,} came; is that a Reverb server?"
+                f"{self._where}: {request.samples:,} samples were requested, and {count:,} came; is that a Reverb server?"
             )
-        return came
+        return count
 
     def _take(self, message: bytes) -> int:
-        came = 0
+        count = 0
         for entry in self._read(message).entries:
             for chunk in entry.data:
                 self.chunks.add(chunk)
@@ -153,15 +153,15 @@ class _Taking:
                 self._item_begun = entry.info.item
             if entry.end_of_sequence and self._item_begun is not None:
                 item, self._item_begun = self._item_begun, None
-                came += 1
+                count += 1
                 if item.key not in self.seen:
                     self.seen.add(item.key)
                     self.items.add(item.SerializeToString())
-        return came
+        return count
 
 
 @contextmanager
-def _impatient(stream: Stream) -> Iterator[Callable[[], None]]:
+def _cancel_when_silent(stream: Stream) -> Iterator[Callable[[], None]]:
     """Inside the block a stream that is silent for a minute is cancelled, so that reading it raises an error.
 
     Yields:
@@ -217,8 +217,8 @@ class Place(NamedTuple):
 
 def place_of(text: str) -> Place | None:
     """What "HOST:PORT/TABLE" names; None for any other text."""
-    found = _ADDRESS.fullmatch(text)
-    return None if found is None else Place(found["address"], found["table"] or None)
+    match = _ADDRESS.fullmatch(text)
+    return None if match is None else Place(match["address"], match["table"] or None)
 
 
 def read_from(people: str, place: Place, through: str | None, may_disturb: bool) -> Snapshot:
@@ -231,17 +231,17 @@ def read_from(people: str, place: Place, through: str | None, may_disturb: bool)
     with connect(place.address) as client:
         if through is None and not place.is_here:
             through = ELSEWHERE
-        return snapshot_of(client.transport, people, place.table, through, may_disturb)
+        return take_snapshot(client.transport, people, place.table, through, may_disturb)
 
 
-def snapshot_of(
+def take_snapshot(
     transport: Transport, people: str, name: str | None, through: str | None = None, may_disturb: bool = False
 ) -> Snapshot:
     """Reads a table of a server; raises as `read_from`."""
     tables = transport.server_info().tables
-    table = tables[table_named(people, name, {one.name: one.current_size for one in tables.values()})]
+    table = tables[choose_table(people, name, {info.name: info.current_size for info in tables.values()})]
     if through == SAMPLING:
-        return sampled(transport, people, table, may_disturb)
+        return sample_table(transport, people, table, may_disturb)
     why = "the server is on another machine, where its checkpoints may not be readable from here (through=checkpoint tries)"
     if through != ELSEWHERE:
         try:
@@ -252,7 +252,7 @@ def snapshot_of(
             why = str(error)
     if reason := why_not(table):
         raise SourceError(f"{people}: {why}; and the table is not sampled unasked: {reason}. See through=sampling")
-    return sampled(transport, people, table, may_disturb)
+    return sample_table(transport, people, table, may_disturb)
 
 
 class _NotHereError(Exception):
@@ -273,16 +273,16 @@ def _by_checkpoint(transport: Transport, people: str, table: TableInfo) -> Snaps
             raise
         raise _NotHereError(f"the server writes no checkpoint ({error})") from error
     text = f"the server wrote a checkpoint for this, in {folder}; inserts and samples waited meanwhile"
-    with _opened(folder) as checkpoint:
+    with _open_checkpoint(folder) as checkpoint:
         return checkpoint.snapshot(people, table.name, (note("read_by_checkpoint", text),))
 
 
-def _opened(folder: Path) -> Checkpoint:
+def _open_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint that a server has just written, and that it may move or delete at any time. Raises `_NotHereError`."""
     for place in (folder, folder.parent.parent / "taken" / folder.name):
         if (place / DONE).is_file():
             try:
-                return Checkpoint(newest_in(place))
+                return Checkpoint(find_newest(place))
             except SourceError:  # it is being moved
                 continue
     raise _NotHereError(f"the server's checkpoint {folder} cannot be read from here")

@@ -23,7 +23,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.options import Parse, is_url, one_of, words
 from rlds2reverb.formats.recordings import asked
 from rlds2reverb.formats.source import Source
-from rlds2reverb.stored.checkpoint import Checkpoint, newest_in
+from rlds2reverb.stored.checkpoint import Checkpoint, find_newest
 from rlds2reverb.stored.episodes import GAPS, KINDS, NO_ENDS, REFUSE, TRUNCATED, Missing, recordings_of
 from rlds2reverb.stored.rows import Snapshot
 from rlds2reverb.stored.running import WAYS, Place, place_of, read_from
@@ -47,32 +47,32 @@ def open_reverb(text: str) -> Source:
       SourceError: nothing can be read there, there is no such table, its items make no episodes, or an option makes no sense.
       TransportError: the server cannot be reached, or went away meanwhile.
     """
-    wanted = asked("reverb", text, OPTIONS)
-    options = wanted.options
+    request = asked("reverb", text, OPTIONS)
+    options = request.options
     recordings = recordings_of(
-        _snapshot(wanted.name, wanted.text, options),
+        _snapshot(request.name, request.text, options),
         options.get("as", KINDS[0]),
         Missing(options.get("gaps", REFUSE), options.get("no_end", TRUNCATED)),
         options.get("streams", REFUSE),
         options.get("columns"),
     )
-    return wanted.source_of(recordings)
+    return request.source_of(recordings)
 
 
-def _snapshot(people: str, where: str, wanted: dict[str, Any]) -> Snapshot:
+def _snapshot(people: str, where: str, options: dict[str, Any]) -> Snapshot:
     if is_url(where):
         raise SourceError(f'"{people}": checkpoints are read from this machine only; copy the folder here')
     if (place := place_of(where)) is not None and not Path(where).is_dir():
-        table, option = place.table, wanted.get("table")
+        table, option = place.table, options.get("table")
         if table is None:
             table = option
         elif option not in (None, table):
             raise SourceError(f'"{people}": two tables, "{table}" and "{option}"; name one')
-        return read_from(people, Place(place.address, table), wanted.get("through"), wanted.get("disturb", False))
+        return read_from(people, Place(place.address, table), options.get("through"), options.get("disturb", False))
     if not where:
         raise SourceError(f'"{people}": expected HOST:PORT/TABLE, or the folder of a checkpoint')
     for option in ("through", "disturb"):
-        if option in wanted:
+        if option in options:
             raise SourceError(f'"{people}": option "{option}" is for running servers, and this is a folder')
-    with Checkpoint(newest_in(Path(where).expanduser())) as checkpoint:
-        return checkpoint.snapshot(people, wanted.get("table"))
+    with Checkpoint(find_newest(Path(where).expanduser())) as checkpoint:
+        return checkpoint.snapshot(people, options.get("table"))

@@ -253,10 +253,10 @@ class MemoryTransport:
         """Opens a sample stream; see `base.Transport`."""
         return self._open(self._server.opened_samples, SAMPLING, messages)
 
-    def _open(self, opened: Callable[[], ServerSide[Any]], doing: str, messages: Iterator[bytes]) -> MemoryStream:
+    def _open(self, open_side: Callable[[], ServerSide[Any]], doing: str, messages: Iterator[bytes]) -> MemoryStream:
         with self._server.changed:
             self._check_open()
-            stream = MemoryStream(opened(), self.address, doing, messages, self._streams.discard)
+            stream = MemoryStream(open_side(), self.address, doing, messages, self._streams.discard)
             self._streams.add(stream)
             return stream
 

@@ -40,7 +40,7 @@ class MemoryTable:
       items: by key, in the order of insertion.
       inserts, samples: counted by the limiter.
       assigned: number of inserts of a known key.
-      evicted, deleted: number of items that were removed for another one, or by key.
+      evicted, deleted: number of items that were removed for a new item, or by key.
       drawn_with: probability of the last sample.
     """
 
@@ -76,7 +76,7 @@ class MemoryTable:
         self.items[key] = StoredItem(key, priority, tuple(values))
         self.inserts += 1
         if len(self.items) > self._info.max_size:  # the new one may be evicted, too
-            del self.items[self._chosen(self._info.remover)]
+            del self.items[self._choose(self._info.remover)]
             self.evicted += 1
 
     def update(self, priorities: Iterable[tuple[int, float]]) -> None:
@@ -119,7 +119,7 @@ class MemoryTable:
 
     def sample(self) -> StoredItem:
         """Draws one sample, which `may_be_sampled` must allow; an item leaves with its last sample."""
-        item = self.items[self._chosen(self._info.sampler)]
+        item = self.items[self._choose(self._info.sampler)]
         self.drawn_with = self._probability(item)
         item.times_sampled += 1
         self.samples += 1
@@ -127,7 +127,7 @@ class MemoryTable:
             del self.items[item.key]
         return item
 
-    def _chosen(self, selector: str) -> int:
+    def _choose(self, selector: str) -> int:
         if selector == "fifo":
             return next(iter(self.items))
         if selector == "lifo":

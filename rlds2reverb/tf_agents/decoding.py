@@ -44,7 +44,9 @@ def image_decoder(signature: Nest) -> Callable[..., Any]:
         strange = [path for path in images if path not in columns or columns[path].dtype != tf.string]
         if strange:
             raise DecodeError(f"data: expected encoded images in {', '.join(strange)}; found {list(columns)}")
-        decoded = [_decoded(images[path], one) if path in images else one for path, one in columns.items()]
+        decoded = [
+            _decode_files(images[path], column) if path in images else column for path, column in columns.items()
+        ]
         packed = tf.nest.pack_sequence_as(data, decoded)
         return (packed, *info) if info else packed
 
@@ -58,22 +60,22 @@ def _image_of(leaf: Any) -> ImageSpec | None:
     return ImageSpec.of_name(leaf.name or "") if leaf.dtype == tf.string else None
 
 
-def _decoded(image: ImageSpec, files: tf.Tensor) -> tf.Tensor:
+def _decode_files(image: ImageSpec, files: tf.Tensor) -> tf.Tensor:
     """[...] files -> [..., height, width, channels]."""
     flat = tf.reshape(files, [-1])
     if None not in image.shape:
         shape: Any = image.shape
-    else:  # that of the first image
-        there = tf.boolean_mask(flat, tf.strings.length(flat) > 0)
-        with tf.control_dependencies([tf.debugging.assert_positive(tf.size(there), "no image tells its size")]):
-            shape = tf.shape(_pixels(image, there[0]))
+    else:  # the first image tells the size
+        present = tf.boolean_mask(flat, tf.strings.length(flat) > 0)
+        with tf.control_dependencies([tf.debugging.assert_positive(tf.size(present), "no image tells its size")]):
+            shape = tf.shape(_pixels(image, present[0]))
     zeros = tf.zeros(shape, image.dtype)
 
     def decode(file: tf.Tensor) -> tf.Tensor:
-        found = tf.cond(tf.strings.length(file) > 0, lambda: _pixels(image, file), lambda: zeros)
-        is_alike = tf.debugging.assert_equal(tf.shape(found), tf.shape(zeros), "image of another size")
+        pixels = tf.cond(tf.strings.length(file) > 0, lambda: _pixels(image, file), lambda: zeros)
+        is_alike = tf.debugging.assert_equal(tf.shape(pixels), tf.shape(zeros), "image of another size")
         with tf.control_dependencies([is_alike]):
-            return tf.ensure_shape(found, image.shape)
+            return tf.ensure_shape(pixels, image.shape)
 
     # [n, height, width, channels]
     spec = tf.TensorSpec(image.shape, image.dtype)

@@ -37,7 +37,7 @@ from rlds2reverb.tf_agents.specs import (
     check_signature,
     plan_of,
 )
-from rlds2reverb.tf_agents.step_stream import Rows, StreamError, adjacent, joined, segments, with_lookahead
+from rlds2reverb.tf_agents.step_stream import Rows, StreamError, adjacent, join_segments, segments, with_lookahead
 from rlds2reverb.views.base import EXTRAS, View, spell_view
 from rlds2reverb.views.trajectory import POLICY_INFO, AcrossEpisodes, SequenceView, WholeEpisode
 from rlds2reverb.wire.insert import Part
@@ -45,7 +45,7 @@ from rlds2reverb.wire.insert import Part
 Observer = Union[reverb_utils.ReverbAddEpisodeObserver, reverb_utils.ReverbAddTrajectoryObserver, Target]
 RowCutter = Union[SequenceView, WholeEpisode, StreamCutter]
 
-# Windows of a stream that are cut at once. The rows of the last one are stored again with the next ones.
+# Windows of a stream that are cut at once. The rows of the last window are stored again with the next ones.
 _WINDOWS_AT_ONCE = 4
 
 _log = logging.getLogger("rlds2reverb.tf_agents")
@@ -95,10 +95,10 @@ def push_rlds_to_reverb(
       TransportError: the server cannot be reached, was restarted, or confirms nothing.
     """
     if isinstance(reverb_observer, Target):
-        asked = reverb_observer.output.view
-        if getattr(asked, EXTRAS, ()):
+        target_view = reverb_observer.output.view
+        if getattr(target_view, EXTRAS, ()):
             raise ViewError(
-                f"view {spell_view(asked)}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
+                f"view {spell_view(target_view)}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
             )
     policy = _policy_of(on_invalid, allow)
     plan = plan_of(rlds_data, policy_info_fn)
@@ -159,7 +159,7 @@ def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter, policy: Polic
     steps = items = 0
     segments_of_rows = _checked_segments(plan, policy)
     if isinstance(cutter, StreamCutter):  # cut so much at once that the rows carried over are few beside the new ones
-        segments_of_rows = joined(segments_of_rows, _WINDOWS_AT_ONCE * cutter.view.length)
+        segments_of_rows = join_segments(segments_of_rows, _WINDOWS_AT_ONCE * cutter.view.length)
     with Sender(client.transport, tables, client.server_info()) as sender, Writer(sender) as writer:
         for number, rows in enumerate(segments_of_rows):
             cut = _cut(cutter, rows).in_order(order)
@@ -211,7 +211,7 @@ def _checked_segments(plan: TrajectoryPlan, policy: Policy | None = None) -> Ite
 
 
 def _is_good(columns: Mapping[str, Any], number: int, policy: Policy) -> bool:
-    """Judges the fields of an episode that are stored; an empty one, of which nothing is, is good."""
+    """Judges the fields of an episode that are stored; an empty episode, of which nothing is stored, is good."""
     if not len(columns[IS_FIRST]):
         return True
     fields = {path: column for path, column in columns.items() if path.split("/")[0] in STEP_FIELDS}
@@ -220,13 +220,15 @@ def _is_good(columns: Mapping[str, Any], number: int, policy: Policy) -> bool:
 
 
 def _with_policy_info(episodes: Iterator[Any], policy_info: PolicyInfo) -> Iterator[Mapping[str, Any]]:
-    """Columns of every episode, and those of policy_info if there is a function."""
+    """Columns of every episode, with the columns of policy_info if there is a function."""
     if policy_info.function is None:
         yield from map(_columns, episodes)
         return
     compute = tf.function(policy_info.of_pairs, reduce_retracing=True)
     for steps, later in adjacent(episodes):
-        info = tf.nest.map_structure(lambda tensor: tensor.numpy(), compute(steps, _following(steps, later)))
+        after = _padding_step(steps) if later is None else later
+        following = tf.nest.map_structure(lambda now, then: np.concatenate((now[1:], then[:1])), steps, after)
+        info = tf.nest.map_structure(lambda tensor: tensor.numpy(), compute(steps, following))
         yield {**_columns(steps), **flatten(info, POLICY_INFO)}
 
 
@@ -235,14 +237,9 @@ def _columns(steps: Mapping[str, Any]) -> dict[str, Any]:
     return flatten({name: columns for name, columns in steps.items() if name != POLICY_INFO})
 
 
-def _following(steps: Any, later: Any) -> Any:
-    """[T, ...]: the steps after these; `later` are those of the next episode, or None at the end, where a padding step follows."""
-    if later is None:
-        later = _numpy_padding_step(steps)
-    return tf.nest.map_structure(lambda column, after: np.concatenate((column[1:], after[:1])), steps, later)
+def _padding_step(like: Any) -> Any:
+    """The step that follows the last one of the data: zeros, and the first of an episode."""
 
-
-def _numpy_padding_step(like: Any) -> Any:
     def zeros(column: Any) -> Any:
         return np.full((1, *column.shape[1:]), b"" if column.dtype == object else 0, column.dtype)
 

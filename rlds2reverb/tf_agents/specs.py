@@ -80,8 +80,8 @@ def check_signature(spec: Any, observer: Any) -> None:
     they then have more columns than its signature. A target names its view, so it is refused by a table that was made for
     another view; an observer has no view, and is not asked for one.
     """
-    found = observer.get_table_signature()
-    if found is not None and isinstance(observer, Target):
+    signature = observer.get_table_signature()
+    if signature is not None and isinstance(observer, Target):
         view = observer.output.view
         rows = view.length if isinstance(view, (SequenceView, AcrossEpisodes)) else None
         items = with_window(_array_specs(spec), rows)
@@ -89,7 +89,7 @@ def check_signature(spec: Any, observer: Any) -> None:
             check_tables(observer.output, items, observer.client.server_info(), observer.allow_other_views)
         except SpecMismatch as error:
             raise ValueError(_SPEC_MISMATCH) from error
-    elif lines := _misfits(spec, observer, found):
+    elif lines := _misfits(spec, observer, signature):
         raise ValueError(_SPEC_MISMATCH) from SpecMismatch("table", lines, _RIGHT_SIGNATURE)
 
 

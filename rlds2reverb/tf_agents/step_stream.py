@@ -52,10 +52,12 @@ def with_lookahead(episodes: Iterable[Mapping[str, Array]]) -> Iterator[Block]:
 def adjacent(episodes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
     """Each episode that has steps, and the one after it; None after the last."""
     previous: Mapping[str, Any] | None = None
-    for one in (one for one in episodes if len(one[IS_FIRST])):
+    for episode in episodes:
+        if not len(episode[IS_FIRST]):
+            continue
         if previous is not None:
-            yield previous, one
-        previous = one
+            yield previous, episode
+        previous = episode
     if previous is not None:
         yield previous, None
 
@@ -85,13 +87,13 @@ def segments(blocks: Iterable[Block]) -> Iterator[Rows]:
         rows = trajectory_rows(block.columns, block.next_is_first, block.next_is_last)
         start = 0
         for boundary in np.nonzero(rows[STEP_TYPE] == LAST)[0].tolist():
-            yield _joined([*open_rows, _between(rows, start, boundary + 1)])
+            yield _concatenate([*open_rows, _between(rows, start, boundary + 1)])
             open_rows, start = [], boundary + 1
         if start < len(rows[STEP_TYPE]):
             open_rows.append(_between(rows, start, None))
 
 
-def joined(segments: Iterable[Rows], least: int) -> Iterator[Rows]:
+def join_segments(segments: Iterable[Rows], least: int) -> Iterator[Rows]:
     """Joins consecutive segments to longer ones of at least `least` rows; the last may have fewer.
 
     An error of reading is raised after a segment of all rows before it.
@@ -103,21 +105,21 @@ def joined(segments: Iterable[Rows], least: int) -> Iterator[Rows]:
             held.append(segment)
             count += len(segment[STEP_TYPE])
             if count >= least:
-                yield _joined(held)
+                yield _concatenate(held)
                 held, count = [], 0
     except Exception:
         if held:
-            yield _joined(held)
+            yield _concatenate(held)
         raise
     if held:
-        yield _joined(held)
+        yield _concatenate(held)
 
 
 def _between(rows: Rows, start: int, stop: int | None) -> Rows:
     return {path: column[start:stop] for path, column in rows.items()}
 
 
-def _joined(segments: list[Rows]) -> Rows:
+def _concatenate(segments: list[Rows]) -> Rows:
     if len(segments) == 1:
         return segments[0]
     return {path: np.concatenate([rows[path] for rows in segments]) for path in segments[0]}

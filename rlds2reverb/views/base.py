@@ -297,7 +297,7 @@ class Extras(tuple[str, ...]):
             )
         paths = {str(name) for name in names}
         above = paths - {ALL}
-        return Extras(sorted(one for one in paths if one == ALL or _above(one.rpartition("/")[0], above) is None))
+        return Extras(sorted(path for path in paths if path == ALL or _above(path.rpartition("/")[0], above) is None))
 
     def __str__(self) -> str:
         plain = not any(mark in name for name in self for mark in (_JOINED, ",", '"'))
@@ -373,8 +373,8 @@ class BaseView:
     def _extras_spec(self, step_spec: Mapping[str, Nest], metadata_spec: Nest) -> dict[str, Nest]:
         """The specs of the extras, nested as the steps are; {} for none. Raises as `_extras_found`."""
         steps, metadata = self._extras_found(flatten(step_spec), flatten(metadata_spec))
-        found: dict[str, Nest] = dict(only(step_spec, steps)) if steps else {}
-        return {**found, METADATA: only(metadata_spec, metadata)} if metadata else found
+        extras: dict[str, Nest] = dict(only(step_spec, steps)) if steps else {}
+        return {**extras, METADATA: only(metadata_spec, metadata)} if metadata else extras
 
     def _extras_columns(self, episode: Episode) -> dict[str, Array]:
         """Path -> [T, ...] of the extras of an episode; {} for none. Raises as `_extras_found`."""
@@ -389,10 +389,10 @@ class BaseView:
         Raises:
           ViewError: the items have a field of that name; or as `_extras_found`.
         """
-        found = self._extras_spec(step_spec, metadata_spec)
-        if found and EXTRAS in items:
+        extras = self._extras_spec(step_spec, metadata_spec)
+        if extras and EXTRAS in items:
             raise ViewError(f'{self._said}: extras: the items have a field "{EXTRAS}" already; rename it')
-        return {**items, EXTRAS: found} if found else items
+        return {**items, EXTRAS: extras} if extras else items
 
     def _extras_rows(self, episode: Episode) -> dict[str, Array]:
         """`_extras_columns` under the paths that they have in items."""
@@ -403,9 +403,9 @@ class BaseView:
         extras, held = Extras.of(self._said, self.extras), self._reads
         if not extras:
             return [], []
-        further, wanted = _further(held, steps), frozenset(extras) - {ALL}
-        columns_of = _by_name_above(steps, steps, wanted)
-        features_of = _by_name_above(metadata, map(metadata_path, metadata), wanted)
+        further, names = _further(held, steps), frozenset(extras) - {ALL}
+        columns_of = _by_name_above(steps, steps, names)
+        features_of = _by_name_above(metadata, map(metadata_path, metadata), names)
         of_steps: list[str] = list(further) if ALL in extras else []
         of_metadata: list[str] = []
         for name in extras:
@@ -475,11 +475,11 @@ def _above(path: str, names: Set[str]) -> str | None:
 
 def _by_name_above(paths: Iterable[str], shown: Iterable[str], names: Set[str]) -> dict[str, list[str]]:
     """Name -> the paths below it, by what they are in items (`shown`). None of the names is below another one."""
-    found: dict[str, list[str]] = {}
-    for path, one in zip(paths, shown):
-        if (name := _above(one, names)) is not None:
-            found.setdefault(name, []).append(path)
-    return found
+    by_name: dict[str, list[str]] = {}
+    for path, item_path in zip(paths, shown):
+        if (name := _above(item_path, names)) is not None:
+            by_name.setdefault(name, []).append(path)
+    return by_name
 
 
 Fill = Literal["first", "zero"] | int | float
@@ -522,8 +522,8 @@ def propose_names(spec: Collection[str]) -> dict[str, str]:
         names[action] = ACTION
     if OBSERVATION not in spec:
         whole = next((name for name in _OBSERVATIONS if name in spec), None)
-        others = [name for name in spec if name not in (*names, *_NEVER_OBSERVED) and not name.startswith("next.")]
-        names |= {whole: OBSERVATION} if whole else {name: f"{OBSERVATION}/{name}" for name in others}
+        camera_like = [name for name in spec if name not in (*names, *_NEVER_OBSERVED) and not name.startswith("next.")]
+        names |= {whole: OBSERVATION} if whole else {name: f"{OBSERVATION}/{name}" for name in camera_like}
         if OBSERVATION not in {new.split("/")[0] for new in names.values()}:
             return {}
     return {} if any(set(name) & set(",:=") for name in names) else names
@@ -543,10 +543,10 @@ def renaming_hint(spec: Collection[str]) -> str:
 def under(columns: Mapping[str, Array], name: str, renamed: str | None = None) -> dict[str, str]:
     """New path -> path of every column of a step field, nested or not; `renamed` stands in the field's place. Raises ViewError for none."""
     new = name if renamed is None else renamed
-    found = {new + path[len(name) :]: path for path in columns if is_under(path, name)}
-    if not found:
+    renamed_paths = {new + path[len(name) :]: path for path in columns if is_under(path, name)}
+    if not renamed_paths:
         raise ViewError(f"steps without {name}; found {sorted(columns)}")
-    return found
+    return renamed_paths
 
 
 def fields_of(
@@ -584,7 +584,7 @@ def filled(column: Array, rows: int, fill: Fill) -> Array:
 
 
 def as_float32(column: Array) -> Array:
-    """float64 becomes float32, as RLlib's collectors make it; everything else stays as it is."""
+    """float64 becomes float32, as by RLlib's collectors; everything else stays as it is."""
     return column.astype(np.float32) if same_dtype(column.dtype, _FLOAT64) else column
 
 
@@ -611,12 +611,13 @@ def end_flags(episode: Episode) -> tuple[Array, Array]:
 
 
 def episode_number(episode: Episode) -> int:
-    """63 bits that depend on the episode's id only: RLlib's eps_id."""
+    """RLlib's eps_id: 63 bits that depend on the episode's id only, so that every push and every worker gives the same number."""
     return int.from_bytes(hashlib.blake2b(episode.id.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def generator(view: str, seed: int, episode: Episode) -> np.random.Generator:
     """Random numbers that depend on the view, the seed and the episode's id only, so that a push can be run again."""
+    # The bytes themselves, not a hash: numpy's SeedSequence mixes any number of words, and Python's hash differs between processes.
     digest = np.frombuffer(f"{view}|{seed}|{episode.id}".encode(), np.uint8)
     return np.random.default_rng(digest.tolist())
 

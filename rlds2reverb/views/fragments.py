@@ -110,8 +110,14 @@ class Fragments(BaseView):
         steps = need("fragments", step_spec, OBSERVATION, ACTION, REWARD)
         action = steps[ACTION]
         length = self.steps(_agents(flatten({ACTION: action}))) if self.batch_mode == TRUNCATE else None
-        made = {name: ArraySpec((), dtype) for name, dtype in _MADE.items()}
-        named = {OBS: steps[OBSERVATION], NEW_OBS: steps[OBSERVATION], ACTIONS: action, REWARDS: steps[REWARD], **made}
+        derived = {name: ArraySpec((), dtype) for name, dtype in _MADE.items()}
+        named = {
+            OBS: steps[OBSERVATION],
+            NEW_OBS: steps[OBSERVATION],
+            ACTIONS: action,
+            REWARDS: steps[REWARD],
+            **derived,
+        }
         if not self.new_obs:
             del named[NEW_OBS]
         items = self._with_extras(named, steps, metadata_spec)
@@ -149,8 +155,8 @@ class _Stream:
             for part in parts:
                 continued("fragments", {path: column[:0] for path, column in part.items()}, taken)  # the same columns
             rows = {path: np.concatenate([*(part[path] for part in parts), column]) for path, column in taken.items()}
-        rest = {path: column[used:] for path, column in rows.items()}
-        stream = _Stream(self.view, (rest,) if used else (*self.waiting, rest), count - used)
+        unread = {path: column[used:] for path, column in rows.items()}
+        stream = _Stream(self.view, (unread,) if used else (*self.waiting, unread), count - used)
         anchors = np.arange(0, used, length, dtype=np.int64)
         rows = {path: column[:used] for path, column in rows.items()}
         windows = (Window(0, length),) * len(rows)
@@ -161,7 +167,7 @@ class _Stream:
     def _taken(self, episode: Episode) -> dict[str, Array]:
         count = transition_count(episode)
         terminated, truncated = end_flags(episode)
-        made = {
+        derived = {
             "terminateds": terminated,
             "truncateds": truncated,
             "t": np.arange(len(episode), dtype=np.int64),
@@ -173,7 +179,7 @@ class _Stream:
             for new, path in under(episode.columns, field, name).items()
         }
         further = self.view._extras_rows(episode)
-        rows = {path: column[:count] for path, column in {**recorded, **made, **further}.items()}
+        rows = {path: column[:count] for path, column in {**recorded, **derived, **further}.items()}
         if self.view.new_obs:
             later = under(episode.columns, OBSERVATION, NEW_OBS)
             rows |= {new: episode.columns[path][1 : count + 1] for new, path in later.items()}

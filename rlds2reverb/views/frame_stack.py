@@ -82,7 +82,7 @@ class FrameStack(BaseView):
         if isinstance(fill, Mapping):
             if strange := [path for path in fill if not isinstance(path, str)]:
                 raise ViewError(f"frame_stack: fill of {strange[0]!r}, expected a path of an observation column")
-            fill = {path: checked_fill(f'frame_stack: "{path}"', one) for path, one in fill.items()}
+            fill = {path: checked_fill(f'frame_stack: "{path}"', value) for path, value in fill.items()}
         else:
             fill = checked_fill("frame_stack", fill)
         object.__setattr__(self, "fill", fill)
@@ -114,10 +114,10 @@ class FrameStack(BaseView):
         """Puts k - 1 rows before the first; an item's windows look back."""
         before = self.frames - 1
         further = self._extras_rows(episode)
-        given = {**columns(episode, *self._reads), **further}
-        observations = under(given, OBSERVATION)
-        fills = self._fills({path: given[path].dtype for path in observations})
-        rows = {path: pad(column, before, 0, fills.get(path, "first")) for path, column in given.items()}
+        recorded = {**columns(episode, *self._reads), **further}
+        observations = under(recorded, OBSERVATION)
+        fills = self._fills({path: recorded[path].dtype for path in observations})
+        rows = {path: pad(column, before, 0, fills.get(path, "first")) for path, column in recorded.items()}
         fields = {
             **fields_of({path: path for path in rows if path not in observations}),
             **fields_of(observations, (Window(-before, 1),)),
@@ -133,10 +133,10 @@ class FrameStack(BaseView):
         named = self.fill if isinstance(self.fill, Mapping) else {OBSERVATION: self.fill}
         fills: dict[str, Fill] = dict.fromkeys(observations, "first")
         for path in sorted(named, key=len):  # what is deeper comes later
-            found = [one for one in observations if is_under(one, path)]
-            if not found:
+            below = [column for column in observations if is_under(column, path)]
+            if not below:
                 raise ViewError(f'frame_stack: fill of "{path}", expected a path to some of {sorted(observations)}')
-            fills |= dict.fromkeys(found, named[path])
+            fills |= dict.fromkeys(below, named[path])
         for path, fill in fills.items():
             check_fit("frame_stack", path, fill, observations[path])
         return fills

@@ -168,12 +168,12 @@ class Jigsaw(BaseView):
             or len(image.shape) != 3
             or not (image.dtype == np.uint8 or image.dtype.kind in "fV")
         ):
-            found = ", ".join(f"{path} {leaf}" for path, leaf in leaves.items()) or "none"
+            listed = ", ".join(f"{path} {leaf}" for path, leaf in leaves.items()) or "none"
             axes = "[C, H, W]" if self.channels == "first" else "[H, W, C]"
             is_encoded = image is not None and image.image is not None
             hint = "; a puzzle is made of decoded ones; leave it out of encoded (--encoded)" if is_encoded else ""
             raise ViewError(
-                f"jigsaw: {OBSERVATION}: expected one image column, {axes} of uint8 or floats, found {found}{hint}"
+                f"jigsaw: {OBSERVATION}: expected one image column, {axes} of uint8 or floats, found {listed}{hint}"
             )
         return image
 
@@ -204,10 +204,10 @@ class Jigsaw(BaseView):
 
 
 MOST_ORDERS = 10_000
-"""More classes than that take seconds to make, and no learner distinguishes so many."""
+"""More classes take seconds to make, and no learner tells so many apart."""
 
 _CANDIDATES = math.factorial(8)
-"""Rounds to choose from; of nine tiles there are no more."""
+"""Orders to choose from, up to rotation: all that nine tiles have. Larger puzzles draw as many, since all would not fit into memory."""
 
 
 @lru_cache(maxsize=16)
@@ -228,19 +228,19 @@ def tile_orders(number: int, tiles: int, seed: int) -> Array:
             for place in range(tiles):
                 agreeing += candidates[place] == order[place]
             np.maximum(closest, agreeing, out=closest)
-    found = np.array(chosen[:number], np.int64)
-    found.flags.writeable = False
-    return found
+    orders = np.array(chosen[:number], np.int64)
+    orders.flags.writeable = False  # the cache hands out one array to all views
+    return orders
 
 
 def _rounds(tiles: int, rng: np.random.Generator) -> Array:
     """[tiles, candidates] uint8: orders that begin with tile 0, distinct and shuffled; each stands for its rotations."""
     if math.factorial(tiles - 1) <= _CANDIDATES:
-        rest = np.array(list(itertools.permutations(range(1, tiles))), np.uint8)
+        orders = np.array(list(itertools.permutations(range(1, tiles))), np.uint8)
     else:
-        rest = np.unique(rng.permuted(np.tile(np.arange(1, tiles, dtype=np.uint8), (_CANDIDATES, 1)), axis=1), axis=0)
-    rounds = np.zeros((tiles, len(rest)), np.uint8)
-    rounds[1:] = rng.permutation(rest).T
+        orders = np.unique(rng.permuted(np.tile(np.arange(1, tiles, dtype=np.uint8), (_CANDIDATES, 1)), axis=1), axis=0)
+    rounds = np.zeros((tiles, len(orders)), np.uint8)
+    rounds[1:] = rng.permutation(orders).T
     return rounds
 
 
@@ -249,29 +249,34 @@ def read_tile_orders(path: Path, tiles: int) -> Array:
     if path.suffix not in (".npy", ".csv"):
         raise ViewError(f"{path}: permutations: expected a .npy or .csv file, or a number")
     try:
-        found = (
-            np.load(path, allow_pickle=False) if path.suffix == ".npy" else _parsed(path.read_text(encoding="utf-8"))
+        orders = (
+            np.load(path, allow_pickle=False) if path.suffix == ".npy" else _parse_csv(path.read_text(encoding="utf-8"))
         )
     except (OSError, ValueError, EOFError) as error:
         raise ViewError(f"{path}: permutations: cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.shape[1] != tiles or found.dtype.kind not in "iu":
-        came = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
+    if (
+        not isinstance(orders, np.ndarray)
+        or orders.ndim != 2
+        or orders.shape[1] != tiles
+        or orders.dtype.kind not in "iu"
+    ):
+        came = f"{orders.dtype}{list(orders.shape)}" if isinstance(orders, np.ndarray) else type(orders).__name__
         raise ViewError(f"{path}: permutations: expected whole numbers [classes, {tiles}], got {came}")
-    wrong = np.any(np.sort(found, axis=1) != np.arange(tiles), axis=1)
-    if wrong.any() or not len(found):
-        came = f"{found[wrong][0].tolist()} in row {int(np.argmax(wrong))}" if len(found) else "no row"
+    wrong = np.any(np.sort(orders, axis=1) != np.arange(tiles), axis=1)
+    if wrong.any() or not len(orders):
+        came = f"{orders[wrong][0].tolist()} in row {int(np.argmax(wrong))}" if len(orders) else "no row"
         raise ViewError(f"{path}: permutations: expected rows that hold each of 0 to {tiles - 1} once, got {came}")
-    distinct, first = np.unique(found, axis=0, return_index=True)
-    if len(distinct) < len(found):
-        again = int(np.setdiff1d(np.arange(len(found)), first)[0])
+    distinct, first = np.unique(orders, axis=0, return_index=True)
+    if len(distinct) < len(orders):
+        again = int(np.setdiff1d(np.arange(len(orders)), first)[0])
         raise ViewError(
-            f"{path}: permutations: expected distinct rows, got {found[again].tolist()} in row {again} again"
+            f"{path}: permutations: expected distinct rows, got {orders[again].tolist()} in row {again} again"
         )
-    return found.astype(np.int64)
+    return orders.astype(np.int64)
 
 
-def _parsed(text: str) -> Array:
+def _parse_csv(text: str) -> Array:
     if not any(line.partition("#")[0].strip() for line in text.splitlines()):
         raise ValueError("it is empty")
-    found: Array = np.loadtxt(StringIO(text), np.int64, delimiter=",", ndmin=2)
-    return found
+    orders: Array = np.loadtxt(StringIO(text), np.int64, delimiter=",", ndmin=2)
+    return orders

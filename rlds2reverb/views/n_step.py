@@ -112,7 +112,7 @@ class NStep(BaseView):
         steps = need("n_step", step_spec, OBSERVATION, ACTION, REWARD, DISCOUNT)
         reward, discount = (_floats(name, steps[name]) for name in (REWARD, DISCOUNT))
         pairs = paired(reward, discount)
-        earned = {path: ArraySpec(_joint_shape(path, one, other), one.dtype) for path, (one, other) in pairs.items()}
+        earned = {path: ArraySpec(_joint_shape(path, *pair), pair[0].dtype) for path, pair in pairs.items()}
         nest = steps[DISCOUNT] if list(reward) == [""] else steps[REWARD]
         items = {
             OBSERVATION: steps[OBSERVATION],
@@ -165,8 +165,8 @@ class NStep(BaseView):
         )
         earned: dict[str, Array] = {}
         for path, (rewards, discounts) in paired(reward, discount).items():
-            made = [self._returns(rewards[:k], discounts[:k], k) for k in shorter.tolist()]
-            firsts = [(returns[:1], scales[:1]) for returns, scales in made]
+            early = [self._returns(rewards[:k], discounts[:k], k) for k in shorter.tolist()]
+            firsts = [(returns[:1], scales[:1]) for returns, scales in early]
             every = [*firsts, self._returns(rewards[:count], discounts[:count], self.n)]
             below = f"/{path}" if path else ""
             earned[REWARD + below] = np.concatenate([returns for returns, _ in every])
@@ -208,17 +208,17 @@ def paired(rewards: Mapping[str, _Leaf], discounts: Mapping[str, _Leaf]) -> dict
 def _floats(name: str, nest: Nest) -> dict[str, ArraySpec]:
     leaves = flatten(nest)
     if not leaves or any(leaf.dtype.kind != "f" for leaf in leaves.values()):
-        found = ", ".join(f"{name}/{path} {leaf}".replace("/ ", " ") for path, leaf in leaves.items()) or "none"
-        raise ViewError(f"n_step: {name}: expected floats, found {found}")
+        listed = ", ".join(f"{name}/{path} {leaf}".replace("/ ", " ") for path, leaf in leaves.items()) or "none"
+        raise ViewError(f"n_step: {name}: expected floats, found {listed}")
     return leaves
 
 
 def _joint_shape(path: str, reward: ArraySpec, discount: ArraySpec) -> tuple[int | None, ...]:
-    """The shape of both, broadcast as numpy does; a free size goes with 1 or another free one only."""
+    """The shape of both, broadcast as numpy does; a free size goes with 1 or another free size only."""
     axes = max(len(reward.shape), len(discount.shape))
-    one, other = ((1,) * (axes - len(leaf.shape)) + leaf.shape for leaf in (reward, discount))
-    shape = tuple(theirs if size == 1 else size for size, theirs in zip(one, other))
-    if any(theirs not in (1, size) for size, theirs in zip(shape, other)):
+    sizes, others = ((1,) * (axes - len(leaf.shape)) + leaf.shape for leaf in (reward, discount))
+    shape = tuple(theirs if size == 1 else size for size, theirs in zip(sizes, others))
+    if any(theirs not in (1, size) for size, theirs in zip(shape, others)):
         raise ViewError(f'n_step: reward {reward} and discount {discount} of "{path}": expected shapes that broadcast')
     return shape
 

@@ -137,8 +137,8 @@ class ViewRequirement:
             return (int(shift),)
         if isinstance(shift, str):
             return _range(shift)
-        if isinstance(shift, (Sequence, np.ndarray)) and all(isinstance(one, (int, np.integer)) for one in shift):
-            return tuple(int(one) for one in shift)
+        if isinstance(shift, (Sequence, np.ndarray)) and all(isinstance(offset, (int, np.integer)) for offset in shift):
+            return tuple(int(offset) for offset in shift)
         raise ViewError(f'requirements: shift {shift!r}, expected an int, a list of ints, "a:b" or "a:b:step"')
 
     def column_for(self, name: str) -> str:
@@ -161,18 +161,18 @@ class ViewRequirement:
         """
         if isinstance(value, ViewRequirement):
             return value
-        known = [one.name for one in fields(ViewRequirement)]
+        names = [option.name for option in fields(ViewRequirement)]
         if isinstance(value, Mapping):
-            unknown = sorted(map(str, set(value) - set(known)))
+            unknown = sorted(map(str, set(value) - set(names)))
             if unknown:
                 raise ViewError(
-                    f'requirements: "{name}": unknown {", ".join(unknown)}; there are {", ".join(known)}{did_you_mean(unknown[0], known)}'
+                    f'requirements: "{name}": unknown {", ".join(unknown)}; there are {", ".join(names)}{did_you_mean(unknown[0], names)}'
                 )
             return ViewRequirement(**value)
         if not hasattr(value, "shift"):
             raise ViewError(f'requirements: "{name}": expected the fields of a ViewRequirement, got {value!r}')
         return ViewRequirement(
-            **{"optional": True, **{key: getattr(value, key) for key in known if hasattr(value, key)}}
+            **{"optional": True, **{key: getattr(value, key) for key in names if hasattr(value, key)}}
         )
 
 
@@ -277,7 +277,7 @@ class Requirements(BaseView):
 
     @staticmethod
     def _identity_of(name: str, requirement: ViewRequirement) -> list[object]:
-        """As `identity_for`. Requirements of `observation` that reach the final observation say obs, which has the same rows."""
+        """The options that change a requirement's items. One of `observation` that reaches the final observation says obs, which has the same rows."""
         options = requirement.identity_for(name)
         if requirement.column_for(name) == OBSERVATION and max(requirement.offsets) > 0:
             options[0] = OBS
@@ -304,7 +304,8 @@ class Requirements(BaseView):
         for name, requirement in self.requirements.items():
             column = _source(name, requirement)[0]
             may_lack = requirement.optional or column in MADE_BY_POLICIES or column.startswith(_STATES)
-            if not may_lack or _is_made(column) or any(is_under(path, _step_path(column)) for path in paths):
+            is_made = column in _DERIVED or column in _NUMBERS  # from the episode, whatever its steps hold
+            if not may_lack or is_made or any(is_under(path, _step_path(column)) for path in paths):
                 kept[name] = requirement
         return kept
 
@@ -321,8 +322,8 @@ class Requirements(BaseView):
         items = {name: self._spec(name, requirement, steps) for name, requirement in kept.items()}
         return map_leaves(float32_spec, self._with_extras(nested(items), steps, metadata_spec))
 
-    def _spec(self, name: str, one: ViewRequirement, steps: Mapping[str, Nest]) -> Nest:
-        column, _ = _source(name, one)
+    def _spec(self, name: str, requirement: ViewRequirement, steps: Mapping[str, Nest]) -> Nest:
+        column, _ = _source(name, requirement)
         spec = _spec_at(steps, _step_path(column))
         if column in _DERIVED:
             spec = ArraySpec((), _DERIVED[column])
@@ -332,18 +333,18 @@ class Requirements(BaseView):
             raise ViewError(f'requirements: "{name}" reads "{column}", which the steps lack; found {sorted(steps)}')
         spec = map_leaves(float32_spec, spec)
         for path, leaf in flatten(spec, column).items():
-            _check_fill(name, one, path, leaf.dtype)
-            if one.fill is None and min(one.offsets) < 0:
+            _check_fill(name, requirement, path, leaf.dtype)
+            if requirement.fill is None and min(requirement.offsets) < 0:
                 self._initial_row(path, leaf)
-        count = len(one.offsets)
+        count = len(requirement.offsets)
         return spec if count == 1 else map_leaves(lambda leaf: leaf.with_leading(count), spec)
 
     @property
     def _reads(self) -> tuple[str, ...]:
         """What the requirements name, and the flags that terminateds, truncateds and dones are made of."""
         columns = {_source(name, requirement)[0] for name, requirement in self.requirements.items()}
-        made = {flag for column in columns for flag in _MADE_OF.get(column, ())}
-        return tuple(sorted(made | {_step_path(column) for column in columns - _DERIVED.keys()}))
+        flags = {flag for column in columns for flag in _MADE_OF.get(column, ())}
+        return tuple(sorted(flags | {_step_path(column) for column in columns - _DERIVED.keys()}))
 
     def item_count(self, rows: int | None) -> int | None:
         return one_per_transition(rows)
@@ -356,7 +357,7 @@ class Requirements(BaseView):
         before, after = max(0, -min(offsets, default=0)), max(0, *offsets, 0)
         anchors = before + np.arange(count, dtype=np.int64)
         rows: dict[str, Array] = {}
-        made: dict[str, Field] = {}
+        fields: dict[str, Field] = {}
         stored: dict[tuple[str, Fill | None], str] = {}  # path of a column and its fill -> its name among the rows
         for (column, fill), names in self._sharing(kept).items():
             values = self._columns(episode, column)
@@ -369,22 +370,22 @@ class Requirements(BaseView):
                 rows[row_name] = self._padded(path, real, before, len(leaf) - len(real) + after, fill)
             for name in names:
                 row_names = {path: stored[path, fill] for path in values}
-                made |= self._fields(name, values, row_names, anchors, before)
+                fields |= self._fields(name, values, row_names, anchors, before)
         further = self._extras_rows(episode)
         extras = {path: f"{path} (extra)" for path in further}  # a step field may be called extras
         rows |= {extras[path]: pad(as_float32(column), before, after) for path, column in further.items()}
-        made |= fields_of(extras)
-        return Cut(rows, made, anchors, np.full(count, self.priority, np.float64), before)
+        fields |= fields_of(extras)
+        return Cut(rows, fields, anchors, np.full(count, self.priority, np.float64), before)
 
     def _fields(
         self, name: str, values: Mapping[str, Array], row_names: Mapping[str, str], anchors: Array, before: int
     ) -> dict[str, Field]:
         """The fields of one requirement, which read the columns of `values`; `row_names` says as what these are stored."""
-        one = self.requirements[name]
-        column, offsets = _source(name, one)
+        requirement = self.requirements[name]
+        column, offsets = _source(name, requirement)
         for path, leaf in values.items():
-            _check_fill(name, one, path, leaf.dtype)
-        windows, repeat = _windows(offsets), one.batch_repeat_value
+            _check_fill(name, requirement, path, leaf.dtype)
+        windows, repeat = _windows(offsets), requirement.batch_repeat_value
         own = None if repeat == 1 else before + (anchors - before) // repeat * repeat
         return {name + path[len(column) :]: Field(row_names[path], windows, own) for path in values}
 
@@ -392,12 +393,12 @@ class Requirements(BaseView):
         """Column and fill -> the requirements that read them; those that read no made-up row share what there is."""
         shared: dict[tuple[str, Fill | None], list[str]] = {}
         inside = []
-        for name, one in kept.items():
-            column, offsets = _source(name, one)
+        for name, requirement in kept.items():
+            column, offsets = _source(name, requirement)
             if min(offsets) >= 0 and max(offsets) <= _is_observed(column):
                 inside.append((column, name))
             else:
-                fill = self._rule(column) if one.fill is None else fill_name(one.fill)
+                fill = self._rule(column) if requirement.fill is None else fill_name(requirement.fill)
                 shared.setdefault((column, fill), []).append(name)
         for column, name in inside:
             key = next((key for key in shared if key[0] == column), (column, self._rule(column)))
@@ -405,14 +406,14 @@ class Requirements(BaseView):
         return shared
 
     def _rule(self, column: str) -> Fill | None:
-        """RLlib's fill; None for those of t and of initial states that are not zero, which are no `Fill`."""
+        """RLlib's fill of a column; None for t, and for states that begin with other values than zeros: those are no `Fill`."""
         if column == TIME or self._has_initial(column):
             return None
         is_zero = column in self._zero_before or column.split("/")[0] in self._zero_before
         return "zero" if is_zero else "first"
 
     def _padded(self, path: str, real: Array, before: int, after: int, fill: Fill | None) -> Array:
-        """Rows before and after those of a column; without a fill, t has the -1 of RLlib's reset observation, and a state the initial one."""
+        """Adds rows before and after a column. Without a fill, t has the -1 of RLlib's reset observation, and a state its initial value."""
         if fill is not None:
             return pad(real, before, after, fill)
         if path == TIME:
@@ -453,21 +454,21 @@ class Requirements(BaseView):
         if column == TIME:
             return {column: np.arange(len(episode), dtype=np.int64)}
         field = _step_path(column)
-        found = columns_under(episode.columns, field)
-        if not found and column in _NUMBERS:
+        columns = columns_under(episode.columns, field)
+        if not columns and column in _NUMBERS:
             number = episode_number(episode) if column == EPISODE_ID else 0
             return {column: np.full(len(episode), number, np.int64)}
-        if not found:
+        if not columns:
             raise ViewError(f'requirements: the steps lack "{field}"; found {sorted(episode.columns)}')
-        return {column + path[len(field) :]: as_float32(values) for path, values in found.items()}
+        return {column + path[len(field) :]: as_float32(values) for path, values in columns.items()}
 
 
-def _source(name: str, one: ViewRequirement) -> tuple[str, tuple[int, ...]]:
+def _source(name: str, requirement: ViewRequirement) -> tuple[str, tuple[int, ...]]:
     """The stored column and the offsets; new_obs is obs one step later."""
-    column = one.column_for(name)
+    column = requirement.column_for(name)
     if is_under(column, NEW_OBS):
-        return OBS + column[len(NEW_OBS) :], tuple(offset + 1 for offset in one.offsets)
-    return column, one.offsets
+        return OBS + column[len(NEW_OBS) :], tuple(offset + 1 for offset in requirement.offsets)
+    return column, requirement.offsets
 
 
 def _step_path(column: str) -> str:
@@ -481,13 +482,8 @@ def _is_observed(column: str) -> bool:
     return column.split("/")[0] in (OBS, OBSERVATION)
 
 
-def _is_made(column: str) -> bool:
-    """Whether a column is made from the episode, whatever its steps hold."""
-    return column in _DERIVED or column in _NUMBERS
-
-
 def _spec_at(steps: Mapping[str, Nest], path: str) -> Nest | None:
-    """The spec of a column, or of all columns below a path; None where there are none."""
+    """The spec of a column, or of all columns below a path; None if there are none."""
     if path in steps:
         return steps[path]
     below = {name[len(path) + 1 :]: leaf for name, leaf in flatten(steps).items() if is_under(name, path)}
@@ -547,9 +543,9 @@ def _with_arrays(value: Any) -> Any:
         raise ViewError(f"requirements: initial_state: expected a number or an array: {error}") from error
 
 
-def _check_fill(name: str, one: ViewRequirement, path: str, dtype: np.dtype[Any]) -> None:
-    if one.fill is not None:
-        check_fit(f'requirements: "{name}"', path, one.fill, dtype)
+def _check_fill(name: str, requirement: ViewRequirement, path: str, dtype: np.dtype[Any]) -> None:
+    if requirement.fill is not None:
+        check_fit(f'requirements: "{name}"', path, requirement.fill, dtype)
 
 
 def _windows(offsets: tuple[int, ...]) -> tuple[Window, ...]:

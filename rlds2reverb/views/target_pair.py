@@ -95,8 +95,8 @@ class TargetPair(BaseView):
         """{context, target, extra_context where the mode has one, timestep int64 []}."""
         steps = need("target_pair", step_spec, OBSERVATION, ACTION)
         actions = map_leaves(lambda leaf: leaf.with_leading(self.offset), steps[ACTION])
-        made = {"now": steps[OBSERVATION], "before": steps[OBSERVATION], "actions": actions}
-        fields = {name: made[kind] for name, kind in _LAYOUT[self.mode].items()}
+        specs = {"now": steps[OBSERVATION], "before": steps[OBSERVATION], "actions": actions}
+        fields = {name: specs[kind] for name, kind in _LAYOUT[self.mode].items()}
         items = {**fields, TIMESTEP: ArraySpec((), np.dtype(np.int64))}
         return self._with_extras(items, steps, metadata_spec)
 

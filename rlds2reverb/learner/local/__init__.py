@@ -48,7 +48,7 @@ class Local(BatchIterator):
 
     `info` of a sample: `key` and `priority` as a push would store them; `times_sampled` counts the epochs; it was drawn from the
     `table_size` items of the shuffle buffer with `probability` 1 / `table_size` (1 of 1 without a buffer), so importance weights are 1.
-    With shuffle="global" these are the items that the epoch has still to give, those of bad episodes included.
+    With shuffle="global" these are the items that the epoch has still to give, items of bad episodes included.
 
     Args:
       ready: the source, for one output with one table.
@@ -62,8 +62,10 @@ class Local(BatchIterator):
     def __init__(self, ready: Preparation, options: LocalOptions) -> None:
         self._ready, self.options = ready, options
         (self.structure,) = ready.signatures
+        # The table that a push of the source would have filled: of any size, and without a limit on its samples.
+        limiter = RateLimiter(1.0, -math.inf, math.inf, 1, 0, 0)
         self._packing = Packing(
-            _full_table(options.table, self.structure),
+            TableInfo(options.table, "fifo", "fifo", 0, 0, 0, limiter, self.structure, 0, 0, 0),
             SampleOptions(options.batch_size, ragged=options.ragged, pad_to=options.pad_to, decode=options.decode),
         )
         self._since = 0  # the epoch that it began with
@@ -202,12 +204,6 @@ class Local(BatchIterator):
                 raise SourceError(f"{self.name}: no item in a whole epoch, so epochs without end give no batch")
             self._begun = self._epoch.restart(self._epoch.number + 1)
         return None
-
-
-def _full_table(name: str, signature: Nest) -> TableInfo:
-    """The table that a push of the source would have filled, with sampler "fifo" and of any size."""
-    limiter = RateLimiter(1.0, -math.inf, math.inf, 1, 0, 0)
-    return TableInfo(name, "fifo", "fifo", 0, 0, 0, limiter, signature, 0, 0, 0)
 
 
 @takes_options(LocalOptions)

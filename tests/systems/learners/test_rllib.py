@@ -21,7 +21,7 @@ from rlds2reverb.adapters.rllib import TableInput, episodes, multi_agent_batch, 
 from rlds2reverb.client import Client
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, Stalled
-from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of, padded
+from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of, pad_columns
 from rlds2reverb.specs import ArraySpec, flatten, map_with_path
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.views import view_from
@@ -105,7 +105,7 @@ def filled_up(batch: Batch, view: Any, rows: int | None = None) -> Batch:
     """As `ragged="pad"` gives it."""
     paths = map_with_path(lambda path, _: path, view.signature(rlds2reverb.open_source([random_episode(2)]).spec()))
     names = list(flatten(paths))
-    made = padded(columns_of(batch.data, paths), names, [True] * len(names), rows)
+    made = pad_columns(columns_of(batch.data, paths), names, [True] * len(names), rows)
     data = map_with_path(lambda path, _: made.columns[names.index(path)], paths)
     return Batch(data, batch.info._replace(mask=made.mask, masks=made.masks))
 

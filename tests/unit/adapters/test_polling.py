@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlds2reverb.adapters.common import polled
+from rlds2reverb.adapters.common import poll
 
 SOON, LATE = 0.01, 60.0
 
@@ -24,7 +24,7 @@ def join_readers() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
 def test_all_values_in_order_and_then_the_end(count: int) -> None:
-    assert list(polled(iter(range(1, count + 1)), LATE)) == list(range(1, count + 1))
+    assert list(poll(iter(range(1, count + 1)), LATE)) == list(range(1, count + 1))
 
 
 def test_an_error_comes_after_the_values_before_it() -> None:
@@ -32,7 +32,7 @@ def test_an_error_comes_after_the_values_before_it() -> None:
         yield "one"
         raise OSError("gone")
 
-    polls = polled(values(), LATE)
+    polls = poll(values(), LATE)
     assert next(polls) == "one"
     with pytest.raises(OSError, match="gone"):
         next(polls)
@@ -46,7 +46,7 @@ def test_while_nothing_comes_it_says_so_and_loses_nothing() -> None:
         goes_on.wait(LATE)
         yield 2
 
-    polls = polled(values(), SOON)
+    polls = poll(values(), SOON)
     assert next(one for one in polls if one is not None) == 1
     assert [next(polls) for _ in range(3)] == [None] * 3
     goes_on.set()
@@ -55,7 +55,7 @@ def test_while_nothing_comes_it_says_so_and_loses_nothing() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 def test_closed_with_more_to_come_the_thread_ends(taken: int) -> None:
-    polls = polled(iter(int, 1), LATE)  # zeros without end
+    polls = poll(iter(int, 1), LATE)  # zeros without end
     for _ in range(taken):
         next(polls)
     polls.close()
@@ -71,7 +71,7 @@ def test_closed_in_a_wait_it_does_not_wait_and_the_thread_ends_with_the_wait() -
         yield 2
         raise AssertionError("nobody wants more")
 
-    polls = polled(values(), SOON)
+    polls = poll(values(), SOON)
     assert next(one for one in polls if one is not None) == 1
     polls.close()
     assert reading_threads()

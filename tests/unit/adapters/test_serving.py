@@ -9,7 +9,7 @@ import pytest
 
 from rlds2reverb import Client
 from rlds2reverb.adapters import common
-from rlds2reverb.adapters.common import check_pickles, opened
+from rlds2reverb.adapters.common import check_pickles, open_client
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 
@@ -34,14 +34,14 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.mark.parametrize("make", [one, two])
 def test_a_client_stays_open(make: Callable[[], Client], closed: list[Any]) -> None:
     client = make()
-    with opened(client) as found:
+    with open_client(client) as found:
         assert found is client
     assert closed == []
 
 
 @pytest.mark.parametrize("make", [one, two])
 def test_what_a_function_connects_is_closed(make: Callable[[], Client], closed: list[Any]) -> None:
-    with opened(make) as found:
+    with open_client(make) as found:
         assert list(found.tables()) == ["replay"]
     assert closed == [found]
 
@@ -50,7 +50,7 @@ def test_what_a_function_connects_is_closed(make: Callable[[], Client], closed: 
 def test_addresses_are_connected_to(address: Any, closed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     client, asked = one(), []
     monkeypatch.setattr(common, "connect", lambda given: (asked.append(given), client)[1])
-    with opened(address) as found:
+    with open_client(address) as found:
         assert found is client
     assert asked == [address]
     assert closed == [client]
@@ -58,7 +58,7 @@ def test_addresses_are_connected_to(address: Any, closed: list[Any], monkeypatch
 
 def test_a_function_that_connects_nothing_is_told() -> None:
     with pytest.raises(ConfigError, match="it returned a str and not a client"):
-        opened(lambda: "localhost:1")  # type: ignore[arg-type, return-value]
+        open_client(lambda: "localhost:1")  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize("make", [one, two])

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb.adapters.ted import NEXT, Transitions, ends_marked, flattened, transitions_of
+from rlds2reverb.adapters.ted import NEXT, Transitions, flatten_valid, mark_ends, transitions_of
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.batch import Batch, BatchInfo, padded
+from rlds2reverb.learner.batch import Batch, BatchInfo, pad_columns
 from rlds2reverb.specs import flatten, map_with_path
 from rlds2reverb.views import view_from
 from tests.systems.peers.episodes import items, random_episode, random_episodes
@@ -37,7 +37,7 @@ def batch_of(view: Any, episodes: list[Episode]) -> Batch:
     for path in made[0]:
         values = [item[path] for item in made]
         columns.append(np.stack(values) if len({value.shape for value in values}) == 1 else values)
-    columns, mask, _ = padded(columns, list(made[0]), [False] * len(columns), None)
+    columns, mask, _ = pad_columns(columns, list(made[0]), [False] * len(columns), None)
     by_path = dict(zip(made[0], columns))
     return Batch(nested(by_path), info(len(made))._replace(mask=mask))
 
@@ -72,7 +72,7 @@ def expected(episodes: list[Episode]) -> dict[bytes, Row]:
 
 def rows_of(made: Transitions) -> list[tuple[bytes, Row]]:
     """Observation -> the rest, of each valid transition."""
-    flat: dict[str, Any] = flatten(map_with_path(lambda _, leaf: flattened(made, leaf), made.columns))
+    flat: dict[str, Any] = flatten(map_with_path(lambda _, leaf: flatten_valid(made, leaf), made.columns))
     for name in ("next/reward", "next/done", "next/terminated", "next/truncated", "done", "terminated", "truncated"):
         assert flat[name].shape == (made.valid.sum(), 1)
     for name in ("done", "terminated", "truncated"):
@@ -120,7 +120,7 @@ def test_every_transition_is_one_of_the_episodes(text: str, terminal: bool, zero
 @pytest.mark.parametrize("text", VIEWS)
 def test_the_last_transition_of_an_item_is_marked_and_no_other(text: str) -> None:
     made = transitions_of(batch_of(view_from(text), random_episodes()))
-    marked = ends_marked(made)
+    marked = mark_ends(made)
     before, after = made.columns[NEXT], marked.columns[NEXT]
     for number, valid in enumerate(made.valid):
         last = np.flatnonzero(valid)[-1:]
@@ -137,8 +137,8 @@ def test_a_batch_over_the_borders_of_episodes_has_no_transition_from_a_last_row(
     fields = {"step_type": kinds, "next_step_type": np.roll(kinds, -1), "observation": rows, "action": rows}
     made = transitions_of(Batch({**fields, "reward": rows, "discount": np.ones((1, 5))}, info(1)))
     assert made.valid.tolist() == [[True, True, False, True]]
-    assert flattened(made, made.columns[NEXT]["observation"]).tolist() == [1, 2, 4]
-    assert flattened(made, made.columns[NEXT]["truncated"])[:, 0].tolist() == [False, True, False]
+    assert flatten_valid(made, made.columns[NEXT]["observation"]).tolist() == [1, 2, 4]
+    assert flatten_valid(made, made.columns[NEXT]["truncated"])[:, 0].tolist() == [False, True, False]
 
 
 def info(count: int) -> BatchInfo:

@@ -44,7 +44,7 @@ def test_one_is_singular_and_the_default_view_has_its_name(tell: Tell) -> None:
     shown = tell("inspect", [robot(0)])
     assert "counts          1 episode, 4 steps, " in shown
     assert "\ntable replay: 3 items of view two_step, " in shown
-    assert "table replay: 1 item of view sequence:length=4,stride=1," in tell(
+    assert "table replay: 1 item of view sequence:length=4, " in tell(
         "inspect", [robot(0)], "--view", "sequence:length=4"
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of, in_structure, paths_of, unbatched
+from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of, in_structure, paths_of, unbatch
 from rlds2reverb.specs import ArraySpec, Nest
 
 INT = np.dtype(np.int64)
@@ -50,7 +50,7 @@ def test_one_sample_of_a_list_is_the_array_in_it(data: Nest, told: Nest, item: N
     one = np.ones(1)
     masks = {"x": np.ones((1, 3), bool)}
     batch = Batch(data, BatchInfo(np.array([7], np.uint64), one, one, one, one, masks=masks))
-    found, info = unbatched(batch, told)
+    found, info = unbatch(batch, told)
     np.testing.assert_equal(found, item)
     assert int(info.key) == 7
     assert info.masks is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.learner.batch import padded
+from rlds2reverb.learner.batch import pad_columns
 from tests import strategies
 
 
@@ -33,7 +33,7 @@ def test_rows_stay_and_the_rest_is_zero(
     ]
     if not as_list and len(set(lengths)) == 1:
         columns = [np.stack(column) for column in columns]
-    found, mask, masks = padded([*columns, np.arange(len(lengths))], ["a", "b", "c"], [True, True, False], rows)
+    found, mask, masks = pad_columns([*columns, np.arange(len(lengths))], ["a", "b", "c"], [True, True, False], rows)
     assert found[2].tolist() == list(range(len(lengths)))  # type: ignore[union-attr]
     assert mask is not None
     assert masks is not None
@@ -51,7 +51,7 @@ def test_rows_stay_and_the_rest_is_zero(
 
 def test_columns_of_one_shape_stay_without_a_mask() -> None:
     column = np.arange(6).reshape(3, 2)
-    found, mask, masks = padded([column], ["a"], [False], None)
+    found, mask, masks = pad_columns([column], ["a"], [False], None)
     assert found[0] is column
     assert (mask, masks) == (None, None)
 
@@ -70,4 +70,4 @@ def test_columns_of_one_shape_stay_without_a_mask() -> None:
 )
 def test_what_cannot_be_filled_up_is_refused(column: list[Array], rows: int | None, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        padded([column], ["a"], [False], rows)
+        pad_columns([column], ["a"], [False], rows)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, WireError
-from rlds2reverb.learner.batch import padded
+from rlds2reverb.learner.batch import pad_columns
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, in_batches
 
 
@@ -42,7 +42,7 @@ def test_dtypes_that_differ_are_not_converted() -> None:
     (same, _) = in_batches([flat([*integer, *floating, floating[0]])], 2)
     assert isinstance(same.columns[0], list)
     with pytest.raises(ConfigError, match='"x" has items of float32, int64'):
-        padded([[integer[0], floating[0]]], ["x"], [False], None)
+        pad_columns([[integer[0], floating[0]]], ["x"], [False], None)
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["i8", "f4"])), min_size=1)), st.integers(1, 5))

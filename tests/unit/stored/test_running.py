@@ -12,7 +12,7 @@ import pytest
 from rlds2reverb.errors import SourceError, TransportError
 from rlds2reverb.formats.recordings import RecordedSource
 from rlds2reverb.stored.episodes import recordings_of
-from rlds2reverb.stored.running import CHECKPOINT, ELSEWHERE, SAMPLING, Place, place_of, snapshot_of
+from rlds2reverb.stored.running import CHECKPOINT, ELSEWHERE, SAMPLING, Place, place_of, take_snapshot
 from rlds2reverb.testing import MemoryServer, MemoryTransport
 from rlds2reverb.testing.streams import SamplePlan
 from tests.unit.learner import stored as tables
@@ -26,7 +26,9 @@ def server_of(**table: Any) -> MemoryServer:
 
 
 def read(transport: MemoryTransport, through: str | None = SAMPLING, kind: str = "items", **how: Any) -> Any:
-    return RecordedSource(recordings_of(snapshot_of(transport, "reverb:memory/replay", "replay", through, **how), kind))
+    return RecordedSource(
+        recordings_of(take_snapshot(transport, "reverb:memory/replay", "replay", through, **how), kind)
+    )
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "prioritized(1)"])
@@ -92,7 +94,7 @@ def test_a_checkpoint_is_preferred_where_it_can_be_read() -> None:
     server.put("pairs", 1, ITEMS[0])
     server.checkpoint_path = str(DATA)
     for through in (None, CHECKPOINT):
-        snapshot = snapshot_of(MemoryTransport(server), "reverb:memory/pairs", "pairs", through)
+        snapshot = take_snapshot(MemoryTransport(server), "reverb:memory/pairs", "pairs", through)
         assert len(list(recordings_of(snapshot).read(range(3)))) == 3
         assert [remark.code for remark in snapshot.notices] == ["read_by_checkpoint"]
 
@@ -144,11 +146,11 @@ def test_answers_that_are_not_of_reverb_are_refused(response: bytes) -> None:
 def test_unknown_and_ambiguous_tables_are_told() -> None:
     transport = MemoryTransport(MemoryServer("a", "b"))
     with pytest.raises(SourceError, match=r"which table\? There are: a \(0 items\), b \(0 items\)"):
-        snapshot_of(transport, "reverb:memory", None)
+        take_snapshot(transport, "reverb:memory", None)
     with pytest.raises(SourceError, match='no table "c"; there are: a'):
-        snapshot_of(transport, "reverb:memory", "c")
+        take_snapshot(transport, "reverb:memory", "c")
     with pytest.raises(SourceError, match="holds no items"):
-        snapshot_of(transport, "reverb:memory", "a", SAMPLING)
+        take_snapshot(transport, "reverb:memory", "a", SAMPLING)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from rlds2reverb.tf_agents.step_stream import (
     Block,
     StreamError,
     check,
-    joined,
+    join_segments,
     segments,
     with_lookahead,
 )
@@ -247,7 +247,7 @@ def test_joined_segments_are_the_same_rows_in_fewer_parts(lengths: list[int], le
     refused: AbstractContextManager[object] = pytest.raises(StreamError)
     expected = refused if breaks else nullcontext()
     with expected:
-        parts.extend(part["step_type"] for part in joined(source(), least))
+        parts.extend(part["step_type"] for part in join_segments(source(), least))
     assert np.concatenate([*parts, []]).tolist() == list(range(sum(lengths)))
     assert all(len(part) >= least for part in parts[:-1])
     assert all(len(part) < least + 9 for part in parts)

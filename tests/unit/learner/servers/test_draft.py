@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.learner.batch_queue import Draft
-from rlds2reverb.learner.joining import Feed, Piece, Repeated, joined_of
+from rlds2reverb.learner.joining import Feed, Piece, Repeated, join_pieces
 
 
 def batch_of(keys: list[int]) -> Batch:
@@ -34,7 +34,7 @@ def test_what_was_drawn_anew_stands_where_its_share_does(order: list[int], piece
     if not came:
         return
     came_pieces, places, servers, shares = draft.join()
-    batch = joined_of(feeds, came_pieces, servers, "list", None, places)
+    batch = join_pieces(feeds, came_pieces, servers, "list", None, places)
     wanted = [expected[place] for place in sorted(expected)]
     assert list(zip(batch.info.key.tolist(), servers.tolist())) == wanted
     assert (shares * 16).tolist() == batch.info.key.tolist() == batch.data["x"].tolist()
