@@ -350,7 +350,7 @@ class BaseView:
         own: Any = self
         values = {option: getattr(self, option.name) for option in fields(own) if option.init}
         options = {
-            option.name: spell_value(value, is_word=option.type == "str")
+            option.name: spell_value(value, is_word=option.type in (str, "str"))
             for option, value in values.items()
             if value != option.default
         }
