@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import data
-from rlds2reverb.formats.registry import bundled_path
+from rlds2reverb.formats.tfds import bundled_path
 from rlds2reverb.formats.tfds.tfrecord import masked_checksum, tfrecords
 
 KEPT = Path(__file__).parent.parent / ".benchmarks"

@@ -69,7 +69,7 @@ def destinations_table() -> str:
 
 def losses_list() -> str:
     """The codes of what each destination cannot hold; first what none can. A conversion prints what they mean."""
-    formats = {f"{one.scheme}:": one.losses.function() for one in DESTINATIONS if one.losses is not None}
+    formats = {f"{known.scheme}:": side.losses for known, side in DESTINATIONS.own_sides().items()}
     parts = []
     for title, losses in {"any destination:": job.LOSSES, **formats}.items():
         parts.append(f"- {title} {', '.join(f'`{code}`' for code in losses)}")

@@ -16,7 +16,7 @@ from rlds2reverb.client import connect
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.registry import BUNDLED
+from rlds2reverb.formats.tfds import BUNDLED
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.specs import flatten

@@ -21,7 +21,8 @@ from rlds2reverb.cli import COMMANDS, TOPICS
 from rlds2reverb.cli.completion import patience
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.minari.dataset import datasets_root
-from rlds2reverb.formats.registry import BUNDLED, DESTINATIONS, SOURCES, Formats, bundled_path
+from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Formats
+from rlds2reverb.formats.tfds import BUNDLED, bundled_path
 from rlds2reverb.formats.tfds.read import data_folders
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.views import VIEWS
@@ -39,17 +40,17 @@ def names(scheme: str, begun: str) -> Iterator[str]:
         yield from islice(_ids(datasets_root(), "", _DEPTH), MOST)
     elif scheme == "tfds" and not is_path:
         yield from islice((name for folder in data_folders() for name in _list_prepared(folder)), MOST)
-    elif is_path or SOURCES.named(f"{scheme}:") is not None:
+    elif is_path or SOURCES.find(f"{scheme}:") is not None:
         yield from paths(begun)
 
 
 def splits(scheme: str, name: str) -> Iterator[str]:
     """Splits of a dataset, from its dataset_info.json."""
-    place = SOURCES.named(f"{scheme}:")
+    entry = SOURCES.find(f"{scheme}:")
     if scheme == "bundled":
         folder = bundled_path(name)
-    elif place is not None and place.place is not None:
-        folder = place.place(name)
+    elif entry is not None and (place := entry[1].place) is not None:
+        folder = place(name)
     else:
         return
     description = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))

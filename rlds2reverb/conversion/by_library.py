@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryFile
 from threading import Timer
 from typing import Any
@@ -23,7 +24,6 @@ import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConversionError
-from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.registry import DESTINATIONS, LibraryReader
 from rlds2reverb.text import shortened
 
@@ -34,8 +34,8 @@ _LONGEST_WAIT = 600.0
 
 def reader_of(name: str) -> LibraryReader | None:
     """The reader of a destination's own library, if that is installed in a version that knows what is written; else None."""
-    known = DESTINATIONS.named(name)
-    reader = None if known is None else known.reader
+    entry = DESTINATIONS.find(name)
+    reader = None if entry is None else entry[1].library
     if reader is None or any(find_spec(module) is None for module in reader.modules):
         return None
     try:
@@ -61,7 +61,13 @@ def read_back(reader: LibraryReader, path: Path) -> Generator[Mapping[str, Array
       ImportError: the library cannot be imported, or lacks a program that it needs.
       ConversionError: it cannot read the dataset, its process died of it, or gave no episode in `_LONGEST_WAIT`.
     """
-    command = [sys.executable, "-m", __name__, reader.function.where, str(path.absolute())]
+    command = [
+        sys.executable,
+        "-m",
+        __name__,
+        f"{reader.read_back.__module__}:{reader.read_back.__qualname__}",
+        str(path.absolute()),
+    ]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_QUIET}
     with (
         TemporaryFile() as said,
@@ -142,7 +148,7 @@ def _send(where: str, path: str) -> None:
 def _read(where: str, path: str) -> Iterator[tuple[str, Any]]:
     warnings.simplefilter("ignore")
     try:
-        for columns in Lazily(where)(Path(path)):
+        for columns in resolve_name(where)(Path(path)):
             yield "columns", columns
     except ImportError as error:
         yield _MISSING, str(error)

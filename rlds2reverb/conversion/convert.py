@@ -449,7 +449,7 @@ def planned(source: Any, destination: str | Destination, **options: Unpack[Conve
     refuse_unknown("convert", options, ConvertOptions)
     chosen = ConvertOptions(**options)
     if isinstance(destination, str):  # a class of the caller's may have codes of its own
-        _check_losses(chosen.allow_loss)
+        _check_losses(chosen.allow_loss, destination)
     chosen.check_files()
     job = _job(source, destination, chosen).with_images()
     readers = None
@@ -459,9 +459,11 @@ def planned(source: Any, destination: str | Destination, **options: Unpack[Conve
     return Conversion(job, chosen, readers)
 
 
-def _check_losses(codes: Sequence[str]) -> None:
-    formats = (one.losses.function() for one in DESTINATIONS if one.losses is not None)
-    known = {ALL, *LOSSES, *chain.from_iterable(formats)}
+def _check_losses(codes: Sequence[str], destination: str) -> None:
+    """Codes of every format that this package writes are taken, so that one command fits several destinations."""
+    entry = DESTINATIONS.find(destination)
+    sides = [*DESTINATIONS.own_sides().values(), *(() if entry is None else (entry[1],))]
+    known = {ALL, *LOSSES, *chain.from_iterable(side.losses for side in sides)}
     if unknown := sorted(set(codes) - known):
         others = did_you_mean(unknown[0], known) or f"; known: {', '.join(sorted(known))}"
         raise ConfigError(f"allow_loss (--allow-loss): unknown code {', '.join(unknown)}{others}")

@@ -85,12 +85,12 @@ def _of_name(name: str) -> Iterator[Path]:
         for part in text.split(SEPARATOR):
             yield from _of_name(part)
         return
-    known = SOURCES.named(name)
-    if known is None or any(form.choices for form in known.forms):
+    entry = SOURCES.find(name)
+    if entry is None or any(form.choices for form in entry[1].forms):
         return
-    if known.place is not None:
+    if (place := entry[1].place) is not None:
         with suppress(SourceError):
-            yield known.place(text)
+            yield place(text)
         return
     whole = parted(text)[0]  # paths or patterns of paths, separated by ";"
     for written in map(unescaped, {whole, *whole.split(";")}):

@@ -9,17 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.extras import Lazily, needing
+from rlds2reverb.extras import needing
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
 
 if TYPE_CHECKING:
     from rlds2reverb.episode import Episode
     from rlds2reverb.formats.destination import Destination
     from rlds2reverb.formats.source import Source
-
-
-_as_source = Lazily("rlds2reverb.formats.source:as_source")
-_rlds_dataset = Lazily("rlds2reverb.formats.loading:rlds_dataset")
 
 
 def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
@@ -29,12 +25,17 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
       SourceError: an unknown scheme, a dataset that cannot be opened, or an extra that is not installed.
     """
     if isinstance(source, str):
-        return SOURCES.open_with(*SOURCES.of_name(source))
-    found = SOURCES.taking(source)
-    if found is not None:
-        return SOURCES.open_with(found, source)
-    if hasattr(source, "spec") and hasattr(source, "__iter__"):
-        return _as_source(source)  # type: ignore[no-any-return]
+        named: Source = SOURCES.open(source)
+        return named
+    entry = SOURCES.taking(source)
+    if entry is None and hasattr(source, "spec") and hasattr(source, "__iter__"):
+        from rlds2reverb.formats.source import as_source
+
+        return as_source(source)
+    entry = entry or SOURCES.taking(source, with_plugins=True)
+    if entry is not None:
+        taken: Source = SOURCES.open_as(*entry, source)
+        return taken
     raise SourceError(
         f"{type(source).__name__} is no source: expected a name ({SOURCES.syntax}), {', '.join(SOURCES.objects)}, "
         "or an object with spec() and __iter__"
@@ -52,7 +53,9 @@ def load(source: str | Source | Sequence[Episode] | Any) -> Any:
     """
     opened = open_source(source)
     with needing("reading RLDS", "tfds", SourceError):
-        return _rlds_dataset(opened)
+        from rlds2reverb.formats.loading import rlds_dataset
+
+        return rlds_dataset(opened)
 
 
 def open_destination(name: str) -> Destination:
@@ -61,4 +64,5 @@ def open_destination(name: str) -> Destination:
     Raises:
       ConfigError: an unknown scheme, a name or an option that makes no sense, or an extra that is not installed.
     """
-    return DESTINATIONS.open_with(*DESTINATIONS.of_name(name))
+    destination: Destination = DESTINATIONS.open(name)
+    return destination

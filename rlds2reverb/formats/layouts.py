@@ -1,12 +1,13 @@
 """Whose layout a file has whose extension several formats share, judged by the names in it. For suggestions: what is opened is checked by its format.
 
-Each function raises what its library raises of a damaged file, and `ModuleNotFoundError` where that is not installed.
+Each function of `LAYOUTS` raises what its library raises of a damaged file, and `ModuleNotFoundError` where that is not installed.
 """
 
 from __future__ import annotations
 
 import re
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rlds2reverb.errors import SourceError
@@ -25,21 +26,21 @@ _JSON_BYTES = 1 << 16
 _OF_ILR = {"acts.npy", "dones.npy"}
 
 
-def is_d4rl(path: Path) -> bool:
+def _is_d4rl(path: Path) -> bool:
     names = _hdf5_names(path)
     return names >= _OF_D4RL or _OF_D4RL_IN_PARTS in names
 
 
-def is_robomimic(path: Path) -> bool:
+def _is_robomimic(path: Path) -> bool:
     return any(map(_DEMO.fullmatch, _hdf5_names(path, "data")))
 
 
-def is_ted(path: Path) -> bool:
+def _is_ted(path: Path) -> bool:
     """Trajectories as TorchRL's `H5StorageCheckpointer` writes them."""
     return any(name.startswith("traj") for name in _hdf5_names(path))
 
 
-def is_rllib(path: Path) -> bool:
+def _is_rllib(path: Path) -> bool:
     """JSON lines or Parquet files of RLlib's batches or episodes."""
     if path.suffix.lower() == ".parquet":
         from pyarrow.parquet import ParquetFile
@@ -55,7 +56,7 @@ def is_rllib(path: Path) -> bool:
     return _JSON_OF_RLLIB.search(start) is not None or len(_OF_RLLIB & keys) >= _LEAST_OF_RLLIB
 
 
-def is_ilr(path: Path) -> bool:
+def _is_ilr(path: Path) -> bool:
     """Of .npz files, those with the arrays of il-representations' dict format; any file of the other kinds."""
     if path.suffix.lower() != ".npz":
         return True
@@ -77,3 +78,13 @@ def _hdf5_names(path: Path, group: str = "") -> set[str]:
             return set(hdf5.names(place)) if isinstance(place, h5py.Group) else set()
     except BrokenEpisode as broken:
         raise SourceError(broken.why) from broken
+
+
+LAYOUTS: Mapping[str, Callable[[Path], bool]] = {
+    "d4rl": _is_d4rl,
+    "ilr": _is_ilr,
+    "rllib": _is_rllib,
+    "robomimic": _is_robomimic,
+    "ted": _is_ted,
+}
+"""Scheme -> whether a file has that format's layout."""

@@ -1,16 +1,19 @@
 """The formats that can be read and written, by scheme: how a name such as `tfds:my_dataset` is written, what opens it, and which extra it needs.
 
-A new format is a module and an entry here. Its contract tests run once it has data: tests/contract/source_cases.
+A new format is a module and an entry in `BUILT_IN`. Its contract tests run once it has data: tests/contract/source_cases. A format of somebody
+else's package is found by its entry point, see `plugins`; layers above hand down theirs by `rlds2reverb.hooks`.
 
-Help, messages and documentation are made of these entries, so no module of a format is imported before it is used.
+Help, messages and documentation are made of these entries, so no module of a format is imported before it is used: an entry names functions of
+this module, each of which imports what it calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from glob import has_magic
 from itertools import islice
 from pathlib import Path
@@ -19,25 +22,15 @@ from zipfile import BadZipFile
 
 from rlds2reverb import hooks
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
-from rlds2reverb.extras import Lazily, needing
+from rlds2reverb.extras import needing
+from rlds2reverb.formats import ilr, lerobot, minari, plugins, ted, tfds
 from rlds2reverb.formats.options import escaped, is_url, parted, unescaped
-from rlds2reverb.text import did_you_mean
+from rlds2reverb.formats.tfds import BUNDLED
 
 if TYPE_CHECKING:
+    from rlds2reverb.episode import Array
     from rlds2reverb.formats.destination import Destination
     from rlds2reverb.formats.source import Source
-
-
-BUNDLED: tuple[str, ...] = ("cartpole", "half_cheetah")
-
-
-def bundled_path(name: str) -> Path:
-    """The version directory of a small dataset shipped with this package. Raises `ValueError` unless it is one of `BUNDLED`."""
-    if name not in BUNDLED:
-        raise ValueError(
-            f'unknown bundled dataset: expected one of {", ".join(BUNDLED)}, got "{name}"{did_you_mean(name, BUNDLED)}'
-        )
-    return Path(__file__).parent / "datasets" / name / "1.0.0"
 
 
 _LISTED_AT_ONCE = 16  # folders, which a bucket lists one by one
@@ -72,74 +65,51 @@ class Form:
         return tuple(f"{scheme}:{choice}" for choice in self.choices) or (self.written,)
 
 
-def _nothing(_: object) -> bool:
+def _take_nothing(_: object) -> bool:
     return False
 
 
 @dataclass(frozen=True)
-class LibraryReader:
-    """How a format's own library reads a dataset that is written.
+class Side(Generic[Opened]):
+    """What reading and writing a format have in common.
 
     Attributes:
-      package: as it is installed; its version is in messages.
-      oldest: the first version that reads what is written.
-      modules: what must be importable.
-      function: yields the columns of every episode of a path: path -> all rows of the column, or all but the last.
+      open: opens the text behind "scheme:", or an object that `Reading.takes` accepts. Imports the format's module when it is called.
+      forms: how its names are written; () when it takes objects only.
+      page: of the documentation, where it is not that of the format.
     """
 
-    package: str
-    oldest: tuple[int, ...]
-    modules: tuple[str, ...]
-    function: Lazily
+    open: Callable[[Any], Opened]
+    forms: tuple[Form, ...] = ()
+    page: str = ""
 
 
 @dataclass(frozen=True)
-class Format(Generic[Opened]):
-    """One format.
+class Reading(Side["Source"]):
+    """How the datasets of a format are recognised and read.
 
     Attributes:
-      scheme: what its names begin with; also what it is called among the formats.
-      opener: opens the text behind "scheme:", or an object that `takes` accepts; as a rule `Lazily`.
-      purpose: what its libraries are for: "reading RLDS".
-      extra: the extra of this package that brings its libraries; None where the core has them.
-      forms: how its names are written; () when it takes objects only.
       takes: whether a Python object is of this format; decides it without importing anything.
       objects: what these objects are, in Markdown: "a list of `Episode`"; "" when it takes names only.
       objects_are: what they stand for, on one line; for documentation.
       marks: what its files look like: patterns of a file's name, or of files below its folder. For guesses only.
       file_marks: the same, of files that are a dataset each, where a folder of them is none.
       recognises: whether a file that a pattern fits is of this format, by its content, where others share the extension; raises if it
-        cannot say. As a rule `Lazily`.
-      place: where the data of a name lie, from the text behind "scheme:"; None where that text is a path. As a rule `Lazily`.
-      page: of the documentation, below docs/, perhaps with a heading: "formats/d4rl.md"; "" where there is none.
-      losses: of a destination, code -> what it cannot hold.
-      reader: of a destination, its own library; None where there is none.
+        cannot say.
+      place: where the data of a name lie, from the text behind "scheme:"; None where that text is a path.
     """
 
-    scheme: str
-    opener: Lazily | Callable[[Any], Opened]
-    purpose: str
-    extra: str | None = None
-    forms: tuple[Form, ...] = ()
-    takes: Callable[[object], bool] = _nothing
+    takes: Callable[[object], bool] = _take_nothing
     objects: str = ""
     objects_are: str = ""
     marks: tuple[str, ...] = ()
     file_marks: tuple[str, ...] = ()
     recognises: Callable[[Path], bool] | None = None
     place: Callable[[str], Path] | None = None
-    page: str = ""
-    losses: Lazily | None = None
-    reader: LibraryReader | None = None
-
-    @property
-    def syntax(self) -> str:
-        """How its names are written."""
-        return " or ".join(map(str, self.forms))
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Those of `marks` and `file_marks` that a file's name may fit."""
+        """The patterns among `marks` and `file_marks`, which a file's name may fit."""
         return tuple(mark for mark in (*self.marks, *self.file_marks) if has_magic(mark))
 
     def holds(self, file: Path) -> bool | None:
@@ -172,72 +142,147 @@ class Format(Generic[Opened]):
 
 
 @dataclass(frozen=True)
-class Formats(Generic[Opened]):
-    """All formats of one kind, in the order in which help and messages list them.
+class LibraryReader:
+    """How a format's own library reads a dataset that is written.
+
+    Attributes:
+      package: as it is installed; its version is in messages.
+      oldest: the first version that reads what is written.
+      modules: what must be importable.
+      read_back: yields the columns of every episode of a path: path -> all rows of the column, or all but the last. Another process calls it
+        by its module and name.
+    """
+
+    package: str
+    oldest: tuple[int, ...]
+    modules: tuple[str, ...]
+    read_back: Callable[[Path], Iterator[dict[str, Array]]]
+
+
+@dataclass(frozen=True)
+class Writing(Side["Destination"]):
+    """How a format is written.
+
+    Attributes:
+      losses: code -> what it cannot hold.
+      library: its own library, which reads what was written; None where there is none.
+    """
+
+    losses: Mapping[str, str] = field(default_factory=dict)
+    library: LibraryReader | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Format:
+    """One format.
+
+    Attributes:
+      scheme: what its names begin with; also what it is called among the formats.
+      title: its datasets, in a sentence: "reading RLDS" needs a library.
+      reading, writing: None where it is not read, or not written.
+      extra: the extra of this package that brings its libraries; None where the core has them.
+      page: of the documentation, below docs/, perhaps with a heading: "formats/d4rl.md"; "" where there is none.
+    """
+
+    scheme: str
+    title: str
+    reading: Reading | None = None
+    writing: Writing | None = None
+    extra: str | None = None
+    page: str = ""
+
+
+def own_formats() -> Iterable[Format]:
+    """The formats of this package: those of this layer, and those of the layers above it."""
+    return (*BUILT_IN, *hooks.formats_from_above())
+
+
+AnySide = TypeVar("AnySide", bound=Side[Any])
+
+
+@dataclass(frozen=True)
+class Formats(Generic[AnySide]):
+    """All formats that can be read, or all that can be written, in the order in which help and messages list them.
 
     Attributes:
       kind: what their names name: "source".
+      verb: what is done with them: "reading".
       error: what is raised when a name makes no sense, or a library is missing.
-      known: the formats of this package.
-      above: gives those of the layers above it.
+      side: what is known of reading or writing a format; None where that cannot be done.
+      own: gives the formats of this package.
     """
 
     kind: str
+    verb: str
     error: type[Rlds2ReverbError]
-    known: tuple[Format[Opened], ...]
-    above: Callable[[], Iterable[Format[Opened]]] = tuple
+    side: Callable[[Format], AnySide | None]
+    own: Callable[[], Iterable[Format]] = own_formats
 
-    def __iter__(self) -> Iterator[Format[Opened]]:
-        """Those that have names before those that take objects only."""
-        return iter(sorted((*self.known, *self.above()), key=lambda known: not known.forms))
+    def own_sides(self) -> dict[Format, AnySide]:
+        """What this package itself has; formats with names before those that take objects only."""
+        sides = {known: side for known in self.own() if (side := self.side(known)) is not None}
+        return dict(sorted(sides.items(), key=lambda item: not item[1].forms))
+
+    def all_sides(self) -> dict[Format, AnySide]:
+        """With the formats of other packages, which are imported for it. One that cannot be used is left out with a warning."""
+        plugged = plugins.load_all(Format, frozenset(known.scheme for known in self.own()))
+        sides = {known: side for known in plugged if (side := self.side(known)) is not None}
+        return {**self.own_sides(), **sides}
+
+    def __iter__(self) -> Iterator[Format]:
+        return iter(self.all_sides())
 
     @property
     def syntax(self) -> str:
         """What names of all of them begin with."""
-        return f"SCHEME:NAME, where SCHEME is one of {', '.join(one.scheme for one in self if one.forms)}"
+        own = [known.scheme for known, side in self.own_sides().items() if side.forms]
+        return f"SCHEME:NAME, where SCHEME is one of {', '.join(dict.fromkeys((*own, *plugins.names())))}"
 
-    @property
-    def objects(self) -> tuple[str, ...]:
-        """What is taken beside names, in plain text."""
-        return tuple(one.objects.replace("`", "") for one in self if one.objects)
+    def find(self, name: str) -> tuple[Format, AnySide] | None:
+        """The format of a name "scheme:..."; None when no format has that scheme.
 
-    def of_name(self, name: str) -> tuple[Format[Opened], str]:
-        """The format of a name "scheme:...", and the text behind the scheme. Raises `self.error` for an unknown scheme."""
-        found = self.named(name)
-        if found is not None:
-            return found, name.partition(":")[2]
+        Raises:
+          self.error: another package has that format, and it cannot be used.
+        """
+        scheme = name.partition(":")[0]
+        for known, side in self.own_sides().items():
+            if known.scheme == scheme and side.forms:
+                return known, side
+        if any(known.scheme == scheme for known in self.own()) or scheme not in plugins.names():
+            return None
+        plugged = plugins.load(scheme, Format, self.error)
+        plugged_side = self.side(plugged)
+        return None if plugged_side is None else (plugged, plugged_side)
+
+    def open(self, name: str) -> Any:
+        """Opens what a name "scheme:..." names.
+
+        Raises:
+          self.error: an unknown scheme, or an extra that is not installed; and what the format raises.
+        """
+        entry = self.find(name)
+        if entry is not None:
+            return self.open_as(*entry, name.partition(":")[2])
         hint = "" if is_url(name) else self._meant(name)
         if is_url(name):
             hint = f"; write SCHEME:{name}, or list the datasets in it: rlds2reverb inspect {name}"
         raise self.error(f'{self.kind} "{name}": expected {self.syntax}{hint}')
 
-    def named(self, name: str) -> Format[Opened] | None:
-        """The format of a name "scheme:..."; None when no format has that scheme."""
-        scheme = name.partition(":")[0]
-        return next((one for one in self if one.forms and one.scheme == scheme), None)
-
-    def taking(self, thing: object) -> Format[Opened] | None:
-        """The format of a Python object; None when it is of none."""
-        return next((one for one in self if one.takes(thing)), None)
-
-    def open_with(self, one: Format[Opened], what: Any) -> Opened:
-        """Opens the text behind a scheme, or an object, as this format.
-
-        Raises:
-          self.error: an extra is not installed; and what the format raises.
-        """
-        with nullcontext() if one.extra is None else needing(one.purpose, one.extra, self.error):
-            opener: Callable[[Any], Opened] = one.opener.function() if isinstance(one.opener, Lazily) else one.opener
-            return opener(what)
+    def open_as(self, known: Format, side: Side[Any], what: Any) -> Any:
+        """Opens the text behind a scheme, or an object, as this format. Raises as `open`."""
+        purpose = f"{self.verb} {known.title}"
+        with nullcontext() if known.extra is None else needing(purpose, known.extra, self.error):
+            return side.open(what)
 
     def _meant(self, name: str) -> str:
         """What was probably meant, judged by the scheme or by what lies at the path, as the end of a sentence; "" if there is no guess."""
-        scheme, colon, rest = name.partition(":")
+        scheme, colon, text = name.partition(":")
+        named = {known.scheme: side for known, side in self.own_sides().items() if side.forms}
         if colon:
-            near = get_close_matches(scheme.lower(), [one.scheme for one in self if one.forms], 1)
-            return _proposed(f"{near[0]}:{rest}") if near else ""
+            near = get_close_matches(scheme.lower(), [*named, *plugins.names()], 1)
+            return _proposed(f"{near[0]}:{text}") if near else ""
         bare, path = name.partition("@")[0], unescaped(parted(name)[0])
-        owners = [one.scheme for one in self for form in one.forms if bare in form.choices]
+        owners = [scheme for scheme, side in named.items() for form in side.forms if bare in form.choices]
         if owners:
             return _proposed(f"{owners[0]}:{name}")
         try:
@@ -246,23 +291,45 @@ class Formats(Generic[Opened]):
             return ""
 
     def _meant_by_path(self, name: str, place: Path) -> str:
-        if not place.exists():
-            return ""
-        for look in (Format.dataset_at, Format.dataset_around):
-            for known in self:
-                dataset = look(known, place)
-                if dataset is not None:
-                    return _proposed(f"{known.scheme}:{name if dataset == place else escaped(dataset)}")
-        layouts = {known.scheme: known.holds(place) for known in self if any(map(place.match, known.patterns))}
-        if not layouts:
-            return ""
-        *first, last = [f"{scheme}:" for scheme in layouts]
-        readers = f"; a file of this name is read by {', '.join(first)}{' or ' if first else ''}{last}"
-        return (
-            readers
-            if None in layouts.values()
-            else f"{readers}, and this one has {'none of their layouts' if first else 'another layout'}"
-        )
+        return ""  # a path that is to be written tells nothing
+
+    def rows(self) -> list[tuple[str, str]]:
+        """How each form of a name is written, and what it names."""
+        return [(", ".join(form.examples), form.names) for side in self.all_sides().values() for form in side.forms]
+
+    def table(self, verb: str = "reads") -> str:
+        """All that is taken, as a table in Markdown; `verb` says what is done with it."""
+        rows = [f"| written as | {verb} | extra | more |", "| --- | --- | --- | --- |"]
+        for known, side in self.all_sides().items():
+            extra = f"`{known.extra}`" if known.extra else ""
+            page = side.page or known.page
+            more = f"[{known.scheme}]({page})" if page else ""
+            for form in side.forms:
+                written = ", ".join(f"`{example}`" for example in form.examples).replace("|", r"\|")
+                rows.append(f"| {written} | {form.names} | {extra} | {more} |")
+            if isinstance(side, Reading) and side.objects:
+                rows.append(f"| {side.objects} (Python) | {side.objects_are} | {extra} | {more} |")
+        return "\n".join(rows)
+
+
+@dataclass(frozen=True)
+class SourceFormats(Formats[Reading]):
+    """All formats that can be read; they may take Python objects, and be recognised by their files."""
+
+    kind: str = "source"
+    verb: str = "reading"
+    error: type[Rlds2ReverbError] = SourceError
+    side: Callable[[Format], Reading | None] = lambda known: known.reading
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """What is taken beside names, in plain text."""
+        return tuple(side.objects.replace("`", "") for side in self.all_sides().values() if side.objects)
+
+    def taking(self, thing: object, with_plugins: bool = False) -> tuple[Format, Reading] | None:
+        """The format of a Python object; None when it is of none. Asks the formats of other packages only with `with_plugins`."""
+        sides = self.all_sides() if with_plugins else self.own_sides()
+        return next(((known, side) for known, side in sides.items() if side.takes(thing)), None)
 
     def below(self, folder: Path) -> Iterator[str]:
         """The names of the datasets in a folder and below it, as far as their files tell; level by level, each sorted.
@@ -272,62 +339,224 @@ class Formats(Generic[Opened]):
         """
         from concurrent.futures import ThreadPoolExecutor
 
+        sides = {known.scheme: side for known, side in self.all_sides().items()}
         level = [folder]
         with ThreadPoolExecutor(_LISTED_AT_ONCE) as pool:
             for _ in range(_MOST_DEEP):
-                listed = list(pool.map(lambda one: sorted(one.iterdir()), level))
-                found = list(pool.map(self._marked, level, listed))
-                for names in found:
+                listed = list(pool.map(lambda path: sorted(path.iterdir()), level))
+                names_by_folder = list(pool.map(partial(_names_in, sides), level, listed))
+                for names in names_by_folder:
                     yield from names
-                below = [path for names, paths in zip(found, listed) if not names for path in paths]
+                below = [path for names, paths in zip(names_by_folder, listed) if not names for path in paths]
                 level = [path for path, is_folder in zip(below, pool.map(Path.is_dir, below)) if is_folder]
 
-    def _marked(self, folder: Path, listed: list[Path]) -> list[str]:
-        """The name of a folder that is a dataset as a whole; else those of files in it that are."""
-        there = {path.name for path in listed}
-        for one in self:
-            for mark in one.marks:
-                if not has_magic(mark) and mark.split("/")[0] in there and (folder / mark).exists():
-                    return [f"{one.scheme}:{escaped(folder)}"]
-        return [f"{scheme}:{escaped(path)}" for path in listed if (scheme := self._scheme_of(path))]
-
-    def _scheme_of(self, file: Path) -> str:
-        """The format that a file is a dataset of; where its content cannot be told, the first whose name fits; "" for none."""
-        layouts = {known.scheme: held for known in self if (held := known.holds(file)) is not False}
-        return next((scheme for scheme, held in layouts.items() if held), next(iter(layouts), ""))
-
-    def rows(self) -> list[tuple[str, str]]:
-        """How each form of a name is written, and what it names."""
-        return [(", ".join(form.examples), form.names) for one in self for form in one.forms]
-
-    def table(self, verb: str = "reads") -> str:
-        """All that is taken, as a table in Markdown; `verb` says what is done with it."""
-        rows = [f"| written as | {verb} | extra | more |", "| --- | --- | --- | --- |"]
-        for one in self:
-            extra = f"`{one.extra}`" if one.extra else ""
-            more = f"[{one.scheme}]({one.page})" if one.page else ""
-            for form in one.forms:
-                written = ", ".join(f"`{example}`" for example in form.examples).replace("|", r"\|")
-                rows.append(f"| {written} | {form.names} | {extra} | {more} |")
-            if one.objects:
-                rows.append(f"| {one.objects} (Python) | {one.objects_are} | {extra} | {more} |")
-        return "\n".join(rows)
+    def _meant_by_path(self, name: str, place: Path) -> str:
+        if not place.exists():
+            return ""
+        sides = {known.scheme: side for known, side in self.all_sides().items()}
+        for look in (Reading.dataset_at, Reading.dataset_around):
+            for scheme, side in sides.items():
+                dataset = look(side, place)
+                if dataset is not None:
+                    return _proposed(f"{scheme}:{name if dataset == place else escaped(dataset)}")
+        layouts = {scheme: side.holds(place) for scheme, side in sides.items() if any(map(place.match, side.patterns))}
+        if not layouts:
+            return ""
+        *first, last = [f"{scheme}:" for scheme in layouts]
+        readers = f"; a file of this name is read by {', '.join(first)}{' or ' if first else ''}{last}"
+        if None in layouts.values():
+            return readers
+        return f"{readers}, and this one has {'none of their layouts' if first else 'another layout'}"
 
 
 def _proposed(name: str) -> str:
     return f'; did you mean "{name}"?'
 
 
-_READING_RLDS = "reading RLDS"
+def _names_in(sides: Mapping[str, Reading], folder: Path, listed: list[Path]) -> list[str]:
+    """The name of a folder that is a dataset as a whole; else the names of the files in it that are datasets."""
+    there = {path.name for path in listed}
+    for scheme, side in sides.items():
+        for mark in side.marks:
+            if not has_magic(mark) and mark.split("/")[0] in there and (folder / mark).exists():
+                return [f"{scheme}:{escaped(folder)}"]
+    return [f"{scheme}:{escaped(path)}" for path in listed if (scheme := _scheme_of(sides, path))]
 
-SOURCES: Formats[Source] = Formats(
-    "source",
-    SourceError,
-    (
-        Format(
-            "tfds",
-            Lazily("rlds2reverb.formats.tfds.read:open_tfds"),
-            _READING_RLDS,
+
+def _scheme_of(sides: Mapping[str, Reading], file: Path) -> str:
+    """The format that a file is a dataset of; where its content cannot be told, the first whose name fits; "" for none."""
+    layouts = {scheme: held for scheme, side in sides.items() if (held := side.holds(file)) is not False}
+    return next((scheme for scheme, held in layouts.items() if held), next(iter(layouts), ""))
+
+
+def _read_tfds(text: str) -> Source:
+    from rlds2reverb.formats.tfds.read import open_tfds
+
+    return open_tfds(text)
+
+
+def _read_bundled(text: str) -> Source:
+    from rlds2reverb.formats.tfds.read import open_bundled
+
+    return open_bundled(text)
+
+
+def _read_d4rl(text: str) -> Source:
+    from rlds2reverb.formats.d4rl import open_d4rl
+
+    return open_d4rl(text)
+
+
+def _read_minari(text: str) -> Source:
+    from rlds2reverb.formats.minari.read import open_minari
+
+    return open_minari(text)
+
+
+def _read_robomimic(text: str) -> Source:
+    from rlds2reverb.formats.robomimic import open_robomimic
+
+    return open_robomimic(text)
+
+
+def _read_ilr(what: Any) -> Source:
+    from rlds2reverb.formats.ilr.read import open_ilr
+
+    return open_ilr(what)
+
+
+def _read_lerobot(text: str) -> Source:
+    from rlds2reverb.formats.lerobot.read import open_lerobot
+
+    return open_lerobot(text)
+
+
+def _read_rllib(text: str) -> Source:
+    from rlds2reverb.formats.rllib.read import open_rllib
+
+    return open_rllib(text)
+
+
+def _read_ted(text: str) -> Source:
+    from rlds2reverb.formats.ted.read import open_ted
+
+    return open_ted(text)
+
+
+def _read_npz(text: str) -> Source:
+    from rlds2reverb.formats.npz import open_npz
+
+    return open_npz(text)
+
+
+def _read_mix(text: str) -> Source:
+    from rlds2reverb.formats.mix import open_mix
+
+    return open_mix(text)
+
+
+def _read_episodes(episodes: Any) -> Source:
+    from rlds2reverb.formats.lists import EpisodeList
+
+    return EpisodeList(episodes)
+
+
+def _read_rlds(dataset: Any) -> Source:
+    from rlds2reverb.formats.rlds import RldsSource
+
+    return RldsSource(dataset)
+
+
+def _place_tfds(text: str) -> Path:
+    from rlds2reverb.formats.tfds.read import directory_of
+
+    return directory_of(text)
+
+
+def _place_minari(text: str) -> Path:
+    from rlds2reverb.formats.minari.read import folder_of
+
+    return folder_of(text)
+
+
+def _place_lerobot(text: str) -> Path:
+    from rlds2reverb.formats.lerobot.read import folder_of
+
+    return folder_of(text)
+
+
+def _write_tfds(text: str) -> Destination:
+    from rlds2reverb.formats.tfds.write import open_tfds
+
+    return open_tfds(text)
+
+
+def _write_minari(text: str) -> Destination:
+    from rlds2reverb.formats.minari.write import open_minari
+
+    return open_minari(text)
+
+
+def _write_ted(text: str) -> Destination:
+    from rlds2reverb.formats.ted.write import open_ted
+
+    return open_ted(text)
+
+
+def _write_ilr(text: str) -> Destination:
+    from rlds2reverb.formats.ilr.write import open_ilr
+
+    return open_ilr(text)
+
+
+def _write_lerobot(text: str) -> Destination:
+    from rlds2reverb.formats.lerobot.write import open_lerobot
+
+    return open_lerobot(text)
+
+
+def _read_back_tfds(path: Path) -> Iterator[dict[str, Array]]:
+    from rlds2reverb.formats.tfds.by_library import read_back
+
+    return read_back(path)
+
+
+def _read_back_minari(path: Path) -> Iterator[dict[str, Array]]:
+    from rlds2reverb.formats.minari.by_library import read_back
+
+    return read_back(path)
+
+
+def _read_back_ted(path: Path) -> Iterator[dict[str, Array]]:
+    from rlds2reverb.formats.ted.by_library import read_back
+
+    return read_back(path)
+
+
+def _read_back_ilr(path: Path) -> Iterator[dict[str, Array]]:
+    from rlds2reverb.formats.ilr.by_library import read_back
+
+    return read_back(path)
+
+
+def _read_back_lerobot(path: Path) -> Iterator[dict[str, Array]]:
+    from rlds2reverb.formats.lerobot.by_library import read_back
+
+    return read_back(path)
+
+
+def _has_layout(scheme: str, file: Path) -> bool:
+    from rlds2reverb.formats.layouts import LAYOUTS
+
+    return LAYOUTS[scheme](file)
+
+
+BUILT_IN: tuple[Format, ...] = (
+    Format(
+        "tfds",
+        "RLDS",
+        Reading(
+            _read_tfds,
             forms=(
                 Form(
                     "tfds:NAME[/CONFIG][:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS has prepared on this machine"
@@ -338,52 +567,84 @@ SOURCES: Formats[Source] = Formats(
                 ),
             ),
             marks=("dataset_info.json",),
-            place=Lazily("rlds2reverb.formats.tfds.read:directory_of"),
+            place=_place_tfds,
             page="datasets.md#which-dataset",
         ),
-        Format(
-            "bundled",
-            Lazily("rlds2reverb.formats.tfds.read:open_bundled"),
-            _READING_RLDS,
+        Writing(
+            _write_tfds,
+            forms=(
+                Form(
+                    "tfds:/data_dir/NAME[:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS reads by name or directory"
+                ),
+            ),
+            page="convert.md#tfds",
+            losses=tfds.LOSSES,
+            library=LibraryReader(
+                "tensorflow-datasets", (4, 9), ("tensorflow", "tensorflow_datasets"), _read_back_tfds
+            ),
+        ),
+    ),
+    Format(
+        "bundled",
+        "RLDS",
+        Reading(
+            _read_bundled,
             forms=(Form("bundled:NAME[@SPLIT][?OPTIONS]", "a small dataset shipped with this package", BUNDLED),),
         ),
-        Format(
-            "d4rl",
-            Lazily("rlds2reverb.formats.d4rl:open_d4rl"),
-            "reading D4RL files",
-            extra="hdf5",
+    ),
+    Format(
+        "d4rl",
+        "D4RL files",
+        Reading(
+            _read_d4rl,
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
             file_marks=("*.hdf5", "*.h5"),
-            recognises=Lazily("rlds2reverb.formats.layouts:is_d4rl"),
-            page="formats/d4rl.md",
+            recognises=partial(_has_layout, "d4rl"),
         ),
-        Format(
-            "minari",
-            Lazily("rlds2reverb.formats.minari.read:open_minari"),
-            "reading Minari's datasets",
-            extra="hdf5",
+        extra="hdf5",
+        page="formats/d4rl.md",
+    ),
+    Format(
+        "minari",
+        "Minari's datasets",
+        Reading(
+            _read_minari,
             forms=(
                 Form("minari:ID[?OPTIONS]", "a dataset of Minari on this machine, below `$MINARI_DATASETS_PATH`"),
                 Form("minari:/path/to/dataset[?OPTIONS]", "a folder of Minari's, or the folder `data` in it"),
             ),
             marks=("data/main_data.hdf5", "data/metadata.json", "main_data.hdf5"),
-            place=Lazily("rlds2reverb.formats.minari.read:folder_of"),
-            page="formats/minari.md",
+            place=_place_minari,
         ),
-        Format(
-            "robomimic",
-            Lazily("rlds2reverb.formats.robomimic:open_robomimic"),
-            "reading robomimic's files",
-            extra="hdf5",
+        Writing(
+            _write_minari,
+            forms=(
+                Form("minari:ID[?OPTIONS]", "a dataset that Minari loads, below `$MINARI_DATASETS_PATH`"),
+                Form("minari:/path/to/dataset[?OPTIONS]", "a folder that becomes one"),
+            ),
+            losses=minari.LOSSES,
+            library=LibraryReader("minari", (0, 5, 4), ("minari",), _read_back_minari),
+        ),
+        extra="hdf5",
+        page="formats/minari.md",
+    ),
+    Format(
+        "robomimic",
+        "robomimic's files",
+        Reading(
+            _read_robomimic,
             forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen, LIBERO or Isaac Lab"),),
             file_marks=("*.hdf5", "*.h5"),
-            recognises=Lazily("rlds2reverb.formats.layouts:is_robomimic"),
-            page="formats/robomimic.md",
+            recognises=partial(_has_layout, "robomimic"),
         ),
-        Format(
-            "ilr",
-            Lazily("rlds2reverb.formats.ilr.read:open_ilr"),
-            "reading il-representations' datasets",
+        extra="hdf5",
+        page="formats/robomimic.md",
+    ),
+    Format(
+        "ilr",
+        "il-representations' datasets",
+        Reading(
+            _read_ilr,
             forms=(
                 Form("ilr:PATH[?OPTIONS]", "a dataset of il-representations: shards, dict or demonstrations"),
                 Form("ilr:CONFIGS.yaml[?OPTIONS]", "the datasets of a list of dataset_configs, mixed"),
@@ -392,26 +653,44 @@ SOURCES: Formats[Source] = Formats(
             objects="a dict with `obs`, `next_obs`, `acts` and `dones`",
             objects_are="il-representations' dict format",
             marks=("*.tar.zst", "*.pkl.gz", "*.npz"),
-            recognises=Lazily("rlds2reverb.formats.layouts:is_ilr"),
-            page="formats/il_representations.md",
+            recognises=partial(_has_layout, "ilr"),
         ),
-        Format(
-            "lerobot",
-            Lazily("rlds2reverb.formats.lerobot.read:open_lerobot"),
-            "reading LeRobot datasets",
-            extra="parquet",
+        Writing(
+            _write_ilr,
+            forms=(
+                Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
+            ),
+            losses=ilr.LOSSES,
+            library=LibraryReader("webdataset", (0, 2), ("webdataset",), _read_back_ilr),
+        ),
+        page="formats/il_representations.md",
+    ),
+    Format(
+        "lerobot",
+        "LeRobot datasets",
+        Reading(
+            _read_lerobot,
             forms=(
                 Form("lerobot:PATH[?OPTIONS]", "a folder with a LeRobot dataset, v2.0 to v3.0"),
                 Form("lerobot:ORG/NAME[?OPTIONS]", "a LeRobot dataset that lerobot has downloaded or recorded"),
             ),
             marks=("meta/info.json",),
-            place=Lazily("rlds2reverb.formats.lerobot.read:folder_of"),
-            page="formats/lerobot.md",
+            place=_place_lerobot,
         ),
-        Format(
-            "rllib",
-            Lazily("rlds2reverb.formats.rllib.read:open_rllib"),
-            "reading RLlib's files",
+        Writing(
+            _write_lerobot,
+            forms=(Form("lerobot:PATH[?OPTIONS]", "a folder that LeRobot reads, in its version 3.0"),),
+            losses=lerobot.LOSSES,
+            library=LibraryReader("lerobot", (0, 4), ("lerobot",), _read_back_lerobot),
+        ),
+        extra="parquet",
+        page="formats/lerobot.md",
+    ),
+    Format(
+        "rllib",
+        "RLlib's files",
+        Reading(
+            _read_rllib,
             forms=(
                 Form(
                     "rllib:PATH[;PATH...][?OPTIONS]",
@@ -419,14 +698,15 @@ SOURCES: Formats[Source] = Formats(
                 ),
             ),
             marks=("output-*.json", "*.json", "*.parquet"),
-            recognises=Lazily("rlds2reverb.formats.layouts:is_rllib"),
-            page="formats/rllib.md",
+            recognises=partial(_has_layout, "rllib"),
         ),
-        Format(
-            "ted",
-            Lazily("rlds2reverb.formats.ted.read:open_ted"),
-            "reading TorchRL's buffers",
-            extra="hdf5",
+        page="formats/rllib.md",
+    ),
+    Format(
+        "ted",
+        "TorchRL's buffers",
+        Reading(
+            _read_ted,
             forms=(
                 Form(
                     "ted:FOLDER[?OPTIONS]",
@@ -436,125 +716,63 @@ SOURCES: Formats[Source] = Formats(
             ),
             marks=("storage/storage_metadata.json", "checkpoint.h5"),
             file_marks=("*.h5", "*.hdf5"),
-            recognises=Lazily("rlds2reverb.formats.layouts:is_ted"),
-            page="formats/ted.md",
+            recognises=partial(_has_layout, "ted"),
         ),
-        Format(
-            "npz",
-            Lazily("rlds2reverb.formats.npz:open_npz"),
-            "reading .npz files",
+        Writing(
+            _write_ted,
+            forms=(
+                Form("ted:FOLDER[?OPTIONS]", "a replay buffer that TorchRL loads"),
+                Form("ted:FILE.h5[?OPTIONS]", "the storage of one, as HDF5"),
+            ),
+            losses=ted.LOSSES,
+            library=LibraryReader("torchrl", (0, 7), ("torchrl",), _read_back_ted),
+        ),
+        extra="hdf5",
+        page="formats/ted.md",
+    ),
+    Format(
+        "npz",
+        ".npz files",
+        Reading(
+            _read_npz,
             forms=(
                 Form("npz:FILE[?OPTIONS]", "a .npz file of NumPy with the rows of all episodes"),
                 Form("npz:FOLDER[?OPTIONS], npz:FOLDER/*.npz", "a .npz file for each episode"),
             ),
             marks=("*.npz",),
-            page="formats/npz.md",
         ),
-        Format(
-            "mix",
-            Lazily("rlds2reverb.formats.mix:open_mix"),
-            "reading a mix",
-            forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),),
-            page="mixing.md",
+        page="formats/npz.md",
+    ),
+    Format(
+        "mix",
+        "a mix",
+        Reading(
+            _read_mix, forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),)
         ),
-        Format(
-            "episodes",
-            Lazily("rlds2reverb.formats.lists:EpisodeList"),
-            "reading episodes",
+        page="mixing.md",
+    ),
+    Format(
+        "episodes",
+        "episodes",
+        Reading(
+            _read_episodes,
             takes=lambda thing: isinstance(thing, (list, tuple)),
             objects="a list of `Episode`",
             objects_are="itself; needs no TensorFlow",
         ),
-        Format(
-            "rlds",
-            Lazily("rlds2reverb.formats.rlds:RldsSource"),
-            _READING_RLDS,
-            extra="tfds",
+    ),
+    Format(
+        "rlds",
+        "RLDS",
+        Reading(
+            _read_rlds,
             takes=lambda thing: hasattr(thing, "element_spec"),
             objects="an RLDS `tf.data.Dataset`",
             objects_are="episodes with a dataset `steps`, or with steps already batched to columns `[T, ...]`",
         ),
-    ),
-    hooks.formats_from_above,
-)
-
-
-DESTINATIONS: Formats[Destination] = Formats(
-    "destination",
-    ConfigError,
-    (
-        Format(
-            "tfds",
-            Lazily("rlds2reverb.formats.tfds.write:open_tfds"),
-            "writing TFDS files",
-            forms=(
-                Form(
-                    "tfds:/data_dir/NAME[:VERSION][@SPLIT][?OPTIONS]", "a dataset that TFDS reads by name or directory"
-                ),
-            ),
-            page="convert.md#tfds",
-            losses=Lazily("rlds2reverb.formats.tfds:LOSSES"),
-            reader=LibraryReader(
-                "tensorflow-datasets",
-                (4, 9),
-                ("tensorflow", "tensorflow_datasets"),
-                Lazily("rlds2reverb.formats.tfds.by_library:read_back"),
-            ),
-        ),
-        Format(
-            "minari",
-            Lazily("rlds2reverb.formats.minari.write:open_minari"),
-            "writing Minari's datasets",
-            extra="hdf5",
-            forms=(
-                Form("minari:ID[?OPTIONS]", "a dataset that Minari loads, below `$MINARI_DATASETS_PATH`"),
-                Form("minari:/path/to/dataset[?OPTIONS]", "a folder that becomes one"),
-            ),
-            page="formats/minari.md",
-            losses=Lazily("rlds2reverb.formats.minari:LOSSES"),
-            reader=LibraryReader(
-                "minari", (0, 5, 4), ("minari",), Lazily("rlds2reverb.formats.minari.by_library:read_back")
-            ),
-        ),
-        Format(
-            "ted",
-            Lazily("rlds2reverb.formats.ted.write:open_ted"),
-            "writing TorchRL's buffers",
-            extra="hdf5",
-            forms=(
-                Form("ted:FOLDER[?OPTIONS]", "a replay buffer that TorchRL loads"),
-                Form("ted:FILE.h5[?OPTIONS]", "the storage of one, as HDF5"),
-            ),
-            page="formats/ted.md",
-            losses=Lazily("rlds2reverb.formats.ted:LOSSES"),
-            reader=LibraryReader(
-                "torchrl", (0, 7), ("torchrl",), Lazily("rlds2reverb.formats.ted.by_library:read_back")
-            ),
-        ),
-        Format(
-            "ilr",
-            Lazily("rlds2reverb.formats.ilr.write:open_ilr"),
-            "writing shards of il-representations",
-            forms=(
-                Form("ilr:PATH[?OPTIONS]", "a folder with demos.tar.zst, or such an archive, for il-representations"),
-            ),
-            page="formats/il_representations.md",
-            losses=Lazily("rlds2reverb.formats.ilr:LOSSES"),
-            reader=LibraryReader(
-                "webdataset", (0, 2), ("webdataset",), Lazily("rlds2reverb.formats.ilr.by_library:read_back")
-            ),
-        ),
-        Format(
-            "lerobot",
-            Lazily("rlds2reverb.formats.lerobot.write:open_lerobot"),
-            "writing LeRobot datasets",
-            extra="parquet",
-            forms=(Form("lerobot:PATH[?OPTIONS]", "a folder that LeRobot reads, in its version 3.0"),),
-            page="formats/lerobot.md",
-            losses=Lazily("rlds2reverb.formats.lerobot:LOSSES"),
-            reader=LibraryReader(
-                "lerobot", (0, 4), ("lerobot",), Lazily("rlds2reverb.formats.lerobot.by_library:read_back")
-            ),
-        ),
+        extra="tfds",
     ),
 )
+
+SOURCES = SourceFormats()
+DESTINATIONS: Formats[Writing] = Formats("destination", "writing", ConfigError, lambda known: known.writing)

@@ -29,7 +29,6 @@ from rlds2reverb.episode import (
     is_under,
 )
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.source import IsKnown, Source, Tally, Wrapper, checked_spec
 from rlds2reverb.images import Size
 from rlds2reverb.specs import (
@@ -194,8 +193,6 @@ def _check_distinct(operation: str, paths: Sequence[str]) -> None:
 TransformLike = Union[Transform, str, Path, Mapping[str, Any], Sequence[Any]]
 """A transform, text, a YAML file or its name, a mapping; or several of these, which add up."""
 
-_read_yaml = Lazily("rlds2reverb.strict_yaml:read")  # PyYAML, only where there is a file
-
 OPTIONS = tuple(one.name for one in fields(Transform))
 SECTION = "transform"
 
@@ -243,8 +240,10 @@ def transform_of(given: TransformLike) -> Transform:
 
 
 def _read(path: Path) -> Transform:
+    from rlds2reverb import strict_yaml  # loads PyYAML, which a text does not need
+
     hint = f"; expected a YAML file, or text with {', '.join(f'{name}=' for name in OPTIONS)}"
-    return _from_mapping(_read_yaml(path, hint), str(path))
+    return _from_mapping(strict_yaml.read(path, hint), str(path))
 
 
 def _from_mapping(config: Any, where: str) -> Transform:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlds2reverb.formats.registry import Form, Format
+from rlds2reverb.formats.registry import Form, Format, Reading
 
 if TYPE_CHECKING:
     from rlds2reverb.formats.source import Source
@@ -16,13 +16,15 @@ def _open_reverb(text: str) -> Source:
     return open_reverb(text)
 
 
-FORMAT: Format[Source] = Format(
+FORMAT = Format(
     "reverb",
-    _open_reverb,
-    "reading replay servers",
-    forms=(
-        Form("reverb:HOST:PORT/TABLE[?OPTIONS]", "a table of a running Reverb server"),
-        Form("reverb:FOLDER[?OPTIONS]", "a checkpoint of Reverb or of `rlds2reverb serve`"),
+    "replay servers",
+    Reading(
+        _open_reverb,
+        forms=(
+            Form("reverb:HOST:PORT/TABLE[?OPTIONS]", "a table of a running Reverb server"),
+            Form("reverb:FOLDER[?OPTIONS]", "a checkpoint of Reverb or of `rlds2reverb serve`"),
+        ),
     ),
     page="formats/reverb.md",
 )

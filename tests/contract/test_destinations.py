@@ -31,7 +31,7 @@ from tests.contract.destination_cases.coming_back import assert_comes_back
 from tests.raising import outcome_of
 
 FOLDER = Path(data.__file__).parent
-LOSSES = {one.scheme: one.losses.function() for one in DESTINATIONS if one.losses is not None}
+LOSSES = {known.scheme: side.losses for known, side in DESTINATIONS.own_sides().items()}
 SCHEMES = [one.scheme for one in DESTINATIONS]
 CASES: dict[str, Any] = {
     scheme: importlib.import_module(f"{data.__name__[:-5]}.{scheme}")

@@ -21,8 +21,8 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.options import escaped, parted
 from rlds2reverb.formats.registry import SOURCES as FORMATS
-from rlds2reverb.formats.registry import bundled_path
 from rlds2reverb.formats.source import Slice, Source, metadata_spec_of
+from rlds2reverb.formats.tfds import bundled_path
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.specs import differences, flatten, nested
 from tests.contract import toy

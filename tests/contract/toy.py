@@ -12,9 +12,8 @@ import numpy as np
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import SourceError
-from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.registry import Form, Format
+from rlds2reverb.formats.registry import Form, Format, Reading
 from rlds2reverb.formats.source import Source
 
 
@@ -39,14 +38,16 @@ def _episode(length: int) -> Episode:
     return Episode({"observation": at.astype(np.float32), "action": at, **flags})
 
 
-FORMAT: Format[Source] = Format(
+FORMAT = Format(
     "toy",
-    Lazily(f"{__name__}:open_toy"),
-    "reading toys",
-    forms=(Form("toy:LENGTHS", "episodes of these lengths"),),
-    takes=lambda thing: isinstance(thing, Toy),
-    objects="a `Toy`",
-    objects_are="its episodes",
+    "toys",
+    Reading(
+        open_toy,
+        forms=(Form("toy:LENGTHS", "episodes of these lengths"),),
+        takes=lambda thing: isinstance(thing, Toy),
+        objects="a `Toy`",
+        objects_are="its episodes",
+    ),
 )
 SOURCES = {"a few": lambda: open_toy("2,3,4,3,3")}
 PUSHED = ["a few"]

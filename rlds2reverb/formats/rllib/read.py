@@ -24,7 +24,7 @@ import numpy as np
 
 from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, is_under, note
 from rlds2reverb.errors import SourceError
-from rlds2reverb.extras import Lazily, needing
+from rlds2reverb.extras import needing
 from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, Agreement, NoSpecFrom, SpecFrom, agree, look_at, promote
 from rlds2reverb.formats.options import Parse, one_of, unescaped, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
@@ -36,8 +36,6 @@ from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, differing, exactl
 from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec, Nest, column_spec, nested
 from rlds2reverb.text import counted, shortened
-
-_open_tables = Lazily("rlds2reverb.formats.rllib.tables:open_tables")
 
 OPTIONS: dict[str, Parse] = {
     "columns": keys.Names.parsed,
@@ -63,7 +61,9 @@ def open_rllib(text: str) -> Source:
     store: Store
     if files[0].kind == PARQUET:
         with needing("reading RLlib's Parquet files", "parquet", SourceError):
-            store = _open_tables(files, settings)
+            from rlds2reverb.formats.rllib.tables import open_tables
+
+            store = open_tables(files, settings)
     else:
         store = JsonLines(files, settings)
     return wanted.source_of(RllibRecordings(store, wanted.name, **of_rows))

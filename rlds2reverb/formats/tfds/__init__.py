@@ -13,8 +13,26 @@
 | `read`, `by_tensorflow` | the source `tfds:NAME`, from the files or through TFDS |
 | `write` | the destination `tfds:PATH` |
 
-`tfds.load` and `tfds.builder_from_directory` read what is written. Episodes keep their order (`disableShuffling`). Importing this loads nothing.
+`tfds.load` and `tfds.builder_from_directory` read what is written. Episodes keep their order (`disableShuffling`). Importing this loads no other module of it.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlds2reverb.text import did_you_mean
+
+BUNDLED: tuple[str, ...] = ("cartpole", "half_cheetah")
+
+
+def bundled_path(name: str) -> Path:
+    """The version directory of a small dataset shipped with this package. Raises `ValueError` unless it is one of `BUNDLED`."""
+    if name not in BUNDLED:
+        raise ValueError(
+            f'unknown bundled dataset: expected one of {", ".join(BUNDLED)}, got "{name}"{did_you_mean(name, BUNDLED)}'
+        )
+    return Path(__file__).parents[1] / "datasets" / name / "1.0.0"
+
 
 LOSSES = {
     "text_of_free_sizes": "text columns with several free sizes, or with one that is not the first; they are left out",

@@ -44,8 +44,8 @@ from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.options import Parse, escaped, is_url, one_of, parted, read_options, unescaped
 from rlds2reverb.formats.recordings import LINKS, decoded_bytes
-from rlds2reverb.formats.registry import bundled_path
 from rlds2reverb.formats.source import About, IsKnown, Source, check_shard, read_ahead
+from rlds2reverb.formats.tfds import bundled_path
 from rlds2reverb.formats.tfds.columns import EpisodeFeatures
 from rlds2reverb.formats.tfds.info import (
     ARRAY_RECORD,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.registry import bundled_path
+from rlds2reverb.formats.tfds import bundled_path
 from tests.contract.source_cases.writing import written
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb.formats.registry import BUNDLED, bundled_path
+from rlds2reverb.formats.tfds import BUNDLED, bundled_path
 
 tfds = pytest.importorskip("tensorflow_datasets")
 gymnasium = pytest.importorskip("gymnasium")

@@ -99,7 +99,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_command_view_and_source_is_documented() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
-    for name in (*cli.COMMANDS, *VIEWS, *(one.scheme for one in (*SOURCES, *DESTINATIONS) if one.forms)):
+    for name in (*cli.COMMANDS, *VIEWS, *(row.partition(":")[0] for row, _ in (*SOURCES.rows(), *DESTINATIONS.rows()))):
         assert f"`{name}" in text or f"rlds2reverb {name}" in text or f"{name}:" in text, name
 
 

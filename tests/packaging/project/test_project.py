@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import inspect
 import re
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 import rlds2reverb
-from rlds2reverb.extras import Lazily
-from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
+from rlds2reverb.formats.registry import Format, own_formats
 from tests.imports import CODE, Package, statements_in, top
 from tests.project import ROOT, project, requirements_of
 from tests.unit.test_imports import OPTIONAL
@@ -153,13 +154,13 @@ def test_the_server_declares_what_it_imports() -> None:
     assert [(module, name) for module, name in third_party(SERVER) if name not in wanted] == []
 
 
-@pytest.mark.parametrize("one", [*SOURCES, *DESTINATIONS], ids=lambda one: f"{type(one).__name__}:{one.scheme}")
-def test_the_extra_of_a_format_brings_what_its_module_imports(one: object) -> None:
-    opener, extra = one.opener, one.extra  # type: ignore[attr-defined]
-    if not isinstance(opener, Lazily):
-        return
-    module = opener.where.partition(":")[0].removeprefix("rlds2reverb.")
-    assert needed_by(module) <= (requirements_of(extra) if extra else set())
+OPENERS = [(known, side.open) for known in own_formats() for side in (known.reading, known.writing) if side is not None]
+
+
+@pytest.mark.parametrize(("known", "opener"), OPENERS, ids=[opener.__name__ for _, opener in OPENERS])
+def test_the_extra_of_a_format_brings_what_its_module_imports(known: Format, opener: Any) -> None:
+    (module,) = re.findall(r"from rlds2reverb\.(\S+) import", inspect.getsource(opener))
+    assert needed_by(module) <= (requirements_of(known.extra) if known.extra else set())
 
 
 @pytest.mark.parametrize(

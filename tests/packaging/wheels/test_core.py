@@ -96,7 +96,11 @@ def test_commands_and_formats_say_which_extra_brings_them(core: Environment) -> 
         (("serve", "--config", "x.yaml"), "server"),
         (("inspect", "bundled:cartpole", "--workers", "2", "--ray", "auto"), "ray"),
     ]
-    cases += [(("inspect", f"{one.scheme}:x"), one.extra) for one in SOURCES if one.extra and one.forms]
+    cases += [
+        (("inspect", f"{one.scheme}:x"), one.extra)
+        for one, side in SOURCES.own_sides().items()
+        if one.extra and side.forms
+    ]
     cases += [(("convert", "bundled:cartpole", f"{one.scheme}:x"), one.extra) for one in DESTINATIONS if one.extra]
     cases += [(("convert", "bundled:cartpole", "tfds:x?file_format=parquet"), "parquet")]
     assert len(cases) > 8

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.registry import bundled_path
-from rlds2reverb.formats.tfds import index
+from rlds2reverb.formats.tfds import bundled_path, index
 
 Run = Callable[..., tuple[int, str, str]]
 

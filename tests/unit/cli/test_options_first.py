@@ -23,10 +23,10 @@ Run = Callable[..., tuple[int, str]]
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the program in this process; a source that would be opened, which imports TensorFlow, fails the test."""
 
-    def opened(_: object, one: object, name: str) -> None:
+    def opened(_: object, known: object, side: object, name: str) -> None:
         pytest.fail(f"the source was opened: {name}")
 
-    monkeypatch.setattr(registry.Formats, "open_with", opened)
+    monkeypatch.setattr(registry.Formats, "open_as", opened)
 
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["rlds2reverb", *arguments])

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rlds2reverb.extras import how_to_install
-from rlds2reverb.formats.registry import bundled_path
+from rlds2reverb.formats.tfds import bundled_path
 from tests.unit.server.test_store import add, opened
 from tests.unit.transport.fake_reverb import FakeReverb
 

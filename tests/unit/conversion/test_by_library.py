@@ -19,7 +19,6 @@ from rlds2reverb.conversion import by_library
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConversionError
-from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.registry import DESTINATIONS, LibraryReader
 from tests.contract.destination_cases.data import EPISODES, KINDS, episode
@@ -74,9 +73,10 @@ def by(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Sets the function by which the library of TFDS reads; numpy stands for the library."""
 
     def choose(function: Any, oldest: tuple[int, ...] = (1,)) -> None:
-        reader = LibraryReader("numpy", oldest, ("numpy",), Lazily(f"{__name__}:{function.__name__}"))
-        known = tuple(replace(one, reader=reader) if one.scheme == "tfds" else one for one in DESTINATIONS)
-        monkeypatch.setattr(by_library, "DESTINATIONS", replace(DESTINATIONS, known=known))
+        reader = LibraryReader("numpy", oldest, ("numpy",), function)
+        ((tfds, side),) = ((known, side) for known, side in DESTINATIONS.own_sides().items() if known.scheme == "tfds")
+        with_numpy = replace(tfds, writing=replace(side, library=reader))
+        monkeypatch.setattr(by_library, "DESTINATIONS", replace(DESTINATIONS, own=lambda: (with_numpy,)))
 
     return choose
 

@@ -18,8 +18,7 @@ from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.registry import bundled_path
-from rlds2reverb.formats.tfds import write
+from rlds2reverb.formats.tfds import bundled_path, write
 from rlds2reverb.formats.tfds.tfrecord import tfrecords
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec
 from tests.contract.destination_cases import data

@@ -23,7 +23,8 @@ from rlds2reverb.formats import objects, open_destination, open_source
 from rlds2reverb.formats.buckets import BucketPath, local_copy, path_of
 from rlds2reverb.formats.objects import access
 from rlds2reverb.formats.paths import stamp_of
-from rlds2reverb.formats.registry import SOURCES, bundled_path
+from rlds2reverb.formats.registry import SOURCES
+from rlds2reverb.formats.tfds import bundled_path
 from tests import buckets as services
 from tests.buckets import COMMIT, Faults, Request, Storage, delayed
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import LedgerError
 from rlds2reverb.extras import Lazily, how_to_install
-from rlds2reverb.formats.registry import Form, Format, Formats
+from rlds2reverb.formats.registry import Form, Format, Reading, SourceFormats
 from tests.raising import outcome_of
 
 
@@ -26,22 +26,25 @@ def needs(library: str) -> Callable[..., Any]:
 
 PEN = Format(
     "pen",
-    lambda text: ("pen", text),
-    "writing",
-    forms=(Form("pen:COLOUR", "a pen"), Form("pen:#HEX", "ink")),
+    "pens",
+    Reading(lambda text: ("pen", text), forms=(Form("pen:COLOUR", "a pen"), Form("pen:#HEX", "ink"))),
     page="formats/pen.md",
 )
 BOX = Format(
-    "box", lambda what: ("box", what), "packing", extra="tfds", forms=(Form("box:SIZE", "a box", ("s", "xl")),)
+    "box", "boxes", Reading(lambda what: ("box", what), forms=(Form("box:SIZE", "a box", ("s", "xl")),)), extra="tfds"
 )
 NUMBER = Format(
-    "number", lambda n: n + 1, "counting", takes=lambda it: type(it) is int, objects="an `int`", objects_are="the next"
+    "number",
+    "numbers",
+    Reading(lambda n: n + 1, takes=lambda it: type(it) is int, objects="an `int`", objects_are="the next"),
 )
-ALL = Formats("thing", LedgerError, (PEN, BOX, NUMBER))
 
 
-def opened(formats: Formats[Any], name: str) -> Any:
-    return formats.open_with(*formats.of_name(name))
+def formats_of(*formats: Format) -> SourceFormats:
+    return SourceFormats("thing", "opening", LedgerError, own=lambda: formats)
+
+
+ALL = formats_of(PEN, BOX, NUMBER)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def opened(formats: Formats[Any], name: str) -> Any:
 def test_a_name_is_opened_by_its_scheme_with_what_stands_behind_the_first_colon(
     name: str, expected: tuple[str, str]
 ) -> None:
-    assert opened(ALL, name) == expected
+    assert ALL.open(name) == expected
 
 
 SYNTAX = "expected SCHEME:NAME, where SCHEME is one of pen, box"
@@ -77,13 +80,13 @@ SYNTAX = "expected SCHEME:NAME, where SCHEME is one of pen, box"
 )
 def test_a_name_of_no_scheme_is_refused_and_what_was_meant_is_guessed(name: str, hint: str) -> None:
     with pytest.raises(LedgerError) as error:
-        opened(ALL, name)
+        ALL.open(name)
     assert str(error.value) == f'thing "{name}": {SYNTAX}{hint}'
 
 
 @given(st.text())
 def test_any_text_is_opened_or_refused(name: str) -> None:
-    found = outcome_of(LedgerError, lambda: opened(ALL, name))
+    found = outcome_of(LedgerError, lambda: ALL.open(name))
     if isinstance(found, LedgerError):
         assert str(found).startswith(f'thing "{name}": {SYNTAX}')
     else:
@@ -92,23 +95,25 @@ def test_any_text_is_opened_or_refused(name: str) -> None:
 
 
 def test_an_object_belongs_to_the_format_that_takes_it() -> None:
-    assert ALL.taking(3) is NUMBER
-    assert ALL.open_with(NUMBER, 3) == 4
+    entry = ALL.taking(3)
+    assert entry is not None
+    assert entry[0] is NUMBER
+    assert ALL.open_as(*entry, 3) == 4
     assert ALL.taking(True) is ALL.taking("pen:red") is ALL.taking(None) is None
 
 
 def test_a_missing_library_is_told_with_the_extra_that_brings_it() -> None:
-    box = Format("box", needs("h5py"), "reading boxes", extra="tfds", forms=BOX.forms)
+    box = Format("box", "boxes", Reading(needs("h5py"), forms=(Form("box:SIZE", "a box"),)), extra="tfds")
     with pytest.raises(LedgerError) as error:
-        opened(Formats("thing", LedgerError, (box,)), "box:s")
-    assert str(error.value) == f"reading boxes needs h5py; {how_to_install('tfds')}"
+        formats_of(box).open("box:s")
+    assert str(error.value) == f"opening boxes needs h5py; {how_to_install('tfds')}"
 
 
 @pytest.mark.parametrize(("extra", "library"), [(None, "h5py"), ("tfds", "rlds2reverb.formats.box")])
 def test_what_no_extra_brings_is_a_bug_and_stays_one(extra: str | None, library: str) -> None:
-    box = Format("box", needs(library), "reading boxes", extra=extra, forms=BOX.forms)
+    box = Format("box", "boxes", Reading(needs(library), forms=(Form("box:SIZE", "a box"),)), extra=extra)
     with pytest.raises(ModuleNotFoundError, match=library):
-        opened(Formats("thing", LedgerError, (box,)), "box:s")
+        formats_of(box).open("box:s")
 
 
 def test_rows_and_table_have_a_line_for_each_way_to_write_a_name() -> None:
@@ -120,8 +125,8 @@ def test_rows_and_table_have_a_line_for_each_way_to_write_a_name() -> None:
         "| an `int` (Python) | the next |  |  |",
     ]
     assert ALL.objects == ("an int",)
-    both = Format("both", lambda text: text, "joining", forms=(Form("both:A|B", "two"),))
-    assert Formats("thing", LedgerError, (both,)).table().splitlines()[2:] == [r"| `both:A\|B` | two |  |  |"]
+    both = Format("both", "pairs", Reading(str, forms=(Form("both:A|B", "two"),)))  # type: ignore[arg-type]
+    assert formats_of(both).table().splitlines()[2:] == [r"| `both:A\|B` | two |  |  |"]
 
 
 def test_a_module_is_imported_when_its_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

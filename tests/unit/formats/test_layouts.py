@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import h5py
 import numpy as np
@@ -73,8 +74,8 @@ def test_without_the_library_only_the_readers_are_listed(tmp_path: Path, monkeyp
     def missing(_: Path) -> bool:
         raise ModuleNotFoundError("No module named 'h5py'", name="h5py")
 
-    for name in ("is_d4rl", "is_robomimic", "is_ted"):
-        monkeypatch.setattr(layouts, name, missing)
+    for scheme in ("d4rl", "robomimic", "ted"):
+        monkeypatch.setitem(cast("dict[str, Any]", layouts.LAYOUTS), scheme, missing)
     assert hint(path) == "; a file of this name is read by d4rl:, robomimic: or ted:"
 
 
@@ -99,13 +100,13 @@ def test_of_a_file_in_a_dataset_the_folder_is_proposed(scheme: str, root: str, f
 
 @pytest.mark.parametrize("file", sorted((DATA / "rllib").glob("*/*.[jp]*"))[::3], ids=lambda path: path.name)
 def test_what_rllib_wrote_is_known(file: Path) -> None:
-    assert layouts.is_rllib(file)
+    assert layouts.LAYOUTS["rllib"](file)
 
 
 def test_other_json_and_parquet_is_not_rllibs(tmp_path: Path) -> None:
     settings = written(tmp_path / "a.json", json.dumps({"actions": 3, "name": "x"}))
     assert hint(settings) == "; a file of this name is read by rllib:, and this one has another layout"
-    assert not any(map(layouts.is_rllib, (DATA / "lerobot").rglob("*.parquet")))
+    assert not any(map(layouts.LAYOUTS["rllib"], (DATA / "lerobot").rglob("*.parquet")))
     assert proposed(tmp_path) == ""
     batch = written(tmp_path / "b.json", '{"type": "SampleBatch", "obs": []}')
     assert proposed(batch) == f"rllib:{batch}"

@@ -16,7 +16,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.formats import load, open_source
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.registry import BUNDLED, bundled_path
+from rlds2reverb.formats.tfds import BUNDLED, bundled_path
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 import rlds2reverb
-from rlds2reverb.formats.registry import bundled_path
+from rlds2reverb.formats.tfds import bundled_path
 from tests import strategies
 from tests.processes import END_SECONDS, wait_until
 from tests.unit.server.forks import Forks

@@ -21,7 +21,7 @@ from rlds2reverb import cli
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.dataset_files import DatasetFiles
-from rlds2reverb.formats.registry import bundled_path
+from rlds2reverb.formats.tfds import bundled_path
 from tests.raising import error_of
 
 tf = pytest.importorskip("tensorflow")

@@ -13,7 +13,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.registry import bundled_path
+from rlds2reverb.formats.tfds import bundled_path
 from rlds2reverb.specs import flatten
 
 tfds = pytest.importorskip("tensorflow_datasets")

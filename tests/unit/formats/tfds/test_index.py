@@ -22,8 +22,7 @@ from rlds2reverb.errors import SourceError, WriteError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.paths import stamp_of
-from rlds2reverb.formats.registry import bundled_path
-from rlds2reverb.formats.tfds import index, selection
+from rlds2reverb.formats.tfds import bundled_path, index, selection
 from rlds2reverb.formats.tfds.read import selection_of
 from rlds2reverb.formats.tfds.tfrecord import index_file, tfrecords
 from rlds2reverb.workers.driver import split_tasks

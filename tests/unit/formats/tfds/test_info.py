@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.registry import BUNDLED, bundled_path
+from rlds2reverb.formats.tfds import BUNDLED, bundled_path
 from rlds2reverb.formats.tfds.info import DatasetInfo, FileNames, read_info
 from tests.raising import outcome_of
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.registry import BUNDLED, bundled_path
+from rlds2reverb.formats.tfds import BUNDLED, bundled_path
 from rlds2reverb.formats.tfds.tfrecord import check_records, masked_checksum, tfrecords
 from tests.raising import error_of
 from tests.unit.formats.tfds.examples import framed, tfrecord
