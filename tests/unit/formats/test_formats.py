@@ -24,19 +24,24 @@ def needs(library: str) -> Callable[..., Any]:
     return open_it
 
 
+def reading(opener: Any, **more: Any) -> Reading:
+    """What is opened here is no source."""
+    return Reading(opener, **more)
+
+
 PEN = Format(
     "pen",
     "pens",
-    Reading(lambda text: ("pen", text), forms=(Form("pen:COLOUR", "a pen"), Form("pen:#HEX", "ink"))),
+    reading(lambda text: ("pen", text), forms=(Form("pen:COLOUR", "a pen"), Form("pen:#HEX", "ink"))),
     page="formats/pen.md",
 )
 BOX = Format(
-    "box", "boxes", Reading(lambda what: ("box", what), forms=(Form("box:SIZE", "a box", ("s", "xl")),)), extra="tfds"
+    "box", "boxes", reading(lambda what: ("box", what), forms=(Form("box:SIZE", "a box", ("s", "xl")),)), extra="tfds"
 )
 NUMBER = Format(
     "number",
     "numbers",
-    Reading(lambda n: n + 1, takes=lambda it: type(it) is int, objects="an `int`", objects_are="the next"),
+    reading(lambda n: n + 1, takes=lambda it: type(it) is int, objects="an `int`", objects_are="the next"),
 )
 
 
@@ -103,7 +108,7 @@ def test_an_object_belongs_to_the_format_that_takes_it() -> None:
 
 
 def test_a_missing_library_is_told_with_the_extra_that_brings_it() -> None:
-    box = Format("box", "boxes", Reading(needs("h5py"), forms=(Form("box:SIZE", "a box"),)), extra="tfds")
+    box = Format("box", "boxes", reading(needs("h5py"), forms=(Form("box:SIZE", "a box"),)), extra="tfds")
     with pytest.raises(LedgerError) as error:
         formats_of(box).open("box:s")
     assert str(error.value) == f"opening boxes needs h5py; {how_to_install('tfds')}"
@@ -111,7 +116,7 @@ def test_a_missing_library_is_told_with_the_extra_that_brings_it() -> None:
 
 @pytest.mark.parametrize(("extra", "library"), [(None, "h5py"), ("tfds", "rlds2reverb.formats.box")])
 def test_what_no_extra_brings_is_a_bug_and_stays_one(extra: str | None, library: str) -> None:
-    box = Format("box", "boxes", Reading(needs(library), forms=(Form("box:SIZE", "a box"),)), extra=extra)
+    box = Format("box", "boxes", reading(needs(library), forms=(Form("box:SIZE", "a box"),)), extra=extra)
     with pytest.raises(ModuleNotFoundError, match=library):
         formats_of(box).open("box:s")
 
@@ -125,7 +130,7 @@ def test_rows_and_table_have_a_line_for_each_way_to_write_a_name() -> None:
         "| an `int` (Python) | the next |  |  |",
     ]
     assert ALL.objects == ("an int",)
-    both = Format("both", "pairs", Reading(str, forms=(Form("both:A|B", "two"),)))  # type: ignore[arg-type]
+    both = Format("both", "pairs", reading(str, forms=(Form("both:A|B", "two"),)))
     assert formats_of(both).table().splitlines()[2:] == [r"| `both:A\|B` | two |  |  |"]
 
 

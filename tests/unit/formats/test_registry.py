@@ -13,7 +13,7 @@ import pytest
 from rlds2reverb import formats
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.registry import SOURCES, Format, SourceFormats, own_formats
+from rlds2reverb.formats.registry import SOURCES, Format, Side, SourceFormats, own_formats
 from tests.contract import toy
 from tests.project import project
 
@@ -28,7 +28,8 @@ def test_no_two_formats_share_a_scheme() -> None:
 class TestEveryEntry:
     def test_is_written_with_its_scheme_or_takes_objects(self, known: Format) -> None:
         assert known.reading or known.writing
-        for side in filter(None, (known.reading, known.writing)):
+        sides: list[Side[Any] | None] = [known.reading, known.writing]
+        for side in filter(None, sides):
             assert all(form.written.startswith(f"{known.scheme}:") for form in side.forms)
             assert all(form.names for form in side.forms)
         if known.reading is not None:
