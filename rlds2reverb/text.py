@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -87,16 +88,42 @@ def visible(text: str | bytes) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown)
 
 
-_PYTHON = re.compile(r'\b(last_observation|last_reward|on_invalid|terminal_discount)=("?)([a-z_]+)\2')
+Spelling = Callable[[str, str], str]
+"""Writes an option and its value."""
 
 
-def on_command_line(text: str) -> str:
-    """A text whose options are spelled as the command line has them.
+def by_name(option: str, value: str) -> str:
+    return f"{option}={value}"
 
-    >>> on_command_line('last_reward="shift" moves rewards one step back')
-    '--last-reward shift moves rewards one step back'
+
+def in_python(option: str, value: str) -> str:
+    return f'{option}="{value}"'
+
+
+def on_command_line(option: str, value: str) -> str:
+    return f"--{option.replace('_', '-')} {value}"
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What mends something, or goes on in spite of it: the options to set, and what they do.
+
+    The options are data, because a reader of a page, a caller in Python and a user of the command line spell them differently.
+
+    >>> shift = Remedy("{} moves rewards one step back", (("last_reward", "shift"),))
+    >>> shift.render(in_python), shift.render(on_command_line)
+    ('last_reward="shift" moves rewards one step back', '--last-reward shift moves rewards one step back')
+
+    Attributes:
+      text: what the options do; `{}` stands for each of them, in order.
+      options: name and value of each.
     """
-    return _PYTHON.sub(lambda found: f"--{found[1].replace('_', '-')} {found[3]}", text)
+
+    text: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def render(self, spelling: Spelling) -> str:
+        return self.text.format(*(spelling(*option) for option in self.options))
 
 
 def number(value: float | None, digits: int = 4) -> str:

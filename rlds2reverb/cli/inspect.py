@@ -39,10 +39,8 @@ from rlds2reverb.look.accounts import (
     example_text,
     image_text,
     inspection_fields,
-    mending,
     problem_heads,
     range_text,
-    remedy,
     transform_fields,
     verdict,
     way_on,
@@ -192,7 +190,7 @@ def command(
         output.print_json(inspection)
     else:
         _print(inspection)
-        mended = mending(inspection.findings, inspection.episodes, options.conventions)
+        mended = inspection.findings.mending(inspection.episodes, options.conventions)
         if mended is not None and any(draft.items_per_table for draft in inspection.outputs.values()):
             push = ["rlds2reverb", "push", source, "--server", "localhost:8000", *of_tables]
             push += [] if view is None and view_config is None else of_view
@@ -262,8 +260,7 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
 
 
 def _print(inspection: Inspection) -> None:
-    fields = inspection_fields(inspection)
-    output.print_fields({name: on_command_line(text) for name, text in fields.items()})
+    output.print_fields(inspection_fields(inspection, on_command_line))
     if transform := transform_fields(inspection):
         _title("transform, in this order")
         output.print_fields(transform, "  ")
@@ -350,14 +347,14 @@ def print_findings(
     output.print_line((head, "problem" if rejecting else "good"), colon, rest)
     for code, title, meaning in problem_heads(findings):
         kind, _, counts = title.partition(f" {code}: ")
-        output.print_line((f"{kind} {code}", kind), f": {counts}: {on_command_line(meaning)}")
+        output.print_line((f"{kind} {code}", kind), f": {counts}: {meaning}")
         examples = findings.examples[code][: None if verbose else 1]
         for example in examples:
             output.print_line("  ", (example.title, "name"), f": {example_text(example.problem)}")
         if more := findings.problems[code] - len(examples):
             output.print_line(f"  and {more:,} more")
-        if way := remedy(code, findings):
-            output.print_line("  ", ("remedy", "good"), f": {way}")
+        if remedy := findings.remedy(code):
+            output.print_line("  ", ("remedy", "good"), f": {remedy.render(on_command_line)}")
     output.print_notices(findings.notices)
     if way := way_on(findings, rejecting, allow):
-        output.print_line(("to go on all the same", "good"), f": {way}")
+        output.print_line(("To continue anyway", "good"), f": {way}")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from rlds2reverb.files import write_error
-from rlds2reverb.text import on_command_line, visible
+from rlds2reverb.text import visible
 
 if TYPE_CHECKING:
     from rlds2reverb.episode import Notice
@@ -391,7 +391,7 @@ def print_notices(notices: Iterable[Notice]) -> None:
     """What is to be said of a dataset: advice, and notes."""
     for notice in notices:
         kind, _, text = notice.line.partition(" ")
-        print_line((kind, "advice" if kind == "advice" else "name"), f" {on_command_line(text)}")
+        print_line((kind, "advice" if kind == "advice" else "name"), f" {text}")
 
 
 def print_lines(lines: Iterable[str]) -> None:

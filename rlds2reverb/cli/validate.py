@@ -20,7 +20,6 @@ from rlds2reverb.cli.options import (
     source_argument,
 )
 from rlds2reverb.cli.sections import Command
-from rlds2reverb.look.accounts import mending
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.policy import RAISE, check_choices
 from rlds2reverb.text import counted
@@ -70,7 +69,7 @@ def command(
         output.talk(f"{counted(episodes, 'episode')}: {'bad: ' + ', '.join(rejecting) if rejecting else 'good'}")
     else:
         print_findings(findings, episodes, strict, allow, verbose)
-        mended = mending(findings, episodes, options.conventions, strict, allow)
+        mended = findings.mending(episodes, options.conventions, strict, allow)
         part = [] if limit is None else ["--limit", str(limit)]
         if names := propose_names(dict.fromkeys(path.split("/")[0] for path in inspection.step_spec)):
             making["transform"] = (*making["transform"], renaming(names))

@@ -12,6 +12,7 @@ import numpy as np
 from rlds2reverb.episode import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
 from rlds2reverb.plain import Count, members, printed
 from rlds2reverb.prepare.conventions import last_row_is_added
+from rlds2reverb.text import Remedy, Spelling, by_name
 
 
 @printed("*")
@@ -131,16 +132,19 @@ class Range:
         return members(self)
 
 
-_OPEN_X = "last row real, discount always 1, all terminal: as Open X-Embodiment sets (rlds_dataset_builder); "
-_SHIFTED = "last_reward=shift and terminal_discount=transition let learners see the end"
-_NOT_SHIFTED = "terminal_discount=transition lets learners see the end"
+_SHIFT, _TRANSITION = ("last_reward", "shift"), ("terminal_discount", "transition")
+_OPEN_X = "last row real, discount always 1, all terminal: as Open X-Embodiment sets (rlds_dataset_builder)"
+_SHIFTED = Remedy(f"{_OPEN_X}; {{}} and {{}} let learners see the end", (_SHIFT, _TRANSITION))
+_NOT_SHIFTED = Remedy(f"{_OPEN_X}; {{}} lets learners see the end", (_TRANSITION,))
 _REAL = "last row real, so no observation follows its action, and learners do not see it"
 _ADDED = "last row added for the last observation, as RLDS has it"
 _D4RL = "discount 0 in it even where truncated: as TFDS' d4rl_* sets"
 _D4RL_WITHOUT_NEXT = (
     "last row added where terminal, real where truncated: as TFDS' d4rl_* sets of files without next_observations"
 )
-_REWARDED_LAST = "a reward in the last row only, where learners do not look; last_reward=shift moves it one step back"
+_REWARDED_LAST = Remedy(
+    "a reward in the last row only, where learners do not look; {} moves it one step back", (_SHIFT,)
+)
 _ENV_LOGGER = "not all marked is_last: as EnvLogger leaves episodes that were cut off"
 _MIXED = "some have a last row that was added, some a real one"
 _NONE_TERMINAL = "none terminal, though discounts of 0 lead into some ends"
@@ -186,7 +190,12 @@ class Ends:
     @property
     def style(self) -> str:
         """What they have in common, and who writes so; "" without episodes."""
-        return "; ".join(self._traits()) if self.episodes else ""
+        return self.describe(by_name)
+
+    def describe(self, spelling: Spelling) -> str:
+        """The style, with its options as `spelling` writes them."""
+        traits = self._traits() if self.episodes else ()
+        return "; ".join(trait if isinstance(trait, str) else trait.render(spelling) for trait in traits)
 
     def add(self, episode: Episode) -> None:
         """Adds an episode with absent fields filled in. One that is too short, or whose flags cannot be read, is skipped."""
@@ -215,9 +224,9 @@ class Ends:
     def as_dict(self) -> dict[str, Any]:
         return members(self)
 
-    def _traits(self) -> Iterator[str]:
+    def _traits(self) -> Iterator[str | Remedy]:
         if self.real == self.terminal == self.always_one == self.episodes:
-            yield _OPEN_X + (_NOT_SHIFTED if self.rewarded_first else _SHIFTED)
+            yield _NOT_SHIFTED if self.rewarded_first else _SHIFTED
         elif self.real == self.episodes:
             yield _REAL
         elif self.added == self.episodes:

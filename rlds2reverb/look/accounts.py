@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rlds2reverb.formats.transform import AS_RECORDED, SHIFT
-from rlds2reverb.prepare.conventions import REPEAT, TRANSITION
-from rlds2reverb.prepare.policy import REPAIR, SKIP
-from rlds2reverb.prepare.problems import CODES, ENDS_ALIKE, INTOLERABLE
+from rlds2reverb.prepare.policy import SKIP
+from rlds2reverb.prepare.problems import CODES, INTOLERABLE
 from rlds2reverb.specs import view_in
-from rlds2reverb.text import counted, number, on_command_line, rate, size
+from rlds2reverb.text import Remedy, Spelling, by_name, counted, number, on_command_line, rate, size
 from rlds2reverb.views import shorten_view
 
 if TYPE_CHECKING:
     from rlds2reverb.conversion.report import ConvertReport
     from rlds2reverb.inspection.inspection import Inspection
     from rlds2reverb.inspection.statistics import Range, Statistics
-    from rlds2reverb.prepare.conventions import Conventions
     from rlds2reverb.prepare.findings import Findings
     from rlds2reverb.prepare.image_files import ImageColumn
     from rlds2reverb.prepare.problems import Problem
@@ -158,12 +154,13 @@ def _workers(report: PushReport | ConvertReport) -> str:
     return f"{report.workers:,} at a time{again}"
 
 
-def inspection_fields(inspection: Inspection) -> dict[str, str]:
+def inspection_fields(inspection: Inspection, spelling: Spelling = by_name) -> dict[str, str]:
+    """What was inspected; `spelling` writes the options in it."""
     step_bytes, ends = counted(inspection.step_bytes, "byte"), inspection.ends
     total = size(inspection.step_bytes * inspection.steps)
     returns = inspection.return_statistics
     left_out = f"  (left out: {returns.not_finite:,} not finite)" if returns and returns.not_finite else ""
-    style = f"  ({ends.style})" if ends.style else ""
+    style = f"  ({ends.describe(spelling)})" if ends.episodes else ""
     return {
         "source": inspection.source,
         "counts": f"{_episodes_and_steps(inspection.episodes, inspection.steps)}, {step_bytes} per step, {total} in all",
@@ -229,86 +226,21 @@ def verdict(findings: Findings, episodes: int, rejecting: Sequence[str], allow: 
     return f"no problems in {counted(episodes, 'episode')}{besides}{f'; advice: {advice}' if advice else ''}"
 
 
-_REPEAT = "--last-observation repeat puts the observation before it in its place, --last-observation drop leaves the last step out"
-_REMEDIES = {
-    "first_reward_lost": "leave --last-reward shift out",
-    ENDS_ALIKE: _REPEAT,
-    "zero_last_observation": _REPEAT,
-    "terminal_discount": "--terminal-discount transition makes it 0",
-    "no_items": "another --view, or its options, may make items of it",
-    "view_refused": "another --view, or its options, may cut it",
-}
-_ADVISES = re.compile("[;.] --(last-observation|last-reward|on-invalid|terminal-discount) .*")
-
-
-def remedy(code: str, findings: Findings) -> str:
-    """What to do about one code, in the spelling of the command line; "" where only the data's producer can."""
-    if code == "last_reward":
-        return _remedy_of_last_reward(findings)
-    if code in _REMEDIES:
-        return _REMEDIES[code]
-    return "--on-invalid repair mends it" if code in CODES and CODES[code].is_repairable else ""
-
-
-def _remedy_of_last_reward(findings: Findings) -> str:
-    """A shift is right only where first rewards are 0: it drops them."""
-    mended, lost = findings.mended_by_shift, counted(findings.lost_by_shift, "episode")
-    if not findings.lost_by_shift:
-        return "--last-reward shift moves rewards one step back"
-    if not mended:
-        return f"none; --last-reward shift would drop the first reward of {lost}, which is not 0"
-    return (
-        f"--last-reward shift --on-invalid skip moves the rewards of {counted(mended, 'episode')} one step back, and leaves out {lost} whose "
-        "first reward is not 0"
-    )
-
-
-def mending(
-    findings: Findings, episodes: int, conventions: Conventions, strict: bool = False, allow: Sequence[str] = ()
-) -> dict[str, Any] | None:
-    """The options with which one push mends what can be mended and skips the rest, {} for none; None where it would store nothing.
-
-    `--on-invalid` is one choice: "repair" stops at what it cannot mend, and "skip" mends nothing. Conventions go with both.
-    """
-    mended, lost = set(), 0
-    options: dict[str, Any] = {}
-    found = findings.codes(strict=True, allow=allow)
-    if "last_reward" in found and findings.mended_by_shift > findings.lost_by_shift:
-        options["last_reward"], lost = SHIFT, findings.lost_by_shift
-        mended.add("last_reward")
-    if "terminal_discount" in found:
-        options["terminal_discount"] = TRANSITION
-        mended.add("terminal_discount")
-    ends = {ENDS_ALIKE, "zero_last_observation"}.intersection(found)
-    if ends and conventions.last_observation == AS_RECORDED:
-        options["last_observation"] = REPEAT
-        mended |= ends
-    left = [code for code in findings.codes(strict, allow) if code not in mended]
-    of_episodes = [code for code in left if code in findings.episodes]
-    if lost or of_episodes:
-        repairs = not lost and all(CODES[code].is_repairable for code in of_episodes)
-        options["on_invalid"] = REPAIR if repairs else SKIP
-        if not repairs and findings.bad_episodes(of_episodes) >= episodes:
-            return None
-    if of_dataset := [code for code in left if code not in findings.episodes]:
-        options["allow"] = (*allow, *of_dataset)
-    return options
-
-
 def way_on(findings: Findings, rejecting: Sequence[str], allow: Sequence[str] = ()) -> str:
-    """How a push or a conversion goes on in spite of these codes; "" where nothing does that."""
-    ways = ["--on-invalid skip, which leaves these episodes out"] if findings.bad_episodes(rejecting) else []
+    """How a push or a conversion continues in spite of these codes; "" where nothing does that."""
+    ways = []
+    if findings.bad_episodes(rejecting):
+        ways.append(Remedy("{}, which leaves these episodes out", (("on_invalid", SKIP),)))
     if rejecting and not set(rejecting).intersection((*INTOLERABLE, "no_items")):
         codes = dict.fromkeys((*allow, *rejecting))
-        ways.append(f"{' '.join(f'--allow {code}' for code in codes)}, which takes all as it is")
-    return f"push or convert with {', or with '.join(ways)}" if ways else ""
+        options = " ".join("{}" for _ in codes)
+        ways.append(Remedy(f"{options}, which takes all as it is", tuple(("allow", code) for code in codes)))
+    return f"push or convert with {', or with '.join(way.render(on_command_line) for way in ways)}" if ways else ""
 
 
 def example_text(problem: Problem) -> str:
-    """Where it is wrong and how, without the remedy, which `remedy` tells once."""
-    where = f'column "{problem.path}": ' if problem.path else ""
-    detail = on_command_line(problem.detail)
-    return where + (_ADVISES.sub("", detail) if problem.code in (*_REMEDIES, "last_reward") else detail)
+    """Where it is wrong and how. The remedy is left out: it is shown once for all examples of a code."""
+    return f'column "{problem.path}": {problem.fact}' if problem.path else problem.fact
 
 
 def table_fields(table: TableInfo, has_waits: bool = True) -> dict[str, str]:

@@ -30,7 +30,7 @@ from rlds2reverb.formats.transform import SHIFT
 from rlds2reverb.images import image_size
 from rlds2reverb.prepare.conventions import TRANSITION, Conventions, ends_terminal
 from rlds2reverb.prepare.endings import is_numeric, leaps, numeric_observations
-from rlds2reverb.prepare.problems import Problem
+from rlds2reverb.prepare.problems import OTHER_END, SHIFT_REWARDS, ZERO_DISCOUNT, Problem
 from rlds2reverb.specs import ArraySpec, column_spec, dtype_name, same_dtype, shape_fits
 from rlds2reverb.text import counted
 
@@ -250,10 +250,11 @@ def _check_last_reward(episode: Episode) -> Iterator[Problem]:
     for path, reward in columns_under(episode.columns, REWARD).items():
         if _is_real(reward) and len(reward) > 1 and (reward[-1] != 0).any():
             lost = next((column[0] for column in _lost_by_shift(episode).values()), None)
-            way = 'last_reward="shift" moves rewards one step back'
-            way = way if lost is None else f"no shift mends it, for the first reward is {lost}"
-            where = f"step {len(reward) - 1} (the last) has reward {reward[-1]}, where learners do not look"
-            yield Problem("last_reward", path, f"{where}; {way}")
+            fact = f"step {len(reward) - 1} (the last) has reward {reward[-1]}, where learners do not look"
+            if lost is None:
+                yield Problem("last_reward", path, fact, SHIFT_REWARDS)
+            else:
+                yield Problem("last_reward", path, f"{fact}; no shift mends it, for the first reward is {lost}")
 
 
 def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
@@ -265,11 +266,8 @@ def _check_terminal_discount(episode: Episode) -> Iterator[Problem]:
     if ends_terminal(episode):
         for path, discount in real.items():
             if into_end[path]:
-                detail = (
-                    f"step {len(discount) - 2} leads into a terminal step with discount {discount[-2]}, expected 0; "
-                    'terminal_discount="transition" mends it'
-                )
-                yield Problem("terminal_discount", path, detail)
+                fact = f"step {len(discount) - 2} leads into a terminal step with discount {discount[-2]}, expected 0"
+                yield Problem("terminal_discount", path, fact, ZERO_DISCOUNT)
     elif episode.columns[IS_LAST][-1:].any() and into_end and not any(into_end.values()):
         detail = (
             f"step {len(episode) - 2} leads into the last step with discount 0, so learners take it as terminal, "
@@ -284,8 +282,8 @@ def _check_zero_end(episode: Episode) -> Iterator[Problem]:
         yield Problem(
             "zero_last_observation",
             OBSERVATION,
-            f"step {len(episode) - 1} (the last) has nothing but zeros, and changes more than any step before; "
-            'last_observation="repeat" puts the one before it in its place, "drop" leaves the last step out',
+            f"step {len(episode) - 1} (the last) has nothing but zeros, and changes more than any step before",
+            OTHER_END,
         )
 
 

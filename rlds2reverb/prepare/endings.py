@@ -26,7 +26,7 @@ import xxhash
 from rlds2reverb.episode import OBSERVATION, Array, Episode, byte_view, columns_under
 from rlds2reverb.interrupts import raise_lost_interrupt
 from rlds2reverb.prepare.conventions import Conventions
-from rlds2reverb.prepare.problems import ENDS_ALIKE, Problem
+from rlds2reverb.prepare.problems import ENDS_ALIKE, OTHER_END, Problem
 
 FEWEST_STEPS = 5
 """Shorter episodes do not show how far a step takes."""
@@ -185,11 +185,11 @@ class Endings:
         same = None if ending is None else self.shared.get(ending.last)
         if same is None or not same.is_false:
             return []
-        detail = (
-            f"{same.episodes:,} episodes so far, the first is {same.title}, end with this very observation, and leap to it; at most one owns it. "
-            'last_observation="repeat" puts the one before it in its place, "drop" leaves the last step out'
+        fact = (
+            f"{same.episodes:,} episodes so far, the first is {same.title}, end with this very observation, and leap to it; "
+            "at most one owns it"
         )
-        return [Problem(ENDS_ALIKE, OBSERVATION, detail)]
+        return [Problem(ENDS_ALIKE, OBSERVATION, fact, OTHER_END)]
 
     @property
     def is_open(self) -> bool:

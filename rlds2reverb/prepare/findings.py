@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from rlds2reverb.episode import Notice, faults
+from rlds2reverb.formats.transform import AS_RECORDED, SHIFT
 from rlds2reverb.plain import Count, plain, printed
-from rlds2reverb.prepare.problems import CODES, Named, Problem
-from rlds2reverb.text import as_html
+from rlds2reverb.prepare.conventions import REPEAT, TRANSITION, Conventions
+from rlds2reverb.prepare.policy import REPAIR, SKIP
+from rlds2reverb.prepare.problems import CODES, ENDS_ALIKE, SHIFT_REWARDS, Named, Problem
+from rlds2reverb.text import Remedy, as_html, counted
 
 EXAMPLES = 3
 """Problems of one code that are kept."""
@@ -116,3 +119,62 @@ class Findings:
             for code, count in sorted(self.episodes.items())
         }
         return dict(plain(found))
+
+    def remedy(self, code: str) -> Remedy | None:
+        """What to do about a code; None where only the data's producer can do something."""
+        if code == "last_reward":
+            return self._remedy_of_last_reward()
+        if code not in CODES:
+            return None
+        return CODES[code].remedy or (_REPAIR if CODES[code].is_repairable else None)
+
+    def _remedy_of_last_reward(self) -> Remedy:
+        """A shift is right only where first rewards are 0: it drops them."""
+        mended, lost = self.mended_by_shift, counted(self.lost_by_shift, "episode")
+        shift, skip = ("last_reward", SHIFT), ("on_invalid", SKIP)
+        if not self.lost_by_shift:
+            return SHIFT_REWARDS
+        if not mended:
+            return Remedy(f"none; {{}} would drop the first reward of {lost}, which is not 0", (shift,))
+        return Remedy(
+            f"{{}} {{}} moves the rewards of {counted(mended, 'episode')} one step back, and leaves out {lost} whose first reward is not 0",
+            (shift, skip),
+        )
+
+    def mending(
+        self, episodes: int, conventions: Conventions, strict: bool = False, allow: Sequence[str] = ()
+    ) -> dict[str, Any] | None:
+        """The options with which one push mends what can be mended and skips the rest, {} for none; None where it would store nothing.
+
+        `on_invalid` is one choice: "repair" stops at what it cannot mend, and "skip" mends nothing. Conventions go with both.
+
+        Args:
+          episodes: number of episodes that were read.
+          conventions: those in use already.
+        """
+        mended, lost = set(), 0
+        options: dict[str, Any] = {}
+        codes = self.codes(strict=True, allow=allow)
+        if "last_reward" in codes and self.mended_by_shift > self.lost_by_shift:
+            options["last_reward"], lost = SHIFT, self.lost_by_shift
+            mended.add("last_reward")
+        if "terminal_discount" in codes:
+            options["terminal_discount"] = TRANSITION
+            mended.add("terminal_discount")
+        ends = {ENDS_ALIKE, "zero_last_observation"}.intersection(codes)
+        if ends and conventions.last_observation == AS_RECORDED:
+            options["last_observation"] = REPEAT
+            mended |= ends
+        left = [code for code in self.codes(strict, allow) if code not in mended]
+        of_episodes = [code for code in left if code in self.episodes]
+        if lost or of_episodes:
+            repairs = not lost and all(CODES[code].is_repairable for code in of_episodes)
+            options["on_invalid"] = REPAIR if repairs else SKIP
+            if not repairs and self.bad_episodes(of_episodes) >= episodes:
+                return None
+        if of_dataset := [code for code in left if code not in self.episodes]:
+            options["allow"] = (*allow, *of_dataset)
+        return options
+
+
+_REPAIR = Remedy("{} mends it", (("on_invalid", REPAIR),))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from rlds2reverb.text import Remedy, in_python
+
 ENDS_ALIKE = "last_observation_shared"
 """The only problem that other episodes decide about."""
 
@@ -16,7 +18,15 @@ class Code:
     is_advice: bool = False  # the data can be stored as it is, but a learner may misread it; only `strict` rejects it
     is_repairable: bool = False  # there is one right answer, which on_invalid="repair" puts in
     is_of_dataset: bool = False  # a notice about the dataset as a whole, so it rejects no episode
+    remedy: Remedy | None = None  # how to go on, where that does not depend on the episode
 
+
+SHIFT_REWARDS = Remedy("{} moves rewards one step back", (("last_reward", "shift"),))
+ZERO_DISCOUNT = Remedy("{} mends it", (("terminal_discount", "transition"),))
+OTHER_END = Remedy(
+    "{} puts the observation before it in its place, {} leaves the last step out",
+    (("last_observation", "repeat"), ("last_observation", "drop")),
+)
 
 _of_dataset = partial(Code, is_advice=True, is_of_dataset=True)
 
@@ -49,16 +59,26 @@ CODES: dict[str, Code] = {
     "nan": Code("a value is NaN"),
     "infinite": Code("a value is infinite"),
     "discount_range": Code("a discount lies outside [0, 1]"),
-    "first_reward_lost": Code('last_reward="shift" would drop a first reward that is not 0'),
-    ENDS_ALIKE: Code(
-        "the episode ends with the same observation as other episodes, which is not its own, as in TFDS' d4rl_* sets"
+    "first_reward_lost": Code(
+        "a shift of rewards would drop a first reward that is not 0",
+        remedy=Remedy("leave {} out", (("last_reward", "shift"),)),
     ),
-    "no_items": Code("the view makes no item of the episode"),
-    "view_refused": Code("the view cannot cut the episode: it is too long, say, or a priority is not a number"),
+    ENDS_ALIKE: Code(
+        "the episode ends with the same observation as other episodes, which is not its own, as in TFDS' d4rl_* sets",
+        remedy=OTHER_END,
+    ),
+    "no_items": Code(
+        "the view makes no item of the episode", remedy=Remedy("another view, or its options, may make items of it")
+    ),
+    "view_refused": Code(
+        "the view cannot cut the episode: it is too long, say, or a priority is not a number",
+        remedy=Remedy("another view, or its options, may cut it"),
+    ),
     "terminal_discount": Code(
         "the transition into a terminal step has a discount other than 0, so learners bootstrap through it",
         is_advice=True,
         is_repairable=True,
+        remedy=ZERO_DISCOUNT,
     ),
     "terminal_unmarked": Code(
         "the transition into the last step has discount 0, yet the step is not marked is_terminal, as in RL Unplugged's DMLab sets",
@@ -70,6 +90,7 @@ CODES: dict[str, Code] = {
     "zero_last_observation": Code(
         "the last observation is nothing but zeros, as TFDS' d4rl_* sets end where they had none",
         is_advice=True,
+        remedy=OTHER_END,
     ),
     "rounded_float64": _of_dataset(
         "a float64 column holds only values that float32 has: TFDS writes float64 through float32 unless its encoding is bytes or zlib",
@@ -163,16 +184,23 @@ class Problem:
     Attributes:
       code: a key of `CODES`.
       path: the column, or "" for the episode.
-      detail: where in the column, what was expected, what came.
+      fact: where in the column, what was expected, what came.
+      remedy: what mends it, where an option does.
     """
 
     code: str
     path: str
-    detail: str
+    fact: str
+    remedy: Remedy | None = None
 
     def __str__(self) -> str:
         where = f'column "{self.path}": ' if self.path else ""
         return f"{self.code}: {where}{self.detail}"
+
+    @property
+    def detail(self) -> str:
+        """Where in the column, what was expected, what came; then the remedy, as Python spells it."""
+        return self.fact if self.remedy is None else f"{self.fact}; {self.remedy.render(in_python)}"
 
     @property
     def is_advice(self) -> bool:

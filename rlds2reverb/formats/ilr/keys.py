@@ -167,7 +167,7 @@ class Findings:
         if self.foreign:
             text = (
                 f"the last observation is the first of the next trajectory in {self.foreign:,} of {self.ends:,}, as in Procgen's "
-                'demonstrations; do without it by last_observation="repeat" or "drop"'
+                'demonstrations; do without it by last_observation="repeat" or "drop" (--last-observation)'
             )
             yield Notice("foreign_last_observation", text, self.foreign, OBSERVATION)
         if self.repeated:

@@ -155,11 +155,11 @@ def test_a_remedy_is_told_once_in_the_words_of_the_command_line(tell: Tell) -> N
     assert shown.startswith("no problems in 4 episodes; advice: last_reward\nadvice last_reward: 4 episodes: ")
     assert shown.count("--last-reward shift moves rewards one step back") == 1
     assert 'last_reward="' not in shown
-    assert "to go on" not in shown
+    assert "To continue" not in shown
     strict = tell("validate", rewarded, "--strict")
     assert strict.startswith("4 of 4 episodes have problems: last_reward\n")
     way = "push or convert with --on-invalid skip, which leaves these episodes out, or with --allow last_reward, which takes all as it is"
-    assert f"to go on all the same: {way}\n" in strict
+    assert f"To continue anyway: {way}\n" in strict
 
 
 def test_what_no_view_can_cut_is_not_proposed_to_be_allowed(tell: Tell) -> None:
@@ -267,7 +267,7 @@ def test_what_is_said_of_the_dataset_stands_after_the_problems(tell: Tell, comma
     )
     strict = tell("validate", source, "--strict", "--allow", "last_reward")
     assert strict.startswith("the dataset has problems: rounded_float64\n")
-    assert "to go on all the same: push or convert with --allow last_reward --allow rounded_float64, " in strict
+    assert "To continue anyway: push or convert with --allow last_reward --allow rounded_float64, " in strict
 
 
 def test_two_datasets_are_compared_in_words_and_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
