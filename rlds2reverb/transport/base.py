@@ -188,12 +188,12 @@ def host_and_port(address: str, what: str = "server address") -> tuple[str, int]
     Args:
       what: begins the message of the error.
     """
-    found = _HOST_AND_PORT.fullmatch(address)
-    if found is None or not 0 < int(found[2]) < 1 << 16:
+    match = _HOST_AND_PORT.fullmatch(address)
+    if match is None or not 0 < int(match[2]) < 1 << 16:
         raise ConfigError(
             f'{what} "{address}": expected HOST:PORT, such as localhost:8000, or [::1]:8000 for an IPv6 address'
         )
-    return found[1].strip("[]"), int(found[2])
+    return match[1].strip("[]"), int(match[2])
 
 
 def named_address(text: str, what: str) -> tuple[str, str]:

@@ -40,6 +40,7 @@ from rlds2reverb.wire.messages import ServerInfo
 _SERVICE = "/deepmind.reverb.ReverbService/"
 # No keepalive pings: an idle insert stream is ended for them (observed with Reverb 0.14: GOAWAY, too_many_pings).
 _CHANNEL_OPTIONS = (
+    # By default gRPC refuses messages over 4 MiB, and one large step may be larger.
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -88,8 +89,8 @@ class GrpcTransport:
                 # gRPC waits for a server to come up; asking again after a cut connection is up to us.
                 if error.code() is not grpc.StatusCode.UNAVAILABLE or left_seconds < _ASK_AGAIN_SECONDS:
                     raise self._no_answer(error) from error
-                if not waits and (found := self._found(error, f"server {self.address}", is_final=True)):
-                    raise found from error
+                if not waits and (unreachable := self._probe(error, f"server {self.address}", is_final=True)):
+                    raise unreachable from error
             waits = True
             time.sleep(_ASK_AGAIN_SECONDS)
 
@@ -110,7 +111,7 @@ class GrpcTransport:
         self._call("Reset", codec.encode_reset_request(table), "emptying a table")
 
     def ask_server_info(self) -> GrpcPendingInfo:
-        connection, call = self._begun(lambda one: self._start_server_info(False, one, self.call_seconds))
+        connection, call = self._begin_over(lambda channel: self._start_server_info(False, channel, self.call_seconds))
         return GrpcPendingInfo(call, lambda: self._connections.put_back(connection))
 
     def insert_stream(self, messages: Iterator[bytes]) -> GrpcStream:
@@ -126,11 +127,11 @@ class GrpcTransport:
         def start(connection: grpc.Channel) -> Any:
             return begin(lambda: connection.stream_stream(f"{_SERVICE}{method}")(messages, metadata=self.metadata))
 
-        connection, call = self._begun(start)
+        connection, call = self._begin_over(start)
         return GrpcStream(call, connection, self._connections, partial(self._broken_stream, doing))
 
-    def _begun(self, start: Callable[[grpc.Channel], Any]) -> tuple[grpc.Channel, Any]:
-        """A call, and its connection, to be put back."""
+    def _begin_over(self, start: Callable[[grpc.Channel], Any]) -> tuple[grpc.Channel, Any]:
+        """Starts a call over the connection in use; returns that connection, to be put back, and the call."""
         connection = self._connections.take()
         try:
             return connection, start(connection)
@@ -154,8 +155,8 @@ class GrpcTransport:
     def _connect(self) -> grpc.Channel:
         if self.credentials is None:
             return grpc.insecure_channel(self.address, _CHANNEL_OPTIONS)
-        given = self.credentials
-        credentials = given.credentials() if isinstance(given, Certificates) else given
+        own = self.credentials
+        credentials = own.credentials() if isinstance(own, Certificates) else own
         return grpc.secure_channel(self.address, credentials, _CHANNEL_OPTIONS)
 
     def _ask_server_info(self, seconds: float, waits: bool) -> bytes:
@@ -180,11 +181,11 @@ class GrpcTransport:
             except grpc.RpcError as reason:
                 if reason.code() is grpc.StatusCode.UNAVAILABLE:
                     error = reason  # says more
-                    if found := self._found(reason, self._unanswered(), is_final=False):
-                        return found
+                    if unreachable := self._probe(reason, self._unanswered(), is_final=False):
+                        return unreachable
         return self._translate(error, "asking for its tables")
 
-    def _found(self, error: grpc.RpcError, before: str, is_final: bool) -> ServerUnreachable | None:
+    def _probe(self, error: grpc.RpcError, before: str, is_final: bool) -> ServerUnreachable | None:
         """What a probe of the address finds; not retryable only if no server was seen before: while one restarts, another may answer."""
         finding = why_unavailable(self.address, self.credentials is not None, error.details() or "")
         if finding is None:
@@ -276,7 +277,7 @@ class GrpcStream:
         self._call.cancel()
 
     def end(self) -> None:
-        self.cancel()
+        self.cancel()  # of no effect on one that has ended
         self._connections.put_back(self._connection)
 
     def abandon(self) -> None:
@@ -423,7 +424,7 @@ class Connections:
       connect: opens one; gRPC connects when the first call is made.
 
     Raises:
-      TransportError (construction, `take`, `fresh`): see `forks.check_not_forked`.
+      TransportError (construction, `take`, `fresh`): see `check_not_forked`.
     """
 
     def __init__(self, connect: Callable[[], grpc.Channel]) -> None:
@@ -528,9 +529,8 @@ def _cancel(begun: Future[C]) -> None:
 # gRPC does not survive a fork. The child has the parent's locks and files, and none of its threads. Observed with grpcio 1.74 and 1.85,
 # with GRPC_ENABLE_FORK_SUPPORT unset, 1 and 0: some children work, some hang in their first call, some crash, and one took its parent
 # with it in the middle of a push. gRPC's doc/fork_support.md promises it only where gRPC is first used after the fork; so does this module.
-_users: set[int] = (
-    set()
-)  # processes that have used gRPC: this one, or the one that it was forked from, since a fork copies the set
+_users: set[int] = set()
+"""Processes that have used gRPC: this one, or the one that it was forked from, since a fork copies the set."""
 
 
 def check_not_forked() -> None:

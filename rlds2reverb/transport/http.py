@@ -177,7 +177,7 @@ class ServerHttp:
             )
         if answer.status != HTTPStatus.OK:
             raise TransportError(f"{self.url}: HTTP {answer.status}; is this the server's http.port?")
-        return self._decoded(answer.body, Status, "status")
+        return self._decode(answer.body, Status, "status")
 
     def checkpoint(self, seconds: float, token: str | None = None) -> WrittenCheckpoint:
         """Has the server write a checkpoint, and waits for it.
@@ -200,10 +200,10 @@ class ServerHttp:
                 why = f"HTTP {answer.status} {answer.reason}; is this the replay server's HTTP address?"
             is_busy = answer.status == HTTPStatus.SERVICE_UNAVAILABLE
             raise TransportError(f"{self.url}: no checkpoint: {why}", retryable=is_busy)
-        return self._decoded(answer.body, WrittenCheckpoint, "answer")
+        return self._decode(answer.body, WrittenCheckpoint, "answer")
 
     def _ask(self, method: str, path: str, headers: dict[str, str], seconds: float) -> _Answer:
-        import http.client
+        import http.client  # takes some milliseconds, which most commands do without
 
         seconds = min(seconds, _MOST_SECONDS)
         host, port = self._parts.hostname or "", self._parts.port
@@ -231,6 +231,7 @@ class ServerHttp:
             connection.close()
 
     def _body(self, answer: HTTPResponse, until: float) -> bytes:
+        # In parts, each of what has come: a socket's timeout counts anew with every byte, so it bounds no whole answer.
         body = b""
         while part := answer.read1(1 << 16):
             body += part
@@ -240,7 +241,7 @@ class ServerHttp:
                 raise TimeoutError("it comes too slowly")
         return body
 
-    def _decoded(self, body: bytes, kind: type[T], what: str) -> T:
+    def _decode(self, body: bytes, kind: type[T], what: str) -> T:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:

@@ -29,12 +29,13 @@ _TLS_RECORDS, _TLS_MAJOR_VERSION = (0x15, 0x16), 3
 _PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 _NO_PROXY_VARIABLES = ("no_grpc_proxy", "no_proxy")
 
+# gRPC's words for a name that is not found, which differ between its versions.
 _NO_NAME = re.compile(r"(?i)dns resolution|errors? resolving|address lookup")
 
 
 @dataclass(frozen=True)
 class Finding:
-    sentence: str  # what, and how to go on
+    sentence: str  # what was found, and how to go on
     may_change: bool  # whether a server that is just starting looks like this
 
 
@@ -130,9 +131,8 @@ def _greet(host: str, port: int, end: float) -> _Answer:
 def _kind(data: bytes) -> _Answer:
     if len(data) <= _FRAME_TYPE_AT:
         return _Answer.NOTHING
-    if data.startswith(
-        (b"HTTP", b"<")
-    ):  # bare HTML: HTTP/0.9, with which some servers answer what they do not understand
+    # Bare HTML is HTTP/0.9, with which some servers answer what they do not understand.
+    if data.startswith((b"HTTP", b"<")):
         return _Answer.HTTP1
     if data[0] in _TLS_RECORDS and data[1] == _TLS_MAJOR_VERSION:
         return _Answer.TLS

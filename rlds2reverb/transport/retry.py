@@ -83,11 +83,13 @@ class BreakLog:
         return self._errors[-1]
 
     def add(self, error: TransportError) -> float:
-        """Adds one; returns the pause before the next stream, in seconds."""
+        """Adds a break; returns the pause before the next stream, in seconds."""
         self._errors.append(error)
-        if len(self._errors) == 1:
+        if len(self._errors) == 1:  # one cut connection: another works at once
             return 0.0
-        doublings = min(len(self._errors) - 2, 30)
+        doublings = min(
+            len(self._errors) - 2, 30
+        )  # beyond that the pause is the longest in any case, and a float would overflow
         return min(self._deadlines.backoff_first * 2.0**doublings, self._deadlines.backoff_most)
 
     def clear(self) -> None:

@@ -199,7 +199,7 @@ class PersistentStream(Generic[Answer]):
             stream.cancel()
 
     def join(self, seconds: float) -> None:
-        if self._receiver is not threading.current_thread():
+        if self._receiver is not threading.current_thread():  # which runs a user's `resumed`, and that may close
             self._receiver.join(seconds)
 
     def _wait_until_due(self, done: Callable[[], bool], began: float, is_notified: bool) -> bool:
@@ -209,8 +209,9 @@ class PersistentStream(Generic[Answer]):
             came_again = is_notified and self._idle.seconds(began) <= self._deadlines.notice
             return done() or self._failure is not None or came_again
 
+        # Not `wait_for`: what is due may have moved meanwhile, because something came.
         while not is_over() and (seconds := self._idle.seconds_until_due(began)) > 0:
-            self.changed.wait(seconds)  # what is due may have moved meanwhile
+            self.changed.wait(seconds)
         if self._failure is not None:
             raise self._failure
         return done()
@@ -238,7 +239,7 @@ class PersistentStream(Generic[Answer]):
                 retryable=True,
             )
             stall.give_up()
-        stream.abandon()
+        stream.abandon()  # without the lock: the receiving thread needs it to take the error in
 
     # The transport's sending thread.
 
@@ -251,6 +252,7 @@ class PersistentStream(Generic[Answer]):
 
     def _next_messages(self, number: int) -> tuple[bytes, ...]:
         """Messages to be sent next; () when the stream is not wanted any more."""
+        # gRPC's thread of a broken stream may still iterate: the number tells it from the stream that replaced it.
         with self.changed:
             while self._number == number:
                 if messages := self._user.next_messages():
@@ -295,7 +297,7 @@ class PersistentStream(Generic[Answer]):
         return broken
 
     def _take(self, message: bytes) -> None:
-        answer = self._user.decode(message)
+        answer = self._user.decode(message)  # without the lock: a sampler decodes batches here
         with self.changed:
             if self._user.take(answer):
                 self._idle.over()
@@ -321,6 +323,7 @@ class PersistentStream(Generic[Answer]):
         info = retry_until(self._deadlines.reconnect, self._deadlines, self._ask, self._pause)
         restarted = f"server {self._transport.address}: another server process answers than before ({error})"
         with self.changed:
+            # The user decides about another server before it hears of the loss: it may refuse, and then nothing is sent again.
             if is_another := info.state_id != self._state_id:
                 self._user.restarted(restarted, info)
                 self._state_id = info.state_id

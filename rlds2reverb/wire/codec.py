@@ -66,9 +66,7 @@ MAX_EXPANSION = 22
 
 def tensor_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """A TensorProto's dtype and shape, to be followed by its content (field 4)."""
-    sizes = b""
-    for size in shape:
-        sizes += bytes_field(2, int_field(1, size))
+    sizes = b"".join(bytes_field(2, int_field(1, size)) for size in shape)
     return int_field(1, wire_number(dtype)) + bytes_field(2, sizes)
 
 
@@ -150,6 +148,7 @@ def _decode_strings(content: bytes, shape: tuple[int, ...]) -> Array:
     count = math.prod(shape)
     if count > len(content):
         raise WireError(f"string tensor {list(shape)}: {count} texts cannot be in {len(content)} bytes")
+    # Checked against the content above: a text takes at least the byte of its length, so `count` is bounded before anything is made.
     lengths, at = [], 0
     for _ in range(count):
         try:
@@ -198,8 +197,8 @@ def wire_number(dtype: np.dtype[Any]) -> int:
         return STRING
     number = _BY_DTYPE.get(dtype.newbyteorder("<") if dtype.byteorder == ">" else dtype)
     if number is None:
-        known = ", ".join(str(known) for known in NUMPY_DTYPES.values())
-        raise WireError(f"dtype {dtype}: Reverb cannot store it; convert the column to one of {known}")
+        dtypes = ", ".join(str(stored) for stored in NUMPY_DTYPES.values())
+        raise WireError(f"dtype {dtype}: Reverb cannot store it; convert the column to one of {dtypes}")
     return number
 
 
@@ -346,7 +345,7 @@ def _bound(proto: Any) -> Array:
         if len(proto.tensor_content) % dtype.itemsize:
             raise WireError(f"signature bound: {len(proto.tensor_content)} bytes are no whole number of {dtype}")
         return np.frombuffer(proto.tensor_content, dtype)
-    if proto.half_val and dtype.itemsize == 2:  # float16 and bfloat16, as bits
+    if proto.half_val and dtype.itemsize == 2:  # float16 and bfloat16 as bits, in an int32 each
         return np.array(proto.half_val, np.int64).astype(np.uint16).view(dtype)
     for name, kind in _BOUND_FIELDS.items():
         if values := getattr(proto, name):
@@ -355,10 +354,10 @@ def _bound(proto: Any) -> Array:
 
 
 _UPDATE = (2 << 3 | 2, 1 + KEY_BYTES + 1 + 8, 1 << 3)
-"""Of an update of a priority: its tag and length, and the tag of the key in it."""
+"""How an update of a priority begins: its tag and length, and the tag of its key."""
 
 _PRIORITY = 2 << 3 | 1
-"""The tag of its priority, eight bytes."""
+"""The tag of an update's priority, eight bytes."""
 
 
 def _parse(name: str, data: bytes) -> Any:
@@ -376,9 +375,7 @@ def encode_server_info_request() -> bytes:
 def decode_server_info(data: bytes) -> ServerInfo:
     """ServerInfoResponse: tables_state_id(1), table_info(2)."""
     proto = _parse("ServerInfoResponse", data)
-    tables: dict[str, TableInfo] = {}
-    for table in proto.table_info:
-        tables[table.name] = _table_info(table)
+    tables = {table.name: _table_info(table) for table in proto.table_info}
     return ServerInfo(proto.tables_state_id.high << 64 | proto.tables_state_id.low, tables)
 
 
@@ -475,6 +472,7 @@ def decode_confirmed_keys(data: bytes) -> Array:
 
     The usual response, ten-byte varints only, is read by numpy; any other goes through protobuf.
     """
+    # A learner's and a push's hot path: a response confirms up to a thousand keys, and protobuf makes a Python integer of each.
     if data[:1] == b"\x0a":
         start = 2
         while start < len(data) and data[start - 1] & 0x80:
@@ -482,6 +480,7 @@ def decode_confirmed_keys(data: bytes) -> Array:
         size = max(0, len(data) - start)
         if size % KEY_BYTES == 0 and data[1:start] == varint(size):
             rows = np.frombuffer(data, np.uint8)[start:].reshape(-1, KEY_BYTES)
+            # Nine bytes that continue, and a last one of 1: a varint of ten bytes below 2^64 with the top bit set.
             if np.all(rows[:, :-1] & 0x80) and np.all(rows[:, -1] == 1):
                 shifts = np.arange(KEY_BYTES, dtype=np.uint64) * np.uint64(7)
                 keys: Array = np.bitwise_or.reduce((rows & 0x7F).astype(np.uint64) << shifts, axis=1)
@@ -501,6 +500,7 @@ def decode_insert_request(data: bytes) -> InsertRequest:
 
 def _chunk(proto: Any) -> Chunk:
     if proto.delta_encoded:
+        # Only Reverb's legacy writer sets it; what is sampled is read with it (`sample.plain`).
         raise WireError(f"chunk {proto.chunk_key}: delta encoding is not supported (Reverb's writers leave it off)")
     arrays = tuple(decode_tensor(tensor) for tensor in proto.data.tensors)
     rows = proto.sequence_range
@@ -526,16 +526,16 @@ def _column_value(item: Item, column: ItemColumn, chunks: dict[int, Chunk]) -> A
         chunk = chunks.get(piece.chunk_key)
         if chunk is None or not 0 <= piece.column < len(chunk.tensors):
             raise WireError(f"item {item.key}: {piece} points to a chunk or column that is not there")
-        rows = chunk.tensors[piece.column]
-        count = len(rows) if rows.ndim else 0
+        tensor = chunk.tensors[piece.column]
+        count = len(tensor) if tensor.ndim else 0
         if piece.offset < 0 or piece.length < 1 or piece.offset + piece.length > count:
             raise WireError(f"item {item.key}: {piece} points outside the chunk's {count} rows")
-        parts.append(rows[piece.offset : piece.offset + piece.length])
+        parts.append(tensor[piece.offset : piece.offset + piece.length])
     if not parts:
         raise WireError(f"item {item.key}: a column without slices")
     if len(kinds := {(part.dtype, part.shape[1:]) for part in parts}) > 1:
         raise WireError(f"item {item.key}: a column in pieces of unequal dtype or shape: {sorted(map(str, kinds))}")
-    joined: Array = np.concatenate(parts)
-    if column.squeeze and len(joined) != 1:
-        raise WireError(f"item {item.key}: a squeezed column of {len(joined)} rows, expected 1")
-    return joined.reshape(joined.shape[1:]) if column.squeeze else joined
+    rows = np.concatenate(parts)
+    if column.squeeze and len(rows) != 1:
+        raise WireError(f"item {item.key}: a squeezed column of {len(rows)} rows, expected 1")
+    return rows.reshape(rows.shape[1:]) if column.squeeze else rows

@@ -33,8 +33,10 @@ class SessionWindow:
     bytes: int = 32 << 20  # most bytes in flight; one request is always let through
 
 
-@dataclass(eq=False)
+@dataclass(eq=False)  # by identity: flights are counted in a dict
 class _Flight:
+    """A request on its way, from the outbox until it is stored."""
+
     request: Request
     left: int  # items not yet confirmed
     sent: bool = False  # since the stream was opened
@@ -75,6 +77,7 @@ class Session:
         if not self._outbox:
             return ()
         request = self._outbox[0].request
+        # With nothing in flight any request goes out: one larger than the window would wait for ever.
         if self._flights and (
             self.flying_items + len(request.item_keys) > self._window.items
             or self.flying_bytes + request.nbytes > self._window.bytes
@@ -93,6 +96,7 @@ class Session:
 
     def confirm(self, item_keys: Array) -> None:
         """Notes confirmed keys ([n] uint64)."""
+        # Counted by flight: one confirmation has hundreds of keys, nearly all of one request.
         flights = [self._waiting.pop(key, None) for key in item_keys.tolist()]
         unknown = 0
         for flight, count in Counter(flights).items():
@@ -102,6 +106,7 @@ class Session:
                 flight.left -= count
         if unknown:
             raise WireError(f"the server confirmed {unknown} items that were not in flight")
+        # In order: a request is stored when those before it are, so an episode is reported after all of its requests.
         while self._flights and not self._flights[0].left:
             request = self._flights.popleft().request
             self.flying_bytes -= request.nbytes
@@ -113,6 +118,7 @@ class Session:
         """The stream broke: all that is in flight will be sent again."""
         while self._flights:
             flight = self._flights.pop()
+            # Resent whole, also where some keys came back: its items refer to its chunks, and a new stream has none.
             for key in flight.request.item_keys.tolist():
                 self._waiting.pop(key, None)
             self._outbox.appendleft(self._await(flight.request))
@@ -127,6 +133,7 @@ class Session:
 
     def _await(self, request: Request) -> _Flight:
         flight = _Flight(request, len(request.item_keys))
+        # Two items with one key would be one item of the table, and the second confirmation would be of nothing.
         keys_before = len(self._waiting)
         self._waiting.update(dict.fromkeys(request.item_keys.tolist(), flight))
         if len(self._waiting) != keys_before + flight.left:

@@ -63,7 +63,8 @@ SAMPLE_BYTES = 1 << 15
 class ChunkLayout:
     """The chunks of one episode, or of many whose rows follow each other. A chunk holds rows of one episode.
 
-    Items count rows by chunks: row r is in chunk r // `chunk_length`, so there are gaps behind the last chunks of episodes.
+    Items count rows by chunks: row r is in chunk r // `chunk_length`, so numbers are left out behind the last, shorter chunk of an
+    episode. That keeps the arithmetic of items free of episodes.
     """
 
     chunk_length: int  # rows of every chunk but the last of an episode, which may have fewer
@@ -103,7 +104,7 @@ class ChunkLayout:
         return int(self.starts[-1] + self.lengths[-1])
 
     def bounds(self) -> tuple[Array, Array]:
-        """[n] first row of each chunk in its episode, and [n] the row behind its last one."""
+        """[n] first row of each chunk, as its episode counts rows, and [n] the row behind its last one."""
         begin = np.arange(self.count) * self.chunk_length - self.starts[self.owner]
         return begin, np.minimum(begin + self.chunk_length, self.lengths[self.owner])
 
@@ -130,8 +131,7 @@ def encode_chunks(columns: Mapping[str, Array], layout: ChunkLayout) -> list[byt
     data_uncompressed_size(7). `end` of the range is inclusive.
     """
     encoders = [_ColumnEncoder.of(path, column, layout) for path, column in columns.items()]
-    rows = layout.chunk_length
-    are_small = sum(encoder.row_bytes for encoder in encoders) * rows <= VECTORISED_BYTES
+    are_small = sum(encoder.row_bytes for encoder in encoders) * layout.chunk_length <= VECTORISED_BYTES
     begin, stop = layout.bounds()
     at = layout.first_rows()
     if are_small and all(encoder.is_literal for encoder in encoders):
@@ -142,7 +142,7 @@ def encode_chunks(columns: Mapping[str, Array], layout: ChunkLayout) -> list[byt
         alike: list[bytes] = fields.tolist()
         return alike
     chunks = enumerate(zip(at.tolist(), begin.tolist(), stop.tolist()))
-    return [_encode_chunk(encoders, layout, number, *one) for number, one in chunks]
+    return [_encode_chunk(encoders, layout, number, *rows_of_chunk) for number, rows_of_chunk in chunks]
 
 
 def _encode_alike(
@@ -157,12 +157,14 @@ def _encode_alike(
     kinds = tuple((encoder.column.dtype, encoder.column.shape[1:], encoder.row_bytes) for encoder in encoders)
     width = varint_width(int(layout.lengths.max()))
     record = _ChunkRecord.of(kinds, rows, width)
+    # Row numbers are padded to the width of the largest one: a parser takes longer varints, and the record keeps its size.
     block = np.empty((len(chosen), len(record.constant)), np.uint8)
     block[:] = record.constant
     block[:, record.key] = layout.key_varints[chosen]
     block[:, record.episode] = varint_columns(layout.episode_ids[layout.owner[chosen]], KEY_BYTES)
     block[:, record.first] = varint_columns(begin, width)
     block[:, record.last] = varint_columns(begin + rows - 1, width)
+    # Chunks without a gap between them are one reshape of the rows; else rows are gathered, which copies them once more.
     first, stop = int(at[0]), int(at[-1]) + rows
     places = None if stop - first == rows * len(chosen) else at[:, None] + np.arange(rows)
     for encoder, place in zip(encoders, record.columns):
@@ -172,7 +174,7 @@ def _encode_alike(
 
 
 class _ChunkRecord(NamedTuple):
-    """A chunk of so many rows, but for its key, the episode, the rows' numbers and the rows, and where those go."""
+    """The bytes that all chunks with equally many rows share, and the places of what differs: keys, numbers of rows, and the rows."""
 
     constant: Array  # [bytes] uint8
     key: slice
@@ -182,9 +184,9 @@ class _ChunkRecord(NamedTuple):
     columns: list[slice]
 
     @staticmethod
-    @lru_cache(256)
+    @lru_cache(256)  # one for each number of rows that chunks of a dataset have, and each width of row numbers
     def of(kinds: tuple[tuple[np.dtype[Any], tuple[int, ...], int], ...], rows: int, width: int) -> _ChunkRecord:
-        """Of columns with these dtypes, shapes and bytes of a row; numbers of rows are varints of `width` bytes."""
+        """The record for columns with these dtypes, shapes and bytes of a row; numbers of rows are varints of `width` bytes."""
         data: list[bytes | Array] = []
         for dtype, shape, row_bytes in kinds:
             size = rows * row_bytes
@@ -223,13 +225,9 @@ def _encode_chunk(
     episode_id = int(layout.episode_ids[layout.owner[chunk]])
     row_range = bytes_field(2, int_field(1, episode_id) + int_field(2, begin) + int_field(3, stop - 1))
     head = b"\x08" + layout.key_varints[chunk].tobytes() + row_range + b"\x2a" + varint(data_size)
-    tail = _chunk_tail(encoders, start, end)
+    raw_bytes = sum(encoder.raw_bytes(start, end) for encoder in encoders)
+    tail = int_field(6, len(encoders)) + int_field(7, raw_bytes)
     return b"".join((b"\x0a", varint(len(head) + data_size + len(tail)), head, *fields, tail))
-
-
-def _chunk_tail(encoders: Sequence[_ColumnEncoder], start: int, end: int) -> bytes:
-    """data_tensors_len and data_uncompressed_size."""
-    return int_field(6, len(encoders)) + int_field(7, sum(encoder.raw_bytes(start, end) for encoder in encoders))
 
 
 class _ColumnEncoder:
@@ -278,6 +276,7 @@ def _head(dtype: np.dtype[Any], shape: tuple[int, ...], prefix: bytes, size: int
 
 
 def _worth_compressing(column: Array, chunk_length: int) -> bool:
+    # Decided once for a column of an episode, by its first bytes: compressing every chunk to see would cost what it is to save.
     if column.dtype == object or not len(column):
         return False
     chunk_bytes = column.nbytes // len(column) * min(chunk_length, len(column))

@@ -48,7 +48,7 @@ class EpisodeEncoder:
         self._chunk_seed = secrets.randbits(64)
         self._chunks_made = 0
         self._episodes = 0
-        self._plans = ItemPlans()
+        self._item_plans = ItemPlans()
 
     def encode(
         self, episode_id: str, parts: Sequence[Part], following: Sequence[tuple[str, Sequence[Part]]] = ()
@@ -69,9 +69,10 @@ class EpisodeEncoder:
         assert all(part.cut.rows is own[0].cut.rows for own in episodes for part in own)  # the caller shares them
         separate = [[part.cut for part in own] for own in episodes]
         layout = self._layout([cuts[0].row_count for cuts in separate], separate[0])
+        # From here on, the same part of all episodes is one cut: its anchors count rows as the layout does.
         cuts, table_keys = join(separate, layout.starts), [keys_of_items(*own) for own in zip(*episodes)]
-        plans = [self._plans.of(cut, layout.stop) for cut in cuts]
-        encoded = [_encode_part(*one, layout) for one in zip(cuts, plans, table_keys, zip(*episodes))]
+        plans = [self._item_plans.of(cut, layout.stop) for cut in cuts]
+        encoded = [_encode_part(*part, layout) for part in zip(cuts, plans, table_keys, zip(*episodes))]
         items, item_keys, first, last, owner = encoded[0]
         if len(encoded) > 1:
             # All items in one order, each part's own order kept, so that few chunks are held for later items.
@@ -90,7 +91,7 @@ class EpisodeEncoder:
         )
 
     def _layout(self, lengths: Sequence[int], cuts: Sequence[Cut]) -> ChunkLayout:
-        """Of episodes with so many rows each; `cuts` are those of the first."""
+        """The chunks of episodes with these numbers of rows; `cuts` are those of the first episode."""
         # Chunks as short as the part with the shortest windows wants them: a sample carries whole chunks.
         row_bytes, text_bytes = cuts[0].row_bytes, cuts[0].text_bytes
         chunk_length = self._chunk_length or min(
@@ -106,12 +107,12 @@ class EpisodeEncoder:
 
 
 def _ends(ids: Sequence[str], owner: Array) -> list[EpisodeEnd]:
-    """Of the episodes with these ids; `owner` is [n], the number of each item's episode."""
+    """Where the items of each episode end; `owner` is [n], the number of each item's episode."""
     if len(ids) == 1:
         return [EpisodeEnd(ids[0], len(owner), len(owner))]
     from_behind = np.unique(owner[::-1], return_index=True)[1]
     counts = np.bincount(owner)
-    return [EpisodeEnd(*one) for one in zip(ids, (len(owner) - from_behind).tolist(), counts.tolist())]
+    return [EpisodeEnd(*end) for end in zip(ids, (len(owner) - from_behind).tolist(), counts.tolist())]
 
 
 class _EncodedPart(NamedTuple):
@@ -127,9 +128,10 @@ class _EncodedPart(NamedTuple):
 def _encode_part(
     cut: Cut, plan: ItemPlan, item_keys: Mapping[str, Array], parts: Sequence[Part], layout: ChunkLayout
 ) -> _EncodedPart:
-    """Of one part of each episode, which the cut joins."""
-    owner = np.repeat(range(len(parts)), [len(one.cut.anchors) for one in parts])
+    """Encodes one part of every episode; `cut` is their join."""
+    owner = np.repeat(range(len(parts)), [len(part.cut.anchors) for part in parts])
     starts = layout.starts
+    # The plan has checked the rows of the join; between two episodes of it, only this check stands.
     if np.any((plan.first_row < starts[owner]) | (plan.last_row >= (starts + layout.lengths)[owner])):
         raise ViewError("items hold rows that reach outside those of their episode")
     items = [
@@ -142,12 +144,12 @@ def _encode_part(
 
 
 def keys_of_items(part: Part, *following: Part) -> dict[str, Array]:
-    """Table -> [n] uint64 keys of its items, and of those that the same output gets of the following episodes."""
+    """Table -> [n] uint64 keys of its items; `following` are the same part of the next episodes, whose keys come behind."""
     parts, push_seed = (part, *following), f"{part.push_seed:x}"
-    steps = np.concatenate([one.cut.steps for one in parts])
-    counts = [len(one.cut.anchors) for one in parts]
+    steps = np.concatenate([own.cut.steps for own in parts])
+    counts = [len(own.cut.anchors) for own in parts]
     return {
-        table: keys(np.repeat([np.uint64(seed(push_seed, table, one.key_name)) for one in parts], counts), steps)
+        table: keys(np.repeat([np.uint64(seed(push_seed, table, own.key_name)) for own in parts], counts), steps)
         for table in part.tables
     }
 

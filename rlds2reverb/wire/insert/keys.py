@@ -32,7 +32,7 @@ def keys(seeds: int | Array, counters: Array) -> Array:
 
     The mixing function is SplitMix64 (Steele, Lea, Flood 2014), a bijection on 64 bits.
     """
-    # Of arrays, numpy lets sums and products wrap.
+    # Products of arrays wrap around silently, as the mixing wants; products of numpy scalars would warn.
     state = np.asarray(seeds, np.uint64) + counters.astype(np.uint64) * _GOLDEN
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -47,8 +47,8 @@ class RequestLimits:
     """When a request is full."""
 
     items: int = 1024  # most items
-    # most bytes of chunks and items. Only a single item that needs more makes a larger request: of messages with at
-    # most so many bytes of chunks each, or with one chunk.
+    # Most bytes of chunks and items. Only a single item that needs more makes a larger request: of messages with at most
+    # so many bytes of chunks each, or with one chunk. Reverb's own client stops at 40 MB a request.
     bytes: int = 2 << 20
 
 
@@ -70,7 +70,7 @@ class Request:
 
         Joined on demand: in a long episode each request has them, and they may be the whole episode so far.
         """
-        return tuple(_grouped(self.earlier_chunks, self.message_bytes))
+        return tuple(_group_chunks(self.earlier_chunks, self.message_bytes))
 
     @property
     def nbytes(self) -> int:
@@ -80,6 +80,8 @@ class Request:
 
 @dataclass
 class _Draft:
+    """The request in the making."""
+
     leading: list[bytes] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
     earlier_chunks: tuple[bytes, ...] = ()
@@ -103,6 +105,7 @@ class RequestBuilder:
 
     def add(self, episode: EncodedEpisode) -> Iterator[Request]:
         """The requests that became full with this episode; consume it wholly before the next call."""
+        # Chunks behind the last one that an item needs are not sent: rows at the end that are in no item.
         items, chunks = episode.items.tolist(), episode.chunks[: int(episode.last_chunk.max(initial=-1)) + 1]
         size = sum(map(len, items)) + sum(map(len, chunks))
         if items and len(items) <= self.limits.items and size <= self.limits.bytes:
@@ -154,22 +157,24 @@ class RequestBuilder:
         draft.finishes += [(end.episode_id, end.items) for end in episode.ends]
 
     def _append(self, at: _Cursor, stop: int) -> None:
+        """Adds the items up to `stop`, and the chunks that they need and that were not sent."""
         draft, episode = self._draft, at.episode
         if not draft.items:  # chunks of earlier requests that this item, or a later one, refers to
             draft.earlier_chunks = tuple(episode.chunks[at.needed_from[at.item] : at.chunk])
-        end = max(at.chunk, int(at.needed_end[stop - 1]))
-        groups = _grouped(episode.chunks[at.chunk : end], self.limits.bytes)
+        chunk_end = max(at.chunk, int(at.needed_end[stop - 1]))
+        groups = _group_chunks(episode.chunks[at.chunk : chunk_end], self.limits.bytes)
+        # Messages without items come first: only a message with items makes the server forget what is not kept.
         draft.leading += groups[:-1]
         draft.parts += groups[-1:]
         draft.parts += episode.items[at.item : stop].tolist()
         draft.keys.append(episode.item_keys[at.item : stop])
-        draft.finishes += [(one.episode_id, one.items) for one in episode.ends if at.item < one.stop <= stop]
-        draft.bytes += at.advance(stop, end)
+        draft.finishes += [(end.episode_id, end.items) for end in episode.ends if at.item < end.stop <= stop]
+        draft.bytes += at.advance(stop, chunk_end)
         draft.items += len(draft.keys[-1])
         if stop == len(episode.items):
             draft.keep = b""
-        else:  # chunks sent that items to come refer to
-            kept = episode.chunk_key_varints[at.needed_from[stop] : end]
+        else:  # Chunks sent that items to come refer to. Reverb refuses a key of a chunk that it does not hold.
+            kept = episode.chunk_key_varints[at.needed_from[stop] : chunk_end]
             draft.keep = bytes_field(3, kept.tobytes()) if len(kept) else b""
 
 
@@ -182,7 +187,8 @@ class _Cursor:
         sizes = np.fromiter(map(len, episode.items.tolist()), np.int64, len(episode.items))
         self._item_bytes: Array = np.concatenate((_ZERO, np.cumsum(sizes)))
         self._chunk_bytes: Array = np.concatenate((_ZERO, np.cumsum([len(chunk) for chunk in episode.chunks])))
-        # Chunks needed up to and including each item, and by each item or any later one.
+        # Chunks needed up to and including each item, and by each item or any later one. Items need not be in the order of
+        # their chunks: those of several views are sorted by the last chunk only.
         self.needed_end = np.maximum.accumulate(episode.last_chunk) + 1
         self.needed_from = np.minimum.accumulate(episode.first_chunk[::-1])[::-1]
 
@@ -205,8 +211,8 @@ class _Cursor:
         return int(size)
 
 
-def _grouped(chunks: Sequence[bytes], message_bytes: int) -> list[bytes]:
-    """Chunk fields joined to messages of at most `message_bytes`, but at least one chunk each."""
+def _group_chunks(chunks: Sequence[bytes], message_bytes: int) -> list[bytes]:
+    """Joins chunk fields to messages of at most `message_bytes`, but at least one chunk each."""
     groups: list[list[bytes]] = []
     size = 0
     for chunk in chunks:

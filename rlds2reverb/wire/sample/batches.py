@@ -60,13 +60,11 @@ def in_batches(parts: Sequence[FlatBatch], size: int) -> Iterator[FlatBatch]:
         yield whole
         return
     for start in range(0, len(whole), size):
-        some = slice(start, start + size)
-        info = SampleInfo(*(values[some] for values in whole.info))
-        yield FlatBatch(tuple(_rows_of(column, some) for column in whole.columns), info)
-
-
-def _rows_of(column: Column, some: slice) -> Column:
-    return column[some] if isinstance(column, np.ndarray) else stacked(column[some])
+        rows = slice(start, start + size)
+        columns = (
+            column[rows] if isinstance(column, np.ndarray) else stacked(column[rows]) for column in whole.columns
+        )
+        yield FlatBatch(tuple(columns), SampleInfo(*(values[rows] for values in whole.info)))
 
 
 class ChunkCache:
@@ -179,6 +177,7 @@ class NativeBuilder:
     def take(self, message: bytes, full: list[FlatBatch]) -> None:
         with self._cache.lock, _needing_memory(message, self._batch_size):
             begin = 0
+            # A sample that began before is completed first, and read apart: its parts are joined once, when its end is there.
             if self._begun:
                 if (end := self._reader.first_end(message)) is None:
                     self._begun.append(message)
@@ -195,14 +194,14 @@ class NativeBuilder:
         self._begun = []
 
     def _read(self, message: bytes, begin: int, full: list[FlatBatch]) -> None:
-        if (found := self._reader.parse(message, begin)) is None:
-            samples, rest = plain.read(message[begin:])
-            if rest:
-                self._begun = [rest]
+        if (parsed := self._reader.parse(message, begin)) is None:
+            samples, unfinished = plain.read(message[begin:])
+            if unfinished:
+                self._begun = [unfinished]
             for sample in samples:
                 self._add_plain(sample, full)
             return
-        count, whole = found
+        count, whole = parsed
         if whole < len(message):
             self._begun = [message[whole:]]
         first = 0
@@ -225,10 +224,11 @@ class NativeBuilder:
             first += done
 
     def _next_group(self, first: int, count: int) -> native.Group | None:
-        """For the samples from that one on; None when the reader finds it unusual."""
+        """A group for sample `first` and those after it; None when the reader finds that sample unusual."""
         if (layout := self._reader.layout(first)) is None:
             return None
         left = self._batch_size - self.waiting
+        # Where the last batch had one layout, this one will too: a group of the whole batch goes on over responses, and nothing is joined.
         alike = self._reader.alike(first, left)
         is_open = self._are_alike and first + alike == count
         empty: Any = self._memory.empty if left == self._batch_size else np.empty
@@ -249,7 +249,8 @@ class NativeBuilder:
         if group is not None and group.filled:
             own, is_full = slice(group.filled), group.filled == group.room
             columns, info = (
-                tuple(values if is_full else values[own].copy() for values in of) for of in (group.columns, group.info)
+                tuple(values if is_full else values[own].copy() for values in arrays)
+                for arrays in (group.columns, group.info)
             )
             self._parts.append(FlatBatch(columns, SampleInfo(*info)))
 
@@ -287,13 +288,17 @@ class _Memory:
 
 
 _SMALL_BYTES = 1 << 15
+"""Smaller arrays are numpy's own: malloc gives such memory again without the system."""
+
 _MOST_SIZES, _MOST_FREE = 16, 16
+"""Sizes of blocks that are kept, and unused blocks of each."""
 
 
 def _holders(blocks: list[Array], at: int) -> int:
     return sys.getrefcount(blocks[at])
 
 
+# Measured, not written down: how many references a call itself holds differs between versions of Python.
 _FREE = _holders([np.empty(1)], 0)
 
 
@@ -334,7 +339,7 @@ def joined(columns: Sequence[Column]) -> Column:
     if len(arrays) == len(columns) and len({(column.shape[1:], column.dtype) for column in arrays}) == 1:
         return np.concatenate(arrays)
     values: list[Array] = []
-    for column in columns:  # each value in memory of its own
+    for column in columns:  # each value in memory of its own: a view of one would keep the memory of a whole batch
         if isinstance(column, list):
             values += column
         else:
@@ -350,13 +355,14 @@ def placed(values: Sequence[Column], places: Sequence[Array], total: int) -> Col
       places: per group [m], the places of its items; together each of [0, total) once.
       total: number of items.
     """
-    if all(isinstance(one, np.ndarray) for one in values) and len({one.shape[1:] for one in values}) == 1:  # type: ignore[union-attr]
-        out = np.empty((total, *np.shape(values[0])[1:]), values[0].dtype)  # type: ignore[union-attr]
-        for one, at in zip(values, places):
-            out[at] = one
+    arrays = [group for group in values if isinstance(group, np.ndarray)]
+    if len(arrays) == len(values) and len({group.shape[1:] for group in arrays}) == 1:
+        out = np.empty((total, *arrays[0].shape[1:]), arrays[0].dtype)
+        for group, at in zip(arrays, places):
+            out[at] = group
         return out
     items: list[Array] = [np.empty(0)] * total
-    for one, at in zip(values, places):
-        for place, item in zip(at, one):
+    for group_items, at in zip(values, places):
+        for place, item in zip(at, group_items):
             items[place] = item
     return np.stack(items) if len({item.shape for item in items}) == 1 else items

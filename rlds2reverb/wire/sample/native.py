@@ -45,6 +45,7 @@ _SOURCE, _COMPILED = "native.c", "native.compiled"
 
 def load(path: Path) -> Any:
     """The library; None where it was not built for this machine, or of another source than the one beside this module."""
+    # A library of an older source would read other structures than this module passes, so it carries the checksum of its source.
     try:
         library = ctypes.CDLL(str(path))
         for name, (result, arguments) in _FUNCTIONS.items():
@@ -60,7 +61,7 @@ LIBRARY = load(Path(__file__).with_name(_COMPILED))
 """None where it cannot be used."""
 
 
-class Layout(NamedTuple):
+class SampleLayout(NamedTuple):
     """What samples of one kind have in common."""
 
     values: Array  # [3, columns] int64: kind of the rows, number of rows, whether the axis of rows is dropped
@@ -82,10 +83,10 @@ class Arena:
             raise MemoryError(f"no memory for an arena of {most_bytes} bytes")
 
     def kind(self, number: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """Dtype and shape of the rows of that kind."""
-        found = np.zeros(2 + _MOST_AXES, np.int64)
-        self.library.arena_kind(self.handle, number, *(found.ctypes.data + 8 * at for at in range(3)))
-        return codec.numpy_dtype(int(found[0])), tuple(found[2 : 2 + found[1]].tolist())
+        """Dtype and shape of the rows of a kind."""
+        values = np.zeros(2 + _MOST_AXES, np.int64)  # number of the dtype, number of axes, sizes
+        self.library.arena_kind(self.handle, number, *(values.ctypes.data + 8 * at for at in range(3)))
+        return codec.numpy_dtype(int(values[0])), tuple(values[2 : 2 + values[1]].tolist())
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
@@ -97,7 +98,7 @@ class Reader:
 
     def __init__(self, arena: Arena) -> None:
         self._arena, self._library = arena, arena.library
-        self._message = b""  # whose samples it has
+        self._message = b""  # whose samples it has; held, because the library keeps pointers into its bytes
         self._count = self._decoded = 0  # the number of these, and of the first ones whose chunks were decoded ahead
         self._handle = self._library.reader_open()
         if not self._handle:
@@ -123,12 +124,12 @@ class Reader:
         return slice(begin.value, end.value)
 
     def alike(self, first: int, limit: int) -> int:
-        """Number of samples from that one on, at most `limit`, with as many columns and rows."""
+        """Number of samples from `first` on, at most `limit`, with as many columns and rows."""
         return int(self._library.reader_alike(self._handle, first, limit))
 
-    def layout(self, number: int) -> Layout | None:
+    def layout(self, number: int) -> SampleLayout | None:
         """The layout of a sample, whose chunks are loaded into the arena."""
-        room = 64
+        room = 64  # columns; the reader says how many there are where that is too few
         while True:
             values = np.empty((3, room), np.int64)
             rows = (values.ctypes.data + at * values.strides[0] for at in range(3))
@@ -137,7 +138,7 @@ class Reader:
                 return None
             if columns <= room:
                 values = values[:, :columns].copy()
-                return Layout(values, [self._arena.kind(kind) for kind in values[0].tolist()])
+                return SampleLayout(values, [self._arena.kind(kind) for kind in values[0].tolist()])
             room = columns
 
     def fill(self, group: Group, first: int, count: int) -> int:
@@ -155,7 +156,7 @@ class Reader:
                 *(values.ctypes.data + at * values.strides[0] for at in range(3)),
                 group.places.ctypes.data,
                 group.filled,
-                *(one.ctypes.data for one in group.info),
+                *(values_of_info.ctypes.data for values_of_info in group.info),
             )
         )
         if not done:
@@ -168,7 +169,7 @@ class Reader:
         return done
 
     def _decode_ahead(self, first: int) -> int:
-        """Decodes missing chunks of the samples from that one on, on two processors where there are many bytes; the number of samples."""
+        """Decodes missing chunks of the samples from `first` on, on two processors where there are many bytes; the number of samples."""
         size = ctypes.c_int64()
         arguments = self._handle, self._arena.handle, first, self._count - first
         count = self._library.reader_place(*arguments, ctypes.byref(size))
@@ -176,6 +177,7 @@ class Reader:
         if size.value > _MANY_BYTES and _PROCESSORS > 1:
             with suppress(RuntimeError):  # no thread can be started, or the interpreter ends
                 begun = _helper(os.getpid()).submit(self._library.reader_decode, self._handle)
+        # Both threads take chunks from one list, and ctypes releases the lock of the interpreter meanwhile.
         self._library.reader_decode(self._handle)
         if begun is not None and not begun.cancel():
             begun.result()
@@ -200,7 +202,7 @@ class Group:
       places: address of what is written of each column.
     """
 
-    def __init__(self, layout: Layout, room: int, empty: Callable[..., Array]) -> None:
+    def __init__(self, layout: SampleLayout, room: int, empty: Callable[..., Array]) -> None:
         self.layout, self.room, self.filled = layout, room, 0
         self.columns: list[Array] = []
         self._spans: list[

@@ -21,14 +21,14 @@ from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, Slice
 from rlds2reverb.wire.schema import message_class
 
 MOST_ROWS = 1 << 28
-"""Of one item: a few bytes can request any number, by the same rows repeatedly, or by rows without values."""
+"""Most rows of an item: a few bytes can request any number, by the same rows repeatedly, or by rows without values."""
 
 MOST_BYTES, MOST_BYTES_PER_BYTE = 1 << 28, 1 << 12
-"""Of one item: so many, and so many for each byte of the sample as it came, which brings all of its chunks. Snappy makes at most 64 bytes of
-one (21 in fact); and an item may repeat a row, as a window does that is padded. `native.c` has the same bounds."""
+"""Most bytes of an item: so many, and so many for each byte of the sample as it came, which brings all of its chunks. Snappy makes at most
+64 bytes of one (21 in fact); and an item may repeat a row, as a window does that is padded. `native.c` has the same bounds."""
 
 _CHUNK_BYTES = 500
-"""Of a decoded chunk beside its values."""
+"""What a decoded chunk takes beside its values."""
 
 ItemInfo = tuple[int, float, int, float, int]
 """Key of a sample's item, probability, table size, priority, times sampled; see `batches.SampleInfo`."""
@@ -67,7 +67,7 @@ def read(message: bytes) -> tuple[list[Sample], bytes]:
             info = begun[0].info
             item = info.item
             of_item = (item.key, info.probability, info.table_size, item.priority, item.times_sampled)
-            samples.append(Sample(of_item, item.flat_trajectory, [chunk for one in begun for chunk in one.data]))
+            samples.append(Sample(of_item, item.flat_trajectory, [chunk for part in begun for chunk in part.data]))
             begun = []
     return samples, message_class("SampleStreamResponse")(entries=begun).SerializeToString()
 
@@ -96,12 +96,14 @@ class Chunks:
           WireError: a chunk cannot be read, or the sample points to what is not there.
         """
         item = read_item(sample)
-        wanted = {piece.chunk_key for column in item.columns for piece in column.slices}
+        keys = {piece.chunk_key for column in item.columns for piece in column.slices}
+        # The server sends every chunk of an item again, each time; of 2-step items 96 % of those sent were repeats.
         own: dict[int, Chunk] = {}
         for chunk in sample.chunks:
             key = chunk.chunk_key
-            if key in wanted and key not in own:
-                own[key] = self._chunks.get(key) or self._decoded(chunk)
+            if key in keys and key not in own:
+                own[key] = self._chunks.get(key) or self._decode(chunk)
+        # Before the rows are copied: a small message may ask for more than there is memory.
         size = sum(
             piece.length * row_bytes(own[piece.chunk_key].tensors[piece.column])
             for column in item.columns
@@ -114,7 +116,7 @@ class Chunks:
             )
         return codec.item_values(item, own)
 
-    def _decoded(self, message: Any) -> Chunk:
+    def _decode(self, message: Any) -> Chunk:
         chunk = Chunk(message.chunk_key, 0, 0, 0, decode_chunk(message))
         size = _bytes_of(chunk)
         while self._chunks and self._bytes + size > self._most_bytes:
@@ -147,8 +149,8 @@ def read_item(sample: Sample) -> Item:
     if not trajectory.columns:
         raise WireError("sampled item: its trajectory has no columns")
     columns = tuple(
-        ItemColumn(tuple(Slice(s.chunk_key, s.offset, s.length, s.index) for s in one.chunk_slices), one.squeeze)
-        for one in trajectory.columns
+        ItemColumn(tuple(Slice(s.chunk_key, s.offset, s.length, s.index) for s in column.chunk_slices), column.squeeze)
+        for column in trajectory.columns
     )
     rows = sum(max(0, piece.length) for column in columns for piece in column.slices)
     if rows > MOST_ROWS:

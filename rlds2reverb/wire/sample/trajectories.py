@@ -51,10 +51,10 @@ def read_trajectories(trajectories: Sequence[bytes]) -> Pointers:
     Raises:
       WireError: no such message, an item without columns, or a column without slices.
     """
-    found = None if native.LIBRARY is None else native.trajectories(trajectories)
-    if found is None:
+    arrays = None if native.LIBRARY is None else native.trajectories(trajectories)
+    if arrays is None:
         return read_plainly(trajectories)
-    slices, slice_counts, squeezed, column_counts = found
+    slices, slice_counts, squeezed, column_counts = arrays
     return Pointers(Slices(*slices), slice_counts, squeezed, column_counts)
 
 
@@ -74,12 +74,12 @@ def read_plainly(trajectories: Sequence[bytes]) -> Pointers:
             pieces = column.chunk_slices
             if not pieces:
                 raise WireError("sampled item: a column without slices")
-            slices += [(one.chunk_key, one.offset, one.length, one.index) for one in pieces]
+            slices += [(piece.chunk_key, piece.offset, piece.length, piece.index) for piece in pieces]
             slice_counts.append(len(pieces))
             squeezed.append(column.squeeze)
-    keys, *others = zip(*slices)
+    keys, *rows_and_tensors = zip(*slices)
     return Pointers(
-        Slices(np.array(keys, np.uint64), *(np.array(values, np.int64) for values in others)),
+        Slices(np.array(keys, np.uint64), *(np.array(values, np.int64) for values in rows_and_tensors)),
         np.array(slice_counts, np.int64),
         np.array(squeezed, bool),
         np.array(column_counts, np.int64),
