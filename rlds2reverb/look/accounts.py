@@ -110,7 +110,7 @@ def planned_servers(plan: PushPlan) -> dict[str, str]:
     return {
         address: "missing; its episodes are left out"
         if address in plan.missing
-        else ", ".join(f"{one.name} {one.size:,} of {one.max_size:,}" for one in plan.server_tables[address])
+        else ", ".join(f"{table.name} {table.size:,} of {table.max_size:,}" for table in plan.server_tables[address])
         for address in plan.names
     }
 
@@ -196,11 +196,11 @@ def dimensions_text(span: Range) -> str:
     return "  ".join(f"[{at}]={number(low, 3)}..{number(high, 3)}" for at, (low, high) in pairs if low <= high)
 
 
-def image_text(one: ImageColumn) -> str:
+def image_text(column: ImageColumn) -> str:
     """Bytes of a step of an image column."""
-    decoded = "unknown" if one.decoded_bytes is None else f"{one.decoded_bytes:,}"
-    ways = f"{decoded} bytes per step decoded, {one.encoded_bytes:,} encoded"
-    return f"{ways} (as stored)" if one.is_encoded else f"{ways} (with --encoded {one.recorded})"
+    decoded = "unknown" if column.decoded_bytes is None else f"{column.decoded_bytes:,}"
+    ways = f"{decoded} bytes per step decoded, {column.encoded_bytes:,} encoded"
+    return f"{ways} (as stored)" if column.is_encoded else f"{ways} (with --encoded {column.recorded})"
 
 
 def problem_heads(findings: Findings) -> Iterator[tuple[str, str, str]]:
@@ -219,9 +219,9 @@ def verdict(findings: Findings, episodes: int, rejecting: Sequence[str], allow: 
         return f"{bad:,} of {counted(episodes, 'episode')} {'has' if bad == 1 else 'have'} problems: {names}"
     if rejecting:
         return f"the dataset has problems: {names}"
-    others = findings.codes(strict=True)
-    allowed = ", ".join(code for code in others if code in allow)
-    advice = ", ".join(code for code in others if code not in allow)
+    harmless = findings.codes(strict=True)
+    allowed = ", ".join(code for code in harmless if code in allow)
+    advice = ", ".join(code for code in harmless if code not in allow)
     besides = f" but those that are allowed: {allowed}" if allowed else ""
     return f"no problems in {counted(episodes, 'episode')}{besides}{f'; advice: {advice}' if advice else ''}"
 

@@ -75,6 +75,7 @@ def find_problems_of_all(
     """
     if len(episodes) < 2 or not _have_good_structure(episodes, columns):
         return [find_problems(episode, columns, conventions) for episode in episodes]
+    # Only episodes of good structure are joined: their columns have equal dtypes and shapes, so every doubt can read them all.
     rows = _JoinedRows.of(episodes)
     problems: list[list[Problem]] = [[] for _ in episodes]
     for check in _content_checks(conventions):
@@ -86,7 +87,7 @@ def find_problems_of_all(
 def _have_good_structure(episodes: Sequence[Episode], columns: Columns) -> bool:
     """Whether all have the same columns, and no check of `_STRUCTURE` finds anything; images are too large to be worth it."""
     first = episodes[0]
-    if not first.columns.keys() == columns.keys() >= set(FLAGS) or any(one.image for one in columns.values()):
+    if not first.columns.keys() == columns.keys() >= set(FLAGS) or any(spec.image for spec in columns.values()):
         return False
     kinds = {path: (column.dtype, column.shape[1:]) for path, column in first.columns.items()}
     for episode in episodes:
@@ -112,28 +113,31 @@ class _JoinedRows(NamedTuple):
         ends = np.cumsum([len(episode) for episode in episodes])
         is_last = np.zeros(ends[-1], bool)
         is_last[ends - 1] = True
-        columns = {path: np.concatenate([one.columns[path] for one in episodes]) for path in episodes[0].columns}
+        columns = {
+            path: np.concatenate([episode.columns[path] for episode in episodes]) for path in episodes[0].columns
+        }
         return _JoinedRows(columns, np.append(0, ends[:-1]), ends - 1, is_last)
 
-    def under(self, name: str, is_wanted: Callable[[Array], bool]) -> list[Array]:
-        return [column for column in columns_under(self.columns, name).values() if is_wanted(column)]
+    def under(self, name: str, is_judged: Callable[[Array], bool]) -> list[Array]:
+        return [column for column in columns_under(self.columns, name).values() if is_judged(column)]
 
     def any_row(self, wrong: Array) -> Array:
         """[R, ...] bool -> [k], whether one of an episode's rows is set."""
-        found = np.zeros(len(self.first), bool)
-        if wrong.any():
-            found |= np.logical_or.reduceat(wrong.reshape(len(wrong), -1).any(axis=1), self.first)
-        return found
+        # Nearly always nothing is wrong: one look at all rows, and none by episode.
+        if not wrong.any():
+            return np.zeros(len(self.first), bool)
+        doubted: Array = np.logical_or.reduceat(wrong.reshape(len(wrong), -1).any(axis=1), self.first)
+        return doubted
 
     def any_value(self, columns: Sequence[Array], rows: Array) -> Array:
         """[k], whether a column has something other than zero in an episode's row; `rows` are one of each."""
         return self.either((column[rows] != 0).reshape(len(rows), -1).any(axis=1) for column in columns)
 
-    def either(self, found: Iterable[Array]) -> Array:
+    def either(self, doubts: Iterable[Array]) -> Array:
         """[k], whether one of these, which are [k] as well, is set."""
         either = np.zeros(len(self.first), bool)
-        for one in found:
-            either |= one
+        for doubt in doubts:
+            either |= doubt
         return either
 
 
@@ -173,15 +177,15 @@ def _check_specs(episode: Episode, columns: Columns) -> Iterator[Problem]:
             continue
         if column.dtype == spec.dtype and column.shape[1:] == spec.shape:
             continue
-        found = column_spec(column)
-        if not same_dtype(found.dtype, spec.dtype):
-            yield Problem("dtype", path, f"expected {dtype_name(spec.dtype)}, got {dtype_name(found.dtype)}")
-        if not shape_fits(found.shape, spec.shape):
-            yield Problem("shape", path, f"expected rows of {list(spec.shape)}, got {list(found.shape)}")
+        own = column_spec(column)
+        if not same_dtype(own.dtype, spec.dtype):
+            yield Problem("dtype", path, f"expected {dtype_name(spec.dtype)}, got {dtype_name(own.dtype)}")
+        if not shape_fits(own.shape, spec.shape):
+            yield Problem("shape", path, f"expected rows of {list(spec.shape)}, got {list(own.shape)}")
 
 
 def _check_images(episode: Episode, columns: Columns) -> Iterator[Problem]:
-    """By the headers of their files; what follows a header shows only when it is decoded."""
+    """Judges image files by their headers; what follows a header shows only when it is decoded."""
     for path, spec in columns.items():
         if spec.image is None:
             continue
@@ -193,8 +197,8 @@ def _check_images(episode: Episode, columns: Columns) -> Iterator[Problem]:
         fit = [size is not None and shape_fits(size, (height, width)) for size in sizes]
         wrong = ~np.array(fit, bool).reshape(column.shape)
         if wrong.any():
-            found = sizes[fit.index(False)]
-            came = "no such file" if found is None else f"{found[0]} by {found[1]} pixels"
+            size = sizes[fit.index(False)]
+            came = "no such file" if size is None else f"{size[0]} by {size[1]} pixels"
             expected = f"expected files of {spec.image}, got {came}"
             yield from _stray("image", path, wrong, 0, expected)
 
@@ -300,7 +304,7 @@ def _check_first_reward(episode: Episode) -> Iterator[Problem]:
 def _lost_by_shift(episode: Episode) -> dict[str, Array]:
     """The rewards whose first one is not 0: a shift would drop it."""
     rewards = columns_under(episode.columns, REWARD)
-    return {path: one for path, one in rewards.items() if one.dtype.kind not in "OSU" and np.any(one[:1])}
+    return {path: reward for path, reward in rewards.items() if reward.dtype.kind not in "OSU" and np.any(reward[:1])}
 
 
 def loses_by_shift(episode: Episode) -> bool:
@@ -381,7 +385,8 @@ def _doubt_last_reward(rows: _JoinedRows) -> Array:
 def _doubt_terminal_discount(rows: _JoinedRows) -> Array:
     """A discount of 0 leads into a terminal step, and into no other."""
     terminal = rows.columns[IS_TERMINAL][rows.last]
-    return rows.either(rows.any_value([one], rows.last - 1) == terminal for one in rows.under(DISCOUNT, _is_real))
+    discounts = rows.under(DISCOUNT, _is_real)
+    return rows.either(rows.any_value([discount], rows.last - 1) == terminal for discount in discounts)
 
 
 def _doubt_zero_end(rows: _JoinedRows) -> Array:
@@ -402,12 +407,9 @@ class _ContentCheck(NamedTuple):
         """What it finds, but for what the conventions mend."""
         if self.is_of_end and conventions.mends_end(episode):
             return []
-        found = list(self.find(episode))
-        if not found:
-            return found
         mended = {"last_reward"} if conventions.last_reward == SHIFT else set()
         mended |= {"terminal_discount"} if conventions.terminal_discount == TRANSITION else set()
-        return [problem for problem in found if problem.code not in mended]
+        return [problem for problem in self.find(episode) if problem.code not in mended]
 
 
 def _content_checks(conventions: Conventions) -> tuple[_ContentCheck, ...]:

@@ -92,6 +92,7 @@ class Conventions:
 
     def apply(self, episode: Episode) -> Episode:
         """The episode with all options applied; needs at least one step and all seven fields."""
+        # The end first: with a row dropped, another one is the last that the discount and the rewards go by.
         if self.mends_end(episode):
             if self.last_observation == REPEAT:
                 observations = columns_under(episode.columns, OBSERVATION)
@@ -143,6 +144,7 @@ def fill_absent(episode: Episode) -> Episode:
         return episode
     rows, columns = len(episode), dict(episode.columns)
     columns |= {name: np.full(rows, name == DISCOUNT, _FILLED_DTYPES[name]) for name in absent}
+    # The step before the end as well: a learner reads the discount of the row that leads into the terminal one.
     terminal = columns[IS_TERMINAL]
     if DISCOUNT in absent and rows and len(terminal) == rows and terminal[-1]:
         columns[DISCOUNT][-2:] = 0
@@ -185,5 +187,5 @@ def shifted_reward(reward: Array) -> Array:
 
 
 def _with(episode: Episode, columns: Mapping[str, Array]) -> Episode:
-    """With columns that follow from the others; the name stays."""
+    """The episode with columns that follow from its others; its name stays."""
     return replace(episode, columns={**episode.columns, **columns})

@@ -79,14 +79,18 @@ class Titled(Protocol):
     def title(self) -> str: ...
 
 
-_Known = TypeVar("_Known")
+_Remembered = TypeVar("_Remembered")
 _Titled = TypeVar("_Titled", bound=Titled)
 
 MOST_HELD = 8
 """Most episodes that wait for later ones."""
 
 _VOTES = 2
+"""The first episode with an observation casts no vote, so at least three must end alike."""
+
 _MOST_SINGLE, _MOST_SHARED, _MOST_BEFORES = 16, 16, 16
+"""Observations and rows that are remembered; a dataset of any length is judged in memory of one size."""
+
 _FEW_BYTES = 512
 """A row of more bytes is remembered by its digest."""
 _DOUBTED = 5
@@ -100,7 +104,7 @@ class Ending(NamedTuple):
     has_leapt: bool | None = None  # whether it leapt to the last row; None before this is computed
 
     def for_others(self, episode: Episode) -> Ending:
-        """With the leap, and in few bytes: to be sent to another process."""
+        """The ending with its leap, in few bytes: to be sent to another process."""
         digest = xxhash.xxh3_128_digest
         return self.with_leap(episode)._replace(last=digest(self.last), before=digest(self.before))
 
@@ -164,22 +168,23 @@ class Endings:
     shared: Mapping[bytes, Shared] = field(default_factory=dict)
 
     def after(self, episode: Titled, ending: Ending | None) -> Endings:
-        """With one more episode. It must be an `Episode` where the ending has no leap."""
+        """The ends with one more episode. It must be an `Episode` where the ending has no leap."""
         if ending is None:
             return Endings(self.episodes + 1, self.single, self.shared)
         if ending.last not in self.single and ending.last not in self.shared:
             single = {**self.single, ending.last: Single(episode.title, ending.before)}
-            return Endings(self.episodes + 1, _newest(single, _MOST_SINGLE), self.shared)
+            return Endings(self.episodes + 1, _drop_oldest(single, _MOST_SINGLE), self.shared)
         single, shared = dict(self.single), dict(self.shared)
         first = single.pop(ending.last, None)
         same = shared.pop(ending.last) if first is None else Shared(first.title, (first.before,))
         is_other_way = ending.before not in same.befores
+        # The leap is looked for only where the vote depends on it: most episodes end with an observation of their own.
         has_leapt = bool(ending.has_leapt)
         if ending.has_leapt is None and is_other_way:
             assert isinstance(episode, Episode)  # a name comes with the leap
             has_leapt = _has_leapt(episode)
         shared[ending.last] = same.with_episode(ending.before, has_leapt)
-        return Endings(self.episodes + 1, single, _newest(shared, _MOST_SHARED))
+        return Endings(self.episodes + 1, single, _drop_oldest(shared, _MOST_SHARED))
 
     def problems(self, ending: Ending | None) -> list[Problem]:
         same = None if ending is None else self.shared.get(ending.last)
@@ -194,7 +199,7 @@ class Endings:
     @property
     def is_open(self) -> bool:
         """Whether later episodes may show a problem of those so far."""
-        return (self.episodes < 2 and bool(self.single)) or any(one.is_open for one in self.shared.values())
+        return (self.episodes < 2 and bool(self.single)) or any(shared.is_open for shared in self.shared.values())
 
 
 def ending_of(episode: Episode, conventions: Conventions = Conventions()) -> Ending | None:
@@ -275,11 +280,11 @@ def with_problems_of_ends(
     on_clear(order.endings)
 
 
-def _newest(known: dict[bytes, _Known], most: int) -> dict[bytes, _Known]:
-    """Without the first entry, if there are more than `most`."""
-    if len(known) > most:
-        del known[next(iter(known))]
-    return known
+def _drop_oldest(remembered: dict[bytes, _Remembered], most: int) -> dict[bytes, _Remembered]:
+    """Drops the first entry, if there are more than `most`."""
+    if len(remembered) > most:
+        del remembered[next(iter(remembered))]
+    return remembered
 
 
 def _mark(row: Array) -> bytes:
@@ -291,12 +296,12 @@ def _mark(row: Array) -> bytes:
 
 def state_of(endings: Endings) -> dict[str, Any]:
     """Plain values for JSON, which `endings_of` reads; digests as hexadecimal text."""
-    single = [[last.hex(), one.title, one.before.hex()] for last, one in endings.single.items()]
-    shared = [
-        [last.hex(), one.title, [row.hex() for row in one.befores], one.episodes, one.votes_for, one.votes_against]
-        for last, one in endings.shared.items()
+    singles = [[last.hex(), single.title, single.before.hex()] for last, single in endings.single.items()]
+    shareds = [
+        [last.hex(), own.title, [row.hex() for row in own.befores], own.episodes, own.votes_for, own.votes_against]
+        for last, own in endings.shared.items()
     ]
-    return {"episodes": endings.episodes, "single": single, "shared": shared}
+    return {"episodes": endings.episodes, "single": singles, "shared": shareds}
 
 
 def endings_of(state: dict[str, Any]) -> Endings:

@@ -95,12 +95,14 @@ class Findings:
 
     def codes(self, strict: bool = False, allow: Sequence[str] = ()) -> list[str]:
         """Codes found that reject an episode or, with `strict`, the dataset; in the order of `CODES`."""
-        found = {*self.episodes, *(notice.code for notice in faults(self.notices))}
-        return [code for code in CODES if code in found and code not in allow and (strict or not CODES[code].is_advice)]
+        present = {*self.episodes, *(notice.code for notice in faults(self.notices))}
+        return [
+            code for code in CODES if code in present and code not in allow and (strict or not CODES[code].is_advice)
+        ]
 
     def bad_episodes(self, codes: Sequence[str]) -> int:
         """Number of episodes that have one of these codes."""
-        return sum(count for found, count in self.together.items() if not found.isdisjoint(codes))
+        return sum(count for together, count in self.together.items() if not together.isdisjoint(codes))
 
     def more(self, code: str) -> int:
         """Problems of this kind beyond the examples."""

@@ -155,20 +155,20 @@ def changes(mode: str, image: ImageSpec) -> list[str]:
     if not mode or image.dtype.kind == "f":  # no image file; floats are bytes of RGBA
         return []
     colours, bits = mode.removesuffix(SIXTEEN_BITS), 16 if mode.endswith(SIXTEEN_BITS) else 8
-    is_grey, wanted = colours in _GREY, image.shape[2]
+    is_grey, channels = colours in _GREY, image.shape[2]
     has_alpha = colours in ("LA", "RGBA")
     texts = []
     if colours == "P":
         texts.append("its places in the palette become colours")
     if colours == "1":
         texts.append(f"its bits become 0 and {np.iinfo(image.dtype).max}")
-    if wanted == 1 and not is_grey:
+    if channels == 1 and not is_grey:
         texts.append("its colours become grey")
-    elif wanted in (3, 4) and is_grey:
+    elif channels in (3, 4) and is_grey:
         texts.append("its grey becomes the red, the green and the blue")
-    if has_alpha and wanted in (1, 3):
+    if has_alpha and channels in (1, 3):
         texts.append("its alpha is dropped, and colours are not blended")
-    elif wanted == 4 and not has_alpha:
+    elif channels == 4 and not has_alpha:
         texts.append("it becomes opaque")
     if bits == 16 and image.dtype == np.uint8:
         texts.append("the low byte of its values of 16 bits is dropped")

@@ -72,18 +72,19 @@ class Policy:
         """Whether a bad episode ends the reading."""
         return self._action in STOPPING
 
-    def examined(self, episode: Episode, standard: Standard) -> Examined:
+    def examine(self, episode: Episode, standard: Standard) -> Examined:
         """Finds the problems of an episode as recorded, and mends them where the action is "repair". Counts nothing."""
-        return self.examined_together([episode], standard)[0]
+        return self.examine_together([episode], standard)[0]
 
-    def examined_together(self, episodes: Sequence[Episode], standard: Standard) -> list[Examined]:
-        """As `examined`, of every episode; faster for many short ones."""
+    def examine_together(self, episodes: Sequence[Episode], standard: Standard) -> list[Examined]:
+        """Does as `examine` for every episode; faster for many short ones."""
         filled = [fill_absent(episode) for episode in episodes]
-        return [self._repaired(*one, standard) for one in zip(filled, standard.problems_of_all(filled))]
+        return [self._repair(*judged, standard) for judged in zip(filled, standard.problems_of_all(filled))]
 
-    def _repaired(self, episode: Episode, problems: list[Problem], standard: Standard) -> Examined:
+    def _repair(self, episode: Episode, problems: list[Problem], standard: Standard) -> Examined:
         mended: tuple[Problem, ...] = ()
         for _ in range(_REPAIR_ROUNDS if problems and self._action == REPAIR else 0):
+            # A tolerated problem is left as it is: who allows a code wants the data as recorded.
             episode = repair(episode, [problem for problem in problems if problem.code not in self._allow])
             left = standard.problems(episode)
             mended += tuple(problem for problem in problems if problem not in left)
@@ -92,7 +93,11 @@ class Policy:
 
     def bad(self, problems: Sequence[Problem]) -> list[Problem]:
         """The problems for which an episode is rejected."""
-        return [one for one in problems if one.code not in self._allow and (self._strict or not one.is_advice)]
+        return [
+            problem
+            for problem in problems
+            if problem.code not in self._allow and (self._strict or not problem.is_advice)
+        ]
 
     def accepts(self, episode: Named, problems: Sequence[Problem], mended: Sequence[Problem] = ()) -> bool:
         """Decides about an episode, and counts it.
@@ -126,12 +131,15 @@ class Policy:
             raise InvalidEpisode(episode.id, problems, episode.title, is_tolerable)
         if self._report is not None:
             named = {"episode": episode.id, "episode_id": episode.recorded_id}
-            rows = [{**named, "code": one.code, "path": one.path, "detail": one.detail} for one in problems]
+            rows = [
+                {**named, "code": problem.code, "path": problem.path, "detail": problem.detail} for problem in problems
+            ]
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             append_report(self._report, lines, f"episode {episode.title}")
 
     def reject_refused(self, episode: Named, error: ViewError, must_stop: bool = False) -> Problem:
         """Rejects an episode that a view refuses; returns that problem."""
+        # Stopping, it is an error of the view, not of validation: no `allow` tolerates it.
         problem = Problem("view_refused", "", str(error))
         if self.stops or must_stop:
             self.rejected[problem.code] += 1
@@ -141,7 +149,7 @@ class Policy:
 
 
 def check_choices(action: str, quarantine: str | Path | None, allow: Sequence[str]) -> None:
-    """Refuses arguments of `Policy` that make no sense, without a look at files; raises as that does."""
+    """Refuses arguments of `Policy` that make no sense, without a look at files; raises as `Policy` does."""
     if action not in ACTIONS:
         raise ConfigError(
             f'on_invalid (--on-invalid) "{action}": expected one of {", ".join(ACTIONS)}{did_you_mean(str(action), ACTIONS)}'
@@ -153,8 +161,8 @@ def check_choices(action: str, quarantine: str | Path | None, allow: Sequence[st
     if isinstance(allow, str):
         raise ConfigError(f'allow "{allow}": expected a list of codes, such as allow=["{allow}"]')
     if unknown := sorted(set(allow) - set(CODES)):
-        others = did_you_mean(unknown[0], CODES) or f"; known: {', '.join(CODES)}"
-        raise ConfigError(f"allow (--allow): unknown code {', '.join(unknown)}{others}")
+        hint = did_you_mean(unknown[0], CODES) or f"; known: {', '.join(CODES)}"
+        raise ConfigError(f"allow (--allow): unknown code {', '.join(unknown)}{hint}")
     if refused := sorted(set(allow) & set(INTOLERABLE)):
         raise ConfigError(f"allow (--allow): {', '.join(refused)} cannot be tolerated: no view can cut such an episode")
 

@@ -11,7 +11,7 @@
 
 >>> from rlds2reverb.prepare.options import EpisodeOptions
 >>> ready = Preparation.open("bundled:cartpole", EpisodeOptions(), [Output(("replay",))])
->>> sum(len(one.cuts[0].cut.anchors) for one in ready) > 0
+>>> sum(len(prepared.cuts[0].cut.anchors) for prepared in ready) > 0
 True
 """
 
@@ -119,13 +119,13 @@ class Preparation:
         outputs: Sequence[Output] = (),
         metadata: Mapping[str, ArraySpec] | None = None,
     ) -> Preparation:
-        """As `open`, of a source that is opened and transformed already; every episode must also have `metadata`."""
+        """Does as `open` for a source that is opened and transformed already; every episode must also have `metadata`."""
         spec = checked_spec(source)
-        found = faults(source.notices, options.allow)
-        if options.strict and found:
-            code = found[0].code
+        advice = faults(source.notices, options.allow)
+        if options.strict and advice:
+            code = advice[0].code
             raise SourceError(
-                f"{source.name}: {'; '.join(map(str, found))}; tolerate {code} with allow=({code!r},) (--allow {code}), or leave out strict (--strict)"
+                f"{source.name}: {'; '.join(map(str, advice))}; tolerate {code} with allow=({code!r},) (--allow {code}), or leave out strict (--strict)"
             )
         check_steps(source, spec)
         step_spec, views = filled_spec(spec), [output.view for output in outputs]
@@ -154,7 +154,7 @@ class Preparation:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """Of the source, and of what the views leave out."""
+        """Notices of the source, and of what the views leave out."""
         left_out = (notice for output in self.outputs for notice in notices_of(output.view, self.step_spec))
         return tuple(dict.fromkeys((*self.source.notices, *left_out)))
 
@@ -262,11 +262,11 @@ class Preparer:
 
     def examine(self, episode: Episode) -> Examined:
         """Finds the problems of an episode; counts nothing."""
-        return self.policy.examined(episode, self._standard)
+        return self.policy.examine(episode, self._standard)
 
     def examine_together(self, episodes: Sequence[Episode]) -> list[Examined]:
-        """As `examine`, of every episode; faster for many short ones."""
-        return self.policy.examined_together(episodes, self._standard)
+        """Does as `examine` for every episode; faster for many short ones."""
+        return self.policy.examine_together(episodes, self._standard)
 
     def normalise(self, filled: Episode) -> Episode:
         """What views cut and formats write of a good episode that was examined."""
@@ -296,11 +296,13 @@ class Preparer:
         except ViewError as error:  # a tolerated problem reached the items
             self.policy.reject_refused(episode, error, must_stop=True)
         is_for_all = len(cutters) == len(self.cutters)
-        if cuts and is_for_all and not any(one.items_per_table or one.is_of_stream for one in cuts):
-            views = ", ".join(one.view_name for one in cuts)
+        # A stream may make its items of an episode when the next one comes, so none are missed here.
+        if cuts and is_for_all and not any(own.items_per_table or own.is_of_stream for own in cuts):
+            views = ", ".join(own.view_name for own in cuts)
             lacking = Problem("no_items", "", f"{views} makes no item of {counted(len(normalised), 'step')}")
             self.policy.reject(episode, [lacking])
             return prepared._replace(refused=lacking)
+        # Streams advance last: an episode that is rejected must leave none of its steps in them.
         if not is_dropped:
             for cutter, made in zip(cutters, cuts):
                 cutter.take_in(made)
@@ -336,8 +338,10 @@ class Output:
 
 def item_bounds(view: View, conventions: Conventions, rows: int) -> tuple[int, int]:
     """Least and most items of a good episode of so many recorded rows, for a view that counts them (`item_count_of`)."""
-    dropped = (0, 1) if conventions.last_observation == DROP else (0,)
-    counts = [item_count_of(view, max(0, rows - one)) or 0 for one in dropped]
+    dropped = (
+        (0, 1) if conventions.last_observation == DROP else (0,)
+    )  # last rows that were added go, recorded ones stay
+    counts = [item_count_of(view, max(0, rows - fewer)) or 0 for fewer in dropped]
     return min(counts), max(counts)
 
 
@@ -349,7 +353,7 @@ def outputs_of(table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLi
       ViewError: a view's name that makes no sense.
     """
 
-    def made(view: ViewLike) -> View:
+    def make_view(view: ViewLike) -> View:
         return view_from(view, "push: view") if isinstance(view, (str, Mapping)) else view
 
     names = (table,) if isinstance(table, str) or not isinstance(table, Iterable) else tuple(table)
@@ -359,12 +363,12 @@ def outputs_of(table: str | Sequence[str] | Mapping[str, ViewLike], view: ViewLi
                 f"push: table {name!r}: expected a table's name, a list of names, or a mapping from names to views"
             )
     if not isinstance(table, Mapping):
-        return (Output(names, made("two_step" if view is None else view)),)
+        return (Output(names, make_view("two_step" if view is None else view)),)
     if view is not None:
         raise ConfigError("push: every table has a view of its own here, so no other view can be given")
     if not table:
         raise ConfigError("push: at least one table is needed")
-    return tuple(Output((name,), made(own)) for name, own in table.items())
+    return tuple(Output((name,), make_view(own)) for name, own in table.items())
 
 
 class OutputCut(NamedTuple):
@@ -418,20 +422,21 @@ class Cutter:
         cut, after = (view.cut(episode), None) if stream is None else stream.cut(episode)
         return OutputCut(self.output, cut.in_order(list(self.columns)), after)
 
-    def take_in(self, made: OutputCut) -> None:
-        self.stream = made.stream
+    def take_in(self, cut: OutputCut) -> None:
+        self.stream = cut.stream
 
     def check_rows(self, cut: Cut) -> None:
         """Refuses rows that do not fit the signature, which a tolerated problem can cause."""
+        # Nearly every episode has the dtypes and shapes of the one before: one comparison, and no specs are made.
         kinds = [(rows.dtype, rows.shape[1:]) for rows in map(cut.field_rows, self.columns)]
         if kinds == self._fitting:
             return
         for path, leaf in self.columns.items():
-            found = column_spec(cut.field_rows(path)).with_leading(None)
-            wanted = ArraySpec((None, *(leaf.shape if cut.fields[path].squeeze else leaf.shape[1:])), leaf.dtype)
-            if differences(found, wanted):
+            rows = column_spec(cut.field_rows(path)).with_leading(None)
+            needed = ArraySpec((None, *(leaf.shape if cut.fields[path].squeeze else leaf.shape[1:])), leaf.dtype)
+            if differences(rows, needed):
                 raise ViewError(
-                    f'column "{path}" has {found}, the items need {wanted}; do not tolerate dtype or shape for it'
+                    f'column "{path}" has {rows}, the items need {needed}; do not tolerate dtype or shape for it'
                 )
         self._fitting = kinds
 
@@ -454,7 +459,7 @@ _ENOUGH_VALUES = 32
 """Values that need nearly all of float32's digits; fewer may be there by chance, such as multiples of 1/8."""
 
 _LOW_DIGITS = 0xFF
-"""Of float32's 23: 255 of 256 measured values need them, and round numbers do not."""
+"""The lowest of float32's 23 digits: 255 of 256 measured values need them, and round numbers do not."""
 
 
 @dataclass(frozen=True)
@@ -482,12 +487,12 @@ class ColumnStats:
         if not self.rounded and not self.images:
             return self
         return ColumnStats(
-            _counted(self.rounded, episode, _ROWS, _rounded_values),
-            _counted(self.images, episode, 1, _whole_values),
+            _add_counts(self.rounded, episode, _ROWS, _rounded_values),
+            _add_counts(self.images, episode, 1, _whole_values),
         )
 
     def with_others(self, other: ColumnStats) -> ColumnStats:
-        """Of these and of other episodes of the same columns."""
+        """Statistics of these and of other episodes with the same columns."""
         pairs = (self.rounded, other.rounded), (self.images, other.images)
         return ColumnStats(
             *({path: count + theirs[path] for path, count in own.items() if path in theirs} for own, theirs in pairs)
@@ -495,10 +500,10 @@ class ColumnStats:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        found = ("rounded_float64", _ROUNDED, self.rounded), ("float_image", _IMAGE, self.images)
+        suspicions = ("rounded_float64", _ROUNDED, self.rounded), ("float_image", _IMAGE, self.images)
         return tuple(
             Notice(code, text.format(count), count, path)
-            for code, text, counts in found
+            for code, text, counts in suspicions
             for path, count in counts.items()
             if count >= _ENOUGH_VALUES
         )
@@ -522,7 +527,7 @@ def duplicates_notice(copies: int) -> tuple[Notice, ...]:
     return (Notice("duplicate_episode", text, copies),)
 
 
-def _counted(
+def _add_counts(
     counts: Mapping[str, int], episode: Episode, rows: int, count_in: Callable[[Array], int | None]
 ) -> Mapping[str, int]:
     """The counts with this episode's; without the columns for which `count_in` returns None."""

@@ -216,7 +216,7 @@ def _is_good(columns: Mapping[str, Any], number: int, policy: Policy) -> bool:
         return True
     fields = {path: column for path, column in columns.items() if path.split("/")[0] in STEP_FIELDS}
     episode = Episode(fields, id=f"number {number:,}")
-    return policy.accepts(episode, policy.examined(episode, Standard()).problems)
+    return policy.accepts(episode, policy.examine(episode, Standard()).problems)
 
 
 def _with_policy_info(episodes: Iterator[Any], policy_info: PolicyInfo) -> Iterator[Mapping[str, Any]]:

@@ -66,7 +66,9 @@ MAX_EXPANSION = 22
 
 def tensor_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """A TensorProto's dtype and shape, to be followed by its content (field 4)."""
-    sizes = b"".join(bytes_field(2, int_field(1, size)) for size in shape)
+    sizes = b""
+    for size in shape:  # a loop is faster than a join for the few axes of a tensor
+        sizes += bytes_field(2, int_field(1, size))
     return int_field(1, wire_number(dtype)) + bytes_field(2, sizes)
 
 

@@ -207,6 +207,7 @@ def samples_needed(table: TableInfo) -> int:
     """Samples that the next insert waits for; 0 when it is let through, `NEVER` when no number helps."""
     limiter = table.rate_limiter
     difference = (limiter.inserts + 1) * limiter.samples_per_insert - limiter.samples
+    # Reverb lets inserts through freely until the table may be sampled: no sample could make place for them before.
     if table.current_size + 1 <= limiter.min_size_to_sample or difference <= limiter.max_diff:
         return 0
     return _whole(difference - limiter.max_diff)
@@ -327,12 +328,13 @@ def reason(wait: Wait) -> str:
     limit = ((limiter.inserts + after) * limiter.samples_per_insert - bound) / limiter.inserts
     words = "limit" if wait.of == "sample" else "at least"
     target = f"{limiter.samples_per_insert:.3g}"
-    told = f"{limiter.samples / limiter.inserts:.3g} samples per insert, {words} {limit:.3g}"
-    return told if f"{limit:.3g}" == target else f"{told} after {counted(limiter.inserts, 'insert')}, target {target}"
+    ratio = f"{limiter.samples / limiter.inserts:.3g} samples per insert, {words} {limit:.3g}"
+    # The limit of so many inserts nears the target as they grow; until then, the target alone would seem to contradict it.
+    return ratio if f"{limit:.3g}" == target else f"{ratio} after {counted(limiter.inserts, 'insert')}, target {target}"
 
 
 def clause(wait: Wait) -> str:
-    """The same without the table's name: `waiting` with its numbers, or that it proceeds."""
+    """`sentence` without the table's name: `waiting` with its numbers, or that it proceeds."""
     table, limiter = wait.table, wait.table.rate_limiter
     if wait.of == "sample":
         if not wait.blocks:

@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
 
 def judge(policy: Policy, episode: Episode, standard: Standard = STANDARD) -> Verdict:
     """What becomes of an episode by itself."""
-    filled, problems, mended = policy.examined(episode, standard)
+    filled, problems, mended = policy.examine(episode, standard)
     return Verdict(filled if policy.accepts(episode, problems, mended) else None, mended)
 
 
