@@ -357,29 +357,8 @@ _STRUCTURE: tuple[Callable[[Episode, Columns], Iterator[Problem]], ...] = (
 )
 
 
-def _doubt_first(rows: _JoinedRows) -> Array:
-    is_first = np.concatenate((rows.is_last[-1:], rows.is_last[:-1]))
-    return rows.any_row(rows.columns[IS_FIRST] != is_first)
-
-
-def _doubt_last(rows: _JoinedRows) -> Array:
-    return rows.any_row(rows.columns[IS_LAST] != rows.is_last)
-
-
-def _doubt_terminal(rows: _JoinedRows) -> Array:
-    return rows.any_row(rows.columns[IS_TERMINAL] & ~rows.is_last)
-
-
 def _doubt_numbers(rows: _JoinedRows) -> Array:
     return rows.either(rows.any_row(~np.isfinite(column)) for column in rows.columns.values() if _is_inexact(column))
-
-
-def _doubt_discount(rows: _JoinedRows) -> Array:
-    return rows.either(rows.any_row((column < 0) | (column > 1)) for column in rows.under(DISCOUNT, _is_real))
-
-
-def _doubt_last_reward(rows: _JoinedRows) -> Array:
-    return rows.any_value(rows.under(REWARD, _is_real), rows.last)
 
 
 def _doubt_terminal_discount(rows: _JoinedRows) -> Array:
@@ -387,14 +366,6 @@ def _doubt_terminal_discount(rows: _JoinedRows) -> Array:
     terminal = rows.columns[IS_TERMINAL][rows.last]
     discounts = rows.under(DISCOUNT, _is_real)
     return rows.either(rows.any_value([discount], rows.last - 1) == terminal for discount in discounts)
-
-
-def _doubt_zero_end(rows: _JoinedRows) -> Array:
-    return ~rows.any_value(rows.under(OBSERVATION, is_numeric), rows.last)
-
-
-def _doubt_first_reward(rows: _JoinedRows) -> Array:
-    return rows.any_value(rows.under(REWARD, lambda column: column.dtype.kind not in "OSU"), rows.first)
 
 
 class _ContentCheck(NamedTuple):
@@ -417,17 +388,37 @@ def _content_checks(conventions: Conventions) -> tuple[_ContentCheck, ...]:
 
 
 _CONTENT = (
-    _ContentCheck(_check_first, _doubt_first, (IS_FIRST,)),
-    _ContentCheck(_check_last, _doubt_last, (IS_LAST,)),
-    _ContentCheck(_check_terminal, _doubt_terminal, (IS_TERMINAL,)),
+    # Rolled by one, "is the last row of its episode" is "is the first row".
+    _ContentCheck(
+        _check_first, lambda rows: rows.any_row(rows.columns[IS_FIRST] != np.roll(rows.is_last, 1)), (IS_FIRST,)
+    ),
+    _ContentCheck(_check_last, lambda rows: rows.any_row(rows.columns[IS_LAST] != rows.is_last), (IS_LAST,)),
+    _ContentCheck(
+        _check_terminal, lambda rows: rows.any_row(rows.columns[IS_TERMINAL] & ~rows.is_last), (IS_TERMINAL,)
+    ),
     _ContentCheck(_check_numbers, _doubt_numbers),
-    _ContentCheck(_check_discount, _doubt_discount),
-    _ContentCheck(_check_last_reward, _doubt_last_reward, (IS_LAST,)),
+    _ContentCheck(
+        _check_discount,
+        lambda rows: rows.either(
+            rows.any_row((column < 0) | (column > 1)) for column in rows.under(DISCOUNT, _is_real)
+        ),
+    ),
+    _ContentCheck(_check_last_reward, lambda rows: rows.any_value(rows.under(REWARD, _is_real), rows.last), (IS_LAST,)),
     _ContentCheck(_check_terminal_discount, _doubt_terminal_discount, (IS_LAST, IS_TERMINAL)),
 )
 _SHIFT = (
-    _ContentCheck(_check_first_reward, _doubt_first_reward),
+    _ContentCheck(
+        _check_first_reward,
+        lambda rows: rows.any_value(rows.under(REWARD, lambda column: column.dtype.kind not in "OSU"), rows.first),
+    ),
     _ContentCheck(_check_shifted_numbers, _doubt_numbers),
 )
 """For episodes whose rewards will be shifted."""
-_END = (_ContentCheck(_check_zero_end, _doubt_zero_end, (IS_LAST,), is_of_end=True),)
+_END = (
+    _ContentCheck(
+        _check_zero_end,
+        lambda rows: ~rows.any_value(rows.under(OBSERVATION, is_numeric), rows.last),
+        (IS_LAST,),
+        is_of_end=True,
+    ),
+)

@@ -127,8 +127,11 @@ class GrpcTransport:
         def start(connection: grpc.Channel) -> Any:
             return begin(lambda: connection.stream_stream(f"{_SERVICE}{method}")(messages, metadata=self.metadata))
 
+        def translate(error: grpc.RpcError) -> TransportError:
+            return stream_error(self.address, doing, error.code().name, error.details())
+
         connection, call = self._begin_over(start)
-        return GrpcStream(call, connection, self._connections, partial(self._broken_stream, doing))
+        return GrpcStream(call, connection, self._connections, translate)
 
     def _begin_over(self, start: Callable[[grpc.Channel], Any]) -> tuple[grpc.Channel, Any]:
         """Starts a call over the connection in use; returns that connection, to be put back, and the call."""
@@ -197,9 +200,6 @@ class GrpcTransport:
 
     def _translate(self, error: grpc.RpcError, doing: str, seconds: float | None = None) -> TransportError:
         return call_error(self.address, doing, error.code().name, error.details(), seconds or self.call_seconds)
-
-    def _broken_stream(self, doing: str, error: grpc.RpcError) -> TransportError:
-        return stream_error(self.address, doing, error.code().name, error.details())
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ def retry_until(
         try:
             return attempt()
         except TransportError as error:
+            # No pause that ends behind the deadline: the attempt after it would come too late.
             if not error.retryable or time.monotonic() + pause > end:
                 raise
         (rest or time.sleep)(pause)

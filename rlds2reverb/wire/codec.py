@@ -197,6 +197,7 @@ _BY_DTYPE = {dtype: number for number, dtype in NUMPY_DTYPES.items()}
 def wire_number(dtype: np.dtype[Any]) -> int:
     if dtype.kind in "SU":
         return STRING
+    # The table has little-endian dtypes; a big-endian one is another key, and its values are swapped (`as_wire_array`).
     number = _BY_DTYPE.get(dtype.newbyteorder("<") if dtype.byteorder == ">" else dtype)
     if number is None:
         dtypes = ", ".join(str(stored) for stored in NUMPY_DTYPES.values())
@@ -265,8 +266,8 @@ def encode_signature(nest: Nest) -> Any:
     if isinstance(nest, ArraySpec):
         _encode_leaf(value, nest)
     elif isinstance(nest, Mapping):
-        value.dict_value.SetInParent()
-        for key in sorted(nest):
+        value.dict_value.SetInParent()  # an empty dict is a value, too
+        for key in sorted(nest):  # as dm-tree flattens it: the columns of items stand in this order
             value.dict_value.fields.add(key=key, value=encode_signature(nest[key]))
     elif hasattr(nest, "_fields"):
         value.named_tuple_value.name = type(nest).__name__
@@ -537,7 +538,7 @@ def _column_value(item: Item, column: ItemColumn, chunks: dict[int, Chunk]) -> A
         raise WireError(f"item {item.key}: a column without slices")
     if len(kinds := {(part.dtype, part.shape[1:]) for part in parts}) > 1:
         raise WireError(f"item {item.key}: a column in pieces of unequal dtype or shape: {sorted(map(str, kinds))}")
-    rows = np.concatenate(parts)
+    rows: Array = np.concatenate(parts)
     if column.squeeze and len(rows) != 1:
         raise WireError(f"item {item.key}: a squeezed column of {len(rows)} rows, expected 1")
     return rows.reshape(rows.shape[1:]) if column.squeeze else rows

@@ -28,5 +28,6 @@ def width_of(part: bytes | Array) -> int:
 
 def as_bytes(block: Array) -> list[bytes]:
     """[n, width] uint8, C-ordered -> one `bytes` per row; copies once."""
+    # Void, not numpy's byte strings: those lose zeros at their end. `tolist` makes all objects in one call.
     rows: list[bytes] = block.view(f"V{block.shape[1]}").ravel().tolist()
     return rows

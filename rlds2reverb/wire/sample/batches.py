@@ -79,6 +79,7 @@ class ChunkCache:
     def __init__(self, most_bytes: int, is_compiled: bool = native.LIBRARY is not None) -> None:
         _keep_freed_memory()
         self.lock, self.is_compiled = threading.Lock(), is_compiled
+        # With an arena, `plain` reads the few unusual samples only, and keeps none of their chunks.
         self.native = native.Arena(most_bytes) if is_compiled else None
         self.chunks = plain.Chunks(0 if is_compiled else most_bytes)
 
@@ -175,6 +176,7 @@ class NativeBuilder:
         self.waiting = 0
 
     def take(self, message: bytes, full: list[FlatBatch]) -> None:
+        # The streams of a sampler share the arena, which is for one thread at a time.
         with self._cache.lock, _needing_memory(message, self._batch_size):
             begin = 0
             # A sample that began before is completed first, and read apart: its parts are joined once, when its end is there.
@@ -247,6 +249,7 @@ class NativeBuilder:
     def _end_group(self) -> None:
         group, self._group = self._group, None
         if group is not None and group.filled:
+            # Copied where the group is not full: a view would keep the memory of all of its room.
             own, is_full = slice(group.filled), group.filled == group.room
             columns, info = (
                 tuple(values if is_full else values[own].copy() for values in arrays)
