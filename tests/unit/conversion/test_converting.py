@@ -36,7 +36,7 @@ from tests.contract.destination_cases import data
 from tests.contract.test_destinations import Stopping
 from tests.profiles import examples
 from tests.project import ROOT
-from tests.unit.prepare.test_endings_state import mixture
+from tests.unit.prepare.test_endings import mixture
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.profiles import examples
 from tests.raising import outcome_of
 from tests.unit.conversion.test_kills import FORMATS
 from tests.unit.conversion.test_odd_episodes import PLACES
-from tests.unit.prepare.test_endings_state import mixture
+from tests.unit.prepare.test_endings import mixture
 from tests.workers_in_threads import InThreads
 
 
