@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import Episode
-from rlds2reverb.errors import ConfigError, InvalidEpisode, ViewError, WriteError
+from rlds2reverb.errors import ConfigError, EpisodeProblem, InvalidEpisode, ViewError, WriteError
 from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.policy import ACTIONS, Policy
 from rlds2reverb.prepare.problems import CODES, Problem
@@ -44,7 +45,7 @@ def judge(policy: Policy, episode: Episode, standard: Standard = STANDARD) -> Ve
     return Verdict(filled if policy.accepts(episode, problems, mended) else None, mended)
 
 
-def codes(problems: tuple[Problem, ...]) -> list[str]:
+def codes(problems: Sequence[EpisodeProblem]) -> list[str]:
     return [problem.code for problem in problems]
 
 
