@@ -34,6 +34,7 @@ class CommandOption:
     Attributes:
       help: one sentence.
       choices: the values it may have, if they are few.
+      section: the heading below which the help of a command has it, one of `cli.sections.SECTIONS`; "" for a command's own.
       metavar: what its value is called in the help.
       completion: the function of `cli.suggestions` that completes its values.
       least: the smallest whole number.
@@ -42,6 +43,7 @@ class CommandOption:
 
     help: str
     choices: tuple[str, ...] = ()
+    section: str = ""
     metavar: str | None = None
     completion: str | None = None
     least: int | None = None

@@ -11,6 +11,7 @@ from typing import Any, Union, get_args, get_origin
 import click
 
 from rlds2reverb.cli import without_collecting
+from rlds2reverb.cli.sections import FieldOption
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats import open_source
@@ -147,7 +148,15 @@ def _click_option(option: Option, command: CommandOption) -> Callable[[Command],
         value = {"type": PositiveNumber(command.unit), "show_default": option.default is not None}
     if command.completion:
         value["shell_complete"] = suggest(command.completion)
-    return click.option(spelled, option.name, default=option.default, help=help_text, **value)
+    return click.option(
+        spelled,
+        option.name,
+        cls=FieldOption,
+        section=command.section,
+        default=option.default,
+        help=help_text,
+        **value,
+    )
 
 
 def options_from(kind: type, *names: str, without: Collection[str] = ()) -> Callable[[Command], Command]:

@@ -23,22 +23,26 @@ SECTIONS: dict[str, frozenset[str]] = {
     "Server": frozenset(
         [
             *("server", "servers", "allow_missing", "urls", "url", "token", "token_file"),
-            *("tls_ca", "tls_cert", "tls_key", "header", "timeout", "wait", "stall_seconds"),
+            *("tls_ca", "tls_cert", "tls_key", "header", "timeout", "wait"),
         ]
     ),
-    "Tables and views": frozenset(["table", "view", "view_config", "into", "allow_other_views", "allow_eviction"]),
-    "Data": frozenset(["limit", "encoded", "transform"]),
-    "Bad data": frozenset(
-        [
-            *("on_invalid", "quarantine", "allow", "strict", "allow_loss"),
-            *("terminal_discount", "last_reward", "last_observation"),
-        ]
-    ),
-    "Exactly once": frozenset(["ledger", "resume", "identity", "duplicates", "again", "move"]),
-    "Speed": frozenset(["workers", "ray", "chunk_length"]),
+    "Tables and views": frozenset(["table", "view", "view_config", "into"]),
+    "Data": frozenset(["limit"]),
+    "Bad data": frozenset(),
+    "Exactly once": frozenset(),
+    "Speed": frozenset(),
     "Output": frozenset(["dry_run", "verbose", "quiet", "as_json"]),
 }
-"""Heading -> names of the options' parameters, in the order in which help has them."""
+"""Heading -> names of the options' parameters, in the order in which help has them. Fields of options name theirs (`keywords.CommandOption`)."""
+
+
+class FieldOption(click.Option):
+    """An option that is a field of a dataclass, which says below which heading help has it."""
+
+    def __init__(self, *arguments: Any, section: str, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.section = section
+
 
 _TOPICS = {"SOURCE": "sources", "DEST": "destinations", "VIEW": "views", "CODE": "codes"}
 """What an argument or a value is called -> the topic of `rlds2reverb help` that explains it."""
@@ -46,6 +50,8 @@ _TOPICS = {"SOURCE": "sources", "DEST": "destinations", "VIEW": "views", "CODE":
 
 def section_of(option: click.Parameter) -> str:
     """The heading below which help has it."""
+    if isinstance(option, FieldOption):
+        return option.section or OWN
     return next((title for title, names in SECTIONS.items() if option.name in names), OWN)
 
 

@@ -80,7 +80,8 @@ class ConvertOptions(EpisodeOptions):
     """
 
     strict: bool = field(
-        default=False, metadata=command_option("Refuse advice (terminal_discount, last_reward, ...), and losses.")
+        default=False,
+        metadata=command_option("Refuse advice (terminal_discount, last_reward, ...), and losses.", section="Bad data"),
     )
     encoded: str | Sequence[str] = field(
         default=(),
@@ -88,9 +89,12 @@ class ConvertOptions(EpisodeOptions):
             'Path of an image column, or "all": fail unless the bytes of its JPEG or PNG files are kept. Without this option they are '
             "kept where both formats can.",
             metavar="PATH",
+            section="Data",
         ),
     )
-    limit: int | None = field(default=None, metadata=command_option("Read at most so many episodes.", least=1))
+    limit: int | None = field(
+        default=None, metadata=command_option("Read at most so many episodes.", least=1, section="Data")
+    )
     overwrite: bool = field(
         default=False, metadata=command_option("Replace the dataset that is at DEST, when all is done.")
     )
@@ -106,7 +110,8 @@ class ConvertOptions(EpisodeOptions):
         metadata=command_option("Read back what was written and compare it with SOURCE, before it appears at DEST."),
     )
     allow_loss: Sequence[str] = field(
-        default=(), metadata=command_option('Losses that --strict lets pass, or "all".', metavar="CODE")
+        default=(),
+        metadata=command_option('Losses that --strict lets pass, or "all".', metavar="CODE", section="Bad data"),
     )
     workers: int | None = field(default=None, metadata=WORKERS)
     ray: str | None = field(default=None, metadata=RAY)

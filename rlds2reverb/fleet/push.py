@@ -35,7 +35,7 @@ from rlds2reverb.prepare.endings import Ending, Endings, InOrder, ending_of, wit
 from rlds2reverb.prepare.policy import QUARANTINE, append_report
 from rlds2reverb.prepare.preparation import ColumnStats, duplicates_notice
 from rlds2reverb.prepare.problems import ENDS_ALIKE, Problem
-from rlds2reverb.prepare.progress import Pace, Progress, ignored
+from rlds2reverb.prepare.progress import Pace, Progress
 from rlds2reverb.push.capacity import BudgetExceeded
 from rlds2reverb.push.keys import new_key_bits
 from rlds2reverb.push.ledger import MemoryLedger, SqliteLedger
@@ -112,7 +112,7 @@ class PushJob:
 
     Attributes:
       source: opened by each worker.
-      options: as of `worker_options`.
+      options: as of `PushOptions.for_worker`.
       names, allow_missing: of the plan.
       endpoints, infos: address -> how to reach it, and its tables, of servers that could be reached when the push began.
       again: 64 bits of new keys, the same for all workers; None without `again`.
@@ -590,7 +590,7 @@ class DistributedPush:
         plan, options = self._plan, self._plan.options
         return PushJob(
             source=self._source,
-            options=worker_options(options),
+            options=options.for_worker(),
             tuning=plan.tuning,
             names=plan.names,
             allow_missing=plan.allow_missing,
@@ -691,11 +691,6 @@ class DistributedPush:
 
 def _warn(server: Server, why: Rlds2ReverbError | str) -> None:
     _log.warning("server %s is missing; the push continues without it: %s", server.address, why)
-
-
-def worker_options(options: PushOptions) -> PushOptions:
-    """The options of workers: without ledger and progress, which are the driver's."""
-    return replace(options, ledger=None, workers=None, ray=None, on_progress=ignored)
 
 
 def distributed(transports: Mapping[str, Transport], plan: PushPlan) -> DistributedPush:

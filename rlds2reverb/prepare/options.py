@@ -20,10 +20,12 @@ _Options = TypeVar("_Options", bound="EpisodeOptions")
 
 # Metadata of the options of every command whose work workers can share.
 WORKERS = command_option(
-    "Number of worker processes, each for a part of the source; with ray, tasks at a time.", least=1
+    "Number of worker processes, each for a part of the source; with ray, tasks at a time.", section="Speed", least=1
 )
 RAY = command_option(
-    'Address of a Ray cluster that runs the workers, or "auto" for the cluster of this machine.', metavar="ADDRESS"
+    'Address of a Ray cluster that runs the workers, or "auto" for the cluster of this machine.',
+    section="Speed",
+    metavar="ADDRESS",
 )
 
 
@@ -38,25 +40,34 @@ class EpisodeOptions:
         a transform that makes no sense or cannot be read.
     """
 
-    on_invalid: str = field(default=RAISE, metadata=command_option("What to do with a bad episode.", ACTIONS))
+    on_invalid: str = field(
+        default=RAISE, metadata=command_option("What to do with a bad episode.", ACTIONS, section="Bad data")
+    )
     quarantine: str | Path | None = field(
         default=None,
-        metadata=command_option('JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.'),
+        metadata=command_option(
+            'JSON-lines report of bad episodes; "quarantine" needs it, and nothing else takes it.', section="Bad data"
+        ),
     )
     allow: Sequence[str] = field(
-        default=(), metadata=command_option("Problem codes to tolerate.", metavar="CODE", completion="codes")
+        default=(),
+        metadata=command_option("Problem codes to tolerate.", metavar="CODE", completion="codes", section="Bad data"),
     )
     strict: bool = field(
-        default=False, metadata=command_option("Treat advice (terminal_discount, last_reward, ...) as a problem.")
+        default=False,
+        metadata=command_option("Treat advice (terminal_discount, last_reward, ...) as a problem.", section="Bad data"),
     )
     terminal_discount: str = field(
         default=AS_RECORDED,
         metadata=command_option(
-            '"transition": discount 0 on the step that leads into a terminal one.', TERMINAL_DISCOUNTS
+            '"transition": discount 0 on the step that leads into a terminal one.',
+            TERMINAL_DISCOUNTS,
+            section="Bad data",
         ),
     )
     last_reward: str = field(
-        default=AS_RECORDED, metadata=command_option('"shift": every reward moves one step back.', LAST_REWARDS)
+        default=AS_RECORDED,
+        metadata=command_option('"shift": every reward moves one step back.', LAST_REWARDS, section="Bad data"),
     )
     last_observation: str = field(
         default=AS_RECORDED,
@@ -64,6 +75,7 @@ class EpisodeOptions:
             'Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the '
             "row out.",
             LAST_OBSERVATIONS,
+            section="Bad data",
         ),
     )
     encoded: str | Sequence[str] = field(
@@ -71,6 +83,7 @@ class EpisodeOptions:
         metadata=command_option(
             'Path of an image column, or "all": store the files\' own JPEG or PNG bytes as text, and decode when sampling.',
             metavar="PATH",
+            section="Data",
         ),
     )
     transform: TransformLike = field(
@@ -78,6 +91,7 @@ class EpisodeOptions:
         metadata=command_option(
             'Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.',
             metavar="TEXT|FILE",
+            section="Data",
         ),
     )
 

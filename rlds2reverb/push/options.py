@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
@@ -27,8 +27,38 @@ _MOST_ROWS = (1 << 31) - 1  # of a chunk: `SequenceRange` of Reverb's schema.pro
 KEEP, ONCE = DUPLICATES = ("keep", "once")
 
 
+@dataclass(frozen=True, kw_only=True)
+class SendOptions:
+    """How items are sent, by every kind of push; `push_rlds_to_reverb` takes these, too. `push.sender` does what they say."""
+
+    chunk_length: int | None = field(
+        default=None,
+        metadata=command_option("Rows per chunk; by default chosen from a row's bytes.", section="Speed", least=1),
+    )
+    stall_seconds: float = field(
+        default=Deadlines.stall,
+        metadata=command_option("Give up when nothing was confirmed for this long.", section="Server", unit="seconds"),
+    )
+
+    def __post_init__(self) -> None:
+        rows: Any = self.chunk_length
+        seconds: Any = self.stall_seconds
+        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+            raise ConfigError(f"chunk_length (--chunk-length) {rows}: expected at least 1 row, a whole number")
+        if rows is not None and rows > _MOST_ROWS:
+            raise ConfigError(
+                f"chunk_length (--chunk-length) {rows:,}: expected at most {_MOST_ROWS:,}, the rows that Reverb can count in an episode"
+            )
+        if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
+            raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
+
+    @property
+    def deadlines(self) -> Deadlines:
+        return Deadlines(stall=self.stall_seconds)
+
+
 @dataclass(frozen=True)
-class PushOptions(EpisodeOptions):
+class PushOptions(SendOptions, EpisodeOptions):
     """All options of a push.
 
     Each field with a help text in its metadata is a keyword of `Client.push` and an option of `rlds2reverb push`, with the same
@@ -49,56 +79,56 @@ class PushOptions(EpisodeOptions):
     view: ViewLike | None = None
     _: KW_ONLY
     ledger: str | Path | None = field(
-        default=None, metadata=command_option("SQLite file of confirmed episodes, from which a killed push resumes.")
+        default=None,
+        metadata=command_option(
+            "SQLite file of confirmed episodes, from which a killed push resumes.", section="Exactly once"
+        ),
     )
-    resume: bool = field(default=True, metadata=command_option("Skip episodes that the ledger has."))
+    resume: bool = field(
+        default=True, metadata=command_option("Skip episodes that the ledger has.", section="Exactly once")
+    )
     duplicates: str = field(
         default=KEEP,
-        metadata=command_option('Equal episodes: "keep" stores each of them, "once" only the first.', DUPLICATES),
+        metadata=command_option(
+            'Equal episodes: "keep" stores each of them, "once" only the first.', DUPLICATES, section="Exactly once"
+        ),
     )
     identity: IdentityLike = field(
         default=None,
         metadata=command_option(
             'What makes an episode the same one, in place of all its content: "columns=PATH,PATH", "columns=numeric" or "id=PATH".',
             metavar="TEXT",
+            section="Exactly once",
         ),
     )
-    again: bool = field(default=False, metadata=command_option("New item keys: store everything once more."))
-    allow_eviction: bool = field(default=False, metadata=command_option("Let items of the push evict others."))
+    again: bool = field(
+        default=False, metadata=command_option("New item keys: store everything once more.", section="Exactly once")
+    )
+    allow_eviction: bool = field(
+        default=False, metadata=command_option("Let items of the push evict others.", section="Tables and views")
+    )
     allow_other_views: bool = field(
         default=False,
-        metadata=command_option("Fill a table whose signature names another view, if the items fit the signature."),
+        metadata=command_option(
+            "Fill a table whose signature names another view, if the items fit the signature.",
+            section="Tables and views",
+        ),
     )
     move: bool = field(
         default=False,
         metadata=command_option(
             "After servers were added or removed: delete items from servers where they do not belong any more, once they are stored "
-            "where they do."
+            "where they do.",
+            section="Exactly once",
         ),
-    )
-    chunk_length: int | None = field(
-        default=None, metadata=command_option("Rows per chunk; by default chosen from a row's bytes.", least=1)
-    )
-    stall_seconds: float = field(
-        default=Deadlines.stall,
-        metadata=command_option("Give up when nothing was confirmed for this long.", unit="seconds"),
     )
     workers: int | None = field(default=None, metadata=WORKERS)
     ray: str | None = field(default=None, metadata=RAY)
     on_progress: Callable[[Progress], object] = field(default=ignored, compare=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        rows: Any = self.chunk_length
-        seconds: Any = self.stall_seconds
-        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-            raise ConfigError(f"chunk_length (--chunk-length) {rows}: expected at least 1 row, a whole number")
-        if rows is not None and rows > _MOST_ROWS:
-            raise ConfigError(
-                f"chunk_length (--chunk-length) {rows:,}: expected at most {_MOST_ROWS:,}, the rows that Reverb can count in an episode"
-            )
-        if isinstance(seconds, bool) or not isinstance(seconds, Real) or not float(seconds) > 0:
-            raise ConfigError(f"stall_seconds (--stall-seconds) {seconds}: expected a positive number")
+        EpisodeOptions.__post_init__(self)
+        SendOptions.__post_init__(self)
         if self.duplicates not in DUPLICATES:
             raise ConfigError(
                 f'duplicates (--duplicates) "{self.duplicates}": expected one of {", ".join(DUPLICATES)}{did_you_mean(self.duplicates, DUPLICATES)}'
@@ -146,6 +176,10 @@ class PushOptions(EpisodeOptions):
     def is_distributed(self) -> bool:
         return self.workers is not None or self.ray is not None
 
+    def for_worker(self) -> PushOptions:
+        """The options of each worker: without ledger and progress, which are the driver's."""
+        return replace(self, ledger=None, workers=None, ray=None, on_progress=ignored)
+
     def check_files(self) -> None:
         """Checks the quarantine file and the ledger, and creates neither.
 
@@ -158,7 +192,14 @@ class PushOptions(EpisodeOptions):
             check_ledger_file(Path(self.ledger))
 
 
-class PushKeywords(EpisodeKeywords, total=False):
+class SendKeywords(TypedDict, total=False):
+    """`SendOptions` as keywords."""
+
+    chunk_length: int | None
+    stall_seconds: float
+
+
+class PushKeywords(EpisodeKeywords, SendKeywords, total=False):
     """`PushOptions` as keywords, without `table` and `view`."""
 
     ledger: str | Path | None
@@ -169,8 +210,6 @@ class PushKeywords(EpisodeKeywords, total=False):
     allow_eviction: bool
     allow_other_views: bool
     move: bool
-    chunk_length: int | None
-    stall_seconds: float
     workers: int | None
     ray: str | None
     on_progress: Callable[[Progress], object]

@@ -146,7 +146,7 @@ class Tuning:
 
     @classmethod
     def of(cls, options: PushOptions) -> Tuning:
-        return cls(deadlines=replace(Deadlines(), stall=options.stall_seconds))
+        return cls(deadlines=options.deadlines)
 
 
 @dataclass(frozen=True)

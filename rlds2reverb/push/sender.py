@@ -10,6 +10,7 @@ from typing import Protocol
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ServerRestarted, TransportError
 from rlds2reverb.push.capacity import Budget
+from rlds2reverb.push.options import SendOptions
 from rlds2reverb.transport.base import Stream, Transport
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import PersistentStream, Reason, StreamWords
@@ -165,13 +166,13 @@ class Writer:
     """Encodes one episode after the other into requests. Used as a context manager, it drains at the end.
 
     Args:
-      chunk_length: in rows; None to choose it from the bytes of a row.
+      options: of the push.
       budget: limits what may be sent; None for no limit.
     """
 
-    def __init__(self, sender: RequestSink, chunk_length: int | None = None, budget: Budget | None = None) -> None:
+    def __init__(self, sender: RequestSink, options: SendOptions = SendOptions(), budget: Budget | None = None) -> None:
         self._sender, self._budget = sender, budget
-        self._encoder = EpisodeEncoder(chunk_length)
+        self._encoder = EpisodeEncoder(options.chunk_length)
         self._builder = RequestBuilder(RequestLimits())
 
     def __enter__(self) -> Writer:

@@ -236,7 +236,7 @@ class ServerPush:
                 else:
                     budget = GrantedBudget(context.budgets.get(address, {}), tuning.limits)
                 stack.callback(budget.close)
-                self._opened = _Opened(sender, budget, Writer(sender, options.chunk_length, budget))
+                self._opened = _Opened(sender, budget, Writer(sender, options, budget))
             self._stack = stack.pop_all()
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +16,10 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import IS_FIRST, STEP_FIELDS, Episode
 from rlds2reverb.errors import ConfigError, ViewError
 from rlds2reverb.formats.rlds import STEPS, batch_steps, without_tuning
+from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.prepare.policy import RAISE, SKIP, Policy
 from rlds2reverb.prepare.standard import Standard
+from rlds2reverb.push.options import SendKeywords, SendOptions
 from rlds2reverb.push.sender import Sender, Writer
 from rlds2reverb.specs import flatten
 from rlds2reverb.tf_agents.conversion import trajectories_one_by_one
@@ -42,6 +44,9 @@ from rlds2reverb.views.base import EXTRAS, View, spell_view
 from rlds2reverb.views.trajectory import POLICY_INFO, AcrossEpisodes, SequenceView, WholeEpisode
 from rlds2reverb.wire.insert import Part
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Observer = Union[reverb_utils.ReverbAddEpisodeObserver, reverb_utils.ReverbAddTrajectoryObserver, Target]
 RowCutter = Union[SequenceView, WholeEpisode, StreamCutter]
 
@@ -57,6 +62,7 @@ _TOO_LONG = (
 )
 
 
+@takes_options(SendOptions)
 def push_rlds_to_reverb(
     rlds_data: RldsData,
     reverb_observer: Observer,
@@ -64,6 +70,7 @@ def push_rlds_to_reverb(
     *,
     on_invalid: str | None = None,
     allow: Sequence[str] = (),
+    **options: Unpack[SendKeywords],
 ) -> int:
     """Stores the data's trajectories in Reverb as the observer would have, and waits until the server has them all.
 
@@ -80,6 +87,7 @@ def push_rlds_to_reverb(
         episodes as `client.push` judges them: a bad one ends the push, or is left out and counted in the log. Not for an observer
         that is called step by step.
       allow: codes of problems to tolerate then, as of `client.push`: ["nan"].
+      options: how items are sent, as of `client.push`. Not for an observer that is called step by step.
 
     Returns:
       The number of trajectories made of the data (one per step), as TF-Agents counts them; without those that were left out.
@@ -90,7 +98,7 @@ def push_rlds_to_reverb(
       SourceError: as for `create_trajectory_data_spec`.
       TypeError: the discount is not float32.
       InvalidEpisode: `on_invalid` is "raise", and an episode is bad; those before it are stored.
-      ConfigError: another `on_invalid`, an unknown code in `allow`, or an observer that is called step by step is to be judged.
+      ConfigError: another `on_invalid`, an unknown code in `allow`, or an observer that is called step by step is to be judged, or to send otherwise.
       tf.errors.InvalidArgumentError: as for `convert_rlds_to_trajectories`.
       TransportError: the server cannot be reached, was restarted, or confirms nothing.
     """
@@ -101,20 +109,21 @@ def push_rlds_to_reverb(
                 f"view {spell_view(target_view)}: push_rlds_to_reverb fills policy_info by policy_info_fn and takes no extras; use client.push"
             )
     policy = _policy_of(on_invalid, allow)
+    sending = make_options(SendOptions, "push_rlds_to_reverb", **options)
     plan = plan_of(rlds_data, policy_info_fn)
     check_signature(plan.spec, reverb_observer)
     check_discount(plan.step_spec)
     if isinstance(reverb_observer, Target):
-        return _push(plan, reverb_observer, _cutter(reverb_observer.output.view), policy)
+        return _push(plan, reverb_observer, _cutter(reverb_observer.output.view), policy, sending)
     view = view_of_observer(reverb_observer)
     if isinstance(view, AcrossEpisodes):
-        return _push_stream(plan, reverb_observer, view, policy)
+        return _push_stream(plan, reverb_observer, view, policy, sending)
     if view is None or reverb_observer._cached_steps:
-        return _push_by_call(plan, reverb_observer, policy)
+        return _push_by_call(plan, reverb_observer, policy, sending)
     reverb_observer.flush()  # earlier observations of the caller come first
     forget_bypassed(reverb_observer)
     with connect(reverb_observer.py_client.server_address) as client:
-        return _push(plan, client.target(reverb_observer._table_names, view), view, policy)
+        return _push(plan, client.target(reverb_observer._table_names, view), view, policy, sending)
 
 
 def _policy_of(on_invalid: str | None, allow: Sequence[str]) -> Policy | None:
@@ -128,17 +137,23 @@ def _policy_of(on_invalid: str | None, allow: Sequence[str]) -> Policy | None:
     return Policy(on_invalid, allow=allow)
 
 
-def _push_stream(plan: TrajectoryPlan, observer: Any, view: AcrossEpisodes, policy: Policy | None) -> int:
+def _push_stream(
+    plan: TrajectoryPlan, observer: Any, view: AcrossEpisodes, policy: Policy | None, options: SendOptions
+) -> int:
     stream = stream_from(observer, plan.spec)
     if stream is None:
-        return _push_by_call(plan, observer, policy)
+        return _push_by_call(plan, observer, policy, options)
     observer.flush()
     cutter = StreamCutter(stream)
     with connect(observer.py_client.server_address) as client, left_where_it_ends(observer, cutter, plan.spec):
-        return _push(plan, client.target(observer._table_names, view), cutter, policy)
+        return _push(plan, client.target(observer._table_names, view), cutter, policy, options)
 
 
-def _push_by_call(plan: TrajectoryPlan, observer: Any, policy: Policy | None) -> int:
+def _push_by_call(plan: TrajectoryPlan, observer: Any, policy: Policy | None, options: SendOptions) -> int:
+    if options != SendOptions():
+        raise ConfigError(
+            f"push_rlds_to_reverb: {', '.join(vars(options))}: this observer is called step by step and sends by itself; leave them out"
+        )
     if policy is not None:  # it has stored the beginning of an episode before the rest of it is read
         raise ConfigError(
             "push_rlds_to_reverb: on_invalid: this observer is called step by step, so its episodes cannot be judged before they are stored; leave "
@@ -153,14 +168,17 @@ def _push_by_call(plan: TrajectoryPlan, observer: Any, policy: Policy | None) ->
     return count
 
 
-def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter, policy: Policy | None) -> int:
+def _push(plan: TrajectoryPlan, target: Target, cutter: RowCutter, policy: Policy | None, options: SendOptions) -> int:
     client, tables, order = target.client, target.output.tables, plan.column_order
     push_seed = secrets.randbits(64)
     steps = items = 0
     segments_of_rows = _checked_segments(plan, policy)
     if isinstance(cutter, StreamCutter):  # cut so much at once that the rows carried over are few beside the new ones
         segments_of_rows = join_segments(segments_of_rows, _WINDOWS_AT_ONCE * cutter.view.length)
-    with Sender(client.transport, tables, client.server_info()) as sender, Writer(sender) as writer:
+    with (
+        Sender(client.transport, tables, client.server_info(), deadlines=options.deadlines) as sender,
+        Writer(sender, options) as writer,
+    ):
         for number, rows in enumerate(segments_of_rows):
             cut = _cut(cutter, rows).in_order(order)
             steps += len(next(iter(rows.values())))

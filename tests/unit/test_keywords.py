@@ -21,7 +21,7 @@ from rlds2reverb.learner.options import SampleKeywords
 from rlds2reverb.learner.recording import WriteKeywords
 from rlds2reverb.prepare.conventions import ConventionKeywords, Conventions
 from rlds2reverb.prepare.options import EpisodeKeywords, EpisodeOptions
-from rlds2reverb.push.options import PushKeywords
+from rlds2reverb.push.options import PushKeywords, SendKeywords, SendOptions
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], type, type]] = {
     "plan": (Client.plan, PushOptions, PushKeywords),
@@ -65,6 +65,27 @@ def test_options_of_episodes_are_keywords_of_all_that_read_them() -> None:
     assert get_type_hints(EpisodeKeywords) == types
     for keywords in (PushKeywords, ConvertKeywords, LocalKeywords):
         assert get_type_hints(keywords).items() >= types.items()
+
+
+def test_how_items_are_sent_is_told_alike_to_all_that_push() -> None:
+    types = get_type_hints(SendOptions)
+    assert get_type_hints(SendKeywords) == types
+    for keywords in (PushKeywords, WriteKeywords):
+        assert get_type_hints(keywords).items() >= types.items()
+
+
+@pytest.mark.full
+def test_functions_for_tensorflow_have_every_option() -> None:
+    from rlds2reverb.adapters.tf_agents import SampledReplayBuffer, as_trajectory_dataset
+    from rlds2reverb.adapters.tf_data import as_dataset
+
+    options = {field.name for field in fields(SampleOptions)}
+    assert options <= inspect.signature(as_dataset).parameters.keys()
+    for function in (as_trajectory_dataset, SampledReplayBuffer):
+        assert options - {"batch_size", "ragged", "spec"} <= inspect.signature(function).parameters.keys()
+        assert inspect.signature(function).parameters["decode"].default is False
+    parameters = inspect.signature(rlds2reverb.push_rlds_to_reverb).parameters
+    assert {field.name for field in fields(SendOptions)} <= parameters.keys()
 
 
 def test_a_function_keeps_what_it_names_itself_and_may_change_defaults() -> None:

@@ -33,6 +33,9 @@ WRONG = {
     'client.push("bundled:cartpole")': "call-arg",
     'client.push("bundled:cartpole", table="replay").items_konfirmed': "attr-defined",
     'client.sample("replay", "many")': "arg-type",
+    'client.sample("replay", batchsize=3)': "call-arg",
+    'client.push("bundled:cartpole", "replay", on_invalid=3)': "arg-type",
+    'rlds2reverb.convert("bundled:cartpole", "npz:x", limits=3)': "call-arg",
     "rlds2reverb.no_such_name": "attr-defined",
     'rlds2reverb.connect(1, wait_seconds="long")': "arg-type",
 }

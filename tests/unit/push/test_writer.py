@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import InvalidEpisode, ServerUnreachable, TransportError, ViewError
 from rlds2reverb.push.capacity import Budget
+from rlds2reverb.push.options import SendOptions
 from rlds2reverb.push.sender import Writer, can_send_after
 from rlds2reverb.testing.tables import ReceivedStream
 from rlds2reverb.views.trajectory import two_step
@@ -76,7 +77,7 @@ def test_all_items_arrive_in_their_order_and_every_episode_is_finished_once(
     lengths: list[int], most_items: int, chunk: int
 ) -> None:
     kept, parts = Kept(), [part_of(number, rows) for number, rows in enumerate(lengths)]
-    with Writer(kept, chunk, cast(Budget, Allowing(lambda: most_items))) as writer:
+    with Writer(kept, SendOptions(chunk_length=chunk), cast(Budget, Allowing(lambda: most_items))) as writer:
         for part in parts:
             writer.write(part.key_name, [part])
     stream = ReceivedStream()
