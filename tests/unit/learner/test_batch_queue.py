@@ -1,84 +1,23 @@
-"""Several servers as one: sizes add up, every item is as likely as in one table, and what is changed reaches the right server."""
+"""Samples of several servers as if they were one: every item is as likely as in one table, also when servers come and go."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rlds2reverb import Batch, Client, connect
-from rlds2reverb.errors import ConfigError, ServerUnreachable, SpecMismatch, Stalled, TransportError
-from rlds2reverb.specs import ArraySpec
-from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
+from rlds2reverb import Batch
+from rlds2reverb.errors import ConfigError, ServerUnreachable, Stalled, TransportError
+from rlds2reverb.testing import MemoryServer
 from rlds2reverb.testing.streams import SamplePlan
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import Reason
-from rlds2reverb.wire.messages import TableInfo
 from tests.unit.learner.reading import next_of, source_of
-
-SIGNATURE = {"x": ArraySpec((), np.dtype(np.int64))}
-
-
-def table(**options: Any) -> TableInfo:
-    return table_info("replay", **{"signature": SIGNATURE, "max_size": 10_000, **options})
-
-
-def filled(server: MemoryServer, *keys: int, name: str = "replay", priority: float = 1.0) -> MemoryServer:
-    for key in keys:
-        server.put(name, key, (np.array(key, np.int64),), priority)
-    return server
-
-
-def server_of(*keys: int, number: int = 0, **options: Any) -> MemoryServer:
-    return filled(MemoryServer(table(**options), state_id=100 + number), *keys)
-
-
-@contextmanager
-def group_of(*servers: MemoryServer, **options: Any) -> Iterator[Client]:
-    transports = [MemoryTransport(server, f"{chr(97 + number)}:8000") for number, server in enumerate(servers)]
-    with Client(transports, **options) as group:
-        yield group
-
-
-def test_sizes_and_counts_add_up() -> None:
-    plain = table_info("only_here", max_size=5)
-    one, two = server_of(*range(3)), MemoryServer(table(max_size=50), plain)
-    filled(filled(two, *range(10, 14)), 7, name="only_here")
-    with group_of(one, two) as group:
-        tables = group.tables()
-        assert {name: (info.current_size, info.max_size) for name, info in tables.items()} == {
-            "replay": (7, 10_050),
-            "only_here": (1, 5),
-        }
-        assert tables["replay"].rate_limiter.inserts == 7
-        assert list(group.servers()) == ["a:8000", "b:8000"]
-        assert group.server_info().tables == tables
-
-
-def test_a_table_must_be_the_same_on_all_that_have_it() -> None:
-    other = {"x": ArraySpec((2,), np.dtype(np.int64))}
-    with (
-        group_of(server_of(), server_of(signature=other)) as group,
-        pytest.raises(SpecMismatch, match="of b:8000, beside that of a:8000"),
-    ):
-        group.tables()
-    with (
-        group_of(server_of(), server_of(signature=None)) as group,
-        pytest.raises(ConfigError, match="on b:8000 it has no signature"),
-    ):
-        group.sample("replay")
-    with (
-        group_of(server_of(), server_of(sampler="fifo")) as group,
-        pytest.raises(ConfigError, match="samplers fifo and uniform"),
-    ):
-        group.sample("replay")
-    with group_of(server_of(), server_of()) as group, pytest.raises(ConfigError, match='no table "other"'):
-        group.sample("other")
+from tests.unit.servers.memory import filled, group_of, priorities, server_of, table
 
 
 def test_every_item_is_as_likely_as_in_one_table() -> None:
@@ -196,79 +135,6 @@ def test_what_is_of_one_server_only_is_refused(options: dict[str, Any], said: st
         group.sample("replay", **options)
 
 
-# What is changed.
-
-
-def priorities(server: MemoryServer) -> dict[int, float]:
-    return {key: item.priority for key, item in server.tables["replay"].items.items()}
-
-
-def test_priorities_reach_the_server_that_a_key_came_from() -> None:
-    """Key 7 is on both: it is changed where it was sampled last."""
-    one, two = server_of(1, 7), server_of()
-    with group_of(one, two, ask_seconds=1e-9) as group:
-        with group.sample("replay", 64) as sampler:
-            keys = np.unique(next_of(sampler).info.key)
-        assert keys.tolist() == [1, 7]
-        filled(two, 2, 7)
-        group.update_priorities("replay", [7, 2], [5.0, 6.0])
-        assert priorities(one) == {1: 1.0, 7: 5.0}
-        assert priorities(two) == {2: 6.0, 7: 1.0}
-        group.update_priorities("replay", np.array([2, 99], np.uint64), 3.0)
-        assert priorities(two) == {2: 3.0, 7: 1.0}
-        with pytest.raises(ConfigError, match="priorities: 1 for 2 keys"):
-            group.update_priorities("replay", [1, 2], [1.0])
-        with pytest.raises(ConfigError, match='no table "other"'):
-            group.update_priorities("other", [1], [1.0])
-
-
-def test_items_are_deleted_on_the_server_that_their_keys_came_from() -> None:
-    """Key 7 is on both: it is taken out where it was sampled last. Keys that nobody sampled are looked for everywhere."""
-    one, two = server_of(1, 7), server_of()
-    with group_of(one, two, ask_seconds=1e-9) as group:
-        with group.sample("replay", 64) as sampler:
-            assert np.unique(next_of(sampler).info.key).tolist() == [1, 7]
-        filled(two, 2, 7)
-        two.is_away = True
-        group.delete("replay", [7])  # nobody asks the other one
-        two.is_away = False
-        assert (list(priorities(one)), list(priorities(two))) == ([1], [2, 7])
-        group.delete("replay", [1, 2, 99])
-        assert (list(priorities(one)), list(priorities(two))) == ([], [7])
-        with pytest.raises(ConfigError, match='no table "other"'):
-            group.delete("other", [1])
-
-
-def test_deleting_what_nobody_sampled_and_emptying_reach_all_that_have_the_table() -> None:
-    one, two, without = server_of(1, 2), server_of(2, 3), MemoryServer("elsewhere")
-    with group_of(one, two, without) as group:
-        group.delete("replay", [2, 9])
-        assert (list(priorities(one)), list(priorities(two))) == ([1], [3])
-        group.reset("replay")
-        assert (list(priorities(one)), list(priorities(two))) == ([], [])
-        with pytest.raises(ConfigError, match='no table "other"'):
-            group.reset("other")
-
-
-def test_checkpoints_are_written_by_all() -> None:
-    one, two = server_of(), server_of()
-    one.checkpoint_path, two.checkpoint_path = "/a", "/b"
-    with group_of(one, two) as group:
-        assert group.checkpoint() == {"a:8000": "/a", "b:8000": "/b"}
-        two.checkpoint_path = None
-        with pytest.raises(TransportError):
-            group.checkpoint()
-
-
-@pytest.mark.parametrize("method", ["target", "writer"])
-def test_what_is_for_one_server_is_refused_in_words(method: str) -> None:
-    with (
-        group_of(server_of(), server_of()) as group,
-        pytest.raises(ConfigError, match=f"{method}: .* connect to one of a:8000, b:8000"),
-    ):
-        getattr(group, method)([], "replay")
-
-
 # Missing servers.
 
 
@@ -346,26 +212,3 @@ def test_a_server_that_goes_away_while_it_is_sampled(allow_missing: bool) -> Non
             again = [next_of(sampler) for _ in range(12)][-1]
             assert set(source_of(again)) == {0, 1}
             assert group.missing == ()
-
-
-def test_groups_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at least one address"):
-        connect([])
-    with pytest.raises(ConfigError, match="named twice in a:1, a:1"):
-        Client([MemoryTransport(server_of(), "a:1"), MemoryTransport(server_of(), "a:1")])
-    with pytest.raises(ConfigError, match="allow_missing is for several"):
-        connect("localhost:1", allow_missing=True)
-    with pytest.raises(ConfigError, match="expected HOST:PORT"):
-        connect(["nonsense", "localhost:1"])
-    for nonsense in (8000, None, [8000], {"localhost:1": 1}):
-        with pytest.raises(ConfigError, match='expected an address such as "localhost:8000", or a list of them, got'):
-            connect(nonsense)  # type: ignore[arg-type]
-    with pytest.raises(ServerUnreachable):
-        connect(["localhost:1"], allow_missing=True, timeout_seconds=1.0)
-
-
-def test_one_server_of_a_group_is_a_client() -> None:
-    server = server_of(*range(5))
-    with group_of(server) as group, Client(MemoryTransport(server)) as client:
-        assert group.tables() == client.tables()
-        assert group.sample("replay", 4).structure == client.sample("replay", 4).structure
