@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable
-from rlds2reverb.fleet.push import distributed
+from rlds2reverb.fleet.push import distribute_push
 from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch, only_sample
 from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleKeywords, SampleOptions
@@ -427,7 +427,7 @@ class Client:
             raise ConfigError("pusher: expected what `plan` of these servers gave")
         transports = {server.address: server.transport for server in self._servers}
         if plan.options.is_distributed:
-            return distributed(transports, plan)
+            return distribute_push(transports, plan)
         return Push(transports, plan)
 
     def _only(self, method: str, way_out: str) -> Transport:

@@ -65,7 +65,7 @@ from rlds2reverb.workers.driver import (
 from rlds2reverb.workers.processes import choose_executor
 
 
-class Ended(NamedTuple):
+class EndedEpisode(NamedTuple):
     title: str  # of the episode
     ending: Ending | None  # None if it cannot be compared with those of other episodes
     was_found: bool  # whether its task found that another episode ends alike
@@ -98,7 +98,7 @@ class TaskDone:
     contents: Names = field(default_factory=lambda: NO_NAMES)
     names: Names = field(default_factory=lambda: NO_NAMES)
     taken: Mapping[str, Array] = field(default_factory=dict)
-    ends: tuple[Ended, ...] = ()
+    ends: tuple[EndedEpisode, ...] = ()
     columns: ColumnStats | None = None
     notices: tuple[Notice, ...] = ()
     quarantine: str = ""
@@ -213,7 +213,7 @@ class _TaskRun:
             address: tuple(MemoryLedger(ledger.confirmed, ledger.here) for ledger in ledgers)
             for address, ledgers in job.ledgers.items()
         }
-        self._ends: list[Ended] = []
+        self._ends: list[EndedEpisode] = []
         self._context = replace(context, ledgers=self._ledgers)
         options = replace(
             plan.options, on_progress=lambda progress: on_progress(TaskProgress(progress, self._push.report()))
@@ -260,7 +260,7 @@ class _TaskRun:
             return endings[episode.id]
 
         for episode, problems in with_problems_of_ends(episodes, endings=self._context.endings, ending=ending):
-            self._ends.append(Ended(episode.title, endings.pop(episode.id), bool(problems)))
+            self._ends.append(EndedEpisode(episode.title, endings.pop(episode.id), bool(problems)))
             yield episode, problems
 
 
@@ -290,7 +290,7 @@ class MergedReport:
         self._contents: dict[int, tuple[Task, Names]] = {}
         self._aside = Copies()
         self._copies = 0
-        self._ends = InOrder[Ended]()
+        self._ends = InOrder[EndedEpisode]()
         self._missed: list[str] = []  # titles for the notice `ends_found_late`
         self._in_turn = InTurn[TaskDone]()
         self._columns = ColumnStats.of(flatten(plan.step_spec))
@@ -693,7 +693,7 @@ def _warn(server: Server, why: Rlds2ReverbError | str) -> None:
     _log.warning("server %s is missing; the push continues without it: %s", server.address, why)
 
 
-def distributed(transports: Mapping[str, Transport], plan: PushPlan) -> DistributedPush:
+def distribute_push(transports: Mapping[str, Transport], plan: PushPlan) -> DistributedPush:
     """A push by the workers that the plan's options name."""
     endpoints = {address: endpoint_of(transports[address]) for address in plan.infos}
     return DistributedPush(transports, plan, endpoints, choose_executor(plan.options.workers, plan.options.ray))

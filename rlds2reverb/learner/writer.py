@@ -60,7 +60,7 @@ from rlds2reverb.views.base import wants_metadata
 from rlds2reverb.wire.messages import ServerInfo
 
 
-class _Open(NamedTuple):
+class _OpenStream(NamedTuple):
     """An open stream: episodes handed in to `source` come out of `reading`, are prepared by `push` and sent by `sending`."""
 
     source: LiveSource
@@ -305,7 +305,7 @@ class EpisodeWriter(OpenEpisode):
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._ids: set[str] = set()
-        self._open: _Open | None = None
+        self._open: _OpenStream | None = None
         self._is_closed = False
         self._needs_metadata = wants_metadata([output.view for output in options.outputs])
         self._steps = None if options.spec is None else steps_of_spec(options.spec)
@@ -466,7 +466,7 @@ class EpisodeWriter(OpenEpisode):
         if os.getpid() != self._process:
             raise ConfigError("writer: it was made in another process; connect, and make a writer, in each")
 
-    def _start(self, steps: Steps, example: Episode | None = None) -> _Open:
+    def _start(self, steps: Steps, example: Episode | None = None) -> _OpenStream:
         """Makes all checks of a push, and opens the stream."""
         source = LiveSource(self._title, steps.spec, example)
         transport = self._transport
@@ -484,7 +484,7 @@ class EpisodeWriter(OpenEpisode):
         sending = SendingThread(push, self._options.most_waiting_bytes, plan.options.on_progress)
         unfinished = partial(_unfinished_of, weakref.ref(self))
         finalizer = weakref.finalize(self, end_unclosed, sending, self._title, self._process, unfinished)
-        self._open = _Open(source, plan.source, push, sending, finalizer)
+        self._open = _OpenStream(source, plan.source, push, sending, finalizer)
         return self._open
 
 

@@ -151,36 +151,23 @@ class TableCapacity:
 class Budget(Protocol):
     """What a push may send to the tables of one server: `admit` the next episode, then `expect` it once it is encoded.
 
+    A budget that asks nothing of the server inherits the rest.
+
     Attributes:
       is_tight: places are so few that each request is confirmed, and followed by a `look`, before the next one.
     """
 
-    is_tight: bool
+    is_tight: bool = False
 
     @property
     def limits(self) -> RequestLimits:
         """Limits of the next request."""
 
-    def wants_a_look(self, items_by_table: Mapping[str, int]) -> bool:
-        """Whether to `look` before these items (table -> number) are admitted."""
-
-    def look(self) -> None:
-        """Asks for the tables. Nothing may be in flight.
-
-        Raises:
-          CapacityError: items were evicted.
-          TransportError: the server does not answer.
-        """
-
     def is_ample(self, items_by_table: Mapping[str, int]) -> bool:
-        """Whether these items may be sent at once: `admit` refuses none of them, and nothing needs to be asked before."""
+        """Whether these items (table -> number) may be sent at once: `admit` refuses none, and nothing needs to be asked before."""
 
     def admit(self, items_by_table: Mapping[str, int], all_are_new: bool) -> None:
-        """Makes sure that the items of the next episode may be sent.
-
-        Args:
-          items_by_table: table -> items of the episode.
-          all_are_new: no earlier push can have stored them.
+        """Makes sure that the items of the next episode may be sent; `all_are_new` if no earlier push can have stored them.
 
         Raises:
           CapacityError: they would evict others, or might.
@@ -193,6 +180,13 @@ class Budget(Protocol):
     def check(self, request: Request) -> None:
         """Checks a request of expected episodes right before it is sent; raises CapacityError if it might evict."""
 
+    def wants_a_look(self, items_by_table: Mapping[str, int]) -> bool:
+        """Whether to `look` before these items are admitted."""
+        return False
+
+    def look(self) -> None:
+        """Asks for the tables, with nothing in flight; raises CapacityError if items were evicted, and TransportError without an answer."""
+
     def watch(self, confirmed_items: int) -> None:
         """Asks for the tables a few times per second, however often it is called, and does not wait for the answer."""
 
@@ -201,28 +195,25 @@ class Budget(Protocol):
 
     def new_items(self) -> int | None:
         """Items sent that the tables did not have; None when that is not known."""
+        return None
 
     def close(self) -> None:
         """Drops a question that was not answered."""
 
 
-class GrantedBudget:
-    """A `Budget` of places that the driver of a distributed push has granted to a task; the server is never asked.
+class GrantedBudget(Budget):
+    """Places that the driver of a distributed push has granted to a task. The driver watches the tables, and knows what is new in them.
 
     Args:
       places: table -> items that may be sent, even if all are new; a table that is not named takes any number.
     """
 
-    is_tight = False
-
     def __init__(self, places: Mapping[str, int], limits: RequestLimits) -> None:
-        self._places, self._left, self.limits = places, dict(places), limits
+        self._places, self._left, self._limits = places, dict(places), limits
 
-    def wants_a_look(self, items_by_table: Mapping[str, int]) -> bool:
-        return False
-
-    def look(self) -> None:
-        """The driver looks."""
+    @property
+    def limits(self) -> RequestLimits:
+        return self._limits
 
     def is_ample(self, items_by_table: Mapping[str, int]) -> bool:
         return all(items <= self._left.get(table, items) for table, items in items_by_table.items())
@@ -240,24 +231,9 @@ class GrantedBudget:
             if table in self._left:
                 self._left[table] -= len(keys)
 
-    def check(self, request: Request) -> None:
-        """All places were counted when its episodes were expected."""
 
-    def watch(self, confirmed_items: int) -> None:
-        """The driver watches."""
-
-    def final_check(self) -> None:
-        """The driver checks after the last task."""
-
-    def new_items(self) -> None:
-        """Only the driver sees the tables."""
-
-    def close(self) -> None:
-        """Nothing was asked."""
-
-
-class WatchedBudget:
-    """A `Budget` that asks the server for the tables.
+class WatchedBudget(Budget):
+    """Watches the tables itself: asks the server for them.
 
     Args:
       tables: as they are before the push.
@@ -272,7 +248,7 @@ class WatchedBudget:
         deadlines: Deadlines,
         guarded: bool = True,
     ) -> None:
-        self._transport, self._limits, self._deadlines = transport, limits, deadlines
+        self._transport, self._most, self._deadlines = transport, limits, deadlines
         self._capacities = {table.name: TableCapacity(table, guarded) for table in tables}
         self._is_guarded = any(capacity.guarded for capacity in self._capacities.values())
         self._pending: list[EncodedEpisode] = []  # while it is tight, until all their items are sent
@@ -319,9 +295,9 @@ class WatchedBudget:
     def limits(self) -> RequestLimits:
         """While it is tight, at most as many items as the fullest table has free places."""
         if not self.is_tight:
-            return self._limits
+            return self._most
         free = [capacity.free for capacity in self._capacities.values() if capacity.guarded and capacity.free > 0]
-        return replace(self._limits, items=min(self._limits.items, *free)) if free else replace(self._limits, items=1)
+        return replace(self._most, items=min(self._most.items, *free)) if free else replace(self._most, items=1)
 
     def check(self, request: Request) -> None:
         if not self.is_tight:

@@ -22,6 +22,7 @@ from rlds2reverb.prepare.preparation import ColumnStats
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.progress import Pace, Progress
 from rlds2reverb.push.keys import EpisodeNames, Placement
+from rlds2reverb.push.ledger import OutputLedgers
 from rlds2reverb.push.plan import PushPlan, push_servers, report_of_nothing
 from rlds2reverb.push.report import PushReport, total
 from rlds2reverb.push.server_push import (
@@ -183,9 +184,9 @@ class Push:
         """The part of the server whose ledger has the episode; else of the one that its name hashes to."""
         if len(self._parts) == 1:  # saves a hash and look-ups for each episode
             return self.parts[0]
-        for has in (ServerPush.has, ServerPush.had):
+        for has in (OutputLedgers.have, OutputLedgers.had):
             for part in self.parts:
-                if has(part, episode_id):
+                if has(part.ledgers, episode_id):
                     return part
         return self._parts[self._server_of[self._placement.of(episode_id)]]
 

@@ -172,7 +172,7 @@ class Account:
             self._taken.extend((number_of(name), steps is None, steps or 0, *items))
 
 
-class _Opened(NamedTuple):
+class _Connection(NamedTuple):
     sender: Sender
     budget: Budget
     writer: Writer
@@ -201,9 +201,9 @@ class ServerPush:
         again = new_key_bits(plan.options.again) if context is None else context.again
         self._names = [ItemNames(output, plan.ready.identity, again) for output in self._outputs]
         self.account = Account(plan.options, is_of_task=context is not None)
-        self._ledgers = OutputLedgers((), self._outputs)
+        self.ledgers = OutputLedgers((), self._outputs)
         self._resumes = False
-        self._opened: _Opened | None = None
+        self._connection: _Connection | None = None
         self._stack = ExitStack()
         self._began = time.monotonic()
 
@@ -221,7 +221,7 @@ class ServerPush:
         with ExitStack() as stack:
             plan, options, context, address = self._plan, self._options, self._context, self.server.address
             ledgers = open_ledgers(plan, self.server, stack) if context is None else context.ledgers.get(address, ())
-            self._ledgers = OutputLedgers(ledgers, self._outputs)
+            self.ledgers = OutputLedgers(ledgers, self._outputs)
             self._resumes = options.resume and len(ledgers) > 0
             if self.server.is_connected:
                 transport, info, tuning = self.server.transport, plan.infos[address], plan.tuning
@@ -236,7 +236,7 @@ class ServerPush:
                 else:
                     budget = GrantedBudget(context.budgets.get(address, {}), tuning.limits)
                 stack.callback(budget.close)
-                self._opened = _Opened(sender, budget, Writer(sender, options, budget))
+                self._connection = _Connection(sender, budget, Writer(sender, options, budget))
             self._stack = stack.pop_all()
 
     def close(self) -> None:
@@ -245,22 +245,14 @@ class ServerPush:
 
     # Episodes.
 
-    def has(self, episode_id: str) -> bool:
-        """Whether this server process has confirmed the episode for at least one output, by the ledgers."""
-        return self._ledgers.have(episode_id)
-
-    def had(self, episode_id: str) -> bool:
-        """Whether an earlier process of this server has confirmed it, by the ledgers."""
-        return self._ledgers.had(episode_id)
-
     def knows(self, episode_id: str) -> bool:
         """Whether the episode need not be read: the ledgers of all outputs have it. Thread-safe."""
-        return self.server.is_connected and self._resumes and not self._ledgers.lacking(episode_id)
+        return self.server.is_connected and self._resumes and not self.ledgers.lacking(episode_id)
 
     def take_known(self, episode_id: str) -> None:
         """Counts an episode that the ledgers have."""
         self._missing_outputs(episode_id)
-        self.account.resume(episode_id, self._ledgers.items_by_table(episode_id))
+        self.account.resume(episode_id, self.ledgers.items_by_table(episode_id))
 
     def prepare(
         self, episode: Episode, problems: Sequence[Problem] = (), examined: Examined | None = None
@@ -280,7 +272,7 @@ class ServerPush:
             return None
         outputs = self._missing_outputs(episode.id) if self._resumes else range(len(self._outputs))
         if not outputs:
-            self.account.resume(episode.id, self._ledgers.items_by_table(episode.id))
+            self.account.resume(episode.id, self.ledgers.items_by_table(episode.id))
             return None
         is_dropped = self._options.duplicates == ONCE and is_copy(episode.id)
         prepared = self.preparer.prepare(episode, problems, outputs, is_dropped, examined)
@@ -329,7 +321,7 @@ class ServerPush:
         budget.admit(items_by_table, self._options.again)
         # Begun before it is sent: a confirmation may come while the rest is still being written.
         for outgoing, own in zip(ready, shared):
-            self.account.begin(outgoing, len(own), len(self._ledgers) > 0)
+            self.account.begin(outgoing, len(own), len(self.ledgers) > 0)
         parts: list[list[list[Part]]] = []  # of each episode, group by group
         for outgoing, own in zip(ready, shared):
             # In this order, since the names of a stream's items depend on the episodes before.
@@ -357,10 +349,10 @@ class ServerPush:
 
     def _missing_outputs(self, episode_id: str) -> list[int]:
         """Numbers of the outputs whose ledgers lack the episode; counts its items for the other outputs."""
-        for number, items in self._ledgers.items_of(episode_id).items():
+        for number, items in self.ledgers.items_of(episode_id).items():
             self.account.tallies[number].items_per_table += items
             self._check_size(number, 0)
-        return self._ledgers.lacking(episode_id)
+        return self.ledgers.lacking(episode_id)
 
     def _check_size(self, number: int, next_items: int) -> None:
         if not self._options.allow_eviction:
@@ -407,18 +399,18 @@ class ServerPush:
 
     def record(self) -> None:
         """Writes confirmed episodes into the ledgers."""
-        self._ledgers.record(self.account.confirm(id_ for id_, _ in self._open.sender.take_finished()))
+        self.ledgers.record(self.account.confirm(id_ for id_, _ in self._open.sender.take_finished()))
 
     # Progress and report.
 
     def progress(self, reason: Reason = Reason()) -> Progress:
-        opened, preparer, account = self._opened, self.preparer, self.account
+        connection, preparer, account = self._connection, self.preparer, self.account
         return Progress(
             preparer.episodes + account.resumed + account.left_out,
             preparer.steps + account.left_out_steps,
             self._plan.episodes,
-            0 if opened is None else opened.sender.confirmed_items,
-            0 if opened is None else opened.sender.sent_bytes,
+            0 if connection is None else connection.sender.confirmed_items,
+            0 if connection is None else connection.sender.sent_bytes,
             time.monotonic() - self._began,
             reason.text,
             reason.held_by,
@@ -426,17 +418,17 @@ class ServerPush:
 
     def report(self) -> PushReport:
         """The report so far. Thread-safe."""
-        opened, preparer, account = self._opened, self.preparer, self.account
+        connection, preparer, account = self._connection, self.preparer, self.account
         # How many episodes one of many servers gets is not known before they are read.
         count = self._plan.episodes if len(self._plan.names) == 1 else None
-        items_new = None if opened is None else opened.budget.new_items()
+        items_new = None if connection is None else connection.budget.new_items()
         return replace(
             report_of_nothing(self._plan),
             episodes_read=preparer.episodes + account.left_out,
             steps_read=preparer.steps + account.left_out_steps,
             episodes_pushed=account.pushed,
             steps_pushed=account.pushed_steps,
-            items_confirmed=0 if opened is None else opened.sender.confirmed_items,
+            items_confirmed=0 if connection is None else connection.sender.confirmed_items,
             items_new=items_new if self.server.is_connected else 0,
             items_made=account.by_table([tally.items_per_table for tally in account.tallies]),
             without_items=account.by_table([tally.without_items for tally in account.tallies]),
@@ -451,16 +443,16 @@ class ServerPush:
             episodes_duplicate=account.duplicates,
             episodes_left_out=account.left_out,
             episodes_unread=None if count is None else count - preparer.episodes - account.resumed,
-            bytes=0 if opened is None else opened.sender.sent_bytes,
+            bytes=0 if connection is None else connection.sender.sent_bytes,
             seconds=time.monotonic() - self._began,
-            reconnects=0 if opened is None else opened.sender.reconnects,
+            reconnects=0 if connection is None else connection.sender.reconnects,
             stopped=self.server.missing,
         )
 
     @property
-    def _open(self) -> _Opened:
-        assert self._opened is not None  # used only while this is open and the server there
-        return self._opened
+    def _open(self) -> _Connection:
+        assert self._connection is not None  # used only while this is open and the server there
+        return self._connection
 
 
 def _share_rows(outgoing: Outgoing) -> Shared:

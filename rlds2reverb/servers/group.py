@@ -320,13 +320,9 @@ class Servers:
             self._ask(self)
             self._read_answers()
 
-    def merged(self, infos: Mapping[Server, ServerInfo]) -> ServerInfo:
-        """The tables of these servers, sizes and counts added up; raises SpecMismatch or ConfigError for tables that differ."""
-        return merge_infos({server.address: info for server, info in infos.items()})
-
     def server_info(self) -> ServerInfo:
-        """All tables of all servers. Raises as `infos` and `merged`."""
-        return self.merged(self.infos())
+        """All tables of all servers, sizes and counts added up. Raises as `infos`, and SpecMismatch or ConfigError for tables that differ."""
+        return merge_infos({server.address: info for server, info in self.infos().items()})
 
     def routes_of(self, table: str) -> KeyRoutes:
         """From which server each key of a table came last."""

@@ -30,7 +30,7 @@ def update_priorities(servers: Servers, table: str, keys: npt.ArrayLike, priorit
       priorities: [n], or one for all.
     """
     item_keys, values = check_priorities(keys, priorities)
-    masks = _masks_by_server(servers, table, item_keys)
+    masks = _divide_keys(servers, table, item_keys)
 
     def update(server: Server) -> None:
         own = masks[server]
@@ -43,7 +43,7 @@ def update_priorities(servers: Servers, table: str, keys: npt.ArrayLike, priorit
 def delete(servers: Servers, table: str, keys: npt.ArrayLike) -> None:
     """Deletes items; `keys` are [n] uint64."""
     item_keys = check_keys(keys)
-    masks = _masks_by_server(servers, table, item_keys)
+    masks = _divide_keys(servers, table, item_keys)
     with _missing_table_named(servers, table):
         servers.each(lambda server: server.transport.delete_items(table, item_keys[masks[server]]), masks)
 
@@ -51,24 +51,25 @@ def delete(servers: Servers, table: str, keys: npt.ArrayLike) -> None:
 def reset(servers: Servers, table: str) -> None:
     """Empties a table on all servers; its rate limiters start from zero."""
     with _missing_table_named(servers, table):
-        servers.each(lambda server: server.transport.reset(table), _servers_with(servers, table))
+        servers.each(lambda server: server.transport.reset(table), _find_servers_with(servers, table))
 
 
-def _masks_by_server(servers: Servers, table: str, keys: Array) -> dict[Server, Array]:
+def _divide_keys(servers: Servers, table: str, keys: Array) -> dict[Server, Array]:
     """[n] bool for each server, the keys that are sent there; without servers that get none."""
+    if len(servers) == 1:  # saves a call for each update: a server without the table says so itself
+        return {servers[0]: np.ones(len(keys), bool)}
     numbers = servers.routes_of(table).servers_of(keys)
     unknown = numbers < 0
-    receivers = _servers_with(servers, table) if unknown.any() else [servers[number] for number in np.unique(numbers)]
+    receivers = (
+        _find_servers_with(servers, table) if unknown.any() else [servers[number] for number in np.unique(numbers)]
+    )
     masks = {server: unknown | (numbers == server.number) for server in receivers}
     return {server: mask for server, mask in masks.items() if mask.any()}
 
 
-def _servers_with(servers: Servers, table: str) -> list[Server]:
-    if len(servers) == 1:
-        return list(servers)  # saves a call for each update: a server without the table says so itself
-    infos = servers.infos()
-    table_of(servers.merged(infos), table)
-    return [server for server, info in infos.items() if table in info.tables]
+def _find_servers_with(servers: Servers, table: str) -> list[Server]:
+    table_of(servers.server_info(), table)
+    return [server for server in servers.there if server.info is not None and table in server.info.tables]
 
 
 @contextmanager
