@@ -160,11 +160,14 @@ class MergedReport:
         added, servers = deepcopy((self._added, self._by_server))
         for running in self._running.values():
             self._add(running.report, added, servers)
+        missed: list[Notice] = []
+        if count := len(self._missed):
+            missed = [Notice("ends_found_late", _MISSED.format(counted(count, "episode"), self._missed[0]), count)]
         return replace(
             report_of_nothing(self._plan),
             **added.fields(),
             items_new=sum_if_known(new.values()) if new else None,
-            notices=(*self._notices, *self._columns.notices, *self._missed_ends(), *duplicates_notice(self._copies)),
+            notices=(*self._notices, *self._columns.notices, *missed, *duplicates_notice(self._copies)),
             episodes_unread=added.unread(self._plan.episodes),
             seconds=seconds,
             workers=self.workers,
@@ -219,12 +222,6 @@ class MergedReport:
     def _compare_ends(self) -> None:
         """Finds episodes that one process, which knows all episodes before, would have rejected."""
         self._missed += (ended.title for ended, problems in self._ends.held() if problems and not ended.was_found)
-
-    def _missed_ends(self) -> tuple[Notice, ...]:
-        if not self._missed:
-            return ()
-        count = len(self._missed)
-        return (Notice("ends_found_late", _MISSED.format(counted(count, "episode"), self._missed[0]), count),)
 
 
 def _take_out(added: ReportSums, row: Array, options: PushOptions) -> None:

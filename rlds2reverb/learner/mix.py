@@ -235,7 +235,12 @@ class Mix(BatchIterator):
 
     def _restore_parts(self, parts: Sequence[Mapping[str, Any]], anew: bool) -> None:
         """Restores all parts, or none: where one cannot be restored, those before it go back."""
-        before = [_state_of(feed) for feed in self._feeds]
+        before: list[State | None] = []
+        for feed in self._feeds:
+            try:
+                before.append(feed.state())
+            except ConfigError:  # a mix that an error left within a batch
+                before.append(None)
         for number, feed in enumerate(self._feeds):
             try:
                 feed.restore(parts[number], anew)
@@ -283,14 +288,6 @@ class Mix(BatchIterator):
                     "give the parts the same view, the same transform and the same columns",
                 )
         self._compared = len(feeds)
-
-
-def _state_of(feed: Feed) -> State | None:
-    """The position of a part; None of a mix that an error left within a batch."""
-    try:
-        return feed.state()
-    except ConfigError:
-        return None
 
 
 def _stack(batch: Batch, draws: int, structure: Nest) -> Batch:

@@ -100,7 +100,11 @@ class TableCapacity:
 
     def see(self, info: TableInfo, in_flight: int = 0) -> None:
         """Takes in an answer of the server that may not count the items in flight yet."""
-        removed = self._removed_by(info)
+        inserts, inserts_before = info.rate_limiter.inserts, self.last.rate_limiter.inserts
+        # Inserts less the items that are there are those that have left, since both counts of an answer belong to one moment.
+        removed = (inserts - info.current_size) - (inserts_before - self.last.current_size)
+        if inserts < inserts_before:  # the table was reset, or another server process answers
+            self._known, self._first, removed = False, info, 0
         self.last = info
         self._free = self.free - in_flight
         self._others_removed += removed
@@ -140,12 +144,6 @@ class TableCapacity:
             f"whether the next {items} of this push are in it: any that is not would evict another one. Use the ledger of the push that "
             f"stored them (ledger=FILE, --ledger FILE), {_HOW_ON}"
         )
-
-    def _removed_by(self, info: TableInfo) -> int:
-        if info.rate_limiter.inserts >= self.last.rate_limiter.inserts:
-            return _removals(info) - _removals(self.last)
-        self._known, self._first = False, info  # the table was reset, or another server process answers
-        return 0
 
 
 class Budget(Protocol):
@@ -342,7 +340,3 @@ class WatchedBudget(Budget):
         for name, capacity in self._capacities.items():
             if name in info.tables:
                 capacity.see(info.tables[name], in_flight)
-
-
-def _removals(table: TableInfo) -> int:
-    return table.rate_limiter.inserts - table.current_size

@@ -78,7 +78,8 @@ class Push:
         self._plan, self._context = plan, context
         self._reading: Reading = reading or plan.ready.read
         copies = None if context is None else context.copies
-        self.names = EpisodeNames(self._knows, plan, copies, is_task=context is not None)
+        is_task = context is not None
+        self.names = EpisodeNames(lambda name: self._part_of(name).knows(name), plan, copies, is_task)
         lost = {} if context is None else context.missing
         self.servers = push_servers(plan, transports, lost, self._continue_without)
         self._preparer = plan.ready.preparer()
@@ -176,9 +177,6 @@ class Push:
                     part.take_known(episode.id)
             else:
                 yield episode
-
-    def _knows(self, episode_id: str) -> bool:
-        return self._part_of(episode_id).knows(episode_id)
 
     def _part_of(self, episode_id: str) -> ServerPush:
         """The part of the server whose ledger has the episode; else of the one that its name hashes to."""

@@ -35,7 +35,7 @@ def test_an_error_of_one_of_several_names_it_once(text: str) -> None:
 def test_a_push_continues_without_lost_servers_while_one_is_there(error: TransportError) -> None:
     lost: list[tuple[Server, Rlds2ReverbError]] = []
     servers = [Server(number, f"{number}:1") for number in range(3)]
-    group = Servers(servers, allow_missing=True, on_lost=lambda *loss: lost.append(loss))
+    group = Servers(servers, allow_missing=True, on_lost=lambda server, error: lost.append((server, error)))
     for server in servers[:2]:
         with group.about(server):
             raise error
