@@ -19,7 +19,7 @@ import rlds2reverb
 from rlds2reverb.client import Client
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.learner import batch_queue
+from rlds2reverb.learner import server_queue
 from rlds2reverb.learner.options import SliceSpec
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.views.prioritized import Prioritized, by_return, return_of
@@ -134,7 +134,7 @@ def test_epochs_give_every_item_as_often(
 def test_two_learners_share_an_epoch(
     learner: Client, server_of_samplers: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_queue, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(server_queue, "LOOK_SECONDS", 0.2)
     fill(server_of_samplers, "once_uniform", [1.0] * 40)
     with learner.sample("once_uniform", 4, epochs=1) as one, learner.sample("once_uniform", 4, epochs=1) as other:
         found = [next(one), next(other), *one, *other]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlds2reverb
-from rlds2reverb.learner import batch_queue
+from rlds2reverb.learner import server_queue
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.learner.sampler import Sampler
 from tests.faults.tools import Content
@@ -20,9 +20,9 @@ from tests.faults.tools import Content
 def be_quick(monkeypatch: pytest.MonkeyPatch, silence_seconds: float = 0.3) -> None:
     """Samplers notice soon that nothing comes, and take a silent stream for dead soon."""
     quick = replace(
-        batch_queue._DEADLINES, call=5.0, notice=0.05, silence=silence_seconds, backoff_first=0.01, backoff_most=0.2
+        server_queue._DEADLINES, call=5.0, notice=0.05, silence=silence_seconds, backoff_first=0.01, backoff_most=0.2
     )
-    monkeypatch.setattr(batch_queue, "_DEADLINES", quick)
+    monkeypatch.setattr(server_queue, "_DEADLINES", quick)
 
 
 @contextmanager

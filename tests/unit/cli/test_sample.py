@@ -15,7 +15,7 @@ from rlds2reverb import cli
 from rlds2reverb.cli import sample
 from rlds2reverb.cli.documents import schema_of
 from rlds2reverb.client import Client
-from rlds2reverb.learner import batch_queue
+from rlds2reverb.learner import server_queue
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.specs import ArraySpec, ImageSpec
 from rlds2reverb.testing import FREE_LIMITER, MemoryServer, MemoryTransport, table_info
@@ -175,7 +175,7 @@ def test_an_empty_table_says_what_it_waits_for(run: Run) -> None:
 
 
 def test_a_wait_is_said_once_while_its_reason_stays(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_queue, "_DEADLINES", replace(batch_queue._DEADLINES, notice=0.01))
+    monkeypatch.setattr(server_queue, "_DEADLINES", replace(server_queue._DEADLINES, notice=0.01))
     code, _, said = run("--table", "empty", "--timeout-seconds", "0.5")
     assert code == 5
     assert said.count('table "empty": waiting for samples: table "empty": sampling waits for 1 more insert') == 1

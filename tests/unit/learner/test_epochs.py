@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb.errors import ConfigError, Stalled
-from rlds2reverb.learner import batch_queue
+from rlds2reverb.learner import server_queue
 from rlds2reverb.learner.options import SampleOptions, owed
 from rlds2reverb.learner.server_queue import Drained
 from rlds2reverb.testing import FREE_LIMITER, MemoryServer, table_info
@@ -45,7 +45,7 @@ def test_fifo_is_in_the_order_of_insertion_and_uniform_is_shuffled() -> None:
 
 def test_two_learners_share_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither knows how many the other gets: both end when the table is empty."""
-    monkeypatch.setattr(batch_queue, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(server_queue, "LOOK_SECONDS", 0.05)
     server = table_of(40, 1, sampler="fifo")
     with connected(server) as client:
         one, other = (client.sample("replay", 4, epochs=1) for _ in range(2))
@@ -55,7 +55,7 @@ def test_two_learners_share_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_items_that_were_sampled_before_do_not_make_it_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_queue, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(server_queue, "LOOK_SECONDS", 0.05)
     server = table_of(5, 2, sampler="fifo")
     for _ in range(3):
         server.sample()
@@ -70,7 +70,7 @@ def test_items_that_were_sampled_before_do_not_make_it_wait_for_ever(monkeypatch
 
 def test_a_table_that_is_not_empty_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something holds the samples back: that is no end, and timeout_seconds says so."""
-    monkeypatch.setattr(batch_queue, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(server_queue, "LOOK_SECONDS", 0.05)
     server = table_of(20, 1, sampler="fifo")
     with connected(server) as client:
         sampler = client.sample("replay", 4, epochs=1, prefetch=1, timeout_seconds=0.5)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ConfigError, Stalled, TransportError
-from rlds2reverb.learner import batch_queue
+from rlds2reverb.learner import server_queue
 from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions, SliceSpec
 from rlds2reverb.testing import MemoryServer, MemoryTransport, SamplePlan
 from rlds2reverb.transport.stream import Reason
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(60)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Waits are told soon; no thread is left."""
     monkeypatch.setattr(
-        batch_queue, "_DEADLINES", replace(batch_queue._DEADLINES, notice=0.03, backoff_first=0.01, silence=2.0)
+        server_queue, "_DEADLINES", replace(server_queue._DEADLINES, notice=0.03, backoff_first=0.01, silence=2.0)
     )
     yield
     wait_until(lambda: not our_threads(), PATIENCE_SECONDS, our_threads)
@@ -196,7 +196,7 @@ def test_after_a_rest_batches_are_whole_again(prefetch: int) -> None:
 
 
 def test_the_default_outlasts_two_connections_that_are_dead_without_a_sign() -> None:
-    first = batch_queue._DEADLINES.silence * batch_queue._LONGER_SILENCE
+    first = server_queue._DEADLINES.silence * server_queue._LONGER_SILENCE
     assert SampleOptions().timeout_seconds == GIVE_UP_SECONDS > first + 2 * first
 
 

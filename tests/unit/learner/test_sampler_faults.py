@@ -13,7 +13,7 @@ import pytest
 
 from rlds2reverb.client import Client
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, Stalled, TransportError, WireError
-from rlds2reverb.learner import batch_queue
+from rlds2reverb.learner import server_queue
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.testing import MemoryServer, MemoryTransport, SamplePlan, table_info
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Waits are told soon; no thread is left. A busy machine makes streams wait, which is no silence."""
-    deadlines = replace(batch_queue._DEADLINES, notice=0.03, backoff_first=0.01, backoff_most=0.05)
-    monkeypatch.setattr(batch_queue, "_DEADLINES", deadlines)
+    deadlines = replace(server_queue._DEADLINES, notice=0.03, backoff_first=0.01, backoff_most=0.05)
+    monkeypatch.setattr(server_queue, "_DEADLINES", deadlines)
     yield
     wait_until(lambda: not our_threads(), PATIENCE_SECONDS, our_threads)
 
@@ -40,7 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def impatient(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silent streams are given up soon."""
-    monkeypatch.setattr(batch_queue, "_DEADLINES", replace(batch_queue._DEADLINES, silence=1.0))
+    monkeypatch.setattr(server_queue, "_DEADLINES", replace(server_queue._DEADLINES, silence=1.0))
 
 
 def sampler_of(server: MemoryServer, batch_size: int = 10, **options: Any) -> Sampler:
@@ -205,7 +205,7 @@ def sampler_away(server: MemoryServer, **options: Any) -> Sampler:
 
 
 def test_epochs_wait_for_a_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_queue, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(server_queue, "LOOK_SECONDS", 0.05)
     server = MemoryServer(once())
     fill(server, range(20))
     server.sample_plans.append(SamplePlan(silent_after=10))
@@ -308,7 +308,7 @@ def test_rests_of_streams_that_do_not_fit_together_count_as_lost(monkeypatch: py
     fill(server, range(1, 6))
     sampler = sampler_of(server, prefetch=1)
     wait_until(lambda: sampler.received == 5)
-    monkeypatch.setattr(batch_queue, "in_batches", refuse)
+    monkeypatch.setattr(server_queue, "in_batches", refuse)
     with pytest.raises(WireError, match="columns"):
         list(sampler.drain(0.1))
     assert sampler.lost_at_most == 10  # the five that came, and the five that did not
