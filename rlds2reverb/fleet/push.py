@@ -25,11 +25,11 @@ from rlds2reverb.fleet.report import MergedReport
 from rlds2reverb.fleet.tasks import PushJob, TaskProgress, columns_of
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.prepare.problems import ENDS_ALIKE
-from rlds2reverb.prepare.progress import Pace, ignored
+from rlds2reverb.prepare.progress import Pace
 from rlds2reverb.push.capacity import BudgetExceeded
 from rlds2reverb.push.keys import new_key_bits
 from rlds2reverb.push.ledger import MemoryLedger, SqliteLedger
-from rlds2reverb.push.options import KEEP, PushOptions
+from rlds2reverb.push.options import KEEP
 from rlds2reverb.push.plan import PushPlan, push_servers
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import move_items
