@@ -32,6 +32,7 @@ from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
 from rlds2reverb.keywords import command_options
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.push.options import PushOptions
+from rlds2reverb.views import FROM_CONFIG_ONLY, PURPOSES, VIEWS
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -59,6 +60,26 @@ def options_table() -> str:
     for name, (option, command) in command_options(PushOptions).items():
         values = f" One of {', '.join(command.choices)}." if command.choices else ""
         rows.append(f"| `{name}` | `{spelled[name]}` | `{option.default!r}` | {command.help}{values} |")
+    return "\n".join(rows)
+
+
+def views_table() -> str:
+    """Every view: what a learner gets by it, the heading that describes it, and its options."""
+    pages = {
+        name: page
+        for page in sorted((DOCS / "views").glob("*.md"))
+        for name in re.findall(r"^## (\w+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    rows = ["| your learner wants | view | options and their defaults |", "| --- | --- | --- |"]
+    for name, purpose in PURPOSES.items():
+        parameters = inspect.signature(VIEWS[name]).parameters.values()
+        options = [
+            f"`{option.name}={str(option.default).lower()}`"
+            for option in parameters
+            if option.name not in ("priority", "extras")
+        ]
+        written = "`requirements`, from YAML or Python" if name in FROM_CONFIG_ONLY else ", ".join(options)
+        rows.append(f"| {purpose} | [`{name}`](views/{pages[name].name}#{name}) | {written}{' ' if written else ''}|")
     return "\n".join(rows)
 
 
@@ -431,6 +452,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "config": ("reference/config.md", config_reference),
     "metrics": ("reference/metrics.md", metrics_table),
     "table-status": ("reference/metrics.md", table_status_reference),
+    "views": ("views.md", views_table),
     "destinations": ("convert.md", destinations_table),
     "losses": ("convert.md", losses_list),
     "sources": ("datasets.md", SOURCES.table),
