@@ -26,7 +26,7 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Route, sync_playwright
 from replay_server.checkpoints import Space
 from replay_server.config import HttpSection, decode, table_configs
-from replay_server.history import History, HistoryFile, Sample, Written, fit_history
+from replay_server.history import CheckpointRow, History, HistoryFile, MemorySample, fit_history
 from replay_server.http import HttpServer, make_app
 from replay_server.monitor import Monitor
 from replay_server.recorder import Recorder
@@ -324,14 +324,16 @@ def days(now: int) -> History:
             continue
         share = number / len(moments)
         size = int(400e6 + 1.5e9 * share)
-        good = Written(when, when, 1, 3 + 9 * share, size, number, "schedule")
-        bad = Written(when, when, 1, 0.4, 0, 0, "schedule", _FULL)
+        good = CheckpointRow(when, when, 1, 3 + 9 * share, size, number, "schedule")
+        bad = CheckpointRow(when, when, 1, 0.4, 0, 0, "schedule", _FULL)
         history = history.running(began if when < night else night + 9 * _HOUR, when)
         is_full = full <= when < full + 11 * _HOUR
         history = history.with_checkpoint(bad if is_full else good)
-        history = history.with_sample(Sample(when, int(0.9e9 + 2.52e9 * share), int(1_712_480 * (0.24 + 0.76 * share))))
+        history = history.with_sample(
+            MemorySample(when, int(0.9e9 + 2.52e9 * share), int(1_712_480 * (0.24 + 0.76 * share)))
+        )
         history = fit_history(history, when)
-    bad = Written(failing, failing, 1, 0.4, 0, 0, "schedule", _FULL)
+    bad = CheckpointRow(failing, failing, 1, 0.4, 0, 0, "schedule", _FULL)
     return history.with_checkpoint(bad).running(night + 9 * _HOUR, now - 5)
 
 

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from rlds2reverb.cli import output
-from rlds2reverb.cli.progress import Shown
+from rlds2reverb.cli.progress import ShownProgress
 
 
 class _Bar:
     def __init__(self, drawn: Progress) -> None:
         self._drawn, self._task = drawn, drawn.add_task("", total=None)
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: ShownProgress) -> None:
         self._drawn.update(self._task, description=shown.text, completed=shown.done, total=shown.total)
 
     def say(self, text: str) -> None:

@@ -23,7 +23,7 @@ LINE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownProgress:
     """Progress as one line of text, and in numbers."""
 
     text: str
@@ -33,13 +33,13 @@ class Shown:
     held_by: tuple[str, ...] = ()  # names of the tables whose rate limiters are the reason
 
 
-Tell = Callable[[Shown], None]
+Tell = Callable[[ShownProgress], None]
 
 
 class Bar(Protocol):
     """A bar that is drawn."""
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: ShownProgress) -> None:
         """Draws it anew."""
 
     def say(self, text: str) -> None:
@@ -65,7 +65,7 @@ def reporting(quiet: bool, begins: str = "starting") -> Iterator[Tell]:
         with LateBar(begins) as bar:
             yield bar
     else:
-        with Lines(output.talk, begins) as lines:
+        with ProgressLines(output.talk, begins) as lines:
             yield lines
 
 
@@ -73,8 +73,8 @@ class LateBar:
     """A bar that a thread of its own draws when a second is over."""
 
     def __init__(self, begins: str, after_seconds: float = BAR_AFTER_SECONDS) -> None:
-        self._newest = Shown(begins)
-        self._waits = Waits(self._say)
+        self._newest = ShownProgress(begins)
+        self._waits = WaitTeller(self._say)
         self._changing = threading.Lock()
         self._drawing: AbstractContextManager[Bar] | None = None
         self._bar: Bar | None = None
@@ -93,7 +93,7 @@ class LateBar:
             if self._drawing is not None:
                 self._drawing.__exit__(None, None, None)
 
-    def __call__(self, shown: Shown) -> None:
+    def __call__(self, shown: ShownProgress) -> None:
         with self._changing:
             self._newest = shown
             self._waits(shown)
@@ -114,18 +114,18 @@ class LateBar:
             self._bar.say(text)
 
 
-class Lines:
+class ProgressLines:
     """Prints progress every so many seconds, by a thread of its own; and a wait when it begins."""
 
     def __init__(self, tell: Callable[[str], None], begins: str = "starting", seconds: float = LINE_SECONDS) -> None:
         self._tell, self._begins, self._seconds = tell, begins, seconds
-        self._newest: Shown | None = None
-        self._waits = Waits(tell)
+        self._newest: ShownProgress | None = None
+        self._waits = WaitTeller(tell)
         self._ended = threading.Event()
         self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> ProgressLines:
         self._thread.start()
         return self
 
@@ -133,7 +133,7 @@ class Lines:
         self._ended.set()
         self._thread.join()
 
-    def __call__(self, shown: Shown) -> None:
+    def __call__(self, shown: ShownProgress) -> None:
         self._newest = shown
         self._waits(shown)
 
@@ -143,21 +143,21 @@ class Lines:
             self._tell(began if self._newest is None else self._newest.text)
 
 
-class Waits:
+class WaitTeller:
     """Tells a wait when it begins, and again when it is another one. A wait for the same tables is the same, whatever its counts."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._last: str | tuple[str, ...] = ""
 
-    def __call__(self, shown: Shown) -> None:
+    def __call__(self, shown: ShownProgress) -> None:
         wait = shown.held_by or shown.waiting
         if wait and wait != self._last:
             self._tell(f"waiting: {visible(shown.waiting)}")
         self._last = wait or self._last
 
 
-def describe_progress(progress: Progress) -> Shown:
+def describe_progress(progress: Progress) -> ShownProgress:
     """The progress of what reads episodes: episodes, steps/s, MB/s where something is sent, ETA, and whether it waits."""
     seconds = max(progress.seconds, 1e-9)
     count = progress.episode_count
@@ -171,13 +171,13 @@ def describe_progress(progress: Progress) -> Shown:
         _left(progress.episodes, count, seconds),
         "waiting" if progress.waiting else "",
     ]
-    return Shown("  ".join(filter(None, parts)), progress.episodes, count, progress.waiting, progress.held_by)
+    return ShownProgress("  ".join(filter(None, parts)), progress.episodes, count, progress.waiting, progress.held_by)
 
 
-def describe_count(done: int, total: int | None, noun: str, seconds: float) -> Shown:
+def describe_count(done: int, total: int | None, noun: str, seconds: float) -> ShownProgress:
     """The progress of what counts things of one kind."""
     parts = [_so_many(done, total, noun), f"{rate(done / max(seconds, 1e-9))}/s", _left(done, total, seconds)]
-    return Shown("  ".join(filter(None, parts)), done, total)
+    return ShownProgress("  ".join(filter(None, parts)), done, total)
 
 
 def _so_many(done: int, total: int | None, noun: str) -> str:

@@ -177,7 +177,7 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Room:
+class PageRoom:
     """Bounds of a page.
 
     Attributes:
@@ -194,14 +194,14 @@ class Room:
     leaves: int = 300
     episodes: int = 60
 
-    def less(self) -> Room:
+    def less(self) -> PageRoom:
         """Half of these bounds, for a page that came out too large."""
         halves = (self.picture_bytes, self.columns, self.dimensions, self.leaves, self.episodes)
-        return Room(*(size // 2 for size in halves))
+        return PageRoom(*(size // 2 for size in halves))
 
 
 @dataclass
-class Content:
+class PageContent:
     """A page that is being made.
 
     Attributes:
@@ -210,7 +210,7 @@ class Content:
     """
 
     datasets: Sequence[Dataset]
-    room: Room
+    room: PageRoom
     charts: Charts = field(default_factory=Charts)
     picture_bytes: int = 0
 

@@ -43,7 +43,7 @@ _CONSTANTS = 100
 
 
 @dataclass(frozen=True)
-class Size:
+class PortraitSize:
     """How much of an episode is kept.
 
     Attributes:
@@ -59,8 +59,8 @@ class Size:
     points: int
 
 
-LARGE = Size(frames=48, width=224, columns=12, lines=4, points=160)
-SMALL = Size(frames=4, width=224, columns=3, lines=2, points=80)
+LARGE = PortraitSize(frames=48, width=224, columns=12, lines=4, points=160)
+SMALL = PortraitSize(frames=4, width=224, columns=3, lines=2, points=80)
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Portrait:
       total: its return; None where it has none.
       at: [n] time steps of the curves' points.
       instruction: what was asked for; "" where no text says so.
-      curves: path -> [n, at most `Size.lines`] float64, of columns that change: the reward's first, then the action's.
+      curves: path -> [n, at most `PortraitSize.lines`] float64, of columns that change: the reward's first, then the action's.
       widths: path -> dimensions of the column.
       not_drawn: number of further columns that change.
       constants: path -> value, of the first columns that keep one; "" where the value has several numbers.
@@ -115,7 +115,7 @@ def is_instruction(path: str) -> bool:
     return path.rpartition("/")[2] in INSTRUCTIONS
 
 
-def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | None, size: Size) -> Portrait:
+def portrait_of(episode: Episode, spec: Mapping[str, ArraySpec], total: float | None, size: PortraitSize) -> Portrait:
     """An episode as it is shown. Columns may be of any kind and length, for bad ones are shown, too."""
     at = np.unique(np.linspace(0, max(0, len(episode) - 1), size.points).astype(np.int64))[: len(episode)]
     portrait = Portrait(episode.id, episode.title, len(episode), total, at)
@@ -188,7 +188,7 @@ def _add_frames(portrait: Portrait, pictures: Pictures, steps: list[int], width:
 _ACTION_EPISODES, _ACTION_ROWS, _ACTION_DIMENSIONS = 64, 256, 32
 
 
-class Actions:
+class ActionSample:
     """The actions of some episodes that the seed chose, at some of their steps.
 
     Attributes:
@@ -281,7 +281,7 @@ class Collector:
         self.columns: dict[str, Sketch] = {path: sketch for path, sketch in sketches.items() if sketch is not None}
         self.seen, self.kept_one = Counter[str](), Counter[str]()
         self.rewards = ByTime()
-        self.actions = Actions(self._spec, seed)
+        self.actions = ActionSample(self._spec, seed)
         self.episodes = Chosen[Portrait](_EPISODES, seed)
         self.bad: list[BadEpisode] = []
         self._shown: Counter[str] = Counter()
@@ -313,7 +313,7 @@ class Collector:
             if self._waiting_steps >= _BLOCK_STEPS:
                 self._look_at_rewards()
 
-        def portrait(size: Size) -> Portrait:
+        def portrait(size: PortraitSize) -> Portrait:
             return portrait_of(episode, self._spec, next(iter(return_of(episode)), None), size)
 
         if self.episodes.wants(episode.id):

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rlds2reverb.inspection.inspection import Inspection
-from rlds2reverb.look.charts import Content, histogram_of, section
+from rlds2reverb.look.charts import PageContent, histogram_of, section
 from rlds2reverb.look.collector import Collector
 from rlds2reverb.look.html import NOTHING, Html, element, table, together
 from rlds2reverb.look.sketches import Numbers, Sketch, Texts
@@ -400,8 +400,8 @@ _NAMES = ("A", "B")
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 28
 
 
-def comparison_section(content: Content) -> Html:
-    """The chapter of a page about two datasets; their `Content` has two."""
+def comparison_section(content: PageContent) -> Html:
+    """The chapter of a page about two datasets; their `PageContent` has two."""
     comparison = compare_inspections(*(dataset.inspection for dataset in content.datasets))
     keys = [
         element("span", f"{name}: {shortened(visible(source), 60)}", class_=f"key key{place}")

@@ -42,7 +42,7 @@ _CLOSE = 3
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundEpisode:
     """An episode, its number in the source from 0 on, and the number of all, if known. One found by name is called as in a push, a copy with its number."""
 
     episode: Episode
@@ -50,7 +50,7 @@ class Found:
     count: int | None
 
 
-def find(source: Source, name: str) -> Found:
+def find(source: Source, name: str) -> FoundEpisode:
     """The episode of this name.
 
     The name is a number from 0 on, or from the end (-1 is the last); else the episode's id as `inspect` and `validate` print it, with the
@@ -68,7 +68,7 @@ def find(source: Source, name: str) -> Found:
     number = asked_number if asked_number >= 0 or count is None else count + asked_number
     if number >= 0 and (count is None or number < count):
         for episode in source.episodes(number, number + 1):
-            return Found(episode, number, count)
+            return FoundEpisode(episode, number, count)
     first = next(iter(source), None)
     if first is not None and _NUMBER.fullmatch(first.recorded_id or ""):  # names are numbers
         return _find_named(source, str(asked_number))
@@ -81,7 +81,7 @@ def find(source: Source, name: str) -> Found:
     raise SourceError(f"{source.name}: episode {asked_number}: {expected}")
 
 
-def _find_named(source: Source, searched: str) -> Found:
+def _find_named(source: Source, searched: str) -> FoundEpisode:
     names: list[str] = []
     occurrences = Occurrences()
     number = -1
@@ -91,7 +91,7 @@ def _find_named(source: Source, searched: str) -> Found:
             episode = episode if name == episode.id else replace(episode, id=name)
         own = [episode.id] if episode.recorded_id is None else [episode.id, episode.recorded_id]
         if searched in (*own, episode.title):
-            return Found(episode, number, source.episode_count)
+            return FoundEpisode(episode, number, source.episode_count)
         if len(names) < _MOST_NAMES:
             names += own
     close = difflib.get_close_matches(searched, names, _CLOSE)
@@ -263,7 +263,7 @@ class Contents:
 
 
 def contents_of(
-    place: Found, columns: Mapping[str, ArraySpec], problems: Sequence[Problem], chosen: Sequence[str] = ()
+    place: FoundEpisode, columns: Mapping[str, ArraySpec], problems: Sequence[Problem], chosen: Sequence[str] = ()
 ) -> Contents:
     """An episode as it is shown: the `chosen` columns or nests of them, () for all. The specs of its source's steps distinguish images from text.
 

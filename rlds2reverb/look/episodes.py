@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from rlds2reverb.look.charts import Content, curves, list_names, section
+from rlds2reverb.look.charts import PageContent, curves, list_names, section
 from rlds2reverb.look.collector import Portrait
 from rlds2reverb.look.html import NOTHING, Html, element, table, text, together
 from rlds2reverb.look.pictures import Picture, choose_steps, data_uri, small_file
@@ -16,7 +16,7 @@ _COARSE = 112
 """Pixels: narrower images are shown with their pixels, not smoothed."""
 
 
-def portraits_of(content: Content, place: int) -> dict[str, Portrait]:
+def portraits_of(content: PageContent, place: int) -> dict[str, Portrait]:
     collector = content.datasets[place].collector
     named = _example_ids(content.datasets[place].inspection.findings)
     bad = [episode.portrait for episode in collector.bad if episode.portrait.id in named]
@@ -26,7 +26,7 @@ def portraits_of(content: Content, place: int) -> dict[str, Portrait]:
     return dict(islice(by_id.items(), content.room.episodes))
 
 
-def anchors_of(content: Content) -> list[dict[str, str]]:
+def anchors_of(content: PageContent) -> list[dict[str, str]]:
     """For each dataset: an episode's id -> where on the page it is. Every episode that a problem names has its place."""
     portraits = []
     for place, dataset in enumerate(content.datasets):
@@ -42,7 +42,7 @@ def _example_ids(findings: Findings) -> list[str]:
 class Album:
     """Divides the page's room for images among its episodes, by the pixels that each has."""
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: PageContent) -> None:
         self._content = content
         portraits = [portraits_of(content, place) for place in range(len(content.datasets))]
         self.chosen = [
@@ -84,7 +84,7 @@ def _pixels(images: Sequence[Picture]) -> int:
     return sum(image.size for image in images)
 
 
-def gallery_section(content: Content, album: Album, anchors: list[dict[str, str]]) -> Html:
+def gallery_section(content: PageContent, album: Album, anchors: list[dict[str, str]]) -> Html:
     """The chosen episodes at a glance: a large image, the instruction, length and return; each leads to its episode."""
     parts = []
     for place, shown in enumerate(album.chosen):
@@ -118,7 +118,7 @@ def _coarse(image: Picture) -> str | bool:
     return "coarse" if image.shape[1] < _COARSE else False
 
 
-def chosen_section(content: Content, album: Album, anchors: list[dict[str, str]]) -> Html:
+def chosen_section(content: PageContent, album: Album, anchors: list[dict[str, str]]) -> Html:
     """The episodes of the gallery; the first is unfolded."""
     parts: list[str] = []
     for place, shown in enumerate(album.chosen):
@@ -128,7 +128,7 @@ def chosen_section(content: Content, album: Album, anchors: list[dict[str, str]]
     return section("shown", "Single episodes", *parts)
 
 
-def bad_section(content: Content, album: Album, anchors: list[dict[str, str]]) -> Html:
+def bad_section(content: PageContent, album: Album, anchors: list[dict[str, str]]) -> Html:
     """The first episodes of every problem; nothing where there is none."""
     parts: list[str] = []
     for place, shown in enumerate(album.bad):
@@ -142,7 +142,7 @@ def bad_section(content: Content, album: Album, anchors: list[dict[str, str]]) -
     return section("bad", "Episodes with problems", *parts) if parts else NOTHING
 
 
-def _episode(content: Content, portrait: Portrait, album: Album, anchor: str, is_open: bool = False) -> Html:
+def _episode(content: PageContent, portrait: Portrait, album: Album, anchor: str, is_open: bool = False) -> Html:
     rows = [[element("code", path), visible(words)] for path, words in portrait.texts.items()]
     figures = list(_curves(content, portrait))
     strips = {path: album.strip(*frames) for path, frames in portrait.frames.items()}
@@ -196,7 +196,7 @@ def _player(portrait: Portrait, cameras: Sequence[Html]) -> Html:
     return element("div", images, controls, class_="player")
 
 
-def _curves(content: Content, portrait: Portrait) -> Iterator[Html]:
+def _curves(content: PageContent, portrait: Portrait) -> Iterator[Html]:
     for path, values in portrait.curves.items():
         count, of = values.shape[1], portrait.widths[path]
         name = path if count == of else f"{path}, the first {count} of {of:,} dimensions"

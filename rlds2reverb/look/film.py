@@ -104,7 +104,7 @@ class _Canvas:
         """Writes a text on one line."""
         self._draw.text((left, top), text, colour, _font(size))
 
-    def write_lines(self, lines: Sequence[Line], top: int, left: int) -> None:
+    def write_lines(self, lines: Sequence[TextLine], top: int, left: int) -> None:
         """Writes lines below one another."""
         for line in lines:
             self.write(line.text, top, left, line.size, line.colour)
@@ -114,7 +114,7 @@ class _Canvas:
         self._draw.rectangle(box.corners, colour)
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line of text."""
 
     text: str
@@ -153,7 +153,7 @@ def _drawable(text: str) -> str:
     )
 
 
-def _lines(text: str, width: int, size: int = _TEXT, colour: Colour = _INK) -> list[Line]:
+def _lines(text: str, width: int, size: int = _TEXT, colour: Colour = _INK) -> list[TextLine]:
     """A text in lines of at most `width` pixels, broken at blanks, and within words that are longer."""
     lines = [""]
     for word in _drawable(text).split(" "):
@@ -168,10 +168,10 @@ def _lines(text: str, width: int, size: int = _TEXT, colour: Colour = _INK) -> l
             lines[-1], word = word[:fits], word[fits:]
             lines.append("")
         lines[-1] = word
-    return [Line(line, size, colour) for line in lines]
+    return [TextLine(line, size, colour) for line in lines]
 
 
-def _height(lines: Sequence[Line]) -> int:
+def _height(lines: Sequence[TextLine]) -> int:
     return sum(line.height for line in lines)
 
 
@@ -381,12 +381,12 @@ def size_within(size: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Seen:
+class PlacedPicture:
     """An image column, where its pictures are, and its name, which stands above them."""
 
     pictures: Pictures
     box: Box
-    label: Sequence[Line] = ()
+    label: Sequence[TextLine] = ()
 
 
 @dataclass(frozen=True)
@@ -408,7 +408,7 @@ class Film:
         return choose_steps(steps, self.frames or steps)
 
     @cached_property
-    def seen(self) -> tuple[Seen, ...]:
+    def seen(self) -> tuple[PlacedPicture, ...]:
         """The image columns, from left to right and then below."""
         top = _MARGIN + _height(self._head) + _GAP
         return tuple(replace(placed, box=replace(placed.box, top=placed.box.top + top)) for placed in self._placed)
@@ -462,16 +462,16 @@ class Film:
         return canvas.image
 
     @cached_property
-    def _placed(self) -> tuple[Seen, ...]:
+    def _placed(self) -> tuple[PlacedPicture, ...]:
         """The image columns below a head of no height: side by side, in as many rows as they need."""
-        placed: list[Seen] = []
-        row: list[tuple[Pictures, Box, list[Line]]] = []
+        placed: list[PlacedPicture] = []
+        row: list[tuple[Pictures, Box, list[TextLine]]] = []
         top, left = 0, _MARGIN
 
         def end_row() -> None:
             nonlocal top, left
             above = max(_height(label) for _, _, label in row)
-            placed.extend(Seen(picture, replace(box, top=top + above), label) for picture, box, label in row)
+            placed.extend(PlacedPicture(picture, replace(box, top=top + above), label) for picture, box, label in row)
             top += above + max(box.height for _, box, _ in row) + _GAP
             left = _MARGIN
             row.clear()
@@ -495,7 +495,7 @@ class Film:
         return width + width % 2
 
     @cached_property
-    def _head(self) -> list[Line]:
+    def _head(self) -> list[TextLine]:
         """Writes which episode it is, and its instruction. The step is written beside the first line."""
         room = self._width - 2 * _MARGIN
         title = _lines(self.contents.title, room - _STEP_WIDTH, _CAPTION)
@@ -519,7 +519,7 @@ class Film:
         return placed
 
     @property
-    def _foot(self) -> list[Line]:
+    def _foot(self) -> list[TextLine]:
         """The numbers that have no curve."""
         more = len(self.contents.drawn) - len(self._plots) + self.contents.left_out.get("number column", 0)
         parts = [f"Constant: {self.contents.constants}"] if self.contents.constants else []

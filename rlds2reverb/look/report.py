@@ -12,9 +12,9 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.files import can_be_replaced, unfinished_file, whole_or_none, writing
 from rlds2reverb.inspection.inspection import InspectedOutput, Inspection
 from rlds2reverb.look.charts import (
-    Content,
     Dataset,
-    Room,
+    PageContent,
+    PageRoom,
     bars,
     heat_map,
     histogram_of,
@@ -37,11 +37,11 @@ from rlds2reverb.views import shorten_view
 _TEXTS = 12
 
 
-def episodes_section(content: Content) -> Html:
+def episodes_section(content: PageContent) -> Html:
     inspections = [dataset.inspection for dataset in content.datasets]
     lengths = [histogram_of(inspection.lengths, True) for inspection in inspections]
     returns = [histogram_of(inspection.returns, False) for inspection in inspections]
-    rewards = _Column(content, REWARD)
+    rewards = _ColumnPart(content, REWARD)
     figures = [
         content.charts.figure(
             bars(lengths, "steps", "episodes"), "Episode lengths", *_spans(content, lengths, "steps")
@@ -52,7 +52,7 @@ def episodes_section(content: Content) -> Html:
     return section("episodes", "Episodes", _axes(content), element("div", *figures, class_="charts"))
 
 
-def coverage_section(content: Content) -> Html:
+def coverage_section(content: PageContent) -> Html:
     """The share of episodes that reach each time step, and the reward there."""
     inspections = [dataset.inspection for dataset in content.datasets]
     reached = reaching_chart([inspection.lengths for inspection in inspections])
@@ -68,13 +68,13 @@ def coverage_section(content: Content) -> Html:
     return section("coverage", "Coverage over time steps", element("div", *figures, class_="charts"))
 
 
-def columns_section(content: Content) -> Html:
+def columns_section(content: PageContent) -> Html:
     shown_here = content.paths[: content.room.columns]
     left = content.room.dimensions
     sections: list[tuple[bool, Html]] = []
     constant: dict[str, Html] = {}
     for path in shown_here:
-        column = _Column(content, path)
+        column = _ColumnPart(content, path)
         html = column.html(left)
         if column.is_constant:
             constant[path] = html
@@ -94,7 +94,7 @@ def columns_section(content: Content) -> Html:
     return section("columns", "Columns", _axes(content), fold, *parts)
 
 
-def _axes(content: Content) -> Html:
+def _axes(content: PageContent) -> Html:
     if not content.are_two:
         return NOTHING
     words = " Both have the same axes; heights are percent of each dataset's values."
@@ -105,8 +105,8 @@ _WIDE = 32
 """Most dimensions with a histogram each; more are a heat map."""
 
 
-class _Column:
-    def __init__(self, content: Content, path: str) -> None:
+class _ColumnPart:
+    def __init__(self, content: PageContent, path: str) -> None:
         self._content, self._path = content, path
         self._specs = [dataset.inspection.step_spec.get(path) for dataset in content.datasets]
         self._sketches = [dataset.collector.columns.get(path) for dataset in content.datasets]
@@ -222,7 +222,7 @@ def _in_words(numbers: Numbers, at: int) -> str:
     return f"{span}, mean {number(mean)}, standard deviation {number(deviation)}, {counted(total, 'value')}{not_finite}"
 
 
-def _spans(content: Content, histograms: Sequence[Histogram], unit: str = "") -> list[Html]:
+def _spans(content: PageContent, histograms: Sequence[Histogram], unit: str = "") -> list[Html]:
     spans = [
         "none that are finite"
         if not histogram.total
@@ -234,11 +234,11 @@ def _spans(content: Content, histograms: Sequence[Histogram], unit: str = "") ->
     return [together([_key(content, place), span.strip()]) for place, span in enumerate(spans)]
 
 
-def _key(content: Content, place: int) -> Html:
+def _key(content: PageContent, place: int) -> Html:
     return together([content.key(place), " "]) if content.are_two else NOTHING
 
 
-def _text_counts(content: Content, place: int, texts: Texts) -> Html:
+def _text_counts(content: PageContent, place: int, texts: Texts) -> Html:
     rows = [[shortened(visible(text), 160), f"{count:,}"] for count, text in texts.most_frequent(_TEXTS)]
     cells = [[element("code", text or "(empty)"), count] for text, count in rows]
     kept = "the most frequent of those that the seed chose" if texts.is_estimate else "the most frequent first"
@@ -252,14 +252,14 @@ _TABLES = 8
 _CONFIG_LINES = 300
 
 
-def facts_section(content: Content) -> Html:
+def facts_section(content: PageContent) -> Html:
     fact_lists = [_facts(dataset.inspection) for dataset in content.datasets]
     rows = [[name, *(facts[name] for facts in fact_lists)] for name in fact_lists[0]]
     head = ["", *(content.key(place) for place in range(2))] if content.are_two else []
     return section("what", "What it is", table(head, rows))
 
 
-def tables_section(content: Content) -> Html:
+def tables_section(content: PageContent) -> Html:
     leaves, parts = content.room.leaves, []
     for place, dataset in enumerate(content.datasets):
         outputs = dataset.inspection.outputs
@@ -276,7 +276,7 @@ def tables_section(content: Content) -> Html:
     return section("tables", "Which table it needs", *parts)
 
 
-def problems_section(content: Content, anchors: list[dict[str, str]]) -> Html:
+def problems_section(content: PageContent, anchors: list[dict[str, str]]) -> Html:
     """All that is wrong; `anchors` are, for each dataset, an episode's id -> where the page shows it."""
     parts = [
         together([content.heading(place), *_problems(dataset.inspection, anchors[place])])
@@ -285,7 +285,7 @@ def problems_section(content: Content, anchors: list[dict[str, str]]) -> Html:
     return section("problems", "Problems", *parts)
 
 
-def ends_section(content: Content) -> Html:
+def ends_section(content: PageContent) -> Html:
     ends = [dataset.inspection.ends for dataset in content.datasets]
     counts = {
         "all": [end.episodes for end in ends],
@@ -379,7 +379,7 @@ def _problems(inspection: Inspection, anchors: Mapping[str, str]) -> Iterator[Ht
 _LONGEST_DRAWING = 80_000
 
 
-def items_section(content: Content) -> Html:
+def items_section(content: PageContent) -> Html:
     """What items hold, on rows of an episode that is there."""
     parts = []
     for place, dataset in enumerate(content.datasets):
@@ -430,13 +430,13 @@ def page_of(datasets: Sequence[Dataset], seed: int, most_bytes: int = MOST_BYTES
     """
     for dataset in datasets:
         dataset.collector.flush()
-    room = Room()
-    while len(page := _page(Content(datasets, room), seed)) > most_bytes and room.leaves:
+    room = PageRoom()
+    while len(page := _page(PageContent(datasets, room), seed)) > most_bytes and room.leaves:
         room = room.less()
     return page
 
 
-def _page(content: Content, seed: int) -> bytes:
+def _page(content: PageContent, seed: int) -> bytes:
     title = " and ".join(shortened(dataset.inspection.source, 80) for dataset in content.datasets)
     body = _body(content, title, seed)  # first, for it makes the charts
     library = f"/*\n{asset('uPlot.LICENSE')}*/\n{asset('uPlot.iife.min.js')}\n"
@@ -445,7 +445,7 @@ def _page(content: Content, seed: int) -> bytes:
     return document(f"{title} - rlds2reverb", style, script, ("charts", content.charts.made), body).encode()
 
 
-def _body(content: Content, title: str, seed: int) -> Html:
+def _body(content: PageContent, title: str, seed: int) -> Html:
     album, anchors = Album(content), anchors_of(content)
     parts = {
         "comparison": comparison_section(content) if content.are_two else NOTHING,

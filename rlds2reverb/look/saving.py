@@ -32,7 +32,7 @@ def _save_film(write: Any, contents: Contents, path: Path, frames: int | None, f
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """A kind of file: what writes one (with at most so many pictures, at so many per second), the libraries that it needs with the extras that bring them, and its most pictures."""
 
     write: Write
@@ -41,12 +41,12 @@ class Kind:
 
 
 KINDS = {
-    ".png": Kind(
+    ".png": FileKind(
         lambda contents, path, frames, _: path.write_bytes(png_file(_sheet(contents, frames))), {"PIL": "images"}, 400
     ),
-    ".gif": Kind(partial(_save_film, _write_gif), {"PIL": "images", "av": "video"}),
-    ".mp4": Kind(partial(_save_film, _write_mp4), {"PIL": "images", "av": "video"}),
-    ".html": Kind(lambda contents, path, frames, fps: path.write_bytes(page(contents, frames, fps).encode()), {}),
+    ".gif": FileKind(partial(_save_film, _write_gif), {"PIL": "images", "av": "video"}),
+    ".mp4": FileKind(partial(_save_film, _write_mp4), {"PIL": "images", "av": "video"}),
+    ".html": FileKind(lambda contents, path, frames, fps: path.write_bytes(page(contents, frames, fps).encode()), {}),
 }
 """The end of a file's name -> what is written."""
 

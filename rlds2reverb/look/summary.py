@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rlds2reverb.episode import Array
-from rlds2reverb.look.charts import Content, Dataset, list_names, scatter, section
+from rlds2reverb.look.charts import Dataset, PageContent, list_names, scatter, section
 from rlds2reverb.look.collector import is_instruction
 from rlds2reverb.look.html import NOTHING, Html, element, table, text
 from rlds2reverb.look.sketches import Numbers, Texts
@@ -21,7 +21,7 @@ _CONSTANTS = 100
 """Names of constant columns in their line."""
 
 
-def column_anchor(content: Content, path: str) -> str:
+def column_anchor(content: PageContent, path: str) -> str:
     """Where the page shows a column."""
     return f"column-{content.paths.index(path)}"
 
@@ -45,7 +45,7 @@ def constants_line(datasets: Sequence[Dataset], paths: Sequence[str]) -> str:
     return f"{counted(len(named), 'constant column')}: {list_names(named, _CONSTANTS)}"
 
 
-def summary_section(content: Content) -> Html:
+def summary_section(content: PageContent) -> Html:
     """A table of all columns; those that never change stand folded below it."""
     parts = []
     for place, dataset in enumerate(content.datasets):
@@ -68,7 +68,7 @@ def summary_section(content: Content) -> Html:
     return section("summary", "Columns in short", chosen, *parts, element("p", words, class_="quiet"))
 
 
-def _columns_table(content: Content, dataset: Dataset, paths: Sequence[str]) -> Html:
+def _columns_table(content: PageContent, dataset: Dataset, paths: Sequence[str]) -> Html:
     return table(
         _HEAD,
         [_row(content, dataset, path) for path in paths],
@@ -77,7 +77,7 @@ def _columns_table(content: Content, dataset: Dataset, paths: Sequence[str]) -> 
     )
 
 
-def _row(content: Content, dataset: Dataset, path: str) -> list[str]:
+def _row(content: PageContent, dataset: Dataset, path: str) -> list[str]:
     collector, spec = dataset.collector, dataset.inspection.step_spec[path]
     sketch = collector.columns.get(path)
     link = element("code", path)
@@ -132,7 +132,7 @@ _NEAR = 0.01
 """Of the range: how close to an end an action is saturated."""
 
 
-def behaviour_section(content: Content) -> Html:
+def behaviour_section(content: PageContent) -> Html:
     """Instructions by frequency, returns against lengths, and how often and how much together actions are at their ends."""
     parts = []
     for place, dataset in enumerate(content.datasets):
@@ -162,7 +162,7 @@ def _share_bar(share: float) -> Html:
     return element("svg", drawn, class_="share", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
 
 
-def _returns(content: Content, dataset: Dataset) -> Html:
+def _returns(content: PageContent, dataset: Dataset) -> Html:
     lengths, returns = dataset.inspection.lengths, dataset.inspection.returns
     if len(lengths) != len(returns) or (len(set(lengths)) < 2 and len(set(returns)) < 2):
         return NOTHING

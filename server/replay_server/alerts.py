@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from replay_server.history import Written, shorten_error
+from replay_server.history import CheckpointRow, shorten_error
 from replay_server.memory import memory_limit, resident_bytes
 from replay_server.monitor import Moment
 from replay_server.repeating import Repeating
@@ -38,7 +38,7 @@ Found = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Facts:
+class AlertFacts:
     """What the conditions are computed from, at one moment."""
 
     state: ServerState
@@ -55,19 +55,19 @@ class Alert:
     name: str
     severity: str
     for_seconds: int
-    find: Callable[[Facts], Found]
+    find: Callable[[AlertFacts], Found]
 
 
-def _nothing(_: Facts) -> Found:
+def _nothing(_: AlertFacts) -> Found:
     yield from ()
 
 
-def _not_ready(facts: Facts) -> Found:
+def _not_ready(facts: AlertFacts) -> Found:
     if not facts.state.was_ready():
         yield "", facts.state.obstacle() or facts.state.monitor.snapshot.error or "Reverb has not answered yet"
 
 
-def _find_old(facts: Facts) -> Found:
+def _find_old(facts: AlertFacts) -> Found:
     known, last = facts.state.checkpoints.state.last, facts.state.checkpoints.newest()
     seconds = facts.now - (facts.state.started_at if last is None else last.manifest.created)
     if seconds > OLD_SECONDS:
@@ -75,36 +75,36 @@ def _find_old(facts: Facts) -> Found:
         yield "", f"no good checkpoint for {counted(int(seconds // 60), 'minute')}{gone}"
 
 
-def _find_failed(facts: Facts) -> Found:
+def _find_failed(facts: AlertFacts) -> Found:
     rows = facts.state.recorder.history().checkpoints
     recent = [row for row in rows if row.error and facts.now - row.last < FAILED_SECONDS]
     if recent:
-        newest: Written = recent[-1]
+        newest: CheckpointRow = recent[-1]
         whole = facts.state.checkpoints.state.last_error  # the history has only a part of a long one
         cause = whole if shorten_error(whole) == newest.error else newest.error
         yield "", f"{counted(sum(row.count for row in recent), 'checkpoint')} failed, the newest: {cause}"
 
 
-def _disk_full(facts: Facts) -> Found:
+def _disk_full(facts: AlertFacts) -> Found:
     space = facts.state.checkpoints.space()
     if space is not None and space.free_bytes < space.needed_bytes:
         yield "", f"{space.free_bytes:,} bytes are free, the next checkpoint needs about {space.needed_bytes:,}"
 
 
-def _behind(facts: Facts) -> Found:
+def _behind(facts: AlertFacts) -> Found:
     uploads = facts.state.uploads
     if uploads is not None and (seconds := uploads.state.behind_seconds) > BEHIND_SECONDS:
         reason = uploads.state.last_error
         yield "", f"{uploads.place}: nothing new for {counted(int(seconds // 60), 'minute')}{reason and f': {reason}'}"
 
 
-def _nearly_full(facts: Facts) -> Found:
+def _nearly_full(facts: AlertFacts) -> Found:
     for table in facts.state.monitor.snapshot.tables():
         if table.max_size and table.current_size / table.max_size > FULL_SHARE:
             yield table.name, f"{table.current_size:,} of {table.max_size:,} items"
 
 
-def _find_blocked(facts: Facts) -> Found:
+def _find_blocked(facts: AlertFacts) -> Found:
     inside = [moment for moment in facts.moments if facts.now - moment[0] <= WAIT_SECONDS]
     if not inside or inside[-1][0] - inside[0][0] < _LEAST_SECONDS:
         return
@@ -118,14 +118,14 @@ def _find_blocked(facts: Facts) -> Found:
             yield name, "no insert went through for minutes, and somebody waits"
 
 
-def _memory(facts: Facts) -> Found:
+def _memory(facts: AlertFacts) -> Found:
     items = sum(table.current_size for table in facts.state.monitor.snapshot.tables())
     needed = facts.memory_bytes + BYTES_PER_ITEM * items
     if facts.limit_bytes and needed / facts.limit_bytes > MEMORY_SHARE:
         yield "", f"{needed / facts.limit_bytes:.0%} of the memory limit, with what a checkpoint takes"
 
 
-def _set_aside(facts: Facts) -> Found:
+def _set_aside(facts: AlertFacts) -> Found:
     """One finding per table of which a start has left items out, then one for what no table is known of."""
     by_table: dict[str, list[LeftOut]] = {}
     for left_out in facts.state.left_out():
@@ -173,7 +173,7 @@ class AlertWatch(Repeating):
             self._begun += 1
             number = self._begun
         state = self._state
-        facts = Facts(state, time.time(), state.monitor.history(), resident_bytes(), memory_limit().bytes)
+        facts = AlertFacts(state, time.time(), state.monitor.history(), resident_bytes(), memory_limit().bytes)
         firing = {(alert.name, table): words for alert in ALERTS for table, words in alert.find(facts)}
         now = self._clock()
         with self._changing:

@@ -23,7 +23,7 @@ from typing import Protocol
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable
 from replay_server.files import DONE, MANIFEST, as_of, list_folder, stands_at, verify_record_files
 from replay_server.folder_lock import utc
-from replay_server.history import Written
+from replay_server.history import CheckpointRow
 from replay_server.store import (
     CHECKPOINTS,
     LEFT_OUT_NAME,
@@ -129,7 +129,7 @@ def survey(folder: Path, reader: Reader = ON_DISK) -> Survey:
     return Survey(folder, None, tuple(unloaded))
 
 
-def missing(folder: Path, newest: Written | None) -> str:
+def missing(folder: Path, newest: CheckpointRow | None) -> str:
     """Says that the newest checkpoint of the history is neither kept nor set aside; "" when it is, or `survey` will say more.
 
     A copy of what a start has left out does not count: it was made of a checkpoint that stayed.
@@ -162,7 +162,7 @@ def why_left_unread(folder: Path, error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
+class ChosenCheckpoint:
     """A checkpoint of another experiment: the folder with its record files, and newer ones, which are broken.
 
     Attributes:
@@ -176,7 +176,7 @@ class Found:
     number: int = 0
 
 
-def find_checkpoint(path: Path, reader: Reader = ON_DISK) -> Found:
+def find_checkpoint(path: Path, reader: Reader = ON_DISK) -> ChosenCheckpoint:
     """A checkpoint of another experiment.
 
     Args:
@@ -190,7 +190,7 @@ def find_checkpoint(path: Path, reader: Reader = ON_DISK) -> Found:
         return _found(reader.checkpoint(path), path)
     if stands_at(path / DONE):
         folder = reader.of_reverb(path)
-        return Found(folder, place=None if folder == path else path)
+        return ChosenCheckpoint(folder, place=None if folder == path else path)
     checkpoints = survey(path / CHECKPOINTS, reader)
     if refusal := checkpoints.refusal():
         unreadable = any(not passed.is_readable for passed in checkpoints.unloaded)
@@ -202,13 +202,13 @@ def find_checkpoint(path: Path, reader: Reader = ON_DISK) -> Found:
     return _found(checkpoints.checkpoint, path / CHECKPOINTS / checkpoints.checkpoint.folder.name, checkpoints.unloaded)
 
 
-def _found(checkpoint: Checkpoint, place: Path, unloaded: tuple[Unloaded, ...] = ()) -> Found:
+def _found(checkpoint: Checkpoint, place: Path, unloaded: tuple[Unloaded, ...] = ()) -> ChosenCheckpoint:
     if checkpoint.folder == place:
-        return Found(place, unloaded)
-    return Found(checkpoint.folder, unloaded, place, checkpoint.number)
+        return ChosenCheckpoint(place, unloaded)
+    return ChosenCheckpoint(checkpoint.folder, unloaded, place, checkpoint.number)
 
 
-def find_start(start_from: str, reader: Reader = ON_DISK) -> Found:
+def find_start(start_from: str, reader: Reader = ON_DISK) -> ChosenCheckpoint:
     """The checkpoint that `checkpoints.start_from` names; errors as `find_checkpoint`."""
     path = path_of(start_from) if is_url(start_from) else Path(start_from)
     try:

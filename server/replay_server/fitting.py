@@ -64,7 +64,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FitPlan:
     """How a start would fit a checkpoint's tables; nothing is written yet.
 
     Attributes:
@@ -98,7 +98,7 @@ class Plan:
         )
 
 
-def plan_fit(source: Path, configs: Sequence[TableConfig]) -> Plan:
+def plan_fit(source: Path, configs: Sequence[TableConfig]) -> FitPlan:
     """Plans a start with `configs` from the checkpoint `source`. Reads the tables' descriptions, and needs no Reverb."""
     configs_by_name = {config.name: config for config in configs}
     records = {record.table_name: record for record in _table_records(source)}
@@ -108,7 +108,7 @@ def plan_fit(source: Path, configs: Sequence[TableConfig]) -> Plan:
         name: configs_by_name[name].filled() if "prefill_done" in fit.changes else configs_by_name[name]
         for name, fit in kept.items()
     }
-    return Plan(source, tuple(configs), records, fits, started)
+    return FitPlan(source, tuple(configs), records, fits, started)
 
 
 def fit_checkpoint(

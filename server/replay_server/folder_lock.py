@@ -2,7 +2,7 @@
 
 ```
 FOLDER/LOCK        locked (flock) while the server lives; the file stays
-FOLDER/OWNER.json  an `Owner`; refreshed every few seconds, removed at an orderly end
+FOLDER/OWNER.json  a `FolderOwner`; refreshed every few seconds, removed at an orderly end
 ```
 
 | what a new server finds | what it does |
@@ -63,7 +63,7 @@ _GONE = (
 )
 
 
-class Owner(msgspec.Struct, frozen=True):
+class FolderOwner(msgspec.Struct, frozen=True):
     """A server that uses a folder, as its record tells.
 
     Attributes:
@@ -114,7 +114,7 @@ class FolderLock:
         self._started_at, self._beat_seconds = started_at, beat_seconds
         self._lock = self._record = -1
         self._is_locked = False
-        self._owner: Owner | None = None
+        self._owner: FolderOwner | None = None
         self._problem, self._beaten_at = "", 0.0
         self._reporting, self._ended = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -276,7 +276,7 @@ class FolderLock:
             raise CheckpointError(f"{partial}: cannot be written ({error.strerror}){hint}") from error
         self._owner, self._beaten_at = owner, time.monotonic()
 
-    def _write_record(self, path: Path, flags: int, owner: Owner) -> None:
+    def _write_record(self, path: Path, flags: int, owner: FolderOwner) -> None:
         if self._record >= 0:
             os.close(self._record)
         self._record = os.open(path, os.O_RDWR | _SAFELY | flags, 0o644)
@@ -349,10 +349,12 @@ def holder(folder: Path) -> Holder:
     )
 
 
-def this_process(started_at: float, lock: int) -> Owner:
+def this_process(started_at: float, lock: int) -> FolderOwner:
     """An owner for this process, with a new token."""
     started, now = utc(started_at), utc(time.time())
-    return Owner(socket.gethostname(), os.getpid(), started, boot_id(), lock, secrets.token_hex(16), now, _FIRST_BEAT)
+    return FolderOwner(
+        socket.gethostname(), os.getpid(), started, boot_id(), lock, secrets.token_hex(16), now, _FIRST_BEAT
+    )
 
 
 def boot_id() -> str:
@@ -381,10 +383,10 @@ def read_record(folder: Path) -> bytes | None:
         return None
 
 
-def decode_owner(record: bytes | None) -> Owner | None:
+def decode_owner(record: bytes | None) -> FolderOwner | None:
     """The owner in a record; None without a record, or in a damaged one."""
     try:
-        return None if record is None else msgspec.json.decode(record, type=Owner)
+        return None if record is None else msgspec.json.decode(record, type=FolderOwner)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
@@ -423,7 +425,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _in_use(folder: Path, other: Owner | None) -> str:
+def _in_use(folder: Path, other: FolderOwner | None) -> str:
     who = other or f"a process that has not said who it is in {OWNER}"
     return (
         f"checkpoint folder {folder}: another server uses it: {who}. Two would delete each other's checkpoints: "

@@ -56,7 +56,7 @@ Time = Annotated[int, Meta(ge=0, le=10**11)]  # Unix time in seconds
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class Run(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ServerRun(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A server that ran from `first` to its last sign of life, `last`; or several in a row, which were started `starts` times."""
 
     first: Time
@@ -64,7 +64,7 @@ class Run(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     starts: Count = 1
 
 
-class Written(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class CheckpointRow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A checkpoint that was written, or was not; or several of one outcome.
 
     Attributes:
@@ -84,7 +84,7 @@ class Written(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     error: Annotated[str, Meta(max_length=MOST_TEXT)] = ""
 
 
-class Sample(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class MemorySample(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Memory of the server, and items in all its tables."""
 
     time: Time
@@ -95,20 +95,20 @@ class Sample(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 class History(Struct, frozen=True, forbid_unknown_fields=True):
     """Runs, checkpoints and samples, each in the order in which they happened."""
 
-    runs: tuple[Run, ...] = ()
-    checkpoints: tuple[Written, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    runs: tuple[ServerRun, ...] = ()
+    checkpoints: tuple[CheckpointRow, ...] = ()
+    samples: tuple[MemorySample, ...] = ()
 
     def running(self, began: float, now: float) -> History:
         """The history with this run of a server, which lives now."""
-        run = Run(int(began), max(int(began), int(now)))
+        run = ServerRun(int(began), max(int(began), int(now)))
         others = self.runs[:-1] if self.runs and self.runs[-1].first == run.first else self.runs
         return msgspec.structs.replace(self, runs=(*others, run))
 
-    def with_checkpoint(self, written: Written) -> History:
+    def with_checkpoint(self, written: CheckpointRow) -> History:
         return msgspec.structs.replace(self, checkpoints=(*self.checkpoints, written))
 
-    def newest_checkpoint(self) -> Written | None:
+    def newest_checkpoint(self) -> CheckpointRow | None:
         """The newest checkpoint that was written, and should be in the folder."""
         return next((written for written in reversed(self.checkpoints) if written.number), None)
 
@@ -117,11 +117,11 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
         rows = tuple(msgspec.structs.replace(written, number=0) for written in self.checkpoints)
         return msgspec.structs.replace(self, checkpoints=rows)
 
-    def with_sample(self, sample: Sample) -> History:
+    def with_sample(self, sample: MemorySample) -> History:
         return msgspec.structs.replace(self, samples=(*self.samples, sample))
 
 
-_Row = TypeVar("_Row", Run, Written)
+_Row = TypeVar("_Row", ServerRun, CheckpointRow)
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,8 +185,8 @@ def fit_history(history: History, now: float) -> History:
     return History(runs, (), samples)
 
 
-def _thin(samples: Sequence[Sample], now: float) -> list[Sample]:
-    kept: list[tuple[tuple[float, int], Sample]] = []
+def _thin(samples: Sequence[MemorySample], now: float) -> list[MemorySample]:
+    kept: list[tuple[tuple[float, int], MemorySample]] = []
     for sample in samples:
         step = next(step for age, step in _STEPS if now - sample.time <= age)
         bucket = (step, int(sample.time // step))
@@ -226,11 +226,11 @@ def shorten_error(text: str) -> str:
     return f"{line[:_HEAD]}…{line[_HEAD + 1 - MOST_TEXT :]}"
 
 
-def _one_run(run: Run, other: Run) -> Run:
-    return Run(min(run.first, other.first), max(run.last, other.last), run.starts + other.starts)
+def _one_run(run: ServerRun, other: ServerRun) -> ServerRun:
+    return ServerRun(min(run.first, other.first), max(run.last, other.last), run.starts + other.starts)
 
 
-def _one_row(row: Written, other: Written) -> Written | None:
+def _one_row(row: CheckpointRow, other: CheckpointRow) -> CheckpointRow | None:
     if bool(row.error) != bool(other.error):
         return None
     return msgspec.structs.replace(
@@ -283,7 +283,7 @@ def _without_checkpoint(history: History, now: int, every_seconds: float | None)
     return found
 
 
-def newest_checkpoint(folder: Path) -> Written | None:
+def newest_checkpoint(folder: Path) -> CheckpointRow | None:
     """The newest checkpoint that a folder should have, by its history; None where that is not known."""
     try:
         return decode(read_small(folder / HISTORY, MOST_BYTES)).newest_checkpoint()

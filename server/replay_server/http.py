@@ -49,7 +49,7 @@ from rlds2reverb.look.html import ASSETS
 # waitress has one pool of threads for all requests, a limit of connections after which it accepts none, and cuts a connection
 # only when it is silent for two minutes. So a few requests that wait, or a hundred clients that send a byte per second, keep
 # everybody out. Here each path that may take long has threads of its own, a request must be complete within
-# `Limits.request_seconds`, and when too many connections are open the oldest without a request is closed: a new one is always
+# `ConnectionLimits.request_seconds`, and when too many connections are open the oldest without a request is closed: a new one is always
 # accepted.
 
 _HEADER_BYTES = 16_384
@@ -58,7 +58,7 @@ _TELL_SECONDS = 60.0  # between two lines of the log about connections that were
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionLimits:
     """Bounds of one server.
 
     Attributes:
@@ -122,7 +122,7 @@ class BoundedServer(TcpWSGIServer):  # type: ignore[misc] # waitress has no type
 
     channel_class = _Channel
 
-    def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         self._limits = limits
         self._cut, self._logged_at = 0, float("-inf")
         self._log = logger("http")
@@ -176,7 +176,7 @@ class HttpServer:
       ConfigError: the address cannot be listened on.
     """
 
-    def __init__(self, app: flask.Flask, section: HttpSection, limits: Limits = Limits()) -> None:
+    def __init__(self, app: flask.Flask, section: HttpSection, limits: ConnectionLimits = ConnectionLimits()) -> None:
         pools, sockets = Pools(_THREADS, _OTHER_THREADS), dict[int, Any]()
         try:
             adjustments = Adjustments(

@@ -13,7 +13,7 @@ _FILES = ("memory.max", "memory.limit_in_bytes")
 
 
 @dataclass(frozen=True)
-class Limit:
+class MemoryLimit:
     """Bytes, 0 where they are not known, and what sets the limit: "container" (a control group), or "machine"."""
 
     bytes: int
@@ -29,7 +29,7 @@ def resident_bytes() -> int:
     return pages * mmap.PAGESIZE
 
 
-def memory_limit(groups: Path = _GROUPS, of_process: Path = Path("/proc/self/cgroup")) -> Limit:
+def memory_limit(groups: Path = _GROUPS, of_process: Path = Path("/proc/self/cgroup")) -> MemoryLimit:
     """The lowest limit of a control group that this process is in, or what the machine has.
 
     Source: cgroups(7), proc(5) of the kernel's manual, and its cgroup-v2 document (memory.max is a number or "max").
@@ -37,8 +37,8 @@ def memory_limit(groups: Path = _GROUPS, of_process: Path = Path("/proc/self/cgr
     machine = _machine_bytes()
     limits = [limit for path in _limit_files(groups, of_process) if (limit := _number(path)) is not None]
     if limits and (not machine or min(limits) < machine):  # version 1 says a huge number for none
-        return Limit(min(limits), "container")
-    return Limit(machine, "machine")
+        return MemoryLimit(min(limits), "container")
+    return MemoryLimit(machine, "machine")
 
 
 def _limit_files(groups: Path, of_process: Path) -> Iterator[Path]:

@@ -21,7 +21,7 @@ HISTORY_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class TableCounts:
     """A table at one moment.
 
     Attributes:
@@ -38,7 +38,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ServerSnapshot:
     """The newest answer of Reverb, and whether it answers the newest question.
 
     Attributes:
@@ -60,7 +60,7 @@ class Snapshot:
         return [] if self.info is None else [self.info.tables[name] for name in sorted(self.info.tables)]
 
 
-Moment = tuple[float, dict[str, Counts]]
+Moment = tuple[float, dict[str, TableCounts]]
 """Unix time, and table -> counts then."""
 
 
@@ -81,7 +81,7 @@ class Monitor(Repeating):
         self._history: deque[Moment] = deque(maxlen=int(HISTORY_SECONDS / ASK_SECONDS) + 1)
         self._questions, self._newest = itertools.count(1), 0
         self._changing = threading.Lock()
-        self.snapshot = Snapshot()
+        self.snapshot = ServerSnapshot()
         self.inserted_at: dict[str, float] = {}
 
     def start(self) -> None:
@@ -93,14 +93,14 @@ class Monitor(Repeating):
         """About one moment per second, oldest first."""
         return list(self._history)
 
-    def look(self) -> Snapshot:
+    def look(self) -> ServerSnapshot:
         """Asks once, from any thread, and returns the answer to this question.
 
         `snapshot` has it as well, unless a later question ended before: so nobody finds less there than was returned here.
         """
         number = next(self._questions)
         try:
-            seen = Snapshot(self._ask(), time.time())
+            seen = ServerSnapshot(self._ask(), time.time())
         except Rlds2ReverbError as error:
             seen = replace(self.snapshot, error=str(error))
         with self._changing:
@@ -112,7 +112,7 @@ class Monitor(Repeating):
         seen = self.look()
         if seen.is_answer:
             counts = {
-                table.name: Counts(
+                table.name: TableCounts(
                     table.rate_limiter.inserts,
                     table.rate_limiter.samples,
                     table.current_size,

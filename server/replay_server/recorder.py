@@ -16,7 +16,7 @@ import msgspec
 
 from replay_server import history as histories
 from replay_server.checkpoints import Outcome
-from replay_server.history import History, HistoryFile, Sample, Written, shorten_error
+from replay_server.history import CheckpointRow, History, HistoryFile, MemorySample, shorten_error
 from replay_server.logs import logger
 from replay_server.memory import resident_bytes
 
@@ -67,7 +67,7 @@ class Recorder:
     def note(self, outcome: Outcome) -> None:
         """Records a checkpoint, from any thread; waits for nothing."""
         ended, checkpoint = max(0, int(outcome.ended)), outcome.checkpoint
-        row = Written(
+        row = CheckpointRow(
             ended,
             ended,
             1,
@@ -101,12 +101,12 @@ class Recorder:
             "problem": self._file.problem,
             "runs": [msgspec.structs.asdict(run) for run in history.runs],
             "checkpoints": [
-                dict(zip(Written.__struct_encode_fields__, msgspec.structs.astuple(written)))
+                dict(zip(CheckpointRow.__struct_encode_fields__, msgspec.structs.astuple(written)))
                 for written in history.checkpoints
             ],
             "gaps": [vars(gap) for gap in histories.gaps(history, now, GAP_SECONDS, every_seconds)],
             "samples": {
-                name: [getattr(sample, name) for sample in history.samples] for name in Sample.__struct_fields__
+                name: [getattr(sample, name) for sample in history.samples] for name in MemorySample.__struct_fields__
             },
         }
 
@@ -153,7 +153,7 @@ class Recorder:
             self._began = min(self._began, now)  # it stays where a clock that was set back has put it
             past = past.running(self._began, now)
             if items is not None:
-                past = past.with_sample(Sample(int(now), memory, items))
+                past = past.with_sample(MemorySample(int(now), memory, items))
             self._history = histories.fit_history(past, now)
         if forgotten:
             self._log.warning("the clock was set back", forgotten_checkpoints=forgotten)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from replay_server import uploads
-from replay_server.choosing import Found, Survey, Unloaded, how_to_go_on, missing, survey, why_left_unread
+from replay_server.choosing import ChosenCheckpoint, Survey, Unloaded, how_to_go_on, missing, survey, why_left_unread
 from replay_server.clients import keep_left, set_aside_left
 from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError, CheckpointUnreadable
@@ -72,7 +72,7 @@ def prepare(
     for path in store.clean():
         log.warning("unfinished checkpoint removed", path=str(path), meaning="the server was killed while writing it")
     staged, copy = store.reverb / _STAGED, store.folder / uploads.FETCHED
-    found = None if checkpoint is None else Found(checkpoint.folder)
+    found = None if checkpoint is None else ChosenCheckpoint(checkpoint.folder)
     with ExitStack() as copies:
         if found is None and section.start_from is not None:
             fetched = lambda: {"bytes": bytes_in(copy)}  # noqa: E731

@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from replay_server.choosing import Found, find_start
+from replay_server.choosing import ChosenCheckpoint, find_start
 from replay_server.config import CheckpointSection
 from replay_server.errors import CannotKeepError, CheckpointError, CheckpointUnreadable, StartStopped
 from replay_server.files import (
@@ -79,7 +79,7 @@ _MOST_WAITING = 1000  # that are noted while the bucket does not take any, and t
 # What is there.
 
 
-class Owner(msgspec.Struct, frozen=True):
+class PlaceOwner(msgspec.Struct, frozen=True):
     """The server that sends to a place.
 
     Attributes:
@@ -96,7 +96,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class There:
+class BucketContents:
     """What is in a place.
 
     Attributes:
@@ -116,7 +116,7 @@ class There:
         return [*(_in_bucket(checkpoint.folder) for checkpoint in self.whole), *(path for path, _ in self.broken)]
 
 
-def look(place: BucketPath) -> There:
+def look(place: BucketPath) -> BucketContents:
     """Looks at what is in a place.
 
     Raises:
@@ -135,17 +135,17 @@ def look(place: BucketPath) -> There:
             raise
         except CheckpointError as error:
             broken.append((path, str(error)))
-    return There(tuple(whole), tuple(broken), tuple(unfinished))
+    return BucketContents(tuple(whole), tuple(broken), tuple(unfinished))
 
 
-def owner(place: BucketPath) -> Owner | None:
+def owner(place: BucketPath) -> PlaceOwner | None:
     """The server that sends to a place; None if nobody does, or its record is damaged.
 
     Raises:
       CheckpointUnreadable: the bucket does not answer, or refuses.
     """
     try:
-        return msgspec.json.decode(_read(place / OWNER, _MOST_OWNER_BYTES), type=Owner)
+        return msgspec.json.decode(_read(place / OWNER, _MOST_OWNER_BYTES), type=PlaceOwner)
     except CheckpointUnreadable:
         raise
     except (CheckpointError, msgspec.DecodeError, UnicodeDecodeError):
@@ -276,7 +276,7 @@ class Fetching:
 @contextmanager
 def start_from(
     section: CheckpointSection, folder: Path, stopped: Callable[[], bool] = lambda: False, only: tuple[str, ...] = _ALL
-) -> Iterator[Found | None]:
+) -> Iterator[ChosenCheckpoint | None]:
     """The checkpoint that `checkpoints.start_from` names, on this machine's disk while the block runs.
 
     Args:
@@ -335,7 +335,7 @@ def _is_new(place: BucketPath, fetching: Fetching) -> bool:
     return True
 
 
-def take_over(section: CheckpointSection, store: CheckpointStore, start: Found | None) -> None:
+def take_over(section: CheckpointSection, store: CheckpointStore, start: ChosenCheckpoint | None) -> None:
     """Continues for the server that sent to the place that this one sends to: with its id, and the number of what was found there."""
     store.highest = max(store.highest, 0 if start is None else start.number)
     before = owner(_in_bucket(path_of(str(section.upload))))
@@ -566,7 +566,7 @@ class Uploads:
             "last: raise checkpoints.keep or checkpoints.every_seconds"
         )
 
-    def _rotate(self, there: There) -> None:
+    def _rotate(self, there: BucketContents) -> None:
         """Removes the oldest, once a newer one is there."""
         kept = there.whole[: self.keep]
         if len(kept) < self.keep:
@@ -596,7 +596,7 @@ class Uploads:
           CheckpointError: it is another one's.
           StorageError: the bucket does not answer, or refuses.
         """
-        mine = Owner(folder_id(self.store), self._token, self._words, newest)
+        mine = PlaceOwner(folder_id(self.store), self._token, self._words, newest)
         path, before = self.place / OWNER, owner(self.place)
         if before is None:
             before = mine if path.upload_bytes(_encode_owner(mine), is_new=True) else owner(self.place)
@@ -609,11 +609,11 @@ class Uploads:
         self._has_claimed = True
 
 
-def _encode_owner(record: Owner) -> bytes:
+def _encode_owner(record: PlaceOwner) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record))
 
 
-def _taken_words(place: BucketPath, other: Owner) -> str:
+def _taken_words(place: BucketPath, other: PlaceOwner) -> str:
     return (
         f"checkpoints.upload: {place}: another server sends its checkpoints there: {other.words}. Set checkpoints.upload to a place of this "
         f"server's own; or, if that one is gone for good, remove {place / OWNER}"

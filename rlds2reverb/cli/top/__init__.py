@@ -20,7 +20,7 @@ from rlds2reverb.cli.output import has_reader
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.cli.top import plain
 from rlds2reverb.cli.top.rows import SORTS
-from rlds2reverb.cli.top.watching import Target, Watch, WatchedServer
+from rlds2reverb.cli.top.watching import Watch, WatchedServer, WatchTarget
 from rlds2reverb.errors import ConfigError, ServerUnreachable
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.transport.base import named_address
@@ -104,11 +104,11 @@ def _targets(
     timeout: float,
     tls_ca: Path | None,
     **pair: Path | None,
-) -> list[Target]:
+) -> list[WatchTarget]:
     metadata, credentials = metadata_of(header), credentials_of(tls_ca=tls_ca, **pair)
     files = (tls_ca, pair["tls_cert"], pair["tls_key"])
     return [
-        Target(
+        WatchTarget(
             name,
             GrpcTransport(address, credentials, metadata, timeout),
             None if url is None else ServerHttp(url, *files),

@@ -27,8 +27,8 @@ from textual.widgets import DataTable, Input, Static
 from rlds2reverb.cli.top.rows import (
     COLUMNS,
     SORTS,
-    Row,
     TableColumn,
+    TableRow,
     answering,
     bar,
     ratio_text,
@@ -400,7 +400,7 @@ def _fit_columns(width: int, servers: Sequence[WatchedServer]) -> tuple[list[Tab
     return columns, max(1, min(left(), max(_NAME, longest + 3)))
 
 
-def _cells(row: Row, columns: Sequence[TableColumn], answers: bool, is_wide: bool) -> list[Text]:
+def _cells(row: TableRow, columns: Sequence[TableColumn], answers: bool, is_wide: bool) -> list[Text]:
     cells = [Text(f"  {visible(row.table.name)}", overflow="ellipsis")]
     for column in columns:
         text = "?" if column.key == "waits" and not answers else column.text(row, is_wide)
@@ -428,7 +428,7 @@ def _title(servers: Sequence[WatchedServer], now: float) -> Text:
     return Text("  ".join(parts), no_wrap=True)
 
 
-def _head(server: WatchedServer, shown: Sequence[Row], is_folded: bool, now: float) -> Text:
+def _head(server: WatchedServer, shown: Sequence[TableRow], is_folded: bool, now: float) -> Text:
     """How a server is; of a folded one how many of its tables wait, too."""
     parts = [answering(server, now), resources(server, now)]
     if is_folded:
@@ -481,7 +481,7 @@ def _details(servers: Sequence[WatchedServer], key: _RowKey, now: float) -> Rend
     return Group(*parts, _grid(fields), heading, Padding(_grid(columns), (0, 0, 0, 2)))
 
 
-def _with_trend(row: Row, of: str) -> str:
+def _with_trend(row: TableRow, of: str) -> str:
     return f"{spark(row.trend_of(of), TREND_MOST)} {rate(row.per_second(of))}"
 
 

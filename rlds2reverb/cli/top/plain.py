@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rlds2reverb.cli import documents
 from rlds2reverb.cli.top.rows import (
-    Row,
+    TableRow,
     answering,
     checkpoint_problem,
     one_line,
@@ -75,7 +75,7 @@ def _service(status: Status) -> documents.Service:
     )
 
 
-def _row(row: Row) -> documents.LiveTable:
+def _row(row: TableRow) -> documents.LiveTable:
     table, limiter = row.table, row.table.rate_limiter
     inserts, samples = insert_wait(table), sample_wait(table)
     return documents.document_of(

@@ -16,7 +16,7 @@ from rlds2reverb.wire.messages import TableInfo, Wait, insert_wait, sample_wait
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A table, and its rate when that is known."""
 
     table: TableInfo
@@ -64,14 +64,14 @@ class Row:
         )
 
 
-def items_text(row: Row, is_wide: bool) -> str:
+def items_text(row: TableRow, is_wide: bool) -> str:
     table = row.table
     if is_wide:
         return f"{table.current_size:,} / {table.max_size:,}"
     return f"{compact(table.current_size)}/{compact(table.max_size)}"
 
 
-def ratio_text(row: Row) -> str:
+def ratio_text(row: TableRow) -> str:
     return f"{ratio(row.samples_per_insert)}/{'any' if row.wanted_ratio is None else ratio(row.wanted_ratio)}"
 
 
@@ -109,11 +109,11 @@ def bar(part: float, width: int) -> str:
 _BAR, _WIDE_BAR, _SPARK = 5, 10, 10  # cells
 
 
-def full_text(row: Row, is_wide: bool) -> str:
+def full_text(row: TableRow, is_wide: bool) -> str:
     return f"{bar(row.fill, _WIDE_BAR if is_wide else _BAR)} {math.floor(min(row.fill, 99.0) * 100):>3}%"
 
 
-def rate_text(row: Row, of: str, is_wide: bool) -> str:
+def rate_text(row: TableRow, of: str, is_wide: bool) -> str:
     """Inserts or samples per second, behind their trend on a wide terminal."""
     text = rate(row.per_second(of))
     return f"{spark(row.trend_of(of), _SPARK)} {text:>7}" if is_wide else text
@@ -128,7 +128,7 @@ class TableColumn:
     width: int  # in cells
     wide: int  # on a wide terminal
     rank: int  # columns of the highest rank go first on a narrow terminal
-    text: Callable[[Row, bool], str]  # of a row; True on a wide terminal
+    text: Callable[[TableRow, bool], str]  # of a row; True on a wide terminal
 
 
 COLUMNS = (
@@ -140,7 +140,7 @@ COLUMNS = (
     TableColumn("waits", "WAITS", 8, 10, 3, lambda row, _: row.waiting or "-"),
 )
 
-_VALUES: dict[str, Callable[[Row], float]] = {
+_VALUES: dict[str, Callable[[TableRow], float]] = {
     "items": lambda row: row.table.current_size,
     "full": lambda row: row.fill,
     "inserts": lambda row: row.rate.inserts if row.rate else -1.0,
@@ -155,9 +155,9 @@ SORTS = ("name", *_VALUES)
 
 def rows(
     tables: Mapping[str, TableInfo], rates: Mapping[str, Rate], sort: str, is_reverse: bool, past: History = ()
-) -> Sequence[Row]:
+) -> Sequence[TableRow]:
     """The tables in order: by name from the first, by anything else from the largest; the other way round in reverse."""
-    by_name = [Row(tables[name], rates.get(name), trend(past, name)) for name in sorted(tables, key=natural)]
+    by_name = [TableRow(tables[name], rates.get(name), trend(past, name)) for name in sorted(tables, key=natural)]
     if sort == "name":
         return by_name[::-1] if is_reverse else by_name
     return sorted(by_name, key=_VALUES[sort], reverse=not is_reverse)

@@ -27,7 +27,7 @@ from rlds2reverb.wire.messages import ServerInfo, TableInfo
 _END_SECONDS = 2.0  # for the threads to end, together; they end with the process in any case
 
 
-class Way(Protocol):
+class ServerWay(Protocol):
     """See `rlds2reverb.transport.base.Transport`; `close` ends a request that is under way."""
 
     def server_info(self, at_once: bool = False) -> ServerInfo: ...
@@ -35,7 +35,7 @@ class Way(Protocol):
     def close(self) -> None: ...
 
 
-class Http(Protocol):
+class ServerStatusHttp(Protocol):
     """See `rlds2reverb.transport.http.ServerHttp`."""
 
     url: str
@@ -44,12 +44,12 @@ class Http(Protocol):
 
 
 @dataclass(frozen=True)
-class Target:
+class WatchTarget:
     """A server to watch."""
 
     name: str
-    way: Way  # the watch closes it
-    http: Http | None = None
+    way: ServerWay  # the watch closes it
+    http: ServerStatusHttp | None = None
     address: str = ""
 
 
@@ -59,7 +59,7 @@ class Watch:
     `timeout` is for answers over HTTP; the ways have deadlines of their own.
     """
 
-    def __init__(self, targets: Sequence[Target], interval: float, timeout: float) -> None:
+    def __init__(self, targets: Sequence[WatchTarget], interval: float, timeout: float) -> None:
         self._interval, self._timeout = interval, timeout
         self._changed = threading.Condition()
         self._stopped = threading.Event()

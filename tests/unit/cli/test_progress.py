@@ -16,7 +16,7 @@ import pytest
 
 import rlds2reverb
 from rlds2reverb.cli import inspect, output, progress
-from rlds2reverb.cli.progress import LateBar, Lines, Shown, describe_count, describe_progress
+from rlds2reverb.cli.progress import LateBar, ProgressLines, ShownProgress, describe_count, describe_progress
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.inspection.inspection import inspect_source
@@ -54,7 +54,9 @@ def test_where_nobody_knows_the_end_there_are_counts_only(count: int | None) -> 
 
 
 def test_other_things_are_counted_alike() -> None:
-    assert describe_count(250, 1000, "sample", 5.0) == Shown("250/1,000 samples  50.0/s  ETA 0:00:15", 250, 1000)
+    assert describe_count(250, 1000, "sample", 5.0) == ShownProgress(
+        "250/1,000 samples  50.0/s  ETA 0:00:15", 250, 1000
+    )
     assert describe_count(0, None, "sample", 0.0).text == "0 samples  0/s"
 
 
@@ -66,7 +68,7 @@ def test_lines_come_again_and_again_and_tell_the_newest() -> None:
         lines.append(line)
         came.release()
 
-    with Lines(tell, "opening", seconds=0.01) as heard:
+    with ProgressLines(tell, "opening", seconds=0.01) as heard:
         assert came.acquire(timeout=120)
         heard(describe_progress(HALF))
         wait_until(lambda: len(set(lines)) > 1)
@@ -89,7 +91,7 @@ class Drawn:
     """A bar that notes what is done with it."""
 
     def __init__(self) -> None:
-        self.shown: list[Shown] = []
+        self.shown: list[ShownProgress] = []
         self.said: list[str] = []
         self.is_open = threading.Event()
         self.is_gone = False
@@ -101,7 +103,7 @@ class Drawn:
     def __exit__(self, *_: object) -> None:
         self.is_gone = True
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: ShownProgress) -> None:
         self.shown.append(shown)
 
     def say(self, text: str) -> None:
@@ -124,7 +126,7 @@ def test_a_short_command_draws_no_bar(drawn: Drawn) -> None:
 def test_a_bar_is_drawn_late_and_taken_away(drawn: Drawn, capsys: pytest.CaptureFixture[str]) -> None:
     with LateBar("starting", after_seconds=0.01) as heard:
         assert drawn.is_open.wait(120)
-        heard(Shown("1 episode", 1, 2, waiting="for a sampler"))
+        heard(ShownProgress("1 episode", 1, 2, waiting="for a sampler"))
     assert [one.text for one in drawn.shown] == ["starting", "1 episode"]
     assert drawn.said == ["waiting: for a sampler"]
     assert drawn.is_gone
@@ -141,9 +143,9 @@ def test_a_bar_that_an_error_ends_is_taken_away(drawn: Drawn) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Lines without a pause, and a source that waits until one has come; quiet, it does not wait."""
     lines: list[str] = []
-    told = Lines._run
+    told = ProgressLines._run
 
-    def at_once(self: Lines) -> None:
+    def at_once(self: ProgressLines) -> None:
         self._seconds = 0.01
         told(self)
 
@@ -153,7 +155,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return open_source(name)  # type: ignore[return-value]
 
     talk = output.talk
-    monkeypatch.setattr(Lines, "_run", at_once)
+    monkeypatch.setattr(ProgressLines, "_run", at_once)
     monkeypatch.setattr(output, "talk", lambda text: (lines.append(text), talk(text)))
     monkeypatch.setattr(inspect, "open_dataset", opened)
     return lines
@@ -223,7 +225,7 @@ ON_A_TERMINAL = """
 import sys, time
 from rlds2reverb.cli import progress
 progress.BAR_AFTER_SECONDS = 0
-from rlds2reverb.prepare.options import Progress
+from rlds2reverb.cli.progress import Progress
 from rlds2reverb.views import two_step
 with progress.LateBar("starting", 0.01) as heard:
     deadline = time.monotonic() + 120

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlds2reverb.cli import cli, main, progress
-from rlds2reverb.cli.progress import Shown
+from rlds2reverb.cli.progress import ShownProgress
 from rlds2reverb.extras import how_to_install
 from rlds2reverb.testing import table_info
 from tests.unit.transport.fake_reverb import FakeReverb
@@ -84,7 +84,7 @@ def test_what_a_dataset_is_like_does_not_depend_on_who_reads_it(run: Run, comman
 def test_the_bar_shows_what_all_workers_have_read_and_quietly_there_is_none(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str, is_quiet: bool
 ) -> None:
-    told: list[Shown] = []
+    told: list[ShownProgress] = []
     monkeypatch.setattr(progress, "LateBar", lambda _: nullcontext(told.append))
     monkeypatch.setattr(sys, "stderr", Terminal())
     code, text = run(command, SOURCE, "--limit", "20", "--workers", "1", "--json", *["--quiet"] * is_quiet)

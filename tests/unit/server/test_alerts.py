@@ -21,8 +21,8 @@ from replay_server.choosing import Unloaded
 from replay_server.config import decode, table_configs
 from replay_server.fitting import Fit, TableFit
 from replay_server.history import MOST_TEXT
-from replay_server.memory import Limit
-from replay_server.monitor import Counts, Monitor
+from replay_server.memory import MemoryLimit
+from replay_server.monitor import Monitor, TableCounts
 from replay_server.restore import Start
 from replay_server.service import ReplayService
 from replay_server.state import ServerState
@@ -237,17 +237,17 @@ def test_of_many_full_tables_some_are_named(world: World) -> None:
 @pytest.mark.parametrize(
     ("new", "words"),
     [
-        (Counts(5, 5, 5, 0.0, 290.0), "no sample went through for minutes, and somebody waits"),
-        (Counts(5, 5, 5, 290.0, 0.0), "no insert went through for minutes, and somebody waits"),
-        (Counts(5, 6, 5, 0.0, 290.0), ""),
-        (Counts(5, 5, 5, 0.0, 30.0), ""),
+        (TableCounts(5, 5, 5, 0.0, 290.0), "no sample went through for minutes, and somebody waits"),
+        (TableCounts(5, 5, 5, 290.0, 0.0), "no insert went through for minutes, and somebody waits"),
+        (TableCounts(5, 6, 5, 0.0, 290.0), ""),
+        (TableCounts(5, 5, 5, 0.0, 30.0), ""),
     ],
 )
 def test_a_limiter_that_lets_nothing_through(
-    world: World, monkeypatch: pytest.MonkeyPatch, new: Counts, words: str
+    world: World, monkeypatch: pytest.MonkeyPatch, new: TableCounts, words: str
 ) -> None:
     now = time.time()
-    moments = [(now - 290, {"t": Counts(5, 5, 5)}), (now, {"t": new})]
+    moments = [(now - 290, {"t": TableCounts(5, 5, 5)}), (now, {"t": new})]
     monkeypatch.setattr(world.state.monitor, "history", lambda: moments)
     told = world.told(after=600)
     assert [one["found"][0]["words"] for one in told.values()] == ([words] if words else [])
@@ -255,9 +255,9 @@ def test_a_limiter_that_lets_nothing_through(
 
 def test_memory_with_what_a_checkpoint_takes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alerts, "resident_bytes", lambda: 800)
-    monkeypatch.setattr(alerts, "memory_limit", lambda: Limit(16_000, "container"))
+    monkeypatch.setattr(alerts, "memory_limit", lambda: MemoryLimit(16_000, "container"))
     assert world.told(after=120)["ReplayMemoryNearLimit"]["found"][0]["words"].startswith("92% of the memory limit")
-    monkeypatch.setattr(alerts, "memory_limit", lambda: Limit(0, "machine"))  # nobody tells
+    monkeypatch.setattr(alerts, "memory_limit", lambda: MemoryLimit(0, "machine"))  # nobody tells
     assert world.told() == {}
 
 

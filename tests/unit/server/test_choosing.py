@@ -21,7 +21,7 @@ from replay_server.config import CheckpointSection
 from replay_server.errors import CheckpointError, CheckpointUnreadable
 from replay_server.files import DONE, MANIFEST, list_folder, open_file, read_small
 from replay_server.folder_lock import FolderLock
-from replay_server.history import HISTORY, History, HistoryFile, Written
+from replay_server.history import HISTORY, CheckpointRow, History, HistoryFile
 from replay_server.restore import choose, outlook
 from replay_server.store import Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
@@ -337,7 +337,7 @@ def test_an_outlook_says_what_becomes_of_each_table(
 
 def remembers(folder: Path, *numbers: int) -> None:
     """The folder's history has these checkpoints."""
-    rows = tuple(Written(number, number, 1, 1.0, 100, number, "schedule") for number in numbers)
+    rows = tuple(CheckpointRow(number, number, 1, 1.0, 100, number, "schedule") for number in numbers)
     HistoryFile(CheckpointStore(folder, 3)).write(History(checkpoints=rows))
 
 

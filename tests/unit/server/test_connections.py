@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from replay_server import TableConfig
 from replay_server.config import HttpSection, decode, table_configs
-from replay_server.http import MOST_WAITING, HttpServer, Limits, make_app
+from replay_server.http import MOST_WAITING, ConnectionLimits, HttpServer, make_app
 from replay_server.service import ReplayService
 
 from tests.processes import free_port, wait_until
@@ -58,10 +58,10 @@ def service(folder: Path, reverb: Embedded) -> Iterator[ReplayService]:
 
 
 @contextmanager
-def serving(service: ReplayService, limits: Limits | None = None, **section: Any) -> Iterator[str]:
+def serving(service: ReplayService, limits: ConnectionLimits | None = None, **section: Any) -> Iterator[str]:
     """Its HTTP, at the URL."""
     app = make_app(service.state, service.requested_checkpoint)
-    server = HttpServer(app, HttpSection(**{"port": 0, **section}), limits or Limits())
+    server = HttpServer(app, HttpSection(**{"port": 0, **section}), limits or ConnectionLimits())
     server.start()
     yield server.url
     server.stop()
@@ -176,15 +176,17 @@ def test_a_checkpoint_asked_for_with_more_slashes_takes_no_thread_of_others(serv
         assert {one.result()[0] for one in waits} == {200}
 
 
-@pytest.mark.parametrize(("count", "limits"), [(100, Limits()), (100, Limits(connections=40))], ids=["within", "above"])
-def test_connections_that_trickle_keep_nobody_out(service: ReplayService, count: int, limits: Limits) -> None:
+@pytest.mark.parametrize(
+    ("count", "limits"), [(100, ConnectionLimits()), (100, ConnectionLimits(connections=40))], ids=["within", "above"]
+)
+def test_connections_that_trickle_keep_nobody_out(service: ReplayService, count: int, limits: ConnectionLimits) -> None:
     with serving(service, limits) as url, Trickle(url, count) as trickle:
         assert_alive_and_ready(url)
         wait_until(lambda: sum(map(is_cut, trickle.open)) >= count - limits.connections)
 
 
 def test_a_request_that_does_not_come_to_its_end_is_cut(service: ReplayService) -> None:
-    limits = Limits(request_seconds=0.1, look_seconds=0)
+    limits = ConnectionLimits(request_seconds=0.1, look_seconds=0)
     body = b"POST /checkpoint HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nx"
     again = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(service, limits) as url, Trickle(url, 3) as trickle, ExitStack() as stack:
@@ -198,7 +200,7 @@ def test_a_request_that_does_not_come_to_its_end_is_cut(service: ReplayService) 
 
 def test_a_connection_between_two_requests_is_kept(service: ReplayService) -> None:
     request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    limits = Limits(request_seconds=0.1, look_seconds=0)
+    limits = ConnectionLimits(request_seconds=0.1, look_seconds=0)
     with serving(service, limits) as url, connect(url, request) as kept, connect(url) as slow:
         assert status_of_answer(kept) == 200
         wait_until(lambda: is_cut(slow))
@@ -209,7 +211,7 @@ def test_a_connection_between_two_requests_is_kept(service: ReplayService) -> No
 
 def test_who_waits_for_a_checkpoint_is_not_cut_for_others(service: ReplayService) -> None:
     began, leave = held(service)
-    limits = Limits(connections=20, request_seconds=0.1, look_seconds=0)
+    limits = ConnectionLimits(connections=20, request_seconds=0.1, look_seconds=0)
     with serving(service, limits) as url, ThreadPoolExecutor(1) as pool:
         waits = pool.submit(ask, f"{url}/checkpoint", "POST")
         assert began.acquire(timeout=PATIENCE)

@@ -18,12 +18,12 @@ from replay_server.history import (
     HISTORY,
     MOST_BYTES,
     MOST_TEXT,
+    CheckpointRow,
     Gap,
     History,
     HistoryFile,
-    Run,
-    Sample,
-    Written,
+    MemorySample,
+    ServerRun,
     as_of,
     decode,
     encode,
@@ -45,21 +45,21 @@ DAY = 86400
 COUNTS = st.integers(0, 2**63 - 1)
 TIMES = st.integers(NOW - 30 * DAY, NOW + 30 * DAY)
 TEXTS = st.text(max_size=MOST_TEXT)
-ROWS = st.builds(Written, TIMES, TIMES, COUNTS, st.floats(0, 1e11), COUNTS, COUNTS, TEXTS, st.just("") | TEXTS)
+ROWS = st.builds(CheckpointRow, TIMES, TIMES, COUNTS, st.floats(0, 1e11), COUNTS, COUNTS, TEXTS, st.just("") | TEXTS)
 HISTORIES = st.builds(
     History,
-    st.lists(st.builds(Run, TIMES, TIMES, COUNTS), max_size=60).map(tuple),
+    st.lists(st.builds(ServerRun, TIMES, TIMES, COUNTS), max_size=60).map(tuple),
     st.lists(ROWS, max_size=120).map(tuple),
-    st.lists(st.builds(Sample, TIMES, COUNTS, COUNTS), max_size=60).map(tuple),
+    st.lists(st.builds(MemorySample, TIMES, COUNTS, COUNTS), max_size=60).map(tuple),
 )
 
 
-def good(ended: int, number: int = 1, seconds: float = 1.0) -> Written:
-    return Written(ended, ended, 1, seconds, 1000 * number, number, "schedule")
+def good(ended: int, number: int = 1, seconds: float = 1.0) -> CheckpointRow:
+    return CheckpointRow(ended, ended, 1, seconds, 1000 * number, number, "schedule")
 
 
-def bad(ended: int, error: str = "the disk is full") -> Written:
-    return Written(ended, ended, 1, 0.5, 0, 0, "schedule", error)
+def bad(ended: int, error: str = "the disk is full") -> CheckpointRow:
+    return CheckpointRow(ended, ended, 1, 0.5, 0, 0, "schedule", error)
 
 
 def busy(days: float, every: int = 600, now: int = NOW) -> History:
@@ -68,7 +68,7 @@ def busy(days: float, every: int = 600, now: int = NOW) -> History:
     for number, when in enumerate(range(began, now, every), 1):
         history = history.running(began, when).with_checkpoint(good(when, number))
         for at in (when, when + every // 2):
-            history = history.with_sample(Sample(at, 10**9 + number, 10**6 + number))
+            history = history.with_sample(MemorySample(at, 10**9 + number, 10**6 + number))
         history = fit_history(history, when)
     return history
 
@@ -111,12 +111,12 @@ def test_weeks_of_a_schedule_are_told_in_so_many_rows_and_lose_no_checkpoint() -
     assert oldest.last >= NOW - 600 - DAYS * DAY
     told = sum(one.count for one in history.checkpoints)
     assert told >= DAYS * DAY // 600 - 1
-    assert history.runs == (Run(NOW - 12 * DAY, NOW - 600),)
+    assert history.runs == (ServerRun(NOW - 12 * DAY, NOW - 600),)
 
 
 def test_of_many_samples_the_peaks_stay() -> None:
     history = busy(days=3)
-    peak = Sample(NOW - 2 * DAY, 9 * 10**9, 5)
+    peak = MemorySample(NOW - 2 * DAY, 9 * 10**9, 5)
     samples = tuple(sorted((*history.samples, peak), key=lambda one: one.time))
     kept = fit_history(msgspec.structs.replace(history, samples=samples), NOW).samples
     assert peak in kept
@@ -136,7 +136,7 @@ def test_a_failure_among_successes_keeps_its_row_and_its_reason() -> None:
 def test_gaps_outlive_the_joining_of_rows() -> None:
     first = [good(NOW - 3 * DAY + 600 * n, n + 1) for n in range(100)]
     then = [good(NOW - DAY + 600 * n, n + 101) for n in range(100)]
-    history = History((Run(first[0].first, first[-1].last), Run(then[0].first, NOW)), (*first, *then))
+    history = History((ServerRun(first[0].first, first[-1].last), ServerRun(then[0].first, NOW)), (*first, *then))
     kept = fit_history(history, NOW)
     assert len(kept.checkpoints) <= 80
     hole = (first[-1].last, then[0].first)
@@ -158,9 +158,9 @@ def test_gaps_outlive_the_joining_of_rows() -> None:
     ],
 )
 def test_a_time_without_a_checkpoint_that_succeeded_is_a_gap(
-    rows: list[Written], every: float | None, found: list[Gap]
+    rows: list[CheckpointRow], every: float | None, found: list[Gap]
 ) -> None:
-    history = History((Run(NOW - 4000, NOW),), tuple(rows))
+    history = History((ServerRun(NOW - 4000, NOW),), tuple(rows))
     assert gaps(history, NOW, GAP_SECONDS, every) == found
 
 
@@ -177,7 +177,7 @@ def test_any_bytes_are_refused(data: bytes) -> None:
 
 
 def test_every_bit_counts() -> None:
-    data = encode(History((Run(1, 2),), (good(3), bad(4)), (Sample(5, 6, 7),)))
+    data = encode(History((ServerRun(1, 2),), (good(3), bad(4)), (MemorySample(5, 6, 7),)))
     unnoticed = 0
     for place in range(len(data) * 8):
         damaged = bytearray(data)
@@ -252,8 +252,8 @@ def test_a_damaged_one_is_set_aside_and_told_and_another_one_begins(
     assert os.path.lexists(store.folder / "set_aside" / f"{HISTORY}-damaged")
     told = capfd.readouterr()
     assert "history set aside" in told.out + told.err
-    file.write(History((Run(1, 2),)))
-    assert (file.problem, file.read()) == ("", History((Run(1, 2),)))
+    file.write(History((ServerRun(1, 2),)))
+    assert (file.problem, file.read()) == ("", History((ServerRun(1, 2),)))
     assert add(store, 1).number == 1
 
 
@@ -266,7 +266,7 @@ def test_one_that_is_in_the_way_is_told_and_left(store: CheckpointStore, monkeyp
 
     monkeypatch.setattr(store, "set_aside", refuse)
     assert file.read() == History()
-    file.write(History((Run(1, 2),)))
+    file.write(History((ServerRun(1, 2),)))
     assert "not be moved away (read-only file system)" in file.problem
     assert file.path.read_text() == "what is this"
 
@@ -279,14 +279,14 @@ def test_a_folder_that_is_another_servers_by_now_is_left_alone(tmp_path: Path) -
             raise FolderLost("another server has it")
 
     file = HistoryFile(CheckpointStore(tmp_path, 3, guard))
-    file.write(History((Run(1, 2),)))
+    file.write(History((ServerRun(1, 2),)))
     lost = True
-    file.write(History((Run(3, 4),)))
+    file.write(History((ServerRun(3, 4),)))
     assert "another server has it" in file.problem
     lost = False
-    assert file.read() == History((Run(1, 2),))
-    file.write(History((Run(3, 4),)))
-    assert (file.problem, file.read()) == ("", History((Run(3, 4),)))
+    assert file.read() == History((ServerRun(1, 2),))
+    file.write(History((ServerRun(3, 4),)))
+    assert (file.problem, file.read()) == ("", History((ServerRun(3, 4),)))
 
 
 def outcome(store: CheckpointStore, number: int, error: str = "") -> Outcome:

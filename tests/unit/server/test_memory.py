@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from replay_server.memory import Limit, memory_limit, resident_bytes
+from replay_server.memory import MemoryLimit, memory_limit, resident_bytes
 
 
 def test_this_process_has_some_and_the_machine_has_more() -> None:
@@ -27,7 +27,7 @@ def test_the_lowest_limit_of_the_groups_holds(tmp_path: Path, line: str, files: 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (tmp_path / "cgroup").write_text(f"{line}\n")
-    assert memory_limit(tmp_path / "groups", tmp_path / "cgroup") == Limit(limit, "container")
+    assert memory_limit(tmp_path / "groups", tmp_path / "cgroup") == MemoryLimit(limit, "container")
 
 
 @pytest.mark.parametrize("text", ["max", "", "9223372036854771712", "-1", "many"])

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 from replay_server.config import HttpSection, decode, table_configs
-from replay_server.history import HISTORY, History, HistoryFile, Sample, Written, fit_history
+from replay_server.history import HISTORY, CheckpointRow, History, HistoryFile, MemorySample, fit_history
 from replay_server.http import HttpServer, make_app
 from replay_server.monitor import Monitor
 from replay_server.service import ReplayService
@@ -50,12 +50,12 @@ def days(now: int) -> History:
             continue
         first = began if when < night else night + 9 * hour
         size = 40_000_000 + 900_000 * number
-        good = Written(when, when, 1, 4.0 + number / 20, size, number, "schedule")
-        bad = Written(when, when, 1, 0.2, 0, 0, "schedule", FULL)
+        good = CheckpointRow(when, when, 1, 4.0 + number / 20, size, number, "schedule")
+        bad = CheckpointRow(when, when, 1, 0.2, 0, 0, "schedule", FULL)
         history = history.running(first, when).with_checkpoint(bad if full <= when < full + 11 * hour else good)
-        history = history.with_sample(Sample(when, 120_000_000 + size // 2, 300_000 + 7000 * number))
+        history = history.with_sample(MemorySample(when, 120_000_000 + size // 2, 300_000 + 7000 * number))
         history = fit_history(history, when)
-    bad = Written(now - 60, now - 60, 1, 0.2, 0, 0, "request", FULL)
+    bad = CheckpointRow(now - 60, now - 60, 1, 0.2, 0, 0, "request", FULL)
     return history.with_checkpoint(bad).running(night + 9 * hour, now - 5)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replay_server.folder_lock import OWNER, Owner, this_process
+from replay_server.folder_lock import OWNER, FolderOwner, this_process
 from replay_server.history import newest_checkpoint
 
 from tests.processes import wait_until
@@ -90,7 +90,9 @@ def test_a_service_that_lost_its_folder_writes_nothing_more_and_says_so(
 ) -> None:
     running = start(config_of(tmp_path))
     insert(running.address, 3)
-    other = Owner(**{**{name: getattr(this_process(0, 1), name) for name in Owner.__struct_fields__}, "host": "thief"})
+    other = FolderOwner(
+        **{**{name: getattr(this_process(0, 1), name) for name in FolderOwner.__struct_fields__}, "host": "thief"}
+    )
     (folder / "new").write_bytes(other.encoded())
     (folder / "new").rename(folder / OWNER)
     before = names(folder / "generations"), names(folder / "reverb")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from replay_server import http as http_module
 from replay_server.config import decode, table_configs
 from replay_server.http import make_app
-from replay_server.monitor import Counts, Monitor
+from replay_server.monitor import Monitor, TableCounts
 from replay_server.service import ReplayService
 from replay_server.state import ServerState
 from replay_server.status import rates_of, status
@@ -145,7 +145,7 @@ def test_rates_are_finite_and_never_negative_whatever_the_clock_does(steps: list
     total, history = 0, []
     for when, inserts in steps:
         total += inserts
-        history.append((round(when, 3), {"t": Counts(total, total, total)}))
+        history.append((round(when, 3), {"t": TableCounts(total, total, total)}))
     rates = rates_of("t", history)
     assert len(rates.time) == len(rates.inserts) == len(rates.samples) < 120
     assert all(0 <= rate < float("inf") for rate in rates.inserts)
@@ -157,7 +157,7 @@ def test_a_thousand_tables_with_their_curves_are_less_than_a_peer_reads(http: Fl
     state.monitor = Monitor(lambda: info)
     state.monitor.look()
     for second in range(600):
-        counts = dict.fromkeys(names, Counts(second * 123_457, second * 123_457, 10**6))
+        counts = dict.fromkeys(names, TableCounts(second * 123_457, second * 123_457, 10**6))
         state.monitor._history.append((1.8e9 + second * 1.001, counts))
     answer = http.get("/status.json").get_data()
     assert len(answer) < MOST_BYTES // 2

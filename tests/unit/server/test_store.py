@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from replay_server.choosing import Found, find_checkpoint
+from replay_server.choosing import ChosenCheckpoint, find_checkpoint
 from replay_server.errors import CheckpointError
 from replay_server.files import DONE, MANIFEST, RECORD_FILES, link_files, read_records
 from replay_server.restore import choose
@@ -339,8 +339,8 @@ def test_a_checkpoint_of_another_experiment_is_found_in_any_of_its_forms(store: 
     add(store, 1)
     newest = add(store, 2)
     of_reverb = write_checkpoint(store.folder.parent / "2026-01", 3)
-    assert find_checkpoint(store.folder) == find_checkpoint(newest.folder) == Found(newest.folder)
-    assert find_checkpoint(of_reverb) == Found(of_reverb)
+    assert find_checkpoint(store.folder) == find_checkpoint(newest.folder) == ChosenCheckpoint(newest.folder)
+    assert find_checkpoint(of_reverb) == ChosenCheckpoint(of_reverb)
     truncate(newest.folder / "items.tfrecord", np.random.default_rng(0))
     found = find_checkpoint(store.folder)
     assert (found.folder.name, [one.path for one in found.unloaded]) == ("000001", [newest.folder])

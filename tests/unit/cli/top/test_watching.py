@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rlds2reverb.cli.top.watching import Target, Watch, WatchedServer
+from rlds2reverb.cli.top.watching import Watch, WatchedServer, WatchTarget
 from rlds2reverb.errors import ServerUnreachable, TransportError
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import ServerInfo
@@ -76,7 +76,7 @@ def growing() -> Callable[[], ServerInfo]:
 
 
 def test_rates_come_with_the_second_answer(watching: Callable[..., Watch]) -> None:
-    watch = watching(Target("a", Way(growing())))
+    watch = watching(WatchTarget("a", Way(growing())))
     known = until(watch, lambda one: bool(one.rates()))
     rate = known.rates()["a"]
     assert rate.inserts > 0
@@ -91,7 +91,7 @@ def test_a_server_that_hangs_keeps_no_other_waiting(watching: Callable[..., Watc
         return info(table("a"))
 
     ways = (Way(hang), Way(growing()))
-    watch = watching(Target("slow", ways[0]), Target("quick", ways[1]))
+    watch = watching(WatchTarget("slow", ways[0]), WatchTarget("quick", ways[1]))
     try:
         until(watch, lambda one: len(one.history) > 3, number=1)
         slow = watch.servers()[0]
@@ -110,7 +110,7 @@ def test_http_that_hangs_keeps_the_tables_coming(watching: Callable[..., Watch])
         released.wait(PATIENCE_SECONDS)
         return read()
 
-    watch = watching(Target("a", Way(growing()), Http(hang)))
+    watch = watching(WatchTarget("a", Way(growing()), Http(hang)))
     try:
         assert until(watch, lambda one: bool(one.rates())).status is None
     finally:
@@ -120,7 +120,7 @@ def test_http_that_hangs_keeps_the_tables_coming(watching: Callable[..., Watch])
 
 def test_a_server_that_goes_away_is_told_and_taken_up_again(watching: Callable[..., Watch]) -> None:
     way = Way(growing())
-    watch = watching(Target("a", way))
+    watch = watching(WatchTarget("a", way))
     before = until(watch, lambda one: bool(one.rates()))
     way.answer = gone
     away = until(watch, lambda one: bool(one.problem))
@@ -137,7 +137,7 @@ def test_a_server_that_goes_away_is_told_and_taken_up_again(watching: Callable[.
 
 def test_another_process_is_a_restart_and_gives_no_negative_rate(watching: Callable[..., Watch]) -> None:
     way = Way(lambda: info(table("a", calls=(10**9, 10**9))))
-    watch = watching(Target("a", way))
+    watch = watching(WatchTarget("a", way))
     until(watch, lambda one: bool(one.rates()))
     questions = iter(range(10**9))
     way.answer = lambda: info(table("a", calls=(next(questions), 0)), state_id=2)
@@ -146,14 +146,14 @@ def test_another_process_is_a_restart_and_gives_no_negative_rate(watching: Calla
 
 
 def test_a_server_that_never_answered_is_silent_since_the_first_question(watching: Callable[..., Watch]) -> None:
-    known = until(watching(Target("a", Way(gone))), lambda one: bool(one.problem))
+    known = until(watching(WatchTarget("a", Way(gone))), lambda one: bool(one.problem))
     assert known.answered_at is None
     assert known.silent_since == known.watched_since
 
 
 def test_http_that_fails_keeps_what_it_told(watching: Callable[..., Watch]) -> None:
     http = Http(lambda: read())
-    watch = watching(Target("a", Way(growing()), http))
+    watch = watching(WatchTarget("a", Way(growing()), http))
     until(watch, lambda one: one.status is not None)
 
     def fail() -> Status:
@@ -168,7 +168,7 @@ def test_a_bug_in_a_thread_is_raised_where_it_is_drawn(watching: Callable[..., W
     def fail() -> ServerInfo:
         raise KeyError("bug")
 
-    watch = watching(Target("a", Way(fail)), Target("b", Way(growing())))
+    watch = watching(WatchTarget("a", Way(fail)), WatchTarget("b", Way(growing())))
     with pytest.raises(KeyError, match="bug"):
         watch.wait(lambda _: False, PATIENCE_SECONDS)
     with pytest.raises(KeyError, match="bug"):
@@ -177,7 +177,7 @@ def test_a_bug_in_a_thread_is_raised_where_it_is_drawn(watching: Callable[..., W
 
 def test_the_end_closes_the_ways_and_tells_nobody_any_more() -> None:
     way, told = Way(growing()), []
-    watch = Watch([Target("a", way)], interval=0.01, timeout=1.0)
+    watch = Watch([WatchTarget("a", way)], interval=0.01, timeout=1.0)
     watch.on_change = lambda: told.append(1)
     with watch:
         until(watch, lambda one: len(one.history) > 1)
@@ -188,5 +188,5 @@ def test_the_end_closes_the_ways_and_tells_nobody_any_more() -> None:
 
 def test_waiting_ends_when_the_time_is_over(watching: Callable[..., Watch]) -> None:
     seen: list[Sequence[Any]] = []
-    assert watching(Target("a", Way(gone))).wait(lambda known: bool(seen.append(known)), 0.05)[0].name == "a"
+    assert watching(WatchTarget("a", Way(gone))).wait(lambda known: bool(seen.append(known)), 0.05)[0].name == "a"
     assert seen

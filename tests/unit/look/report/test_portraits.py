@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlds2reverb.look.collector import LARGE, SMALL, Actions, Portrait, Size, is_constant, portrait_of
+from rlds2reverb.look.collector import LARGE, SMALL, ActionSample, Portrait, PortraitSize, is_constant, portrait_of
 from rlds2reverb.specs import column_spec
 from tests.unit.look.report.reported import robot
 
 
-def portrait(size: Size = LARGE, metadata: dict[str, Any] | None = None, **columns: Any) -> Portrait:
+def portrait(size: PortraitSize = LARGE, metadata: dict[str, Any] | None = None, **columns: Any) -> Portrait:
     """Of an episode of twelve steps with these columns."""
     made = robot(0)
     there = {path: column for path, column in made.columns.items() if path != "language_instruction"}
@@ -78,7 +78,7 @@ def test_cameras_share_the_images(cameras: int, frames: int) -> None:
     film = np.zeros((60, 16, 16, 3), np.uint8)
     long = robot(0, 60)
     columns = {"reward": long.columns["reward"], **{f"camera{at}": film for at in range(cameras)}}
-    found = portrait_of(replace(long, columns=columns), {}, None, Size(frames * cameras, 224, 1, 1, 10))
+    found = portrait_of(replace(long, columns=columns), {}, None, PortraitSize(frames * cameras, 224, 1, 1, 10))
     assert len(found.frames) == min(4, cameras)
     assert sum(len(steps) for steps, _ in found.frames.values()) <= frames * cameras
     assert all(steps[0] == 0 and steps[-1] == 59 for steps, _ in found.frames.values())
@@ -88,7 +88,7 @@ def test_actions_are_kept_of_the_same_episodes_in_any_order() -> None:
     rng = np.random.default_rng(0)
     columns = [{"action/arm": rng.normal(size=(5, 2)), "action/grip": rng.normal(size=5)} for _ in range(200)]
     spec = {path: column_spec(column) for path, column in columns[0].items()}
-    one, other = Actions(spec, 3), Actions(spec, 3)
+    one, other = ActionSample(spec, 3), ActionSample(spec, 3)
     for at in range(200):
         one.add(f"e{at}", columns[at])
         other.add(f"e{199 - at}", columns[199 - at])
@@ -107,6 +107,6 @@ def test_actions_are_kept_of_the_same_episodes_in_any_order() -> None:
     ],
 )
 def test_actions_that_are_no_such_numbers_are_passed_over(columns: dict[str, Any]) -> None:
-    actions = Actions({"action": column_spec(np.zeros((5, 2)))}, 0)
+    actions = ActionSample({"action": column_spec(np.zeros((5, 2)))}, 0)
     actions.add("e", columns)
     assert [len(one) for one in actions.chosen.values()] == [0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episode import Array, Episode
-from rlds2reverb.look.contents import Contents, Found, contents_of
+from rlds2reverb.look.contents import Contents, FoundEpisode, contents_of
 from rlds2reverb.prepare.problems import Problem
 
 HOSTILE = "<img src=x onerror=alert(1)></script>\x1b[2J\u202e"
@@ -49,4 +49,4 @@ def contents(
     one: Episode | None = None, problems: Sequence[Problem] = (), chosen: Sequence[str] = (), count: int | None = 9
 ) -> Contents:
     """What is shown of an episode."""
-    return contents_of(Found(episode() if one is None else one, 3, count), {}, problems, chosen)
+    return contents_of(FoundEpisode(episode() if one is None else one, 3, count), {}, problems, chosen)
