@@ -65,39 +65,39 @@ class Feature:
         return math.prod(self.shape)
 
 
-def task_is_column(found: Any) -> bool:
+def task_is_column(entries: Mapping[str, Any]) -> bool:
     """Whether rlds2reverb wrote the dataset from data with the task as a column."""
-    entry = _of(found, TASK_INDEX) if isinstance(found, dict) else {}
-    return _ours(entry).get("task") == "column"
+    return _ours(_object_in(entries, TASK_INDEX)).get("task") == "column"
 
 
-def features_of(path: Path, found: Any) -> dict[str, Feature]:
-    """The features of info.json; raises `SourceError` for an unsupported kind or shape, or a "/" in a name."""
-    if not isinstance(found, dict) or not 0 < len(found) <= _MOST_FEATURES:
-        raise SourceError(f"{path}: features: expected an object, found {shortened(repr(found))}")
-    for name, entry in found.items():
+def read_features(path: Path, entries: Any) -> dict[str, Feature]:
+    """Reads the features of info.json; raises `SourceError` for an unsupported kind or shape, or a "/" in a name."""
+    if not isinstance(entries, dict) or not 0 < len(entries) <= _MOST_FEATURES:
+        raise SourceError(f"{path}: features: expected an object, found {shortened(repr(entries))}")
+    for name, entry in entries.items():
         if "/" in name or not name or not isinstance(entry, dict):
             raise SourceError(
                 f'{path}: feature "{shortened(name)}": expected a name without "/", and an object with dtype and shape'
             )
-    columns = _paths(found)
+    columns = _choose_paths(entries)
     return {
-        name: _feature(f'{path}: feature "{shortened(name)}"', name, entry, columns[name])
-        for name, entry in found.items()
+        name: _read_feature(f'{path}: feature "{shortened(name)}"', name, entry, columns[name])
+        for name, entry in entries.items()
     }
 
 
-def _feature(where: str, name: str, entry: Mapping[str, Any], path: str) -> Feature:
+def _read_feature(where: str, name: str, entry: Mapping[str, Any], path: str) -> Feature:
     dtype = entry.get("dtype")
     kind = KINDS.get(dtype, NUMBER) if isinstance(dtype, str) else NUMBER
-    shape = _shape(where, entry.get("shape"))
+    shape = _read_shape(where, entry.get("shape"))
     if kind == NUMBER and (not isinstance(dtype, str) or dtype not in DTYPES):
-        known = ", ".join((*DTYPES, *KINDS))
-        raise SourceError(f"{where}: dtype {shortened(repr(dtype))} is not read; expected one of {known}")
+        names = ", ".join((*DTYPES, *KINDS))
+        raise SourceError(f"{where}: dtype {shortened(repr(dtype))} is not read; expected one of {names}")
     if kind in (IMAGE, VIDEO):
-        return _picture(where, name, entry, path, shape)
+        return _read_picture(where, name, entry, path, shape)
     if kind == LANGUAGE:
         return Feature(name, kind, path, (), np.dtype(object))
+    # LeRobot writes a number without axes with the shape [1]. Its own counters and flags are numbers; of others, `info` says what they were.
     is_scalar = name in RESERVED or name.startswith("next.") or path in (REWARD, DISCOUNT, *FLAGS)
     if shape == (1,) and (kind == TEXT or is_scalar):
         shape = ()
@@ -107,46 +107,47 @@ def _feature(where: str, name: str, entry: Mapping[str, Any], path: str) -> Feat
     return Feature(name, kind, path, shape, np.dtype(object) if kind == TEXT else DTYPES[str(dtype)])
 
 
-def _picture(where: str, name: str, entry: Mapping[str, Any], path: str, shape: tuple[int, ...]) -> Feature:
+def _read_picture(where: str, name: str, entry: Mapping[str, Any], path: str, shape: tuple[int, ...]) -> Feature:
     if len(shape) != 3:
         raise SourceError(f"{where}: shape {shape}: expected three axes: height, width and channels")
     names = entry.get("names")
     first = names[0] if isinstance(names, list) and names else None
+    # Channels come first where the names say so; without names, where the sizes allow nothing else.
     if first in _CHANNELS or (first is None and shape[0] in (1, 3, 4) and shape[2] not in (1, 3, 4)):
         shape = (*shape[1:], shape[0])
-    info, older = _of(entry, "info"), _of(entry, "video_info")
+    info, older = _object_in(entry, "info"), _object_in(entry, "video_info")
     marks = (info.get("is_depth_map"), info.get("video.is_depth_map"), older.get("video.is_depth_map"))
-    is_depth = any(one is True for one in marks)
+    is_depth = any(mark is True for mark in marks)
     dtype = np.dtype(np.uint16 if is_depth else np.uint8)
     if is_depth and entry["dtype"] == IMAGE and info.get("depth_unit") == "m":
         dtype = np.dtype(np.float32)
     return Feature(name, entry["dtype"], path, shape, dtype, is_depth)
 
 
-def _shape(where: str, found: Any) -> tuple[int, ...]:
-    sizes = found if isinstance(found, list) else [None]
+def _read_shape(where: str, value: Any) -> tuple[int, ...]:
+    sizes = value if isinstance(value, list) else [None]
     if not all(type(size) is int and size >= 0 for size in sizes) or not 0 < len(sizes) <= MOST_AXES:
-        raise SourceError(f"{where}: shape {shortened(repr(found))}: expected a list of 1 to {MOST_AXES} sizes")
+        raise SourceError(f"{where}: shape {shortened(repr(value))}: expected a list of 1 to {MOST_AXES} sizes")
     if math.prod(max(1, size) for size in sizes) > _MOST_VALUES:
-        raise SourceError(f"{where}: shape {shortened(repr(found))}: expected at most {_MOST_VALUES:,} values")
+        raise SourceError(f"{where}: shape {shortened(repr(value))}: expected at most {_MOST_VALUES:,} values")
     return tuple(sizes)
 
 
-def _paths(found: Mapping[str, Any]) -> dict[str, str]:
+def _choose_paths(entries: Mapping[str, Any]) -> dict[str, str]:
     """Name -> path of its column. No two features share a path."""
     paths: dict[str, str] = {}
-    for name, entry in found.items():
+    for name, entry in entries.items():
         ours = _ours(entry).get("path")
         if isinstance(ours, str) and 0 < len(ours) <= _LONGEST_PATH and ours not in paths.values():
             paths[name] = ours
-    for name in found:
+    for name in entries:
         if name not in paths:
-            path = _path(name, found)
+            path = _path_of(name, entries)
             paths[name] = name if path in paths.values() else path
     return paths
 
 
-def _path(name: str, names: Mapping[str, Any]) -> str:
+def _path_of(name: str, names: Mapping[str, Any]) -> str:
     if name == NEXT_REWARD:
         return REWARD
     first, *rest = name.split(".")
@@ -160,9 +161,9 @@ def _path(name: str, names: Mapping[str, Any]) -> str:
 
 
 def _ours(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _of(_of(entry, "info"), OURS)
+    return _object_in(_object_in(entry, "info"), OURS)
 
 
-def _of(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = entry.get(key)
-    return found if isinstance(found, dict) else {}
+def _object_in(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = entry.get(key)
+    return value if isinstance(value, dict) else {}

@@ -50,7 +50,7 @@ class Keys:
     unread: str = ""
 
     @staticmethod
-    def joined(files: Iterable[Keys]) -> Keys:
+    def join(files: Iterable[Keys]) -> Keys:
         runs: dict[int, list[Run]] = {}
         unread = ""
         for keys in files:
@@ -96,12 +96,15 @@ def _read_runs(path: Path, file: Any, group: int, first: int, columns: Mapping[s
     """The runs of a row group whose first row is `first`; `columns` has the places of the keys' columns among all of the file."""
     about = file.metadata.row_group(group)
     episode, *index = (_range_by_statistics(about, number) for number in columns.values())
-    if episode is not None and episode[0] == episode[1] and None not in index:
+    if (
+        episode is not None and episode[0] == episode[1] and None not in index
+    ):  # LeRobot writes an episode as a row group
         yield Run(path, episode[0], first, first + about.num_rows, *(index[0] if index and index[0] else ()))
         return
     check_row_groups(path, file, columns, [group])
     table = file.read_row_group(group, columns=list(columns))
     episodes, *indices = (_whole_numbers(table[name]) for name in columns)
+    # Where the number changes, with a change before the first row and behind the last.
     bounds = np.flatnonzero(np.diff(episodes, prepend=episodes[:1] - 1, append=episodes[-1:] + 1)).tolist()
     for start, stop in pairwise(bounds):
         within = [(int(column[start:stop].min()), int(column[start:stop].max())) for column in indices]
@@ -118,6 +121,7 @@ def _range_by_statistics(group: Any, number: int | None) -> tuple[int, int] | No
 
 
 def _whole_numbers(column: Any) -> Array:
+    """[rows] int64 of a column, `NO_EPISODE` where a row has none."""
     values = stored_values(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type))
     while is_list(values.type):  # of one number each
         values = values.flatten()

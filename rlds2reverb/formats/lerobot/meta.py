@@ -32,7 +32,7 @@ from rlds2reverb.formats.lerobot.features import (
     NUMBER,
     TASK_INDEX,
     Feature,
-    features_of,
+    read_features,
     task_is_column,
 )
 from rlds2reverb.formats.paths import check_link
@@ -75,17 +75,17 @@ class Info:
 
     def data_file(self, fields: Mapping[str, int]) -> Path:
         """The file of an episode or a chunk; raises `SourceError` if the template leads out or has another field."""
-        return _filled(self.root, self.data_path, fields)
+        return _fill_in(self.root, self.data_path, fields)
 
     def video_file(self, key: str, fields: Mapping[str, int]) -> Path:
-        return _filled(self.root, self.video_path, {"video_key": key, **fields})
+        return _fill_in(self.root, self.video_path, {"video_key": key, **fields})
 
 
 def read_info(root: Path) -> Info:
     """Reads meta/info.json; raises `SourceError` if there is none, or it is not that of a dataset of version 2 or 3."""
     path = _inside(root, "meta/info.json")
-    found = read_object(path, "a LeRobot dataset: a folder with meta/info.json")
-    recorded = found.get("codebase_version")
+    info = read_object(path, "a LeRobot dataset: a folder with meta/info.json")
+    recorded = info.get("codebase_version")
     match = _VERSION.fullmatch(recorded) if isinstance(recorded, str) else None
     if match is None:
         raise SourceError(f"{path}: codebase_version: expected v2.0, v2.1 or v3.0, found {shortened(repr(recorded))}")
@@ -94,22 +94,22 @@ def read_info(root: Path) -> Info:
         raise SourceError(
             f"{path}: version {recorded}; v2.0, v2.1 and v3.0 are read: convert it with lerobot's scripts"
         )
-    chunks_size = found.get("chunks_size", 1000)
+    chunks_size = info.get("chunks_size", 1000)
     if type(chunks_size) is not int or chunks_size < 1:
         raise SourceError(
             f"{path}: chunks_size: expected a whole number of at least 1, found {shortened(repr(chunks_size))}"
         )
     templates: list[str] = []
     for key in ("data_path", "video_path"):
-        template = found.get(key) or ""
+        template = info.get(key) or ""
         if not isinstance(template, str) or len(template) > _LONGEST_PATH:
             raise SourceError(f"{path}: {key}: expected the template of a path, found {shortened(repr(template))}")
         templates.append(template)
-    features = features_of(path, found.get("features"))
-    is_column = task_is_column(found["features"])
-    fps = found.get("fps")
+    features = read_features(path, info.get("features"))
+    is_column = task_is_column(info["features"])
+    fps = info.get("fps")
     half_frame = 0.5 / fps if isinstance(fps, (int, float)) and 0 < fps < math.inf else Info.half_frame
-    about = _about(found, features)
+    about = _collect_facts(info, features)
     return Info(root, version, chunks_size, templates[0], templates[1], features, is_column, half_frame, about)
 
 
@@ -119,14 +119,14 @@ _SAID_ANEW = (
 )  # fmt: skip
 
 
-def _about(found: Mapping[str, Any], features: Mapping[str, Feature]) -> dict[str, Any]:
+def _collect_facts(info: Mapping[str, Any], features: Mapping[str, Feature]) -> dict[str, Any]:
     """The fields of info.json without those that a copy has of its own. A feature's names of its numbers are the fact `names/PATH`."""
-    about = {name: value for name, value in found.items() if name not in _SAID_ANEW}
-    splits = found.get("splits")
-    if splits != {"train": f"0:{found.get('total_episodes')}"}:
+    about = {name: value for name, value in info.items() if name not in _SAID_ANEW}
+    splits = info.get("splits")
+    if splits != {"train": f"0:{info.get('total_episodes')}"}:
         about["splits"] = splits
     for name, feature in features.items():
-        names = found["features"][name].get("names")
+        names = info["features"][name].get("names")
         if feature.kind == NUMBER and names:
             about[f"names/{feature.path}"] = {"names": names, "shape": list(feature.shape)}
     return about
@@ -147,18 +147,18 @@ def _below(root: Path, relative: str) -> Path:
     return root / relative
 
 
-def _filled(root: Path, template: str, fields: Mapping[str, Any]) -> Path:
-    known = ", ".join(f"{{{name}}}" for name in fields)
+def _fill_in(root: Path, template: str, fields: Mapping[str, Any]) -> Path:
+    names = ", ".join(f"{{{name}}}" for name in fields)
 
-    def field(found: re.Match[str]) -> str:
-        value, width = fields.get(found[1]), int(found[2] or 0)
+    def value_at(place: re.Match[str]) -> str:
+        value, width = fields.get(place[1]), int(place[2] or 0)
         if value is None or (isinstance(value, str) and width):
-            raise SourceError(f'{root}: meta/info.json: path "{template}": no field {found[0]}; there are {known}')
+            raise SourceError(f'{root}: meta/info.json: path "{template}": no field {place[0]}; there are {names}')
         return str(value).zfill(width)
 
-    filled = _FIELD.sub(field, template)
+    filled = _FIELD.sub(value_at, template)
     if re.search("[{}]", _FIELD.sub("", template)) or not filled:
-        raise SourceError(f'{root}: meta/info.json: path "{template}": expected fields such as {known}')
+        raise SourceError(f'{root}: meta/info.json: path "{template}": expected fields such as {names}')
     return _below(root, filled)
 
 
@@ -261,7 +261,7 @@ class Episodes:
 
 def read_episodes(info: Info) -> Episodes:
     """The episodes, in the order of their numbers; raises `SourceError` if tables are missing, damaged or contradict each other."""
-    return _of_lines(info) if info.version[0] == 2 else _of_tables(info)
+    return _read_jsonl(info) if info.version[0] == 2 else _read_parquet(info)
 
 
 def read_tasks(info: Info) -> dict[int, bytes]:
@@ -271,9 +271,9 @@ def read_tasks(info: Info) -> dict[int, bytes]:
     if not path.exists():
         return {}
     if info.version[0] == 2:
-        rows = ((one.get(TASK_INDEX), one.get("task")) for one in _lines(path))
+        rows = ((task.get(TASK_INDEX), task.get("task")) for task in _read_lines(path))
     else:
-        table = values.whole(path, lambda name: name == TASK_INDEX or name in _TASK_COLUMNS)
+        table = values.read_table(path, lambda name: name == TASK_INDEX or name in _TASK_COLUMNS)
         names = table.column_names
         text = next((name for name in _TASK_COLUMNS if name in names), "")
         if not text or TASK_INDEX not in names:
@@ -289,31 +289,31 @@ def read_tasks(info: Info) -> dict[int, bytes]:
     return tasks
 
 
-def _of_lines(info: Info) -> Episodes:
+def _read_jsonl(info: Info) -> Episodes:
     path = _inside(info.root, "meta/episodes.jsonl")
-    found = list(_lines(path))
-    for one in found:
-        if not all(type(one.get(key)) is int and 0 <= one[key] < 1 << 62 for key in (EPISODE_INDEX, LENGTH)):
-            raise SourceError(f"{path}: expected episode_index and length, found {shortened(repr(one))}")
-    found.sort(key=lambda one: int(one[EPISODE_INDEX]))
-    columns = {key: np.array([one[key] for one in found], np.int64) for key in (EPISODE_INDEX, LENGTH)}
+    lines = list(_read_lines(path))
+    for line in lines:
+        if not all(type(line.get(key)) is int and 0 <= line[key] < 1 << 62 for key in (EPISODE_INDEX, LENGTH)):
+            raise SourceError(f"{path}: expected episode_index and length, found {shortened(repr(line))}")
+    lines.sort(key=lambda line: int(line[EPISODE_INDEX]))
+    columns = {key: np.array([line[key] for line in lines], np.int64) for key in (EPISODE_INDEX, LENGTH)}
     _check_indices(path, columns[EPISODE_INDEX])
-    keys = [key for key in (found[0] if found else ()) if key not in _NOT_METADATA]
-    values = {key: [one.get(key) for one in found] for key in keys}
-    return Episodes(info, columns, _tasks([one.get(TASKS) for one in found]), *_metadata(values))
+    keys = [key for key in (lines[0] if lines else ()) if key not in _NOT_METADATA]
+    values = {key: [line.get(key) for line in lines] for key in keys}
+    return Episodes(info, columns, _read_task_lists([line.get(TASKS) for line in lines]), *_sort_metadata(values))
 
 
-def _of_tables(info: Info) -> Episodes:
+def _read_parquet(info: Info) -> Episodes:
     folder = _inside(info.root, "meta/episodes")
     paths = [_inside(info.root, str(path.relative_to(info.root))) for path in sorted(folder.glob("*/*.parquet"))]
     if not paths:
         raise SourceError(f"{folder}: no episodes: expected chunk-000/file-000.parquet")
-    tables = [values.whole(path, lambda name: not name.startswith(("stats/", "meta/"))) for path in paths]
-    names = [name for name in tables[0].column_names if all(name in one.column_names for one in tables)]
-    found = {name: [value for one in tables for value in one[name].to_pylist()] for name in names}
+    tables = [values.read_table(path, lambda name: not name.startswith(("stats/", "meta/"))) for path in paths]
+    names = [name for name in tables[0].column_names if all(name in table.column_names for table in tables)]
+    stored = {name: [value for table in tables for value in table[name].to_pylist()] for name in names}
     columns = {
-        name: _numbers(folder, name, values)
-        for name, values in found.items()
+        name: _read_numbers(folder, name, values)
+        for name, values in stored.items()
         if name in _NOT_METADATA - {TASKS} or name.startswith(("data/", "videos/"))
     }
     for name in (EPISODE_INDEX, LENGTH):
@@ -325,17 +325,17 @@ def _of_tables(info: Info) -> Episodes:
     if (columns[LENGTH] < 0).any():
         number = int(columns[EPISODE_INDEX][columns[LENGTH] < 0][0])
         raise SourceError(f"{folder}: episode {number}: its length is below 0")
-    found = {name: [values[at] for at in order] for name, values in found.items()}
-    tasks = _tasks(found[TASKS]) if TASKS in found else None
-    rest = {
-        name: values for name, values in found.items() if name not in _NOT_METADATA and not name.startswith(_OF_FILES)
+    stored = {name: [values[at] for at in order] for name, values in stored.items()}
+    tasks = _read_task_lists(stored[TASKS]) if TASKS in stored else None
+    metadata = {
+        name: values for name, values in stored.items() if name not in _NOT_METADATA and not name.startswith(_OF_FILES)
     }
-    kinds = {name: str(tables[0].schema.field(name).type) for name in rest}
+    kinds = {name: str(tables[0].schema.field(name).type) for name in metadata}
     dtypes = {name: DTYPES.get(_ARROW.get(kind, kind)) for name, kind in kinds.items()}  # None for other than numbers
-    return Episodes(info, columns, tasks, *_metadata(rest, dtypes))
+    return Episodes(info, columns, tasks, *_sort_metadata(metadata, dtypes))
 
 
-def _numbers(folder: Path, name: str, values: list[Any]) -> Array:
+def _read_numbers(folder: Path, name: str, values: list[Any]) -> Array:
     """The numbers of a column. Of those that say where an episode stands, a missing one is -1 or NaN: the rows have keys of their own."""
     is_time = name.endswith("timestamp")
     if name not in (EPISODE_INDEX, LENGTH):
@@ -355,20 +355,23 @@ def _check_indices(path: Path, indices: Array) -> None:
         raise SourceError(f"{path}: an episode_index is below 0, or stands there twice")
 
 
-def _tasks(found: list[Any]) -> tuple[tuple[str, ...], ...] | None:
-    if not all(isinstance(one, list) and all(isinstance(task, str) for task in one) for one in found):
+def _read_task_lists(values: list[Any]) -> tuple[tuple[str, ...], ...] | None:
+    """The tasks of each episode; None if one has no list of texts."""
+    if not all(isinstance(tasks, list) and all(isinstance(task, str) for task in tasks) for tasks in values):
         return None
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, values))
 
 
-def _metadata(found: Mapping[str, list[Any]], dtypes: Mapping[str, Any] = {}) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _sort_metadata(
+    stored: Mapping[str, list[Any]], dtypes: Mapping[str, Any] = {}
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The columns with values of one kind (numbers as arrays, text as a list of `bytes`), and the names of all other columns."""
-    made = {name.removeprefix(METADATA): _values(values, dtypes.get(name)) for name, values in found.items()}
-    kept = {name: values for name, values in made.items() if values is not None}
-    return kept, tuple(name for name in made if name not in kept)
+    columns = {name.removeprefix(METADATA): _as_column(values, dtypes.get(name)) for name, values in stored.items()}
+    metadata = {name: values for name, values in columns.items() if values is not None}
+    return metadata, tuple(name for name in columns if name not in metadata)
 
 
-def _values(values: list[Any], dtype: Any) -> Any:
+def _as_column(values: list[Any], dtype: Any) -> Any:
     """The values of a column, one for each episode; None if they are of several kinds, or if no dtype holds them all exactly."""
     kinds = set(map(type, values))
     if kinds == {str}:
@@ -377,16 +380,16 @@ def _values(values: list[Any], dtype: Any) -> Any:
         return np.array(values)
     if not kinds or not kinds <= {int, float}:
         return None
-    known: list[Any] = [dtype] if dtype is not None else [np.float64] if float in kinds else [np.int64, np.uint64]
-    for one in known:
+    dtypes: list[Any] = [dtype] if dtype is not None else [np.float64] if float in kinds else [np.int64, np.uint64]
+    for candidate in dtypes:
         with suppress(OverflowError):
-            made = np.array(values, one)
-            if all(held == value or held != held for held, value in zip(made.tolist(), values)):
-                return made
+            column = np.array(values, candidate)
+            if all(held == value or held != held for held, value in zip(column.tolist(), values)):
+                return column
     return None
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         if not path.exists():
             raise SourceError(

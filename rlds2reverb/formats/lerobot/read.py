@@ -63,8 +63,8 @@ from rlds2reverb.formats.lerobot.features import (
 )
 from rlds2reverb.formats.lerobot.keys import NO_EPISODE, Keys, Run, find_places, read_keys
 from rlds2reverb.formats.lerobot.meta import Episodes, Info, read_episodes, read_info, read_tasks
-from rlds2reverb.formats.lerobot.values import TableRows, Taken, column, image_files, open_table
-from rlds2reverb.formats.lerobot.videos import Clip, check_libraries, check_library, decoded
+from rlds2reverb.formats.lerobot.values import RowRange, TableRows, convert_column, image_files, open_table
+from rlds2reverb.formats.lerobot.videos import Clip, check_libraries, check_library, decode_pictures
 from rlds2reverb.formats.options import Parse, one_of, parted, unescaped, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, flags, terminal_discount, zero_row
@@ -120,11 +120,11 @@ _REPO = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?", re.ASCII)
 _REVISIONS = ("v3.0", "v2.1", "v2.0", "main")
 
 
-def _seconds(text: str) -> float:
-    found = float(text) if re.fullmatch(r"(\d{1,9}(\.\d{0,12})?|\.\d{1,12})(e-?\d)?", text, re.ASCII) else math.nan
-    if not found > 0:
+def _parse_seconds(text: str) -> float:
+    seconds = float(text) if re.fullmatch(r"(\d{1,9}(\.\d{0,12})?|\.\d{1,12})(e-?\d)?", text, re.ASCII) else math.nan
+    if not seconds > 0:
         raise ValueError("expected a number of seconds above 0")
-    return found
+    return seconds
 
 
 OPTIONS: dict[str, Parse] = {
@@ -132,7 +132,7 @@ OPTIONS: dict[str, Parse] = {
     "done_means": words(TERMINAL, TIMEOUT, NOTHING),
     "task": words(COLUMN, METADATA, SKIP),
     "videos": words(DECODE, SKIP),
-    "tolerance": _seconds,
+    "tolerance": _parse_seconds,
     "reserved": one_of(skip=False, columns=True),
     "cast": one_of(exact=False, nearest=True),
 }
@@ -144,18 +144,18 @@ def open_lerobot(text: str) -> Source:
     Raises:
       SourceError: there is no such dataset, it is damaged or of another version, or an option makes no sense.
     """
-    wanted = asked("lerobot", text, OPTIONS)
-    root = wanted.files.pin(_folder(wanted.name, wanted.text), within=PARTS)
-    dataset = read_dataset(root, Reading(**wanted.renamed({"cast": "rounds"})))
-    return wanted.source_of(LeRobotRecordings(dataset, wanted.name))
+    request = asked("lerobot", text, OPTIONS)
+    root = request.files.pin(_find_folder(request.name, request.text), within=PARTS)
+    dataset = read_dataset(root, Reading(**request.renamed({"cast": "rounds"})))
+    return request.source_of(LeRobotRecordings(dataset, request.name))
 
 
 def folder_of(text: str) -> Path:
     """The folder of a dataset by the text after "lerobot:"; raises `SourceError` if there is none."""
-    return _folder(f"lerobot:{text}", unescaped(parted(text)[0]))
+    return _find_folder(f"lerobot:{text}", unescaped(parted(text)[0]))
 
 
-def _folder(name: str, where: str) -> Path:
+def _find_folder(name: str, where: str) -> Path:
     if "\0" in where or not where:
         raise SourceError(f'"{name}": expected a folder, or ORG/NAME')
     path = path_of(where)
@@ -201,7 +201,7 @@ class LeRobotRecordings(Recordings):
         self.name, self._dataset, self._as_files = name, dataset, frozenset(as_files)
         self._odd: dict[str, set[int]] = {}
         files = {path: ArraySpec.of_images(self.images()[path]) for path in self._as_files}
-        self._spec = nested({path: files.get(path, one) for path, one in dataset.specs().items()}, name)
+        self._spec = nested({path: files.get(path, spec) for path, spec in dataset.specs().items()}, name)
 
     @property
     def count(self) -> int:
@@ -227,21 +227,21 @@ class LeRobotRecordings(Recordings):
         if reading.rounds:
             yield note("rounded", "floats that their feature's dtype lacks are rounded to it (cast=nearest)", episodes)
         for feature in features.values():
-            if feature.kind == VIDEO and reading.videos == SKIP:
+            if feature.kind != VIDEO:
+                continue
+            if reading.videos == SKIP:
                 yield note("videos_skipped", "its video is left out (videos=skip)", episodes, feature.path)
-            elif feature.kind == VIDEO and feature.is_depth and feature.path not in dataset.lacking:
+                continue
+            if feature.path in dataset.lacking:
+                continue
+            if feature.is_depth:
                 text = "a depth map's codes, 0 to 4095, as the video has them; meta/info.json has what is needed to convert them to metres"
                 yield note("depth_codes", text, episodes, feature.path)
-            if (
-                feature.kind == VIDEO
-                and reading.videos != SKIP
-                and feature.path not in dataset.lacking
-                and (count := dataset.episodes.overlapping(feature.name))
-            ):
+            if count := dataset.episodes.overlapping(feature.name):
                 text = "episodes whose parts of a video overlap (from_timestamp and to_timestamp in meta/episodes), so frames of one stand beside rows of another"
                 yield Notice("video_overlap", text, count, feature.path)
-        for code, found in self._odd.items():
-            yield Notice(code, ODD[code], len(found))
+        for code, numbers in self._odd.items():
+            yield Notice(code, ODD[code], len(numbers))
         if dataset.unlisted:
             text = (
                 "episodes whose rows stand in the files that were read, but which meta/episodes does not list; left out"
@@ -269,9 +269,11 @@ class LeRobotRecordings(Recordings):
 
     def images(self) -> Mapping[str, ImageSpec]:
         return {
-            path: ImageSpec((one.shape[0], one.shape[1], one.shape[2]), one.dtype, is_accurate=True, is_upright=True)
-            for path, one in self._dataset.columns.items()
-            if one.kind == IMAGE and not one.is_depth
+            path: ImageSpec(
+                (image.shape[0], image.shape[1], image.shape[2]), image.dtype, is_accurate=True, is_upright=True
+            )
+            for path, image in self._dataset.columns.items()
+            if image.kind == IMAGE and not image.is_depth
         }
 
     def encoded(self, paths: Collection[str]) -> LeRobotRecordings:
@@ -300,7 +302,9 @@ class Reader:
     def __init__(self, dataset: Dataset, as_files: Collection[str], odd: MutableMapping[str, set[int]]) -> None:
         self._dataset, self._odd = dataset, odd
         self._rows: TableRows | None = None
-        self._decoded = [to for to, one in dataset.columns.items() if one.kind == IMAGE and to not in as_files]
+        self._decoded = [
+            path for path, feature in dataset.columns.items() if feature.kind == IMAGE and path not in as_files
+        ]
         if self._decoded:
             check_libraries()
         if dataset.videos:
@@ -314,30 +318,30 @@ class Reader:
     def one(self, number: int) -> Recording:
         """One episode; raises `BrokenEpisode`."""
         try:
-            return self._recording(number, self._taken(number))
+            return self._recording(number, self._read_rows(number))
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
 
-    def _taken(self, number: int) -> Taken:
+    def _read_rows(self, number: int) -> RowRange:
         """The rows of an episode. In version 2.x a file holds those of one episode only."""
         episodes = self._dataset.episodes
         path, count = episodes.data_file(number), episodes.length(number)
         if path is not None and (self._dataset.info.version[0] == 2 or not count):
-            rows = self._opened(path)
+            rows = self._open(path)
             if rows.count != count and count:
                 raise BrokenEpisode(
                     "", f"{path}: has {rows.count:,} rows; expected {count:,}, as meta/episodes.jsonl says"
                 )
             return rows.read(0, count)
         runs = self._runs(number, path, count)
-        return Taken.joined([self._opened(run.path).read(run.start, run.stop) for run in runs])
+        return RowRange.join([self._open(run.path).read(run.start, run.stop) for run in runs])
 
     def _runs(self, number: int, path: Path | None, count: int) -> list[Run]:
         """The places of an episode's rows: in the file that meta names if that has them in one piece, else in any."""
         dataset, episode, why = self._dataset, self._dataset.episodes.index(number), ""
         if path is not None:
             try:
-                keys = dataset.all_keys if dataset.has_all_keys else dataset.keys_of(path, self._opened(path))
+                keys = dataset.all_keys if dataset.has_all_keys else dataset.keys_of(path, self._open(path))
                 if runs := keys.whole(episode, path, count):
                     return runs
             except SourceError as error:
@@ -347,32 +351,32 @@ class Reader:
         except BrokenEpisode as broken:
             raise BrokenEpisode("", f"{why}{broken.why}") from broken
 
-    def _opened(self, path: Path) -> TableRows:
-        """The open file."""
+    def _open(self, path: Path) -> TableRows:
+        """Opens a file, or takes the open one: episodes stand in a file one behind the other."""
         dataset, rows = self._dataset, self._rows
         if rows is None or (rows.path is not path and rows.path != path):
             self.close()
             features = dataset.info.features
-            names = [one.name for one in dataset.columns.values() if one.kind != VIDEO]
+            names = [feature.name for feature in dataset.columns.values() if feature.kind != VIDEO]
             needed = [EPISODE_INDEX, *(name for name in _COUNTED if name in features)]
             needed += [] if dataset.done is None else [dataset.done.name]
             needed += [TASK_INDEX] if dataset.reads_tasks else []
             needed += [TIMESTAMP] if dataset.videos else []
             names = list(dict.fromkeys((*names, *needed)))
             numbers = [features[name] for name in names if name in features and features[name].kind == NUMBER]
-            self._rows = rows = TableRows(path, names, sum(one.size * one.dtype.itemsize for one in numbers))
+            self._rows = rows = TableRows(path, names, sum(number.size * number.dtype.itemsize for number in numbers))
         return rows
 
-    def _recording(self, number: int, read: Taken) -> Recording:
+    def _recording(self, number: int, read: RowRange) -> Recording:
         dataset = self._dataset
         self._check(number, read)
-        stored = {to: self._stored(one, number, read) for to, one in dataset.columns.items()}
+        stored = {path: self._stored(feature, number, read) for path, feature in dataset.columns.items()}
         if dataset.reads_tasks:
             tasks = self._plain(TASK_INDEX, read)
             numbers, of = tasks[:1], np.zeros(len(tasks), int)
-            if (tasks != numbers).any():
+            if (tasks != numbers).any():  # nearly every episode has one task, and a sort of all rows costs more
                 numbers, of = np.unique(tasks, return_inverse=True)
-            texts = np.array([self._text(int(one), read.path) for one in numbers], object)
+            texts = np.array([self._text(int(task), read.path) for task in numbers], object)
             if dataset.task == COLUMN:
                 stored[dataset.task_path] = texts[of]
             elif set(texts) - {dataset.task_of(number)}:
@@ -386,42 +390,44 @@ class Reader:
 
         def decode() -> Mapping[str, Array]:
             try:
-                columns = {to: one.frames() if isinstance(one, Clip) else one for to, one in stored.items()}
-                for to in self._decoded:
-                    feature = dataset.columns[to]
-                    columns[to] = decoded(feature, columns[to].tolist(), f'{read.path}: column "{feature.name}"')
+                columns = {
+                    path: column.frames() if isinstance(column, Clip) else column for path, column in stored.items()
+                }
+                for path in self._decoded:
+                    feature, where = dataset.columns[path], f'{read.path}: column "{dataset.columns[path].name}"'
+                    columns[path] = decode_pictures(feature, columns[path].tolist(), where)
                 return dataset.steps(columns, flags, read.count)
             except SourceError as error:
                 raise BrokenEpisode("", str(error)) from error
 
         return Recording(decode, dataset.metadata_of(number), content=self._name(stored, flags))
 
-    def _stored(self, feature: Feature, number: int, read: Taken) -> Array | Clip:
+    def _stored(self, feature: Feature, number: int, read: RowRange) -> Array | Clip:
         """[T, ...] as stored: numbers and texts, the bytes of image files, or a part of a video."""
         if feature.kind == VIDEO:
             return self._clip(feature, number, read)
         if feature.kind == IMAGE:
             return np.array(image_files(feature, read.column(feature.name), read.path), object)
-        return self._values(feature, read)
+        return self._convert(feature, read)
 
-    def _values(self, feature: Feature, read: Taken) -> Array:
+    def _convert(self, feature: Feature, read: RowRange) -> Array:
         rounds = self._dataset.reading.rounds
         if feature.kind == NUMBER:
-            return read.made(feature.name, lambda stored: column(feature, stored, read.path, rounds))
-        return column(feature, read.column(feature.name), read.path, rounds)
+            return read.convert(feature.name, lambda stored: convert_column(feature, stored, read.path, rounds))
+        return convert_column(feature, read.column(feature.name), read.path, rounds)
 
     def _name(self, stored: Mapping[str, Array | Clip], flags: Array | None) -> str:
         """The episode's name: a hash of its rows, of the bytes of its images and videos, and of the options that change it."""
-        rows = {to: one for to, one in stored.items() if not isinstance(one, Clip)}
+        rows = {path: column for path, column in stored.items() if not isinstance(column, Clip)}
         digest = content_hash(rows if flags is None else {**rows, DONE: flags})
         digest.update(self._dataset.reading.label.encode())
-        for to, one in sorted(stored.items()):
-            if isinstance(one, Clip):
-                digest.update(f"{to}|".encode())
-                one.add_to(digest)
+        for path, column in sorted(stored.items()):
+            if isinstance(column, Clip):
+                digest.update(f"{path}|".encode())
+                column.add_to(digest)
         return content_name(digest.hexdigest())
 
-    def _clip(self, feature: Feature, number: int, read: Taken) -> Clip:
+    def _clip(self, feature: Feature, number: int, read: RowRange) -> Clip:
         episodes = self._dataset.episodes
         place = episodes.video(number, feature.name)
         if place is None:
@@ -435,25 +441,25 @@ class Reader:
             self._odd.setdefault("video_short", set()).add(number)
         return Clip(feature, video, seconds, self._dataset.reading.tolerance)
 
-    def _plain(self, name: str, read: Taken) -> Array:
+    def _plain(self, name: str, read: RowRange) -> Array:
         """[T] of a feature with one value per row."""
         feature = self._dataset.info.features.get(name)
         if feature is None or feature.size != 1:
             raise BrokenEpisode(
                 "", f'{self._dataset.info.root}: meta/info.json: expected a feature "{name}" of the shape [1]'
             )
-        return self._values(feature, read).reshape(-1)
+        return self._convert(feature, read).reshape(-1)
 
-    def _check(self, number: int, read: Taken) -> None:
+    def _check(self, number: int, read: RowRange) -> None:
         index = self._dataset.episodes.index(number)
-        found = self._plain(EPISODE_INDEX, read)
-        if (found != index).any():
+        episodes = self._plain(EPISODE_INDEX, read)
+        if (episodes != index).any():
             raise BrokenEpisode(
                 "",
-                f"{read.path}: rows of episode {int(found[found != index][0])} where meta/episodes has those of episode {index}",
+                f"{read.path}: rows of episode {int(episodes[episodes != index][0])} where meta/episodes has those of episode {index}",
             )
         counted = [self._plain(name, read) for name in _COUNTED if name in self._dataset.info.features]
-        if not all(one.dtype != bool and bool((one[1:] - one[:-1] == 1).all()) for one in counted):
+        if not all(column.dtype != bool and bool((column[1:] - column[:-1] == 1).all()) for column in counted):
             self._odd.setdefault("frame_index", set()).add(number)
         first = self._dataset.episodes.first_index(number)
         is_moved = read.path != self._dataset.episodes.data_file(number)
@@ -515,14 +521,14 @@ class Dataset:
     @cached_property
     def all_keys(self) -> Keys:
         """Which rows of all files are which episode's; takes a look into every file."""
-        return Keys.joined(map(self._keys_with_index, self.info.data_files()))
-
-    def _keys_with_index(self, path: Path) -> Keys:
-        try:
-            with open_table(path) as file:
-                return read_keys(path, file, with_index=True)
-        except SourceError as error:
-            return Keys({}, str(error))
+        of_files = []
+        for path in self.info.data_files():
+            try:
+                with open_table(path) as file:
+                    of_files.append(read_keys(path, file, with_index=True))
+            except SourceError as error:
+                of_files.append(Keys({}, str(error)))
+        return Keys.join(of_files)
 
     def check_templates(self) -> None:
         """Raises `SourceError` if a template of paths cannot be filled in or leads out of the dataset."""
@@ -535,7 +541,7 @@ class Dataset:
     @cached_property
     def are_recorded(self) -> bool:
         """Whether each row is a step already: the dataset has is_first and is_last."""
-        return {IS_FIRST, IS_LAST} <= {one.path for one in self.features.values() if one.spec == _FLAG}
+        return {IS_FIRST, IS_LAST} <= {feature.path for feature in self.features.values() if feature.spec == _FLAG}
 
     @cached_property
     def done(self) -> Feature | None:
@@ -548,8 +554,12 @@ class Dataset:
     def _recorded(self) -> dict[str, Feature]:
         """Path -> feature of every column, those that are left out included."""
         done = self.done
-        made = () if self.are_recorded else FLAGS if done else (IS_FIRST, IS_LAST)
-        return {one.path: one for one in self.features.values() if one is not done and one.path not in made}
+        ours = () if self.are_recorded else FLAGS if done else (IS_FIRST, IS_LAST)
+        return {
+            feature.path: feature
+            for feature in self.features.values()
+            if feature is not done and feature.path not in ours
+        }
 
     @cached_property
     def columns(self) -> dict[str, Feature]:
@@ -584,16 +594,16 @@ class Dataset:
         if not count:
             raise BrokenEpisode("", "has no rows")
         is_terminal = None if done is None else self.reading.done_means == TERMINAL and bool(np.any(done[-1]))
-        made = dict(rows)
+        columns = dict(rows)
         if self.reading.last_step != MARK:
             count += 1
             for path, column in rows.items():
-                made[path] = closed = np.empty((count, *column.shape[1:]), column.dtype)
+                columns[path] = closed = np.empty((count, *column.shape[1:]), column.dtype)
                 closed[:-1], closed[-1:] = column, row_behind(path, column)
-        made |= flags(count, is_terminal)
+        columns |= flags(count, is_terminal)
         if is_terminal is not None and DISCOUNT not in rows:
-            made[DISCOUNT] = terminal_discount(count, is_terminal)
-        return made
+            columns[DISCOUNT] = terminal_discount(count, is_terminal)
+        return columns
 
     def metadata_of(self, number: int) -> dict[str, Any]:
         """Metadata of an episode: `episode_index`, the task if the episode has just one, and further columns of meta/episodes."""
@@ -628,5 +638,5 @@ def read_dataset(root: Path, reading: Reading) -> Dataset:
         task = reading.task
     else:
         are_known = episodes.tasks is not None and not info.task_is_column
-        task = METADATA if are_known and all(len(one) <= 1 for one in episodes.tasks or ()) else COLUMN
+        task = METADATA if are_known and all(len(tasks) <= 1 for tasks in episodes.tasks or ()) else COLUMN
     return Dataset(info, episodes, tasks, task, reading, features)

@@ -55,13 +55,13 @@ def open_table(path: Path) -> ParquetFile:
         raise SourceError(f"{path}: cannot be read as Parquet: {line_of(error)}") from error
 
 
-def whole(path: Path, wanted: Callable[[str], bool]) -> pa.Table:
-    """Those columns of a small table whose name is wanted; raises `SourceError` if it is damaged or too large."""
+def read_table(path: Path, is_needed: Callable[[str], bool]) -> pa.Table:
+    """Reads the needed columns of a small table, chosen by their names; raises `SourceError` if it is damaged or too large."""
     with open_table(path) as file:
         if file.metadata.num_rows > _MOST_ROWS:
             raise SourceError(f"{path}: has {file.metadata.num_rows:,} rows; expected at most {_MOST_ROWS:,}")
         try:
-            names = [name for name in file.schema_arrow.names if wanted(name)]
+            names = [name for name in file.schema_arrow.names if is_needed(name)]
             check_row_groups(path, file, names)
             return file.read(names)
         except ERRORS as error:
@@ -73,21 +73,21 @@ class Batch:
 
     def __init__(self, rows: pa.RecordBatch, first: int) -> None:
         self.rows, self.first, self.stop = rows, first, first + rows.num_rows
-        self._made: dict[str, Array | None] = {}
+        self._columns: dict[str, Array | None] = {}
         self.size_bytes = rows.nbytes
 
-    def made(self, name: str, make: Callable[[pa.Array], Array]) -> Array | None:
+    def convert(self, name: str, make: Callable[[pa.Array], Array]) -> Array | None:
         """The column made by `make`, which is called once; None if a row is broken."""
-        if name not in self._made:
+        if name not in self._columns:
             try:
-                self._made[name] = make(self.rows.column(name))
+                self._columns[name] = make(self.rows.column(name))
             except BrokenEpisode:
-                self._made[name] = None
-        return self._made[name]
+                self._columns[name] = None
+        return self._columns[name]
 
 
 @dataclass(frozen=True, eq=False)
-class Taken:
+class RowRange:
     """The requested rows, as batches with start and stop in each; the schema gives types to columns without rows."""
 
     path: Path
@@ -95,11 +95,11 @@ class Taken:
     schema: pa.Schema
 
     @staticmethod
-    def joined(parts: Sequence[Taken]) -> Taken:
+    def join(parts: Sequence[RowRange]) -> RowRange:
         """Rows that stand in several places, one behind the other."""
         if len(parts) == 1:
             return parts[0]
-        return Taken(parts[0].path, [piece for part in parts for piece in part.pieces], parts[0].schema)
+        return RowRange(parts[0].path, [piece for part in parts for piece in part.pieces], parts[0].schema)
 
     @property
     def count(self) -> int:
@@ -113,13 +113,13 @@ class Taken:
             joined = pa.chunked_array(parts, self.schema.field(name).type).combine_chunks()
             return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
 
-    def made(self, name: str, make: Callable[[pa.Array], Array]) -> Array:
+    def convert(self, name: str, make: Callable[[pa.Array], Array]) -> Array:
         """The column [rows, ...] made by `make`, which is always the same for a name.
 
         It is made from whole batches and kept, for later rows; only if one of these has a broken row, from the requested rows alone.
         """
-        parts = [(batch.made(name, make), start, stop) for batch, start, stop in self.pieces]
-        good = [made[start:stop] for made, start, stop in parts if made is not None]
+        parts = [(batch.convert(name, make), start, stop) for batch, start, stop in self.pieces]
+        good = [column[start:stop] for column, start, stop in parts if column is not None]
         if not good or len(good) < len(parts):
             return make(self.column(name))
         return good[0] if len(good) == 1 else np.concatenate(good)
@@ -143,10 +143,10 @@ class TableRows:
             unless_good.callback(self._file.close)
             with _broken_unless_read(str(path)):
                 self._schema = self._file.schema_arrow
-            found = self._schema.names
+            names = self._schema.names
             for name in columns:
-                if name not in found:
-                    raise BrokenEpisode(name, f"{path}: no such column; there are {shortened(', '.join(found))}")
+                if name not in names:
+                    raise BrokenEpisode(name, f"{path}: no such column; there are {shortened(', '.join(names))}")
             unless_good.pop_all()
         groups = map(self._file.metadata.row_group, range(self._file.metadata.num_row_groups))
         self._bounds = list(accumulate((group.num_rows for group in groups), initial=0))
@@ -166,12 +166,12 @@ class TableRows:
         self._batches, self._batch = iter(()), None
         self._file.close()
 
-    def read(self, start: int, stop: int) -> Taken:
+    def read(self, start: int, stop: int) -> RowRange:
         """Rows `start` to `stop`; fast if they follow the rows read last. Raises `BrokenEpisode`."""
         if not 0 <= start <= stop <= self.count:
             raise BrokenEpisode("", f"{self.path}: has {self.count:,} rows; expected rows {start:,} to {stop:,}")
         with _broken_unless_read(str(self.path)):
-            return Taken(self.path, list(self._taken(start, stop)), self._schema)
+            return RowRange(self.path, list(self._batches_between(start, stop)), self._schema)
 
     def _group(self, row: int) -> int:
         return bisect_right(self._bounds, row) - 1
@@ -179,8 +179,8 @@ class TableRows:
     def _begin(self, start: int) -> Batch:
         """The first batch of the row group that has this row."""
         groups = list(range(self._group(start), len(self._bounds) - 1))
-        sizes = [(one.total_byte_size, one.num_rows) for one in map(self._file.metadata.row_group, groups[:8])]
-        size, rows = (sum(each) for each in zip(*sizes))
+        sizes = [(group.total_byte_size, group.num_rows) for group in map(self._file.metadata.row_group, groups[:8])]
+        size, rows = map(sum, zip(*sizes))
         most = min(_MOST_BATCH_ROWS, _BATCH_BYTES // self._row_bytes)
         self._batch_rows = int(max(1, min(most, _BATCH_BYTES * rows // max(1, size))))
         self._batches = self._file.iter_batches(self._batch_rows, row_groups=groups, columns=list(self.columns))
@@ -204,7 +204,7 @@ class TableRows:
         self._batch = Batch(rows, first)
         return self._batch
 
-    def _taken(self, start: int, stop: int) -> Iterator[tuple[Batch, int, int]]:
+    def _batches_between(self, start: int, stop: int) -> Iterator[tuple[Batch, int, int]]:
         at, size = start, 0
         while at < stop:
             if self._broken[0] <= at < self._broken[1]:
@@ -230,29 +230,32 @@ def _broken_unless_read(where: str, column: str = "") -> Iterator[None]:
         raise BrokenEpisode(column, f"{where}: cannot be read: {line_of(error)}") from error
 
 
-def column(feature: Feature, found: pa.Array, path: Path, rounds: bool = False) -> Array:
+def convert_column(feature: Feature, column: pa.Array, path: Path, rounds: bool = False) -> Array:
     """[T, ...] of a feature that is not an image; with `rounds`, floats that its dtype lacks become the nearest ones that it has.
 
     Raises:
       BrokenEpisode: a value is missing, or does not fit shape or dtype.
     """
     with _broken_unless_read(f'{path}: column "{feature.name}"', feature.path):
-        stored = stored_values(found)
+        stored = stored_values(column)
         if feature.kind == LANGUAGE:  # one text per row; "[]" for a row without any
             texts = (json.dumps(row or [], ensure_ascii=False) for row in stored.to_pylist())
             return np.array([text.encode(errors="backslashreplace") for text in texts], object)
         if stored.null_count:
             raise _broken(feature, path, f"{stored.null_count:,} rows without a value")
-        flat = _flat(feature, stored, path)
-        return (
-            _text(feature, flat, path) if feature.kind == TEXT else _numbers(feature, flat, len(stored), path, rounds)
-        )
+        flat = _flatten(feature, stored, path)
+        if feature.kind != TEXT:
+            return _convert_numbers(feature, flat, len(stored), path, rounds)
+        if not (pa.types.is_string(flat.type) or pa.types.is_large_string(flat.type)):
+            raise _broken(feature, path, f"holds {flat.type}; expected text")
+        texts = flat.cast(pa.large_binary()).to_numpy(zero_copy_only=False)
+        return np.asarray(texts, object).reshape(-1, *feature.shape)
 
 
-def image_files(feature: Feature, found: pa.Array, path: Path) -> list[bytes]:
+def image_files(feature: Feature, column: pa.Array, path: Path) -> list[bytes]:
     """The bytes of every row's file; raises `BrokenEpisode` if a row has none, for LeRobot always puts them into the table."""
     with _broken_unless_read(f'{path}: column "{feature.name}"', feature.path):
-        stored = stored_values(found)
+        stored = stored_values(column)
         files: list[bytes] = (stored.field("bytes") if pa.types.is_struct(stored.type) else stored).to_pylist()
     for row, file in enumerate(files):
         if not isinstance(file, bytes):
@@ -267,7 +270,7 @@ def _broken(feature: Feature, path: Path, why: str) -> BrokenEpisode:
     return BrokenEpisode(feature.path, f'{path}: column "{feature.name}": {why}')
 
 
-def _flat(feature: Feature, stored: pa.Array, path: Path) -> pa.Array:
+def _flatten(feature: Feature, stored: pa.Array, path: Path) -> pa.Array:
     """The values without the lists around them. Every list must have the size that the feature gives."""
     for axis, size in enumerate(feature.shape):
         if not is_list(stored.type):
@@ -287,11 +290,11 @@ def _flat(feature: Feature, stored: pa.Array, path: Path) -> pa.Array:
         if len(stored) != rows * size or stored.null_count:
             raise _broken(feature, path, "a value is missing")
     if is_list(stored.type) and feature.shape == ():
-        return _flat(replace(feature, shape=(1,)), stored, path)
+        return _flatten(replace(feature, shape=(1,)), stored, path)
     return stored
 
 
-def _numbers(feature: Feature, flat: pa.Array, rows: int, path: Path, rounds: bool) -> Array:
+def _convert_numbers(feature: Feature, flat: pa.Array, rows: int, path: Path, rounds: bool) -> Array:
     values = np.asarray(flat.to_numpy(zero_copy_only=False))
     if values.dtype != feature.dtype:
         if values.dtype.kind not in "biuf":
@@ -310,10 +313,3 @@ def _numbers(feature: Feature, flat: pa.Array, rows: int, path: Path, rounds: bo
             )
         values = cast
     return values.reshape(rows, *feature.shape)
-
-
-def _text(feature: Feature, flat: pa.Array, path: Path) -> Array:
-    if not (pa.types.is_string(flat.type) or pa.types.is_large_string(flat.type)):
-        raise _broken(feature, path, f"holds {flat.type}; expected text")
-    values = flat.cast(pa.large_binary()).to_numpy(zero_copy_only=False)
-    return np.asarray(values, object).reshape(-1, *feature.shape)

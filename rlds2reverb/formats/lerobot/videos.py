@@ -63,23 +63,25 @@ class Clip:
         order = np.argsort(seconds, kind="stable")
         size = len(seconds) * feature.size * feature.dtype.itemsize
         try:
-            with self._opened() as (container, stream):
+            with self._open() as (container, stream):
                 stream.thread_type = "AUTO"
                 if size > _MOST_BYTES:
                     raise self._broken(f"{len(seconds):,} frames of {feature.spec}: {size:,} bytes, which are too many")
-                found = np.empty((len(seconds), *feature.shape), feature.dtype)
-                for at, frame in chosen(_shown(container, stream, seconds[order]), seconds[order], self.tolerance):
+                pictures = np.empty((len(seconds), *feature.shape), feature.dtype)
+                for at, frame in choose_frames(
+                    _decode_from(container, stream, seconds[order]), seconds[order], self.tolerance
+                ):
                     pixels = frame.to_ndarray(format=_DEPTH if feature.is_depth else _RGB)
                     if pixels.shape[:2] != feature.shape[:2]:
                         raise self._broken(f"a frame of the shape {pixels.shape}; expected {feature.shape}")
-                    found[order[at]] = pixels.reshape(feature.shape)
+                    pictures[order[at]] = pixels.reshape(feature.shape)
         except NoFrame as missing:
             row = int(order[missing.args[0]])
             raise self._broken(
                 f"no frame within {self.tolerance} s of row {row} at {seconds[row]:.6f} s; the nearest is at {missing.args[1]} s. "
                 "Set tolerance=SECONDS behind the name if that is near enough"
             ) from missing
-        return found
+        return pictures
 
     def add_to(self, digest: xxhash.xxh3_128) -> None:
         """Adds the rows' times, and the compressed frames from the key frame before the first row to the last row.
@@ -89,10 +91,10 @@ class Clip:
         if not len(self.seconds):
             return
         digest.update(np.rint((self.seconds - self.seconds[0]) * _TICKS).astype("<i8"))
-        with self._opened() as (container, stream):
+        with self._open() as (container, stream):
             half = float(0.5 / stream.average_rate) if stream.average_rate else 0.0
             first, last, late = float(self.seconds.min()) + half, float(self.seconds.max()) + half, 0
-            found: list[bytes] = []
+            packets: list[bytes] = []
             for packet in _packets_from(container, stream, float(self.seconds.min())):
                 if packet.pts is None:
                     continue
@@ -101,14 +103,14 @@ class Clip:
                 if late > _REORDERED:
                     break
                 if packet.is_keyframe and time <= first:
-                    found.clear()
+                    packets.clear()
                 if time <= last:
-                    found.append(bytes(packet))
-            for one in found:
-                digest.update(one)
+                    packets.append(bytes(packet))
+            for compressed in packets:
+                digest.update(compressed)
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[Any, Any]]:
+    def _open(self) -> Iterator[tuple[Any, Any]]:
         import av
 
         path, (height, width, channels) = self.path, self.feature.shape
@@ -147,7 +149,7 @@ class NoFrame(Exception):
     """No frame is near enough to a row. Arguments: the row, and the time of the nearest frame."""
 
 
-def _shown(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float, Any]]:
+def _decode_from(container: Any, stream: Any, seconds: Array) -> Iterator[tuple[float, Any]]:
     """(time, frame), starting at the key frame before the first row."""
     if not len(seconds):
         return
@@ -179,35 +181,31 @@ def _packets_from(container: Any, stream: Any, seconds: float) -> Iterator[Any]:
                 return itertools.chain([first], packets)
         place, back = ticks - 1 - round(back / stream.time_base), 2 * back
     if has_moved:
-        _seek_start(container, stream, start)
+        import av
+
+        try:  # in MP4, the first frame may be decoded before time 0
+            _seek(container, stream, start - round(60 / stream.time_base))
+        except av.FFmpegError:  # AVI refuses what is before the first entry of its index
+            _seek(container, stream, start)
     return cast("Iterator[Any]", container.demux(stream))
-
-
-def _seek_start(container: Any, stream: Any, start: int) -> None:
-    import av
-
-    try:  # in MP4, the first frame may be decoded before time 0
-        _seek(container, stream, start - round(60 / stream.time_base))
-    except av.FFmpegError:  # AVI refuses what is before the first entry of its index
-        _seek(container, stream, start)
 
 
 def _seek(container: Any, stream: Any, ticks: int) -> None:
     container.seek(ticks, backward=True, any_frame=False, stream=stream)
 
 
-def chosen(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float) -> Iterator[tuple[int, Any]]:
+def choose_frames(shown: Iterator[tuple[float, Any]], seconds: Array, tolerance: float) -> Iterator[tuple[int, Any]]:
     """(row, frame) for ascending times: the nearest of the frames up to the first one at or after the row's time."""
     before: tuple[float, Any] | None = None
     after = next(shown, None)
-    for row, wanted in enumerate(seconds):
-        while after is not None and after[0] < wanted:
+    for row, second in enumerate(seconds):
+        while after is not None and after[0] < second:
             before, after = after, next(shown, None)
-        near = [one for one in (before, after) if one is not None]
+        near = [candidate for candidate in (before, after) if candidate is not None]
         if not near:
             raise NoFrame(row, None)
-        time, frame = min(near, key=lambda one: abs(one[0] - wanted))
-        if not abs(time - wanted) < tolerance:
+        time, frame = min(near, key=lambda candidate: abs(candidate[0] - second))
+        if not abs(time - second) < tolerance:
             raise NoFrame(row, time)
         yield row, frame
 
@@ -223,38 +221,38 @@ def check_libraries() -> None:
         import simplejpeg  # noqa: F401
 
 
-def decoded(feature: Feature, files: Sequence[bytes], where: str) -> Array:
+def decode_pictures(feature: Feature, files: Sequence[bytes], where: str) -> Array:
     """[T, height, width, channels] of files of an image feature. Raises `BrokenEpisode` if a file is damaged, or of another kind."""
     if feature.dtype == np.float32 and any(file[:4] not in _TIFF for file in files):
         raise BrokenEpisode(feature.path, f"{where}: a depth map in metres that is no TIFF file")
     try:
         if files and all(file[:4] in _TIFF for file in files):
-            return np.stack([_tiff(feature, file, f"{where}, image {number}") for number, file in enumerate(files)])
+            return np.stack(
+                [_decode_tiff(feature, file, f"{where}, image {number}") for number, file in enumerate(files)]
+            )
         height, width, channels = feature.shape
         image = ImageSpec((height, width, channels), feature.dtype)
         orientations = [orientation_of(file, f"{where}, image {number}") for number, file in enumerate(files)]
         if set(orientations) <= {AS_STORED}:
             return decode_files(image, files, where, exact=True)
-        return np.stack(
-            [
-                _upright(image, file, orientation, f"{where}, image {number}")
-                for number, (file, orientation) in enumerate(zip(files, orientations))
-            ]
-        )
+        # The feature has the shape of a picture as it is shown, so one that is stored on its side is decoded in any size, and turned.
+        any_size, pictures = replace(image, shape=(None, None, channels)), []
+        for number, (file, orientation) in enumerate(zip(files, orientations)):
+            picture = turn_upright(
+                decode_files(any_size, [file], f"{where}, image {number}", exact=True)[0], orientation
+            )
+            if picture.shape[:2] != (height, width):
+                raise BrokenEpisode(
+                    feature.path,
+                    f"{where}, image {number}: has the size {picture.shape[:2]} as it is to be shown; expected {(height, width)}",
+                )
+            pictures.append(picture)
+        return np.stack(pictures)
     except SourceError as error:
         raise BrokenEpisode(feature.path, str(error)) from error
 
 
-def _upright(image: ImageSpec, file: bytes, orientation: int, where: str) -> Array:
-    """[height, width, channels] of one file, turned by its orientation; the feature has the shape after that."""
-    found = decode_files(replace(image, shape=(None, None, image.shape[2])), [file], where, exact=True)[0]
-    turned = turn_upright(found, orientation)
-    if turned.shape[:2] != image.shape[:2]:
-        raise SourceError(f"{where}: has the size {turned.shape[:2]} as it is to be shown; expected {image.shape[:2]}")
-    return turned
-
-
-def _tiff(feature: Feature, file: bytes, where: str) -> Array:
+def _decode_tiff(feature: Feature, file: bytes, where: str) -> Array:
     from PIL import Image
 
     try:

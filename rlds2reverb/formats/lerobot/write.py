@@ -112,15 +112,15 @@ def open_lerobot(text: str) -> LeRobotDestination:
       ConfigError: the path is missing, or an option has no valid value.
     """
     name = f"lerobot:{text}"
-    path, wanted = path_and_options(name, text, OPTIONS, ConfigError)
+    path, options = path_and_options(name, text, OPTIONS, ConfigError)
     if not path or "\0" in path:
         raise ConfigError(f'"{name}": expected lerobot:PATH, the folder of the dataset to be')
-    file_bytes = wanted.pop("file_mb", 100) << 20
-    return LeRobotDestination(name, place_named(path), Choices(**wanted, file_bytes=file_bytes))
+    file_bytes = options.pop("file_mb", 100) << 20
+    return LeRobotDestination(name, place_named(path), LeRobotChoices(**options, file_bytes=file_bytes))
 
 
 class LeRobotDestination(Destination):
-    def __init__(self, name: str, path: Path, choices: Choices) -> None:
+    def __init__(self, name: str, path: Path, choices: LeRobotChoices) -> None:
         self.name, self.path, self._choices = name, path, choices
 
     def source(self, path: Path) -> str:
@@ -165,15 +165,15 @@ class LeRobotDestination(Destination):
     def sink(self, work: Path, content: Content, state: State | None) -> LeRobotSink:
         return LeRobotSink(work, self._plan(content), state)
 
-    def _plan(self, content: Content) -> Plan:
+    def _plan(self, content: Content) -> LeRobotPlan:
         plan, _ = _plan_of(content, self._choices)
-        if any(one.kind in (PIXELS, FILES) for one in plan.fields):
+        if any(feature.kind in (PIXELS, FILES) for feature in plan.features):
             check_png_library("images=arrays")
         return plan
 
 
 @dataclass(frozen=True)
-class _Encoded:
+class EncodedEpisode:
     """The part of an episode's rows that depends on no other episode.
 
     Attributes:
@@ -192,7 +192,7 @@ class _Encoded:
     losses: tuple[Loss, ...]
 
 
-def _last_row_losses(columns: Mapping[str, Array], plan: Plan, rows: int) -> Iterator[Loss]:
+def _last_row_losses(columns: Mapping[str, Array], plan: LeRobotPlan, rows: int) -> Iterator[Loss]:
     odd = [path for path in plan.paths if not are_equal(columns[path][rows:], row_behind(path, columns[path][:rows]))]
     if any(is_under(path, OBSERVATION) for path in odd):
         yield Loss("last_observation", LOSSES["last_observation"], OBSERVATION, LAST_ROW)
@@ -219,7 +219,7 @@ class LeRobotSink:
     meta/tasks.parquet is written by `sync`, meta/stats.json and meta/info.json by `finish`, from the contents of meta/episodes/.
     """
 
-    def __init__(self, work: Path, plan: Plan, state: State | None) -> None:
+    def __init__(self, work: Path, plan: LeRobotPlan, state: State | None) -> None:
         self._work, self._plan = work, plan
         counts = dict.fromkeys(("episodes", "frames", "files", "tables", "tasks"), 0)
         self._state: State = state or {**counts, "fps": plan.choices.fps}
@@ -237,7 +237,7 @@ class LeRobotSink:
         self._file: BinaryIO | None = None
         self._writer: parquet.ParquetWriter | None = None
 
-    def write(self, encoded: _Encoded) -> Sequence[Loss]:
+    def write(self, encoded: EncodedEpisode) -> Sequence[Loss]:
         self._state["fps"] = self._state["fps"] or encoded.fps
         rows, first = encoded.rows, self._state["frames"]
         numbers = [self._tasks.setdefault(text, len(self._tasks)) for text in encoded.tasks]
@@ -260,7 +260,7 @@ class LeRobotSink:
                 "dataset_from_index": first,
                 "dataset_to_index": first + rows,
                 **encoded.metadata,
-                **{f"stats/{name}/{key}": value for name, one in stats.items() for key, value in one.items()},
+                **{f"stats/{name}/{key}": value for name, values in stats.items() for key, value in values.items()},
             }
         )
         self._state["episodes"] += 1
@@ -290,7 +290,7 @@ class LeRobotSink:
         chunk, file = divmod(self._state["tables"], _CHUNK)
         columns: dict[str, pa.Array] = {}
         for name, first in self._rows[0].items():
-            values = [one[name] for one in self._rows]
+            values = [row[name] for row in self._rows]
             if isinstance(first, np.ndarray):
                 # Numbers keep their dtype; statistics become lists, nested once for each axis.
                 columns[name] = pa.array([value.tolist() for value in values] if first.ndim else np.stack(values))
@@ -304,7 +304,7 @@ class LeRobotSink:
         self.sync()
         state, choices, features = self._state, self._plan.choices, _info_features(self._plan)
         if state["tables"]:
-            stats = dict(_merged(self._work, features))
+            stats = dict(_merge_episodes(self._work, features))
             write_json(self._work / "meta/stats.json", stats, allow_nan=False, **_JSON)
         info = {
             **self._plan.about,
@@ -338,7 +338,9 @@ class LeRobotSink:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("wb")
             repeating = [
-                one.name for one in table.schema if not pa.types.is_floating(one.type) and not one.type.num_fields
+                column.name
+                for column in table.schema
+                if not pa.types.is_floating(column.type) and not column.type.num_fields
             ]
             self._writer = parquet.ParquetWriter(
                 self._file, table.schema, compression="snappy", use_dictionary=repeating
@@ -356,7 +358,7 @@ class LeRobotSink:
 
 
 @dataclass(frozen=True)
-class Field:
+class WrittenFeature:
     """A column that is written, and its feature: of kind NUMBER, TEXT, PIXELS, or FILES for images that come encoded."""
 
     path: str
@@ -376,7 +378,9 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Choices:
+class LeRobotChoices:
+    """The options; see the module."""
+
     fps: int | None = None
     robot: str = ""
     task: str = ""
@@ -386,23 +390,23 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LeRobotPlan:
     """How a content is written. Without a task, `task` and `task_feature` are "".
 
     Attributes:
-      fields: columns that become features of their own.
+      features: columns that become features of their own.
       done: whether `is_terminal` becomes `next.done`.
       task, task_feature: the column with the task, or the feature of the episode.
       about: what the source, another dataset of LeRobot, says of itself in info.json.
     """
 
-    fields: tuple[Field, ...]
+    features: tuple[WrittenFeature, ...]
     has_time: bool
     done: bool
     task: str
     task_feature: str
     metadata: tuple[str, ...]
-    choices: Choices
+    choices: LeRobotChoices
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -417,21 +421,21 @@ class Plan:
         return {
             *(name for name in self.about if name != "fps" or has_fps),
             *([_ROBOT] if self.choices.robot else []),
-            *(f"{_NAMES_OF}{one.path}" for one in self.fields if one.names),
+            *(f"{_NAMES_OF}{feature.path}" for feature in self.features if feature.names),
         }
 
     @property
     def paths(self) -> list[str]:
         """Columns whose rows are all read back."""
         time, task = [TIMESTAMP] if self.has_time else [], [self.task] if self.is_task_only else []
-        return [*(one.path for one in self.fields), *time, *task]
+        return [*(feature.path for feature in self.features), *time, *task]
 
     @property
     def is_task_only(self) -> bool:
         """Whether the task's column is written as the task only, not as a feature."""
         return self.task == LANGUAGE_INSTRUCTION
 
-    def encode(self, episode: Episode) -> _Encoded:
+    def encode(self, episode: Episode) -> EncodedEpisode:
         """See `Destination.encoder`."""
         steps = episode.columns
         rows = len(episode) if self.choices.last_step == KEEP else len(episode) - 1
@@ -439,22 +443,22 @@ class Plan:
         columns: dict[str, pa.Array] = {}
         stats: dict[str, Stats] = {}
         changed: list[str] = []
-        for one in self.fields:
-            written = steps[one.path][:rows]
+        for feature in self.features:
+            written = steps[feature.path][:rows]
             if written.dtype == np.uint64 and written.size and int(written.max()) > _MOST_INTEGER:
                 raise UnfitEpisode(
-                    one.path,
+                    feature.path,
                     f"has {written.max():,}, and LeRobot reads whole numbers below 2^63 only; on_invalid=skip (--on-invalid skip) leaves such "
-                    f"episodes out, --transform drop={one.path} --restart the column",
+                    f"episodes out, --transform drop={feature.path} --restart the column",
                 )
-            columns[one.name], is_changed = _arrow_column(one, written)
-            changed += [one.path] if is_changed else []
-            if one.kind in (PIXELS, FILES):
+            columns[feature.name], is_changed = _arrow_column(feature, written)
+            changed += [feature.path] if is_changed else []
+            if feature.kind in (PIXELS, FILES):
                 sample = written[_sampled_images(rows)]
-                pixels = sample if one.kind == PIXELS else decode_images(sample, one.spec, exact=True)
-                stats[one.name] = _stats_of_images(pixels)
-            elif one.kind != TEXT:
-                stats[one.name] = _stats_of_numbers(written)
+                pixels = sample if feature.kind == PIXELS else decode_images(sample, feature.spec, exact=True)
+                stats[feature.name] = _stats_of_images(pixels)
+            elif feature.kind != TEXT:
+                stats[feature.name] = _stats_of_numbers(written)
         counted = {DONE: np.asarray(steps[IS_TERMINAL][1:], bool)} if self.done else {}
         evenly = (np.arange(rows) / self.fps).astype(np.float32)
         counted |= {
@@ -479,10 +483,10 @@ class Plan:
             metadata[METADATA + path] = value
         losses += [Loss("text", LOSSES["text"], path) for path in changed]
         fps = self.choices.fps or (_fps_of(episode) if self.has_time else self.fps)
-        return _Encoded(rows, columns, stats, tasks, metadata, fps, tuple(losses))
+        return EncodedEpisode(rows, columns, stats, tasks, metadata, fps, tuple(losses))
 
 
-def _plan_of(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
+def _plan_of(content: Content, choices: LeRobotChoices) -> tuple[LeRobotPlan, list[Loss]]:
     """How a content is written, and the losses; raises `ConfigError` if the option `task` names no text."""
     keeps = choices.last_step == KEEP
     task = choices.task or LANGUAGE_INSTRUCTION
@@ -490,22 +494,22 @@ def _plan_of(content: Content, choices: Choices) -> tuple[Plan, list[Loss]]:
     if choices.task and not is_column and not _is_text(content.metadata.get(task)):
         raise ConfigError(f'task "{choices.task}": expected a column or a feature of the episode that is a text')
     losses: list[Loss] = []
-    made = {IS_FIRST, IS_LAST, IS_TERMINAL} if not keeps else set()
-    made |= {LANGUAGE_INSTRUCTION} if task == LANGUAGE_INSTRUCTION and is_column else set()
+    implied = {IS_FIRST, IS_LAST, IS_TERMINAL} if not keeps else set()
+    implied |= {LANGUAGE_INSTRUCTION} if task == LANGUAGE_INSTRUCTION and is_column else set()
     time = content.columns.get(TIMESTAMP)
     has_time = time is not None and time.dtype == np.float32 and time.shape == ()
-    fields = list(_fields(content.columns, made | ({TIMESTAMP} if has_time else set()), choices, losses))
+    features = list(_choose_features(content.columns, implied | ({TIMESTAMP} if has_time else set()), choices, losses))
     facts = content.about.facts if content.about.system == "lerobot" else {}
-    fields = [replace(one, names=_names_in(facts, one)) for one in fields]
+    features = [replace(feature, names=_names_in(facts, feature)) for feature in features]
     about = {name: value for name, value in facts.items() if name != "splits" and not name.startswith(_NAMES_OF)}
     if not has_time and choices.fps is None and not _fps_in(about):
         losses.append(Loss("time", LOSSES["time"], TIMESTAMP))
     is_feature = not is_column and _is_text(content.metadata.get(task))
     written = {LANGUAGE_INSTRUCTION} if is_feature and task == LANGUAGE_INSTRUCTION else set()
-    metadata = tuple(_metadata(content.metadata, written, losses))
+    metadata = tuple(_choose_metadata(content.metadata, written, losses))
     done = IS_TERMINAL in content.columns and not keeps
-    column, feature = task if is_column else "", task if is_feature else ""
-    return Plan(tuple(fields), has_time, done, column, feature, metadata, choices, about), losses
+    column, of_episode = task if is_column else "", task if is_feature else ""
+    return LeRobotPlan(tuple(features), has_time, done, column, of_episode, metadata, choices, about), losses
 
 
 _ROBOT, _NAMES_OF = "robot_type", "names/"  # facts of a dataset of LeRobot
@@ -519,16 +523,18 @@ def _fps_in(about: Mapping[str, Any]) -> int | None:
     return int(fps)
 
 
-def _names_in(facts: Mapping[str, Any], one: Field) -> Any:
+def _names_in(facts: Mapping[str, Any], feature: WrittenFeature) -> Any:
     """The names that another dataset has of a column's numbers; None if there are none, or the column has another shape now."""
-    said = facts.get(f"{_NAMES_OF}{one.path}")
-    return said["names"] if said and one.kind == NUMBER and tuple(said["shape"]) == one.spec.shape else None
+    said = facts.get(f"{_NAMES_OF}{feature.path}")
+    return said["names"] if said and feature.kind == NUMBER and tuple(said["shape"]) == feature.spec.shape else None
 
 
-def _fields(columns: Mapping[str, ArraySpec], made: set[str], choices: Choices, losses: list[Loss]) -> Iterator[Field]:
-    names = {*RESERVED, *((DONE,) if IS_TERMINAL in made and IS_TERMINAL in columns else ())}
+def _choose_features(
+    columns: Mapping[str, ArraySpec], implied: set[str], choices: LeRobotChoices, losses: list[Loss]
+) -> Iterator[WrittenFeature]:
+    names = {*RESERVED, *((DONE,) if IS_TERMINAL in implied and IS_TERMINAL in columns else ())}
     for path, spec in columns.items():
-        if path in made:
+        if path in implied:
             continue
         if path in RESERVED:
             losses.append(Loss("renumbered", LOSSES["renumbered"], path))
@@ -545,10 +551,10 @@ def _fields(columns: Mapping[str, ArraySpec], made: set[str], choices: Choices, 
         if kind == NUMBER and spec.dtype.newbyteorder("=") == np.float64:
             losses.append(Loss("float64", LOSSES["float64"], path, NO_ROWS))
         shape = spec.image.shape if kind == FILES and spec.image else spec.shape
-        yield Field(path, name, kind, tuple(int(size or 0) for size in shape), spec.dtype, spec)
+        yield WrittenFeature(path, name, kind, tuple(int(size or 0) for size in shape), spec.dtype, spec)
 
 
-def _kind(spec: ArraySpec, choices: Choices) -> str | None:
+def _kind(spec: ArraySpec, choices: LeRobotChoices) -> str | None:
     if spec.image is not None:
         return FILES if _holds_files(spec) else None
     if spec.dtype.kind == "O":
@@ -571,7 +577,7 @@ def _holds_files(spec: ArraySpec) -> bool:
     return None not in image.shape and image.shape[2] in _WRITTEN_CHANNELS
 
 
-def _metadata(specs: Mapping[str, ArraySpec], written: Collection[str], losses: list[Loss]) -> Iterator[str]:
+def _choose_metadata(specs: Mapping[str, ArraySpec], written: Collection[str], losses: list[Loss]) -> Iterator[str]:
     for path, spec in specs.items():
         if path in written:
             continue
@@ -590,19 +596,19 @@ def _is_text(spec: ArraySpec | None) -> bool:
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
-def _arrow_column(one: Field, values: Array) -> tuple[pa.Array, bool]:
+def _arrow_column(feature: WrittenFeature, values: Array) -> tuple[pa.Array, bool]:
     """[T, ...] as a column; and whether a text was changed because it is not UTF-8."""
-    if one.kind in (PIXELS, FILES):
-        files = pa.array(png_files(values) if one.kind == PIXELS else list(values), pa.binary())
+    if feature.kind in (PIXELS, FILES):
+        files = pa.array(png_files(values) if feature.kind == PIXELS else list(values), pa.binary())
         return pa.StructArray.from_arrays([files, pa.nulls(len(files), pa.string())], fields=list(_IMAGE)), False
-    if one.kind == TEXT:
+    if feature.kind == TEXT:
         texts, is_changed = _as_texts(values)
         return pa.array(texts, pa.string()), is_changed
-    return _arrow_numbers(values.reshape(len(values), *one.shape)), False
+    return _arrow_numbers(values.reshape(len(values), *feature.shape)), False
 
 
 def _arrow_numbers(values: Array) -> pa.Array:
-    """[T, ...] -> a plain column for one value per row, lists of a fixed size for one axis, nested lists for more."""
+    """[T, ...] -> a plain column for one value a row, lists of a fixed size for one axis, nested lists for more."""
     flat = pa.array(np.ascontiguousarray(values.reshape(-1), values.dtype.newbyteorder("=")))
     *inner, last = values.shape[1:] or (1,)
     if values.size == len(values) and values.ndim <= 2:
@@ -651,9 +657,9 @@ _FPS = 10  # used if there are no timestamps
 _JSON: dict[str, Any] = {"indent": 4, "ensure_ascii": False}
 
 
-def _info_features(plan: Plan) -> dict[str, dict[str, Any]]:
+def _info_features(plan: LeRobotPlan) -> dict[str, dict[str, Any]]:
     """The entry `features` of info.json, in the order of the tables' columns."""
-    entries = {one.name: one.entry for one in plan.fields}
+    entries = {feature.name: feature.entry for feature in plan.features}
     dtypes = {DONE: "bool"} if plan.done else {}
     dtypes |= {name: "float32" if name == TIMESTAMP else "int64" for name in RESERVED}
     entries |= {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in dtypes.items()}
@@ -668,27 +674,23 @@ def _fps_of(episode: Episode) -> int:
     return max(1, round(1 / step)) if step and np.isfinite(step) else _FPS
 
 
-def _merged(work: Path, features: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _merge_episodes(work: Path, features: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Feature -> the statistics of all episodes, with one table in memory at a time; without features whose numbers are not all finite."""
-    found: dict[str, dict[str, Array]] = {}
+    merged: dict[str, dict[str, Array]] = {}
     for path in sorted((work / "meta/episodes").glob("*/*.parquet")):
-        for name, many in _of_episodes(path).items():
-            found[name] = _merged_stats([*([found[name]] if name in found else []), *many])
+        with parquet.ParquetFile(path) as file:
+            table = file.read([name for name in file.schema_arrow.names if name.startswith(_STATS)])
+        of_episodes: dict[str, list[dict[str, Array]]] = {}  # feature -> the statistics of each episode
+        for column in table.column_names:
+            name, _, key = column.removeprefix(_STATS).rpartition("/")
+            values = table[column].to_pylist()
+            for stats, value in zip(of_episodes.setdefault(name, [{} for _ in values]), values):
+                stats[key] = np.array(value)
+        for name, many in of_episodes.items():
+            merged[name] = _merge([*([merged[name]] if name in merged else []), *many])
     for name in features:
-        if name in found and all(np.isfinite(one).all() for one in found[name].values()):
-            yield name, {key: value.tolist() for key, value in found[name].items()}
-
-
-def _of_episodes(path: Path) -> dict[str, list[dict[str, Array]]]:
-    with parquet.ParquetFile(path) as file:
-        table = file.read([name for name in file.schema_arrow.names if name.startswith(_STATS)])
-    found: dict[str, list[dict[str, Array]]] = {}
-    for column in table.column_names:
-        name, _, key = column.removeprefix(_STATS).rpartition("/")
-        values = table[column].to_pylist()
-        for one, value in zip(found.setdefault(name, [{} for _ in values]), values):
-            one[key] = np.array(value)
-    return found
+        if name in merged and all(np.isfinite(values).all() for values in merged[name].values()):
+            yield name, {key: value.tolist() for key, value in merged[name].items()}
 
 
 def _replace(path: Path, table: pa.Table) -> None:
@@ -718,25 +720,25 @@ def _sampled_images(rows: int) -> Array:
 def _stats_of_images(pixels: Array) -> dict[str, Array]:
     """Statistics of [n, height, width, channels] uint8: [channels, 1, 1]."""
     step = max(1, math.ceil(max(pixels.shape[1:3]) / _SIDE))
-    found = _stats(pixels[:, ::step, ::step].reshape(-1, pixels.shape[3]), len(pixels))
-    return {name: one if name == "count" else one.reshape(-1, 1, 1) / 255 for name, one in found.items()}
+    stats = _stats(pixels[:, ::step, ::step].reshape(-1, pixels.shape[3]), len(pixels))
+    return {name: values if name == "count" else values.reshape(-1, 1, 1) / 255 for name, values in stats.items()}
 
 
 def _stats(values: Array, count: int) -> dict[str, Array]:
     exact = values.astype(np.float64)
     with np.errstate(all="ignore"):
-        made = {"min": exact.min(0), "max": exact.max(0), "mean": exact.mean(0), "std": exact.std(0)}
+        moments = {"min": exact.min(0), "max": exact.max(0), "mean": exact.mean(0), "std": exact.std(0)}
         quantiles = np.quantile(exact, _QUANTILES, axis=0, method="inverted_cdf")
-    return {**made, "count": np.array([count]), **dict(zip(_NAMES, quantiles))}
+    return {**moments, "count": np.array([count]), **dict(zip(_NAMES, quantiles))}
 
 
-def _merged_stats(many: Sequence[Stats]) -> dict[str, Array]:
-    stacked = {name: np.stack([np.asarray(one[name]) for one in many]) for name in many[0]}
+def _merge(many: Sequence[Stats]) -> dict[str, Array]:
+    stacked = {name: np.stack([np.asarray(stats[name]) for stats in many]) for name in many[0]}
     counts = stacked["count"].reshape(-1)
     weights = (counts / counts.sum()).reshape(-1, *[1] * (stacked["mean"].ndim - 1))
     with np.errstate(all="ignore"):
         mean = (stacked["mean"] * weights).sum(0)
         variance = ((stacked["std"] ** 2 + (stacked["mean"] - mean) ** 2) * weights).sum(0)
-        found = {"min": stacked["min"].min(0), "max": stacked["max"].max(0), "mean": mean, "std": np.sqrt(variance)}
+        moments = {"min": stacked["min"].min(0), "max": stacked["max"].max(0), "mean": mean, "std": np.sqrt(variance)}
         quantiles = {name: (stacked[name] * weights).sum(0) for name in _NAMES}
-    return {**found, "count": np.array([counts.sum()]), **quantiles}
+    return {**moments, "count": np.array([counts.sum()]), **quantiles}

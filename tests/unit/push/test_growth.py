@@ -81,7 +81,7 @@ def test_only_what_is_new_is_stored(
     ("source", "where", "name"),
     [
         ("bundled:cartpole@train[:6]", EpisodeFeatures, "read"),
-        (f"lerobot:{CHECKOUT}/tests/data/lerobot/v30", read, "decoded"),
+        (f"lerobot:{CHECKOUT}/tests/data/lerobot/v30", read, "decode_pictures"),
         (f"minari:{made.dataset('0.5.4', 'kinds/hdf5-v0')}", minari.MinariRecordings, "_columns"),
     ],
     ids=["tfds", "lerobot", "minari"],

@@ -20,7 +20,7 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConversionError, SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lerobot.features import IMAGE, Feature
-from rlds2reverb.formats.lerobot.videos import Clip, decoded
+from rlds2reverb.formats.lerobot.videos import Clip, decode_pictures
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.prepare.options import EpisodeOptions
@@ -215,9 +215,9 @@ def test_an_image_has_its_shape_after_turning(tmp_path: Path, stored: tuple[int,
     Image.fromarray(image).save(file, "PNG", exif=exif)
     if fault:
         with pytest.raises(BrokenEpisode, match=fault):
-            decoded(feature, [file.getvalue()], "here")
+            decode_pictures(feature, [file.getvalue()], "here")
     else:
-        assert np.array_equal(decoded(feature, [file.getvalue()], "here")[0], np.rot90(image, -1))
+        assert np.array_equal(decode_pictures(feature, [file.getvalue()], "here")[0], np.rot90(image, -1))
 
 
 def test_remarks_say_how_ends_were_made() -> None:

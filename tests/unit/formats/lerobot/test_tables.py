@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from rlds2reverb.formats.lerobot import values
 from rlds2reverb.formats.lerobot.values import TableRows
-from rlds2reverb.formats.lerobot.videos import NoFrame, chosen
+from rlds2reverb.formats.lerobot.videos import NoFrame, choose_frames
 from rlds2reverb.formats.recordings import BrokenEpisode
 from tests.profiles import examples
 
@@ -57,7 +57,7 @@ def test_frames_are_the_nearest_ones(ticks: list[int], seconds: list[float]) -> 
     wanted = sorted(seconds)
     expected = [nearest(times, one) for one in wanted]
     shown: Any = iter([(time, at) for at, time in enumerate(times)])
-    read = chosen(shown, np.array(wanted), 0.1)
+    read = choose_frames(shown, np.array(wanted), 0.1)
     if None in expected:
         with pytest.raises(NoFrame) as missing:
             list(read)
