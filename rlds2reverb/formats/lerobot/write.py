@@ -436,7 +436,7 @@ class LeRobotPlan:
         return self.task == LANGUAGE_INSTRUCTION
 
     def encode(self, episode: Episode) -> EncodedEpisode:
-        """See `Destination.encoder`."""
+        """Encodes what depends on this episode alone: its columns, statistics and tasks."""
         steps = episode.columns
         rows = len(episode) if self.choices.last_step == KEEP else len(episode) - 1
         losses = [] if rows == len(episode) else list(_last_row_losses(steps, self, rows))

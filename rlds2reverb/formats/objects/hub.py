@@ -76,7 +76,7 @@ class Hub(Bucket):
 
 
 def _read_entry(where: str, about: Any) -> Entry:
-    """What the hub says of a file, which has a size, and a folder has none. Raises `StorageError` where the size is no number of bytes."""
+    """Reads what the hub says of a file; a folder has no size. Raises `StorageError` where the size is no number of bytes."""
     if type(about.size) is not int or about.size < 0:
         raise StorageError(
             f"{where}: the hub says that its size is {shortened(repr(about.size))}; expected a whole number of bytes: check HF_ENDPOINT, and try again"

@@ -136,7 +136,7 @@ def open_by_tensorflow(directory: Path, files: DatasetFiles, request: Request, p
     info = read_info(directory)
     check_shards(directory, shards, info.splits)
     _check_records(builder, parts)
-    if not as_is:  # else columns stand alone, and one without rows is told as such, or dropped
+    if not as_is:  # else columns stand alone, and one without rows is named, or dropped
         _check_first_record(directory, info, request, builder)
     files.restrict([directory / INFO_FILE, directory / FEATURES_FILE, *(directory / shard for shard in shards)])
     decoders = {STEPS: tfds.decode.SkipDecoding()} if as_is else None
@@ -221,7 +221,7 @@ def _check_first_record(directory: Path, info: DatasetInfo, request: Request, bu
     }
     parts = parts_of(request.split, info.splits, request.even)[:1]
     record = None
-    with suppress(SourceError, StorageError):  # what cannot be read is told when it is read
+    with suppress(SourceError, StorageError):  # reading the episodes raises it
         record = next(Selection(directory, info.file_format, parts, 1).records(0, 1), None)
     if record is not None:
         lists = read_lists(record.data, record.where)

@@ -126,7 +126,7 @@ class Column:
 
 
 def column_of(stored: Stored, path: str, where: str, prefix: str = "") -> Column:
-    """Where records have a leaf; its key is the path behind a prefix. Raises `NotReadHere`, or `SourceError` if no memory holds its sizes."""
+    """Finds where records have a leaf; its key is the path behind a prefix. Raises `NotReadHere`, or `SourceError` if no memory holds its sizes."""
     leaf, lengths, at = stored.leaf, stored.lengths, f'{where}: feature "{path}"'
     sizes = (*lengths, *leaf.shape)
     if math.prod(filter(None, sizes)) > (_MOST_WITHOUT_VALUES if 0 in sizes else _MOST_VALUES):
@@ -243,7 +243,7 @@ class EpisodeFeatures:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any], where: str) -> EpisodeFeatures:
-        """From the content of features.json.
+        """Reads the content of features.json.
 
         Raises:
           NotReadHere: a feature that only TFDS can read; the message names it and its class.
@@ -320,7 +320,7 @@ class EpisodeFeatures:
         return len(flag.read(lists, where)) if flag.key in lists else None
 
     def _check(self, columns: dict[str, Array], lists: Lists, where: str) -> None:
-        """Refuses columns of different lengths. Those whose steps have no values may have any, and are made as long as the rest: the file cannot say it."""
+        """Refuses columns of different lengths. Those whose steps have no values may have any, and are made as long as the other columns: the file cannot say it."""
         lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1:
             for column in self._steps:

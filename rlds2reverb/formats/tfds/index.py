@@ -69,9 +69,8 @@ def beside_path(shard: Path) -> Path:
     """
     if isinstance(shard, BucketPath):
         raise SourceError(f"{shard}: no index is put beside it: it is in a bucket; leave --beside out")
-    return Path(
-        str(shard.with_name(f"{shard.name}{SUFFIX}"))
-    )  # a plain path: the dataset's own files are watched, this is none
+    # A plain path: the dataset's own files are watched, and this is none of them.
+    return Path(str(shard.with_name(f"{shard.name}{SUFFIX}")))
 
 
 def check_beside(shard: Path) -> None:

@@ -133,7 +133,7 @@ class SplitInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is needed of dataset_info.json. Splits are in the order of the file.
+    """The part of dataset_info.json that readers need. Splits are in the order of the file.
 
     Attributes:
       is_ordered: the files keep the order in which the dataset was written (`disable_shuffling`).

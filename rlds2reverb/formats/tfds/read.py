@@ -112,7 +112,7 @@ class DatasetName:
 
     @staticmethod
     def parse(text: str) -> DatasetName:
-        """From "NAME[/CONFIG][:VERSION]"; a name in camel case becomes one in snake case.
+        """Parses "NAME[/CONFIG][:VERSION]"; a name in camel case becomes one in snake case.
 
         Raises:
           SourceError: it is no such name, has a namespace, or has arguments for a builder's code.
@@ -492,7 +492,7 @@ class TfdsSource(Source):
         return len(self.numbers)
 
     def episode_lengths(self) -> Sequence[int] | None:
-        """From the features, or counted where the files are small. None where a record cannot be read; reading the episodes raises its error."""
+        """Steps of every episode, from the features, or counted where the files are small. None where a record cannot be read; reading the episodes raises its error."""
         return self._lengths
 
     @cached_property
@@ -513,7 +513,7 @@ class TfdsSource(Source):
         return known_lengths if len(known_lengths) == len(lengths) else None
 
     def count_lengths(self) -> Sequence[int]:
-        """As of every source; what was counted is kept in the cache, beside the index of records."""
+        """Counts the steps of every episode; the counts are kept in the cache, beside the index of records."""
         if (lengths := self.episode_lengths()) is not None:
             return lengths
         rows = self.selection.rows(lambda record: self.features.length_of(record.data, record.where))

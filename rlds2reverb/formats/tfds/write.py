@@ -327,7 +327,7 @@ class TfdsDestination(Destination):
         return TfdsSink(work, self._target, self._layout(content).tree, about, state)
 
     def kept_facts(self, content: Content) -> Collection[str]:
-        """Of another dataset of TFDS, what does not depend on its features or its config; of other systems, the description."""
+        """The facts that hold for the copy: of a dataset of TFDS those that do not depend on its features or config; of other systems the description."""
         return content.about.facts.keys() & (_KEPT if content.about.system == "tfds" else {"description"})
 
     def _layout(self, content: Content) -> RecordLayout:
