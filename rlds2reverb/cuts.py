@@ -152,7 +152,7 @@ class Cut:
 
 @lru_cache(16)  # few: of thousands of columns each takes megabytes, and some views have other windows for every length
 def _fields_of_columns(paths: tuple[str, ...], windows: tuple[Window, ...]) -> Mapping[str, Field]:
-    """Those of the episodes of a dataset are the same ones."""
+    """Cached: all episodes of a dataset share these fields."""
     return MappingProxyType({path: Field(path, (window,)) for path, window in zip(paths, windows, strict=True)})
 
 
@@ -185,8 +185,8 @@ def share(cuts: Sequence[Cut]) -> list[Cut]:
     total = before + max(cut.row_count - cut.origin for cut in cuts)
     merged = _Merged(cuts, before)
     names = [merged.take_in(cut) for cut in cuts]
-    rows = {name: column.padded(total) for name, column in merged.columns.items()}
-    return [_moved(cut, rows, renamed, before - cut.origin) for cut, renamed in zip(cuts, names)]
+    rows = {name: column.pad(total) for name, column in merged.columns.items()}
+    return [_move_cut(cut, rows, renamed, before - cut.origin) for cut, renamed in zip(cuts, names)]
 
 
 def can_be_joined(episodes: Sequence[Sequence[Cut]]) -> bool:
@@ -203,7 +203,7 @@ def _is_like(cut: Cut, other: Cut) -> bool:
 
 
 def _kinds(cut: Cut) -> list[object]:
-    return [(path, one.column, one.windows, one.anchors is None) for path, one in cut.fields.items()]
+    return [(path, field.column, field.windows, field.anchors is None) for path, field in cut.fields.items()]
 
 
 def join(episodes: Sequence[Sequence[Cut]], starts: Array) -> list[Cut]:
@@ -217,22 +217,22 @@ def join(episodes: Sequence[Sequence[Cut]], starts: Array) -> list[Cut]:
     if len(episodes) == 1:
         return list(episodes[0])
     rows = {path: np.concatenate([cuts[0].rows[path] for cuts in episodes]) for path in episodes[0][0].rows}
-    return [_joined(own, rows, starts) for own in zip(*episodes)]
+    return [_join_cuts(own, rows, starts) for own in zip(*episodes)]
 
 
-def _joined(cuts: Sequence[Cut], rows: Mapping[str, Array], starts: Array) -> Cut:
-    """Anchors that fields share stay one array, as in `_moved`."""
+def _join_cuts(cuts: Sequence[Cut], rows: Mapping[str, Array], starts: Array) -> Cut:
+    """Anchors that fields share stay one array, as in `_move_cut`."""
     first = cuts[0]
     offsets = np.repeat(starts, [len(cut.anchors) for cut in cuts])
-    known: list[Array] = []
-    moved: list[Array] = []
+    own_anchors: list[Array] = []
+    joined_anchors: list[Array] = []
     fields = dict(first.fields)
-    for path, one in first.fields.items():
-        if one.anchors is not None:
-            place = place_of(one.anchors, known)
-            if place == len(moved):
-                moved.append(np.concatenate([cut.fields[path].anchors for cut in cuts]) + offsets)
-            fields[path] = replace(one, anchors=moved[place])
+    for path, field in first.fields.items():
+        if field.anchors is not None:
+            place = place_of(field.anchors, own_anchors)
+            if place == len(joined_anchors):
+                joined_anchors.append(np.concatenate([cut.fields[path].anchors for cut in cuts]) + offsets)
+            fields[path] = replace(field, anchors=joined_anchors[place])
     anchors = np.concatenate([cut.anchors for cut in cuts]) + offsets
     return Cut(rows, fields, anchors, np.concatenate([cut.priorities for cut in cuts]))
 
@@ -296,7 +296,7 @@ class _Column:
             self.start, self.values = min(self.start, other.start), np.concatenate(parts)
         return True
 
-    def padded(self, total: int) -> Array:
+    def pad(self, total: int) -> Array:
         if len(self.values) == total:
             return self.values
         head, tail = zeros_like(self.values, self.start), zeros_like(self.values, total - self.stop)
@@ -310,15 +310,15 @@ class _Column:
         return self.values[start - self.start : stop - self.start]
 
 
-def _equal(one: Array, other: Array) -> bool:
-    if one.dtype != other.dtype or one.shape != other.shape:
+def _equal(rows: Array, other_rows: Array) -> bool:
+    if rows.dtype != other_rows.dtype or rows.shape != other_rows.shape:
         return False
-    if one.dtype.kind not in "OSU":  # by their bytes: NaN equals NaN, and -0.0 is not 0.0
-        one, other = byte_view(np.ascontiguousarray(one)), byte_view(np.ascontiguousarray(other))
-    return bool(np.array_equal(one, other))
+    if rows.dtype.kind not in "OSU":  # by their bytes: NaN equals NaN, and -0.0 is not 0.0
+        rows, other_rows = byte_view(np.ascontiguousarray(rows)), byte_view(np.ascontiguousarray(other_rows))
+    return bool(np.array_equal(rows, other_rows))
 
 
-def _moved(cut: Cut, rows: Mapping[str, Array], names: Mapping[str, str], by: int) -> Cut:
+def _move_cut(cut: Cut, rows: Mapping[str, Array], names: Mapping[str, str], by: int) -> Cut:
     """The cut on shared rows, `by` rows later. Anchors that fields share stay one array: the encoder writes their slices once."""
     anchors: list[Array] = []
     places = {path: place_of(field.anchors, anchors) for path, field in cut.fields.items() if field.anchors is not None}

@@ -310,8 +310,8 @@ def is_under(path: str, name: str) -> bool:
 
 def place_of(array: Array, among: list[Array]) -> int:
     """The index of this very array, not of an equal one, in the list; a new one is appended."""
-    for place, one in enumerate(among):
-        if one is array:
+    for place, listed in enumerate(among):
+        if listed is array:
             return place
     among.append(array)
     return len(among) - 1

@@ -112,7 +112,7 @@ class InvalidEpisode(Rlds2ReverbError):
         self.is_tolerable = is_tolerable
         repairable = any(problem.is_repairable for problem in self.problems)
         listed = "; ".join(str(problem) for problem in self.problems)
-        tolerated = f", or tolerate {_tolerated(self.problems)}" if is_tolerable else ""
+        tolerated = f", or tolerate {_describe_tolerance(self.problems)}" if is_tolerable else ""
         super().__init__(
             f"episode {self.title}: {listed}. Nothing of this episode was stored; go on with "
             f'on_invalid="skip" or "quarantine" (--on-invalid){tolerated}'
@@ -123,13 +123,13 @@ class InvalidEpisode(Rlds2ReverbError):
         return type(self), (self.episode_id, self.problems, self.title, self.is_tolerable), vars(self)
 
 
-def _tolerated(problems: Sequence[EpisodeProblem]) -> str:
+def _describe_tolerance(problems: Sequence[EpisodeProblem]) -> str:
     """How to tolerate these problems. Advice is a fault only with `strict`, so all of its codes are named."""
     codes = sorted({problem.code for problem in problems})
     if not codes or not all(problem.is_advice for problem in problems):
         return "a code with allow=(code,) (--allow CODE)"
-    given = f"allow={tuple(codes)} ({' '.join(f'--allow {code}' for code in codes)})"
-    return f"{given.replace(chr(39), chr(34))}, or leave out strict (--strict)"
+    options = f"allow={tuple(codes)} ({' '.join(f'--allow {code}' for code in codes)})"
+    return f"{options.replace(chr(39), chr(34))}, or leave out strict (--strict)"
 
 
 class ViewError(Rlds2ReverbError):

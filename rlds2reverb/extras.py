@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PYTHONS = ((3, 10), (3, 11))
-"""Those that TensorFlow 2.15 and dm-reverb 0.14 run on. Every extra but the next ones needs one of the two."""
+"""The Pythons that TensorFlow 2.15 and dm-reverb 0.14 run on. Every extra but those of `ON_ANY_PYTHON` needs one of the two."""
 
 ON_ANY_PYTHON = frozenset(
     {
@@ -66,8 +66,8 @@ def how_to_install(*extras: str) -> str:
         clone = _clone()
         where = "" if clone else ", where PATH is a clone of rlds2reverb"
         return f'install with: pip install "{clone or "PATH"}[{",".join(extras)}]"{where}'
-    known = " and ".join(f"{major}.{minor}" for major, minor in PYTHONS)
-    return f"this part runs on Python {known} only, and this is Python {running[0]}.{running[1]}"
+    pythons = " and ".join(f"{major}.{minor}" for major, minor in PYTHONS)
+    return f"this part runs on Python {pythons} only, and this is Python {running[0]}.{running[1]}"
 
 
 def _clone() -> Path | None:

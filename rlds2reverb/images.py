@@ -127,8 +127,8 @@ def decode_images(
         for number, file in zip(there.tolist(), found):  # which of them is it?
             try:
                 decode_files(feature, [file], _where(column, number, files.shape), 1, size=size)
-            except SourceError as one:
-                raise DecodeError(str(one).replace(", image 0", "", 1)) from one
+            except SourceError as failure:
+                raise DecodeError(str(failure).replace(", image 0", "", 1)) from failure
         raise DecodeError(str(error)) from error
     if len(there) < len(flat):
         whole = np.zeros((len(flat), *decoded.shape[1:]), decoded.dtype)

@@ -20,19 +20,19 @@ def printed(*members: str) -> Callable[[C], C]:
         of an attribute: "path=problem.path".
     """
 
-    def decorate(one: C) -> C:
-        names = [name for member in members for name in (_fields(one) if member == "*" else [member])]
+    def decorate(printed_class: C) -> C:
+        names = [name for member in members for name in (_fields(printed_class) if member == "*" else [member])]
         places = {name.partition("=")[0]: name.rpartition("=")[2] for name in names}
-        setattr(one, "_printed", places)  # noqa: B010 - no class of ours declares it
-        return one
+        setattr(printed_class, "_printed", places)  # noqa: B010 - no class of ours declares it
+        return printed_class
 
     return decorate
 
 
-def attributes(one: type) -> Mapping[str, str]:
+def attributes(printed_class: type) -> Mapping[str, str]:
     """Name in JSON -> attribute, of a dataclass; its fields where `printed` says nothing."""
-    found: Mapping[str, str] | None = getattr(one, "_printed", None)
-    return dict(zip(_fields(one), _fields(one))) if found is None else found
+    places: Mapping[str, str] | None = getattr(printed_class, "_printed", None)
+    return dict(zip(_fields(printed_class), _fields(printed_class))) if places is None else places
 
 
 def plain(value: Any) -> Any:
@@ -48,10 +48,10 @@ def plain(value: Any) -> Any:
     return str(value) if is_dataclass(value) else value
 
 
-def members(one: Any) -> dict[str, Any]:
+def members(thing: Any) -> dict[str, Any]:
     """What is printed of a dataclass, as plain values."""
-    return {name: plain(attrgetter(place)(one)) for name, place in attributes(type(one)).items()}
+    return {name: plain(attrgetter(place)(thing)) for name, place in attributes(type(thing)).items()}
 
 
-def _fields(one: Any) -> list[str]:
-    return [field.name for field in fields(one)]
+def _fields(printed_class: Any) -> list[str]:
+    return [field.name for field in fields(printed_class)]

@@ -99,7 +99,7 @@ class ImageSpec:
 
     def fits(self, wanted: ImageSpec) -> bool:
         """Whether such images are of the wanted kind, where a free size or format fits any."""
-        sizes = all(size is None or one == size for one, size in zip(self.shape, wanted.shape))
+        sizes = all(wanted_size is None or size == wanted_size for size, wanted_size in zip(self.shape, wanted.shape))
         return sizes and self.dtype == wanted.dtype and wanted.format in ("", self.format)
 
 
@@ -202,14 +202,16 @@ def spec_texts(nest: Nest) -> dict[str, str]:
     return {path: str(leaf) for path, leaf in flatten(nest).items()}
 
 
-def same_dtype(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+def same_dtype(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Whether two dtypes differ at most in their byte order: the wire has only one."""
-    return one.newbyteorder("=") == other.newbyteorder("=")
+    return dtype.newbyteorder("=") == other.newbyteorder("=")
 
 
 def shape_fits(found: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> bool:
     """Whether a shape is the wanted one, where None fits any size."""
-    return len(found) == len(wanted) and all(size is None or one == size for one, size in zip(found, wanted))
+    return len(found) == len(wanted) and all(
+        wanted_size is None or size == wanted_size for size, wanted_size in zip(found, wanted)
+    )
 
 
 def map_leaves(function: Callable[[Any], Any], nest: Nest) -> Nest:

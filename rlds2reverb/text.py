@@ -85,7 +85,7 @@ def visible(text: str | bytes) -> str:
     shown = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
     if shown.isprintable():
         return shown
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown)
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in shown)
 
 
 Spelling = Callable[[str, str], str]

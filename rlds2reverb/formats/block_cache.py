@@ -23,7 +23,7 @@ from rlds2reverb.files import cache_folder
 BYTES_VARIABLE = "RLDS2REVERB_CACHE_BYTES"
 
 CACHE_BYTES = "10GB"
-"""With `--cache DIR` alone."""
+"""The most bytes of a cache that `--cache DIR` names without a size."""
 
 _DIGEST_BYTES = 8
 _TOUCHED_SECONDS = 60.0  # a file's time is not renewed more often

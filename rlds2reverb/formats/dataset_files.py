@@ -110,8 +110,8 @@ class DatasetFiles:
           SourceError: one of them is a link out of the dataset's folder.
         """
         paths = list(paths)
-        self._disk.restrict([one for one in paths if not isinstance(one, BucketPath)])
-        self._buckets.restrict([one for one in paths if isinstance(one, BucketPath)])
+        self._disk.restrict([path for path in paths if not isinstance(path, BucketPath)])
+        self._buckets.restrict([path for path in paths if isinstance(path, BucketPath)])
 
     def restrict_to_looked(self) -> None:
         """Only files that were looked at or opened belong to the dataset, of a format that looks at all of them when it is opened."""
@@ -119,7 +119,7 @@ class DatasetFiles:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """That links were followed, and where to."""
+        """Says that links were followed, and where they lead."""
         targets = self._links.followed
         if not targets:
             return ()
@@ -197,7 +197,7 @@ def may_lead_to(path: Path, target: Path) -> bool:
 
 @dataclass
 class _Links:
-    """Those that lead out of the dataset's folder: link -> its target."""
+    """Links that lead out of the dataset's folder: link -> its target."""
 
     are_followed: bool
     followed: dict[str, str] = field(default_factory=dict)

@@ -213,13 +213,13 @@ class Destination(Protocol):
 # Comparison of written and read columns, bit by bit.
 
 
-def are_equal(one: Array, other: Array | None) -> bool:
+def are_equal(column: Array, other: Array | None) -> bool:
     """Whether dtype, shape and every bit are the same, so that -0.0 is not 0.0, and a NaN is itself."""
-    if other is None or one.dtype != other.dtype or one.shape != other.shape:
+    if other is None or column.dtype != other.dtype or column.shape != other.shape:
         return False
-    if one.dtype.kind == "O":
-        return bool(one.tolist() == other.tolist())
-    return bool(one.tobytes() == other.tobytes())
+    if column.dtype.kind == "O":
+        return bool(column.tolist() == other.tolist())
+    return bool(column.tobytes() == other.tobytes())
 
 
 def rows_that_differ(column: Array, given: Array) -> str | None:
@@ -255,7 +255,7 @@ def odd_flags(destination: Destination, episode: Episode) -> tuple[str, ...]:
 
 def lost_flags(odd: Sequence[str], reported: Sequence[Loss]) -> Iterator[Loss]:
     """The losses of such flags, without those already reported."""
-    paths = [one.path for one in reported if one.path is not None]
+    reported_paths = [loss.path for loss in reported if loss.path is not None]
     for path in odd:
-        if not any(is_under(path, one) for one in paths):
+        if not any(is_under(path, reported_path) for reported_path in reported_paths):
             yield Loss("flags", LOSSES["flags"], path)

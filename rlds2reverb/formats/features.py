@@ -53,14 +53,14 @@ def fitted(found: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> dict[str
 
 def gathered(stored: Iterable[Mapping[str, Any] | None]) -> Features:
     """The features of all episodes, from the stored ones of each; None stands for one whose metadata cannot be read, which does not count."""
-    found = [
-        None if one is None else {name: value for name, value in _flat(one, "", 0) if value is not None}
-        for one in stored
+    read = [
+        None if metadata is None else {name: value for name, value in _flat(metadata, "", 0) if value is not None}
+        for metadata in stored
     ]
-    of_each = tuple(one or {} for one in found)
-    known = [one for one in found if one is not None]
-    names = dict.fromkeys(name for one in known for name in one)
-    specs = {name: _spec_of_all([one.get(name) for one in known]) for name in names}
+    of_each = tuple(features or {} for features in read)
+    readable = [features for features in read if features is not None]
+    names = dict.fromkeys(name for features in readable for name in features)
+    specs = {name: _spec_of_all([features.get(name) for features in readable]) for name in names}
     return Features(
         of_each,
         {name: spec for name, spec in specs.items() if spec is not None},
@@ -105,11 +105,11 @@ def _value(value: Any) -> Any:
     if isinstance(value, bytes):
         return value
     try:
-        made = np.asarray(value)
+        array = np.asarray(value)
     except (ValueError, OverflowError):
         return None
-    are_texts = made.dtype.kind == "O" and all(isinstance(one, bytes) for one in made.flat)
-    return made[()] if made.dtype.kind in "biufc" or are_texts else None
+    are_texts = array.dtype.kind == "O" and all(isinstance(item, bytes) for item in array.flat)
+    return array[()] if array.dtype.kind in "biufc" or are_texts else None
 
 
 def _spec_of_all(values: list[Any]) -> ArraySpec | None:
@@ -124,7 +124,7 @@ def _spec_of_all(values: list[Any]) -> ArraySpec | None:
     if len(shapes) > 1 or len({dtype.kind == "b" for dtype in dtypes}) > 1:
         return None
     dtype = np.result_type(*dtypes)
-    if dtype.kind == "f" and all(one.kind in "iu" for one in dtypes):  # floats do not hold all of these
+    if dtype.kind == "f" and all(each.kind in "iu" for each in dtypes):  # floats do not hold all of these
         return ArraySpec(shapes.pop(), _UINT64) if all(np.all(value >= 0) for value in values) else None
     if any(value.dtype != dtype and exactly(np.atleast_1d(value), dtype) is None for value in values):
         return None

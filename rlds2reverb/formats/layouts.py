@@ -1,4 +1,4 @@
-"""Whose layout a file has whose extension several formats share, judged by the names in it. For suggestions: what is opened is checked by its format.
+"""Tells which format a file has where several share an extension, by the names in it. For suggestions: what is opened is checked by its format.
 
 Each function of `LAYOUTS` raises what its library raises of a damaged file, and `ModuleNotFoundError` where that is not installed.
 """
@@ -57,7 +57,7 @@ def _is_rllib(path: Path) -> bool:
 
 
 def _is_ilr(path: Path) -> bool:
-    """Of .npz files, those with the arrays of il-representations' dict format; any file of the other kinds."""
+    """Whether a .npz file has the arrays of il-representations' dict format; True for the other extensions, which no other format has."""
     if path.suffix.lower() != ".npz":
         return True
     check_regular(path)

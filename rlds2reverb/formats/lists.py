@@ -80,7 +80,7 @@ class EpisodeList(Source):
         return tuple(found)
 
     def metadata_spec(self) -> Nest:
-        """Of the features that most episodes have."""
+        """The spec of the features that most episodes have."""
         features = {number: metadata_specs(self._whole[number]) for number in spread(range(len(self._whole)))}
         return dict(agree(features, MOST).specs) if features else {}
 

@@ -27,37 +27,37 @@ def rlds_dataset(source: Source) -> tf.data.Dataset:
     if isinstance(source, RldsSource):
         return source.dataset()
     spec = checked_spec(source)
-    wanted = flatten(spec)
+    leaves = flatten(spec)
     if isinstance(source, EpisodeList):
         for episode in source:
-            _check_columns(episode, wanted, source.name)
+            _check_columns(episode, leaves, source.name)
 
     metadata = source.metadata_spec() if isinstance(source, TfdsSource) else {}
     count = source.episode_count if isinstance(source, TfdsSource) else None
 
     def elements() -> Iterator[Any]:
         for episode in source:
-            _check_columns(episode, wanted, source.name)
+            _check_columns(episode, leaves, source.name)
             for path, leaf in flatten(
                 metadata
             ).items():  # sequences of sequences whose lengths differ are arrays of arrays
-                found = np.asarray(episode.metadata[path])
-                if found.dtype == object and (leaf.dtype != object or found.ndim != len(leaf.shape)):
+                value = np.asarray(episode.metadata[path])
+                if value.dtype == object and (leaf.dtype != object or value.ndim != len(leaf.shape)):
                     raise SourceError(
                         f'{source.name}, episode {episode.id}: metadata "{path}" is ragged, and tensors are not; TFDS can make a '
                         'RaggedTensor of it: write "?reader=tfds" behind the name'
                     )
-            yield {**_nested(episode.metadata, metadata), STEPS: _nested(episode.columns, spec)}
+            yield {**_nest(episode.metadata, metadata), STEPS: _nest(episode.columns, spec)}
 
     steps = map_leaves(lambda leaf: tf.TensorSpec((None, *leaf.shape), _tf_dtype(leaf.dtype)), spec)
-    others = map_leaves(lambda leaf: tf.TensorSpec(leaf.shape, _tf_dtype(leaf.dtype)), metadata)
-    columns = tf.data.Dataset.from_generator(elements, output_signature={**others, STEPS: steps})
+    features = map_leaves(lambda leaf: tf.TensorSpec(leaf.shape, _tf_dtype(leaf.dtype)), metadata)
+    columns = tf.data.Dataset.from_generator(elements, output_signature={**features, STEPS: steps})
     if count is not None:
         columns = columns.apply(tf.data.experimental.assert_cardinality(count))
     return columns.map(with_single_steps)
 
 
-def _nested(columns: Mapping[str, Any], spec: Nest) -> Nest:
+def _nest(columns: Mapping[str, Any], spec: Nest) -> Nest:
     return map_with_path(lambda path, _: columns[path], spec)
 
 
@@ -65,12 +65,12 @@ def _tf_dtype(dtype: np.dtype[Any]) -> tf.DType:
     return tf.string if dtype == object else tf.dtypes.as_dtype(dtype)
 
 
-def _check_columns(episode: Episode, wanted: Mapping[str, ArraySpec], name: str) -> None:
-    found = {path: column_spec(column) for path, column in episode.columns.items()}
+def _check_columns(episode: Episode, leaves: Mapping[str, ArraySpec], name: str) -> None:
+    specs = {path: column_spec(column) for path, column in episode.columns.items()}
     odd = [
-        f'column "{path}": expected {wanted.get(path, "none")}, got {found.get(path, "none")}'
-        for path in {**wanted, **found}
-        if path not in wanted or path not in found or differences({path: found[path]}, {path: wanted[path]})
+        f'column "{path}": expected {leaves.get(path, "none")}, got {specs.get(path, "none")}'
+        for path in {**leaves, **specs}
+        if path not in leaves or path not in specs or differences({path: specs[path]}, {path: leaves[path]})
     ]
     rows = {path: len(column) for path, column in episode.columns.items()}
     odd += [f"columns of unequal length: {rows}"] if len(set(rows.values())) > 1 else []

@@ -189,7 +189,7 @@ class MixedSource(Source):
             raise ConfigError(f"mix: length {length}: expected at least 1")
         if columns not in COLUMNS:
             raise ConfigError(f'mix: columns "{columns}": expected one of {", ".join(COLUMNS)}')
-        check_names([part.name for part in parts if sum(part is one for one in parts) > 1])
+        check_names([part.name for part in parts if sum(part is other for other in parts) > 1])
         self._draw, self._columns = Draw(chosen, seed, length), columns
         self.name = f"mix of {', '.join(part.name for part in self._parts)}"
         self._readings = [tuple(Tally(part.name) for part in self._parts)]
@@ -226,7 +226,7 @@ class MixedSource(Source):
             part.check_files()
 
     def spec(self) -> Nest:
-        """That of the parts. Raises `SourceError`, which names every difference, where they differ."""
+        """The spec that the parts share. Raises `SourceError`, which names every difference, where they differ."""
         return nested(self._common) if self._left_out else self._specs[0]
 
     def metadata_spec(self) -> Nest:
@@ -236,11 +236,13 @@ class MixedSource(Source):
     @property
     def notices(self) -> tuple[Notice, ...]:
         """The parts', with their names; and the columns that are left out."""
-        found = [replace(one, text=f"{part.name}: {one.text}") for part in self._read for one in part.notices]
+        notices = [
+            replace(notice, text=f"{part.name}: {notice.text}") for part in self._read for notice in part.notices
+        ]
         if self._columns == COMMON and self._left_out:
             text = f"left out, for not all parts have them alike: {', '.join(self._left_out)}"
-            found.append(note("not_common", text, len(self._left_out)))
-        return tuple(found)
+            notices.append(note("not_common", text, len(self._left_out)))
+        return tuple(notices)
 
     @property
     def about(self) -> About:
@@ -255,27 +257,27 @@ class MixedSource(Source):
         return About(first.system, shared, tuple(name for name in names if name not in shared))
 
     def images(self) -> Mapping[str, ImageSpec]:
-        """Those that all parts can keep, and that decode to the same."""
+        """The image columns that all parts can keep encoded, and that decode to the same."""
         first, *others = (part.images() for part in self._parts)
-        return {path: image for path, image in first.items() if all(one.get(path) == image for one in others)}
+        return {path: image for path, image in first.items() if all(images.get(path) == image for images in others)}
 
     def encoded(self, paths: Collection[str]) -> MixedSource:
-        return self._of([part.encoded(paths) for part in self._parts])
+        return self._with_parts([part.encoded(paths) for part in self._parts])
 
     def without(self, paths: Collection[str]) -> MixedSource:
-        return self._of([part.without(paths) for part in self._parts])
+        return self._with_parts([part.without(paths) for part in self._parts])
 
-    def _of(self, parts: Sequence[Source]) -> MixedSource:
-        """The same mix of what was made of the parts."""
-        made = MixedSource(
+    def _with_parts(self, parts: Sequence[Source]) -> MixedSource:
+        """The same draws over other parts, such as these parts with encoded images."""
+        mix = MixedSource(
             parts,
             self._draw.weights,
             self._draw.seed,
             length=self._draw.length,
             columns=self._columns,
         )
-        made._readings = self._readings
-        return made
+        mix._readings = self._readings
+        return mix
 
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
@@ -291,10 +293,10 @@ class MixedSource(Source):
         self.spec()
         drawing, given = Drawing(self._draw, len(self._parts)), [0] * len(self._parts)
         if self._counts is None:
-            return self._mixed(drawing, given, first)
-        return self._mixed(drawing, drawing.pass_over(self._counts, first), 0)
+            return self._draw_episodes(drawing, given, first)
+        return self._draw_episodes(drawing, drawing.pass_over(self._counts, first), 0)
 
-    def _mixed(self, drawing: Drawing, given: Sequence[int], unread: int) -> Iterator[Episode]:
+    def _draw_episodes(self, drawing: Drawing, given: Sequence[int], unread: int) -> Iterator[Episode]:
         """The episodes that are still to be drawn, after the parts gave so many; the first `unread` of them are left out."""
         tallies = tuple(Tally(part.name) for part in self._parts)
         self._readings[:] = [tallies]
@@ -349,7 +351,7 @@ class MixedSource(Source):
     @cached_property
     def _common(self) -> dict[str, ArraySpec]:
         first, *others = map(flatten, self._specs)
-        return {path: leaf for path, leaf in first.items() if all(_alike(leaf, one.get(path)) for one in others)}
+        return {path: leaf for path, leaf in first.items() if all(_alike(leaf, spec.get(path)) for spec in others)}
 
     @cached_property
     def _left_out(self) -> tuple[str, ...]:
@@ -364,11 +366,13 @@ class MixedSource(Source):
     @cached_property
     def _features(self) -> dict[str, ArraySpec]:
         first, *others = (columns_of(metadata_spec_of(part), part.name) for part in self._parts)
-        return {name: leaf for name, leaf in first.items() if all(_alike(leaf, one.get(name)) for one in others)}
+        return {
+            name: leaf for name, leaf in first.items() if all(_alike(leaf, features.get(name)) for features in others)
+        }
 
 
-def _alike(one: ArraySpec, other: ArraySpec | None) -> bool:
-    return other is not None and one == other and one.image == other.image
+def _alike(leaf: ArraySpec, other: ArraySpec | None) -> bool:
+    return other is not None and leaf == other and leaf.image == other.image
 
 
 # A mix by name: `mix:SOURCE|SOURCE...[|?OPTIONS]`, such as `mix:d4rl:a.hdf5|d4rl:b.hdf5?episodes=:9|?weights=2+1,seed=3`.
@@ -388,10 +392,10 @@ SEPARATOR = "|"
 def weights_of(text: str, separator: str = "+") -> tuple[float, ...]:
     """Raises `ValueError` if these are no numbers."""
     try:
-        found = tuple(map(float, text.split(separator)))
+        weights = tuple(map(float, text.split(separator)))
     except ValueError as error:
         raise ValueError(f"expected numbers, such as 2{separator}1") from error
-    return found
+    return weights
 
 
 class MixOf:
@@ -478,7 +482,7 @@ class NamedSource:
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        """Those of a mix; () for any other source."""
+        """The tallies of a mix; () for any other source."""
         return self.source.tallies if isinstance(self.source, (MixOf, MixedSource)) else ()
 
     def add(self, tallies: Sequence[Tally]) -> None:

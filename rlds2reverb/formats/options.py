@@ -47,18 +47,18 @@ def is_url(text: str) -> bool:
 
 def unescaped(text: str) -> str:
     """A path or a value with its codes replaced by signs."""
-    return _CODE.sub(lambda found: chr(int(found[1], 16)), text)
+    return _CODE.sub(lambda code: chr(int(code[1], 16)), text)
 
 
 def escaped(path: object) -> str:
     """A path as it is written in a name, so that opening the name finds it."""
-    return _ENDING.sub(lambda found: f"%{ord(found[0]):02X}", str(path))
+    return _ENDING.sub(lambda sign: f"%{ord(sign[0]):02X}", str(path))
 
 
 def parted(text: str) -> tuple[str, str]:
     """The text before the options, as it is written; and the options' text, "" where there are none."""
-    found = _OPTIONS.fullmatch(text)
-    return (found["rest"], found["options"]) if found else (text, "")
+    match = _OPTIONS.fullmatch(text)
+    return (match["rest"], match["options"]) if match else (text, "")
 
 
 def read_options(
@@ -81,20 +81,20 @@ def read_options(
         scheme, _, text = people.partition(":")
         return f'; for the path that is there write "{scheme}:{escaped(text)}"' if os.path.lexists(text) else ""
 
-    wanted: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for option in options.split(",") if options else ():
         key, _, value = option.partition("=")
         if key not in known:
             near = get_close_matches(key, known, 1)
             hint = f'; did you mean "{near[0]}={value}"?' if near else ""
             raise error(f'"{people}": unknown option "{option}"; there are: {", ".join(known)}{hint}{as_path()}')
-        if key in wanted:
+        if key in values:
             raise error(f'"{people}": option "{key}" is given twice')
         try:
-            wanted[key] = known[key](unescaped(value))
+            values[key] = known[key](unescaped(value))
         except ValueError as wrong:
             raise error(f'"{people}": option "{option}": {wrong}{as_path()}') from wrong
-    return wanted
+    return values
 
 
 def path_and_options(
@@ -106,14 +106,14 @@ def path_and_options(
       error: as `read_options`; or one of the options stands in the path.
     """
     path, options = parted(text)
-    wanted = read_options(people, options, known, error)
-    for found in _OPTION_IN_PATH.finditer(path):
-        if found[1] in known:
+    values = read_options(people, options, known, error)
+    for option in _OPTION_IN_PATH.finditer(path):
+        if option[1] in known:
             raise error(
-                f'"{people}": the option "{found[1]}" stands in the path "{path}"; options stand behind one "?", with "," between them. '
+                f'"{people}": the option "{option[1]}" stands in the path "{path}"; options stand behind one "?", with "," between them. '
                 'Write "%3F" for a "?" that is meant as it stands'
             )
-    return path, wanted
+    return path, values
 
 
 def one_of(**known: Any) -> Parse:

@@ -21,11 +21,11 @@ def allowed(folder: Path) -> Path:
     Raises:
       OSError, RuntimeError: the system cannot follow the folder's own links.
     """
-    found = folder.resolve()
-    for one in (found, *found.parents):
-        if one.parent.name == "snapshots" and "--" in one.parent.parent.name:
-            return one.parent.parent
-    return found
+    resolved = folder.resolve()
+    for above in (resolved, *resolved.parents):
+        if above.parent.name == "snapshots" and "--" in above.parent.parent.name:
+            return above.parent.parent
+    return resolved
 
 
 def check_link(folder: Path, path: Path) -> None:

@@ -49,7 +49,7 @@ def safe_loads(data: bytes, where: str, inert: Collection[str] = frozenset()) ->
       SourceError: it is damaged, refers to anything but numpy's values and these classes, or to itself.
     """
     try:
-        return _finished(_Unpickler(data, frozenset(inert)).load())
+        return _finish(_Unpickler(data, frozenset(inert)).load())
     except _Refused as refused:
         raise SourceError(f"{where}: refused: {refused}") from refused
     except _ERRORS as error:
@@ -144,7 +144,7 @@ class _Dtype:
             self.made = np.dtype((_dtype_of(part[0]), part[1]))
         elif names:
             formats, offsets = [_dtype_of(fields[name][0]) for name in names], [fields[name][1] for name in names]
-            if any(one.hasobject for one in formats):
+            if any(item.hasobject for item in formats):
                 raise _Refused("the pickle has structured arrays of objects")
             self.made = np.dtype({"names": list(names), "formats": formats, "offsets": offsets, "itemsize": size})
         elif order in ("<", ">", "="):
@@ -278,7 +278,7 @@ _LEAVES = frozenset({int, float, str, bytes, bool, type(None), complex, bytearra
 _TOO_DEEP = f"the pickle has more than {_MOST_DEPTH} containers within one another"
 
 
-def _finished(value: Any) -> Any:
+def _finish(value: Any) -> Any:
     """The value with real arrays and dtypes, as a tree; raises `_Refused` if it refers to itself, is too deep, or too large."""
     made, size, _ = _tree(value, 0, {})
     if size > _MOST_VALUES:
@@ -286,45 +286,45 @@ def _finished(value: Any) -> Any:
     return made
 
 
-def _tree(value: Any, depth: int, known: dict[int, tuple[Any, int, int] | None]) -> tuple[Any, int, int]:
+def _tree(value: Any, depth: int, seen: dict[int, tuple[Any, int, int] | None]) -> tuple[Any, int, int]:
     """The finished value, its number of values (each reference counts), and the depth of containers in it."""
     if type(value) in _LEAVES or isinstance(value, (np.generic, type)):
         return value, 1, 0
-    if id(value) in known:
-        found = known[id(value)]
-        if found is None:
+    if id(value) in seen:
+        entry = seen[id(value)]
+        if entry is None:
             raise _Refused("the pickle has something that holds itself")
-        made, size, height = found
+        finished, size, height = entry
     else:
-        known[id(value)] = None
+        seen[id(value)] = None
         size, height = 1, 0
 
-        def child(one: Any) -> Any:
+        def child(item: Any) -> Any:
             nonlocal size, height
-            if type(one) in _LEAVES:
+            if type(item) in _LEAVES:
                 size += 1
-                return one
-            made, more, below = _tree(one, depth + 1, known)
+                return item
+            finished, more, below = _tree(item, depth + 1, seen)
             size, height = size + more, max(height, below)
-            return made
+            return finished
 
         if depth >= _MOST_DEPTH:
             raise _Refused(_TOO_DEEP)
-        made = _rebuilt(value, child)
+        finished = _rebuild(value, child)
         height += 1
-        known[id(value)] = made, size, height
+        seen[id(value)] = finished, size, height
     if depth + height > _MOST_DEPTH:
         raise _Refused(_TOO_DEEP)
-    return made, size, height
+    return finished, size, height
 
 
-def _rebuilt(value: Any, child: Callable[[Any], Any]) -> Any:
+def _rebuild(value: Any, child: Callable[[Any], Any]) -> Any:
     """The container with finished children."""
     kind = type(value)
     if kind in (list, tuple, set, frozenset):
         return kind(map(child, value))
     if kind in (dict, OrderedDict):
-        return kind((child(key), child(one)) for key, one in value.items())
+        return kind((child(key), child(item)) for key, item in value.items())
     if isinstance(value, Inert):
         value.arguments, value.state = child(value.arguments), child(value.state)
         return value

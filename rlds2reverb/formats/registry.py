@@ -280,11 +280,11 @@ class Formats(Generic[AnySide]):
         named = {known.scheme: side for known, side in self.own_sides().items() if side.forms}
         if colon:
             near = get_close_matches(scheme.lower(), [*named, *plugins.names()], 1)
-            return _proposed(f"{near[0]}:{text}") if near else ""
+            return _propose(f"{near[0]}:{text}") if near else ""
         bare, path = name.partition("@")[0], unescaped(parted(name)[0])
         owners = [scheme for scheme, side in named.items() for form in side.forms if bare in form.choices]
         if owners:
-            return _proposed(f"{owners[0]}:{name}")
+            return _propose(f"{owners[0]}:{name}")
         try:
             return self._meant_by_path(name, Path(path).expanduser())
         except (OSError, ValueError, RuntimeError):  # it cannot be looked at; RuntimeError: "~nobody"
@@ -358,7 +358,7 @@ class SourceFormats(Formats[Reading]):
             for scheme, side in sides.items():
                 dataset = look(side, place)
                 if dataset is not None:
-                    return _proposed(f"{scheme}:{name if dataset == place else escaped(dataset)}")
+                    return _propose(f"{scheme}:{name if dataset == place else escaped(dataset)}")
         layouts = {scheme: side.holds(place) for scheme, side in sides.items() if any(map(place.match, side.patterns))}
         if not layouts:
             return ""
@@ -369,7 +369,7 @@ class SourceFormats(Formats[Reading]):
         return f"{readers}, and this one has {'none of their layouts' if first else 'another layout'}"
 
 
-def _proposed(name: str) -> str:
+def _propose(name: str) -> str:
     return f'; did you mean "{name}"?'
 
 

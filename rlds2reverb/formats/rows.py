@@ -142,10 +142,10 @@ def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
     for path, column in columns.items():
         if len(column) != rows:
             raise BrokenEpisode(path, f"has {len(column):,} rows; expected {rows:,} as the others")
-    made = {**columns, **flags(rows, is_terminal)}
+    with_flags = {**columns, **flags(rows, is_terminal)}
     if is_terminal is not None:
-        made.setdefault(DISCOUNT, terminal_discount(rows, is_terminal))
-    return made
+        with_flags.setdefault(DISCOUNT, terminal_discount(rows, is_terminal))
+    return with_flags
 
 
 def ended(
@@ -375,14 +375,14 @@ def _fits_range(column: Array, dtype: np.dtype[Any]) -> bool:
     return column.dtype.kind == "i" or bool((column <= np.uint64(np.iinfo(dtype).max)).all())
 
 
-def differing(one: Array, other: Array) -> Array:
+def differing(column: Array, other: Array) -> Array:
     """[T] the rows in which two columns [T, ...] differ; nan equals nan, and columns of other shapes differ in all rows."""
-    if one.shape != other.shape:
-        return np.ones(len(one), bool)
-    unequal = np.asarray(one != other, bool)
-    if one.dtype.kind in "fc" and other.dtype.kind in "fc":
-        unequal &= ~(np.isnan(one) & np.isnan(other))
-    return np.asarray(unequal.any(axis=tuple(range(1, one.ndim))))
+    if column.shape != other.shape:
+        return np.ones(len(column), bool)
+    unequal = np.asarray(column != other, bool)
+    if column.dtype.kind in "fc" and other.dtype.kind in "fc":
+        unequal &= ~(np.isnan(column) & np.isnan(other))
+    return np.asarray(unequal.any(axis=tuple(range(1, column.ndim))))
 
 
 _BLOCK_BYTES = 4 << 20
@@ -438,7 +438,7 @@ class _Blocks:
     def _read_block(self, start: int, stop: int) -> None:
         self._start = self._stop = 0
         self._block = {path: column.rows(start, stop) for path, column in self._columns.items()}
-        self._start, self._stop = start, min((start + len(one) for one in self._block.values()), default=start)
+        self._start, self._stop = start, min((start + len(rows) for rows in self._block.values()), default=start)
 
 
 EITHER, TERMINALS, TIMEOUTS = "either", "terminals", "timeouts"
@@ -604,7 +604,7 @@ class FlatRecordings(Recordings):
     def spec(self) -> Nest:
         if self.last_step == ROWS or any(path in FLAGS for path in self.specs):
             return nested(self.specs, self.name)
-        return nested(step_specs({path: one for path, one in self.specs.items() if not _is_next(path)}), self.name)
+        return nested(step_specs({path: spec for path, spec in self.specs.items() if not _is_next(path)}), self.name)
 
     def metadata_spec(self) -> Nest:
         return {key: value_spec(value) for key, value in self.metadata.items()}

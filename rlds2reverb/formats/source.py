@@ -43,7 +43,7 @@ class About:
 
     @classmethod
     def of(cls, system: str, facts: Mapping[str, Any]) -> About:
-        """Of the facts that say something: not None, and no empty text, list or object."""
+        """Keeps the facts that say something: no None, and no empty text, list or object."""
         return cls(
             system, {name: value for name, value in facts.items() if value is not None and value not in ("", [], {})}
         )
@@ -233,12 +233,14 @@ class Source:
                 f"{self.name}: encoded: has no step columns whose JPEG or PNG files can be kept as they are; "
                 "those of a TFDS dataset's Image features can. Leave encoded (--encoded) out"
             )
-        for one in encoded:
-            if one != ALL and not any(is_under(path, one) for path in images):
+        for wanted_path in encoded:
+            if wanted_path != ALL and not any(is_under(path, wanted_path) for path in images):
                 raise SourceError(
-                    f'{self.name}: encoded "{one}": expected image columns, which are {", ".join(images)}; or "{ALL}"'
+                    f'{self.name}: encoded "{wanted_path}": expected image columns, which are {", ".join(images)}; or "{ALL}"'
                 )
-        return self.encoded([path for path in images if ALL in encoded or any(is_under(path, one) for one in encoded)])
+        return self.encoded(
+            [path for path in images if ALL in encoded or any(is_under(path, wanted_path) for wanted_path in encoded)]
+        )
 
     def without(self, paths: Collection[str]) -> Source:
         """The same source without these step columns; its spec and its episodes lack them. Paths that it does not have are ignored.
@@ -430,7 +432,7 @@ class Without(Wrapper):
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
     ) -> Iterator[Episode | KnownEpisode]:
         episodes = self._source.read(start, stop, is_known)
-        return (one if isinstance(one, KnownEpisode) else self._fewer(one) for one in episodes)
+        return (episode if isinstance(episode, KnownEpisode) else self._fewer(episode) for episode in episodes)
 
     def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
         return ((number, self._fewer(episode)) for number, episode in self._source.at(numbers))
@@ -481,7 +483,7 @@ def unless_known(
     """Replaces each known episode by a `KnownEpisode`; for a source that names an episode only after decoding it."""
     if is_known is None:
         return iter(episodes)
-    return (KnownEpisode(one.id) if is_known(one.id) else one for one in episodes)
+    return (KnownEpisode(episode.id) if is_known(episode.id) else episode for episode in episodes)
 
 
 def columns_of(nest: Nest, name: str) -> dict[str, Any]:

@@ -163,7 +163,7 @@ class Transform:
         lines = {}
         for name, value in self.as_dict().items():
             if isinstance(value, Mapping):
-                lines[name] = ", ".join(f"{one} -> {other}" for one, other in value.items())
+                lines[name] = ", ".join(f"{old} -> {new}" for old, new in value.items())
             else:
                 lines[name] = value if isinstance(value, str) else ", ".join(value)
         return lines
@@ -193,7 +193,7 @@ def _check_distinct(operation: str, paths: Sequence[str]) -> None:
 TransformLike = Union[Transform, str, Path, Mapping[str, Any], Sequence[Any]]
 """A transform, text, a YAML file or its name, a mapping; or several of these, which add up."""
 
-OPTIONS = tuple(one.name for one in fields(Transform))
+OPTIONS = tuple(option.name for option in fields(Transform))
 SECTION = "transform"
 
 _PARTS = re.compile(r"(?:[^,()]|\([^()]*\))+")
@@ -233,7 +233,7 @@ def transform_of(given: TransformLike) -> Transform:
                 is_file = Path(given).exists()
         return _read(Path(given)) if is_file else _from_text(given)
     if isinstance(given, (list, tuple)):
-        return _sum([transform_of(one) for one in given])
+        return _add_up([transform_of(part) for part in given])
     raise ConfigError(
         f"transform {given!r}: expected text such as resize=observation/image:256x256, a YAML file, or a mapping"
     )
@@ -314,17 +314,17 @@ def _mapping(name: str, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     return merged
 
 
-def _sum(several: Sequence[Transform]) -> Transform:
-    actions = [one.action for one in several if one.action]
+def _add_up(parts: Sequence[Transform]) -> Transform:
+    actions = [part.action for part in parts if part.action]
     if len(actions) > 1:
         raise ConfigError(f"transform: action: expected one, got {' and '.join(actions)}")
-    shifts = [one.reward_last for one in several if one.reward_last != Transform.reward_last]
+    shifts = [part.reward_last for part in parts if part.reward_last != Transform.reward_last]
     return Transform(
-        select=[path for one in several for path in one.select],
-        drop=[path for one in several for path in one.drop],
+        select=[path for part in parts for path in part.select],
+        drop=[path for part in parts for path in part.drop],
         action="".join(actions),
-        resize=_mapping("resize", [pair for one in several for pair in one.resize.items()]),
-        rename=_mapping("rename", [pair for one in several for pair in one.rename.items()]),
+        resize=_mapping("resize", [pair for part in parts for pair in part.resize.items()]),
+        rename=_mapping("rename", [pair for part in parts for pair in part.rename.items()]),
         reward_last=shifts[0] if shifts else Transform.reward_last,
     )
 
@@ -392,12 +392,14 @@ def made_columns(transform: Transform, recorded: Specs) -> dict[str, Made]:
     columns = _with_action(columns, transform.parts, recorded)
     if transform.select:
         _check_matched("select", columns, transform.select)
-        wanted = (*transform.select, *ALWAYS_SELECTED)
-        columns = {path: made for path, made in columns.items() if any(_matches(path, one) for one in wanted)}
+        kept = (*transform.select, *ALWAYS_SELECTED)
+        columns = {path: made for path, made in columns.items() if any(_matches(path, pattern) for pattern in kept)}
     _check_matched("drop", columns, transform.drop)
-    columns = {path: made for path, made in columns.items() if not any(_matches(path, one) for one in transform.drop)}
+    columns = {
+        path: made for path, made in columns.items() if not any(_matches(path, pattern) for pattern in transform.drop)
+    }
     columns = _with_sizes(columns, transform.sizes)
-    columns = _renamed(columns, transform.rename)
+    columns = _rename_columns(columns, transform.rename)
     if missing := [name for name in (IS_FIRST, IS_LAST) if name in recorded and name not in columns]:
         raise ConfigError(f"transform: it leaves the steps without {' and '.join(missing)}, which RLDS needs")
     return columns
@@ -417,8 +419,8 @@ def _with_action(columns: dict[str, Made], parts: Sequence[str], recorded: Specs
         raise ConfigError(
             f"transform: action: expected numbers, all of one rank (a scalar is a vector of one), got {listed}"
         )
-    others = {path: column for path, column in columns.items() if not is_under(path, ACTION)}
-    return {**others, ACTION: Made(reads, spec, is_joined=True)}
+    without_action = {path: column for path, column in columns.items() if not is_under(path, ACTION)}
+    return {**without_action, ACTION: Made(reads, spec, is_joined=True)}
 
 
 def _check_matched(operation: str, columns: Mapping[str, Made], patterns: Sequence[str]) -> None:
@@ -431,12 +433,12 @@ def _matches(path: str, pattern: str) -> bool:
     """Whether a pattern names the column, or a nest that it is in; "*" stays between two slashes."""
     if is_under(path, pattern):
         return True
-    names, wanted = path.split("/"), pattern.split("/")
-    return len(wanted) <= len(names) and all(fnmatchcase(name, one) for name, one in zip(names, wanted))
+    names, patterns = path.split("/"), pattern.split("/")
+    return len(patterns) <= len(names) and all(map(fnmatchcase, names, patterns))
 
 
 def _with_sizes(columns: dict[str, Made], sizes: Mapping[str, Size]) -> dict[str, Made]:
-    made = dict(columns)
+    resized = dict(columns)
     for path, size in sizes.items():
         if path not in columns:
             raise _no_column("resize", path, list(columns))
@@ -446,11 +448,11 @@ def _with_sizes(columns: dict[str, Made], sizes: Mapping[str, Size]) -> dict[str
             hint = "; images that stay encoded (JPEG, PNG) cannot be resized" if spec.dtype.kind in "OSU" else ""
             raise _error("resize", f'"{path}" is {spec}: expected an image [height, width, channels] of {kinds}{hint}')
         shape = (size.height, size.width, spec.shape[2])
-        made[path] = Made((path,), replace(spec, shape=shape), size)
-    return made
+        resized[path] = Made((path,), replace(spec, shape=shape), size)
+    return resized
 
 
-def _renamed(columns: dict[str, Made], names: Mapping[str, str]) -> dict[str, Made]:
+def _rename_columns(columns: dict[str, Made], names: Mapping[str, str]) -> dict[str, Made]:
     if not names:
         return columns
     for old in names:
@@ -581,7 +583,9 @@ class Transformed(Wrapper):
     ) -> Iterator[Episode | KnownEpisode]:
         made, recorded = self._made, flatten(self._recorded)
         episodes = self._read.read(start, stop, is_known)
-        return (one if isinstance(one, KnownEpisode) else made_of(one, made, recorded) for one in episodes)
+        return (
+            episode if isinstance(episode, KnownEpisode) else made_of(episode, made, recorded) for episode in episodes
+        )
 
     def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
         made, recorded = self._made, flatten(self._recorded)
@@ -611,7 +615,7 @@ class Transformed(Wrapper):
     @property
     def _taken(self) -> dict[str, str]:
         """New path -> recorded path, for the columns that stay unchanged."""
-        return {path: one.reads[0] for path, one in self._made.items() if one.is_taken}
+        return {path: column.reads[0] for path, column in self._made.items() if column.is_taken}
 
     @cached_property
     def _recorded(self) -> Nest:
@@ -642,41 +646,41 @@ def made_of(episode: Episode, made: Mapping[str, Made], recorded: Specs) -> Epis
     if episode.faults and not episode.columns:
         return episode
     faults: list[tuple[str, str]] = []
-    for path, one in made.items():
-        if one.is_taken:  # whatever it is, validation sees it
-            if one.reads[0] in episode.columns:
-                columns[path] = episode.columns[one.reads[0]]
+    for path, column in made.items():
+        if column.is_taken:  # whatever it is, validation sees it
+            if column.reads[0] in episode.columns:
+                columns[path] = episode.columns[column.reads[0]]
             continue
-        found = _faults(episode, one, recorded)
-        faults += found
-        if not found:
-            columns[path] = one.make([episode.columns[read] for read in one.reads])
-    for path, column in episode.columns.items():
+        new_faults = _faults(episode, column, recorded)
+        faults += new_faults
+        if not new_faults:
+            columns[path] = column.make([episode.columns[read] for read in column.reads])
+    for path, unknown_column in episode.columns.items():
         if path not in recorded and path in columns:
             faults.append((path, "the dataset's spec has no such column, and the transform makes one of this name"))
         elif path not in recorded:
-            columns[path] = column
+            columns[path] = unknown_column
     return replace(episode, columns=columns, faults=(*episode.faults, *faults))
 
 
-def _faults(episode: Episode, made: Made, recorded: Specs) -> list[tuple[str, str]]:
+def _faults(episode: Episode, column: Made, recorded: Specs) -> list[tuple[str, str]]:
     """Why the columns that one is made of cannot be used, each alone or all together."""
     alone = []
-    for path in made.reads:
+    for path in column.reads:
         if path not in episode.columns:
             alone.append((path, f"expected it in every episode; found {sorted(episode.columns)}"))
             continue
-        found, wanted = column_spec(episode.columns[path]), recorded[path]
-        if not same_dtype(found.dtype, wanted.dtype) or not shape_fits(found.shape, wanted.shape):
-            alone.append((path, f"expected rows of {wanted}, got {found}"))
+        spec, recorded_spec = column_spec(episode.columns[path]), recorded[path]
+        if not same_dtype(spec.dtype, recorded_spec.dtype) or not shape_fits(spec.shape, recorded_spec.shape):
+            alone.append((path, f"expected rows of {recorded_spec}, got {spec}"))
     if alone:
         return alone
-    columns = [episode.columns[path] for path in made.reads]
-    rows = [len(column) for column in columns]
+    columns = [episode.columns[path] for path in column.reads]
+    rows = [len(rows_of_column) for rows_of_column in columns]
     if len(set(rows)) > 1:
-        listed = ", ".join(f"{path} {count:,}" for path, count in zip(made.reads, rows))
-        return [(made.reads[0], f"expected columns of equal length, got {listed}")]
-    fault = made.problem(columns)
+        listed = ", ".join(f"{path} {count:,}" for path, count in zip(column.reads, rows))
+        return [(column.reads[0], f"expected columns of equal length, got {listed}")]
+    fault = column.problem(columns)
     return [] if fault is None else [fault]
 
 

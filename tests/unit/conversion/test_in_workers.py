@@ -182,7 +182,7 @@ def test_it_goes_on_with_another_number_of_workers(tmp_path_factory: Any, stop: 
         source, name = Failing(episodes, stop), f"tfds:{folder / 'divided' / 'own'}"
         with pytest.raises(SourceError, match=f"episode {stop}: broken") as stopped:
             convert(source, name, workers=runs[0], **allowed)
-        assert stopped.value.report.episodes_read == stop  # type: ignore[union-attr]
+        assert stopped.value.report.episodes_read == stop
         source.fails.clear()
         report = convert(source, name, workers=runs[1], **allowed)
     assert (report.episodes_read, report.episodes_resumed <= stop) == (len(episodes), True)
