@@ -22,7 +22,7 @@ from ray.cluster_utils import Cluster
 
 from rlds2reverb import Client, PushReport, connect, convert
 from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of
-from rlds2reverb.workers.processes import executor_of
+from rlds2reverb.workers.processes import choose_executor
 from tests.gated import ROWS, Gated
 from tests.processes import REPOSITORY, free_port, started, wait_until
 from tests.unit.conversion.test_in_workers import files
@@ -249,7 +249,7 @@ def test_an_address_without_a_cluster_is_refused(client: Client, tmp_path: Path,
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", _refuse)
     with pytest.raises(ConfigError, match=r'ray \(--ray\) "nowhere:1": no cluster can be joined there: nobody'):
-        executor_of(None, "nowhere:1")(Gated(tmp_path, 1))  # type: ignore[arg-type]
+        choose_executor(None, "nowhere:1")(Gated(tmp_path, 1))  # type: ignore[arg-type]
 
 
 def _refuse(*_: Any, **__: Any) -> None:

@@ -38,7 +38,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_threads(monkeypatch: pytest.MonkeyPatch, lost: Collection[int]) -> None:
-    monkeypatch.setattr(engine, "executor_of", lambda workers, ray: lambda job: InThreads(job, workers, lost))
+    monkeypatch.setattr(engine, "choose_executor", lambda workers, ray: lambda job: InThreads(job, workers, lost))
     monkeypatch.setattr(dividing, "PART_BYTES", 300)
     monkeypatch.setattr(engine, "SYNC_SECONDS", 0.0)
 
@@ -139,7 +139,7 @@ def test_what_encoders_make_survives_the_way_from_a_worker(
     scheme: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything that comes from a worker is pickled."""
-    monkeypatch.setattr(engine, "executor_of", lambda workers, ray: lambda job: Pickling(job, workers))
+    monkeypatch.setattr(engine, "choose_executor", lambda workers, ray: lambda job: Pickling(job, workers))
     source = data.KINDS[kind](tmp_path)
     reports = []
     for folder, workers in (("alone", None), ("divided", 2)):
