@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from rlds2reverb.text import Remedy, in_python
@@ -28,7 +27,51 @@ OTHER_END = Remedy(
     (("last_observation", "repeat"), ("last_observation", "drop")),
 )
 
-_of_dataset = partial(Code, is_advice=True, is_of_dataset=True)
+_OF_DATASET = {
+    "rounded_float64": "a float64 column holds only values that float32 has: TFDS writes float64 through float32 unless its encoding is bytes or zlib",
+    "float_image": "an image column of floats holds only whole numbers from 0 to 255, which uint8 has in a quarter of the bytes or less",
+    "duplicate_episode": "episodes are equal to earlier ones; each is stored, and counts, once more",
+    "lost_records": "records of the dataset are missing or cannot be read, as in parquet files of TFDS 4.9.10 with more than 100; they are skipped",
+    "empty_records": "records hold no steps; they are left out",
+    "repeated_records": "files hold the same steps several times, as RLlib's runners write them; they are read once",
+    "episode_count": "files have more or fewer episodes than the dataset says",
+    "episode_length": "episodes have more or fewer steps than the dataset says; read as the files have them",
+    "other_metadata": "parts of the dataset have another description than the first: their tasks differ",
+    "masked_names": "a filter of the file names demonstrations that are not there",
+    "left_out": "something recorded became no column: not every episode has it, say",
+    "mixed_specs": "episodes differ in a column's dtype or shape, or some lack it, in a format whose files declare no spec: those unlike most are bad",
+    "cast": "episodes have a column in another dtype than others; cast, no value changed",
+    "space": "values are stored in another dtype or shape than the dataset says",
+    "jpeg_values": "numbers are stored as JPEG images, which changes them, as Minari 0.5.3 does; decoded",
+    "frame_index": "LeRobot's own numbers of rows do not count the rows of an episode one by one",
+    "stale_pointers": "episodes whose rows are elsewhere than the dataset's description says; found by the keys that the rows carry",
+    "unlisted_episodes": "files hold episodes that the dataset's description does not list; left out",
+    "video_overlap": "episodes share frames of a video, by the dataset's description: their frames may be others' frames",
+    "video_short": "episodes have more rows than their part of a video has time for: frames may be those of another episode",
+    "upside_down": "images are recorded upside down, as LIBERO's are",
+    "both_ends": "episodes end both terminated and truncated",
+    "no_end": "episodes end neither terminated nor truncated, and are read as truncated",
+    "no_ends": "nothing marks where episodes end, so the whole file is one",
+    "no_timeouts": "the file has no time limits, so episodes that they cut run on into the next ones",
+    "unfinished_tail": "rows stand after the last end: an episode without an end, or left out",
+    "terminals_of_demonstrations": "terminals mark the ends of demonstrations, as kitchen's do, which need not be terminal states",
+    "terminals_go_on": "terminals follow terminals, as in antmaze: they mark a state, and end no episode",
+    "root_done": "end flags say that steps begin in a state that is over, as after TorchRL's partial resets; they are not read",
+    "done_inside": "an end is flagged before the last row of an episode",
+    "late_start": "episodes begin after their first step",
+    "ids_return": "an id of a trajectory comes back after others; each time it is read as a new trajectory",
+    "unwritten": "rows at the end are 0 in every column, as rows that were never written; they are left out",
+    "cut_start": "the oldest trajectories of an overwritten ring may lack their beginning",
+    "gaps": "observations after a step are not those of the next step: no-ops were removed, say",
+    "next_differs": "next observations are not the observations of the next step, as after RLlib's n_step or TorchRL's MultiStep",
+    "observations_after": "observations were recorded after their row's action, or seem to be, as LIBERO's and DrQ-v2's are",
+    "final_lost": "last steps are left out, for the observation after them was not recorded",
+    "foreign_last_observation": "last observations are the first ones of the next trajectory, as in Procgen's demonstrations",
+    "repeated_last_observation": "last observations are the ones before them: none was recorded behind the last step",
+    "ends_found_late": "episodes end with the same observation as other episodes, which a push with workers found only after it had stored them",
+    "rows_in_no_item": "episodes of a table are not whole: items hold only some of their rows",
+}
+"""Notices about the dataset as a whole."""
 
 CODES: dict[str, Code] = {
     "no_steps": Code("the episode has no steps"),
@@ -92,84 +135,7 @@ CODES: dict[str, Code] = {
         is_advice=True,
         remedy=OTHER_END,
     ),
-    "rounded_float64": _of_dataset(
-        "a float64 column holds only values that float32 has: TFDS writes float64 through float32 unless its encoding is bytes or zlib",
-    ),
-    "float_image": _of_dataset(
-        "an image column of floats holds only whole numbers from 0 to 255, which uint8 has in a quarter of the bytes or less",
-    ),
-    "duplicate_episode": _of_dataset("episodes are equal to earlier ones; each is stored, and counts, once more"),
-    "lost_records": _of_dataset(
-        "records of the dataset are missing or cannot be read, as in parquet files of TFDS 4.9.10 with more than 100; they are skipped"
-    ),
-    "empty_records": _of_dataset("records hold no steps; they are left out"),
-    "repeated_records": _of_dataset(
-        "files hold the same steps several times, as RLlib's runners write them; they are read once"
-    ),
-    "episode_count": _of_dataset("files have more or fewer episodes than the dataset says"),
-    "episode_length": _of_dataset(
-        "episodes have more or fewer steps than the dataset says; read as the files have them"
-    ),
-    "other_metadata": _of_dataset("parts of the dataset have another description than the first: their tasks differ"),
-    "masked_names": _of_dataset("a filter of the file names demonstrations that are not there"),
-    "left_out": _of_dataset("something recorded became no column: not every episode has it, say"),
-    "mixed_specs": _of_dataset(
-        "episodes differ in a column's dtype or shape, or some lack it, in a format whose files declare no spec: those unlike most are bad"
-    ),
-    "cast": _of_dataset("episodes have a column in another dtype than others; cast, no value changed"),
-    "space": _of_dataset("values are stored in another dtype or shape than the dataset says"),
-    "jpeg_values": _of_dataset("numbers are stored as JPEG images, which changes them, as Minari 0.5.3 does; decoded"),
-    "frame_index": _of_dataset("LeRobot's own numbers of rows do not count the rows of an episode one by one"),
-    "stale_pointers": _of_dataset(
-        "episodes whose rows are elsewhere than the dataset's description says; found by the keys that the rows carry"
-    ),
-    "unlisted_episodes": _of_dataset("files hold episodes that the dataset's description does not list; left out"),
-    "video_overlap": _of_dataset(
-        "episodes share frames of a video, by the dataset's description: their frames may be others' frames"
-    ),
-    "video_short": _of_dataset(
-        "episodes have more rows than their part of a video has time for: frames may be those of another episode"
-    ),
-    "upside_down": _of_dataset("images are recorded upside down, as LIBERO's are"),
-    "both_ends": _of_dataset("episodes end both terminated and truncated"),
-    "no_end": _of_dataset("episodes end neither terminated nor truncated, and are read as truncated"),
-    "no_ends": _of_dataset("nothing marks where episodes end, so the whole file is one"),
-    "no_timeouts": _of_dataset("the file has no time limits, so episodes that they cut run on into the next ones"),
-    "unfinished_tail": _of_dataset("rows stand after the last end: an episode without an end, or left out"),
-    "terminals_of_demonstrations": _of_dataset(
-        "terminals mark the ends of demonstrations, as kitchen's do, which need not be terminal states"
-    ),
-    "terminals_go_on": _of_dataset("terminals follow terminals, as in antmaze: they mark a state, and end no episode"),
-    "root_done": _of_dataset(
-        "end flags say that steps begin in a state that is over, as after TorchRL's partial resets; they are not read"
-    ),
-    "done_inside": _of_dataset("an end is flagged before the last row of an episode"),
-    "late_start": _of_dataset("episodes begin after their first step"),
-    "ids_return": _of_dataset(
-        "an id of a trajectory comes back after others; each time it is read as a new trajectory"
-    ),
-    "unwritten": _of_dataset(
-        "rows at the end are 0 in every column, as rows that were never written; they are left out"
-    ),
-    "cut_start": _of_dataset("the oldest trajectories of an overwritten ring may lack their beginning"),
-    "gaps": _of_dataset("observations after a step are not those of the next step: no-ops were removed, say"),
-    "next_differs": _of_dataset(
-        "next observations are not the observations of the next step, as after RLlib's n_step or TorchRL's MultiStep"
-    ),
-    "observations_after": _of_dataset(
-        "observations were recorded after their row's action, or seem to be, as LIBERO's and DrQ-v2's are"
-    ),
-    "final_lost": _of_dataset("last steps are left out, for the observation after them was not recorded"),
-    "foreign_last_observation": _of_dataset(
-        "last observations are the first ones of the next trajectory, as in Procgen's demonstrations"
-    ),
-    "repeated_last_observation": _of_dataset(
-        "last observations are the ones before them: none was recorded behind the last step"
-    ),
-    "ends_found_late": _of_dataset(
-        "episodes end with the same observation as other episodes, which a push with workers found only after it had stored them"
-    ),
-    "rows_in_no_item": _of_dataset("episodes of a table are not whole: items hold only some of their rows"),
+    **{code: Code(meaning, is_advice=True, is_of_dataset=True) for code, meaning in _OF_DATASET.items()},
 }
 """Code -> what it means. Documented in docs/validation.md. A notice that is no fault, `Notice.is_note`, has none."""
 
