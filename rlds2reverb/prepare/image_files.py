@@ -181,7 +181,7 @@ def has_orientation(file: bytes) -> bool:
     """Whether a file says how its image is to be turned or mirrored (EXIF)."""
     try:
         return orientation_of(file, "") != AS_STORED
-    except SourceError:  # told when it is decoded
+    except SourceError:  # a damaged file is reported when it is decoded
         return False
 
 

@@ -20,6 +20,7 @@ class Code:
     remedy: Remedy | None = None  # how to go on, where that does not depend on the episode
 
 
+# The remedies that a problem may carry. Not every problem of a code has its remedy: a shift of rewards helps only some episodes.
 SHIFT_REWARDS = Remedy("{} moves rewards one step back", (("last_reward", "shift"),))
 ZERO_DISCOUNT = Remedy("{} mends it", (("terminal_discount", "transition"),))
 OTHER_END = Remedy(
