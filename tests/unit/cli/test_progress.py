@@ -225,7 +225,7 @@ ON_A_TERMINAL = """
 import sys, time
 from rlds2reverb.cli import progress
 progress.BAR_AFTER_SECONDS = 0
-from rlds2reverb.cli.progress import Progress
+from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.views import two_step
 with progress.LateBar("starting", 0.01) as heard:
     deadline = time.monotonic() + 120
