@@ -74,6 +74,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s 2>/dev/null || complete -F
 
     def source(self) -> str:
         """Without the check of the bash that is installed here."""
+        # click's own starts a bash to ask its version, and refuses old ones, which this script takes.
         return ShellComplete.source(self)
 
     def get_completion_args(self) -> tuple[list[str], str]:
@@ -127,6 +128,7 @@ def command(context: click.Context, shell: str) -> None:
 
 def answer(group: click.Group) -> None:
     """Prints the items for the line that a shell's script put into the environment."""
+    # A thread that waits for a server or a network's folder cannot be interrupted; the process can end.
     giving_up = threading.Timer(patience(), os._exit, (0,))
     giving_up.daemon = True
     giving_up.start()

@@ -56,10 +56,6 @@ def _sources(formatter: click.HelpFormatter) -> None:
     )
 
 
-def _destinations(formatter: click.HelpFormatter) -> None:
-    _write_forms(formatter, "DEST", "writes", DESTINATIONS)
-
-
 def _write_forms(formatter: click.HelpFormatter, name: str, verb: str, formats: Formats[Any]) -> None:
     with formatter.section(f"{name}, and what it {verb}"):
         formatter.write_dl(formats.rows())
@@ -98,13 +94,13 @@ def _codes(formatter: click.HelpFormatter) -> None:
     }
     for title, is_of in kinds.items():
         with formatter.section(title):
-            formatter.write_dl([(name, _meaning(code)) for name, code in CODES.items() if is_of(code)])
+            mends = {False: "", True: " (--on-invalid repair mends it)"}
+            codes = [
+                (name, f"{code.meaning}{mends[code.is_repairable]}") for name, code in CODES.items() if is_of(code)
+            ]
+            formatter.write_dl(codes)
     formatter.write_paragraph()
     formatter.write_text("--allow CODE tolerates one; see also --on-invalid in rlds2reverb help push.")
-
-
-def _meaning(code: Code) -> str:
-    return f"{code.meaning} (--on-invalid repair mends it)" if code.is_repairable else code.meaning
 
 
 def _exit_codes(formatter: click.HelpFormatter) -> None:
@@ -115,7 +111,7 @@ def _exit_codes(formatter: click.HelpFormatter) -> None:
 
 WRITERS: Mapping[str, Callable[[click.HelpFormatter], None]] = {
     "sources": _sources,
-    "destinations": _destinations,
+    "destinations": lambda formatter: _write_forms(formatter, "DEST", "writes", DESTINATIONS),
     "views": _views,
     "codes": _codes,
     "exit-codes": _exit_codes,

@@ -79,6 +79,7 @@ class LateBar:
         self._drawing: AbstractContextManager[Bar] | None = None
         self._bar: Bar | None = None
         self._has_ended = False
+        # Most commands end within the second: a bar that flashes up tells nothing, and rich takes a while to load.
         self._timer = threading.Timer(after_seconds, self._draw)
         self._timer.daemon = True
 

@@ -169,9 +169,10 @@ def _sources(word: str) -> Iterator[CompletionItem]:
 
 
 def _schemes(formats: Formats[Any], begun: str) -> Iterator[CompletionItem]:
-    for form in formats:
-        if form.forms and form.scheme.startswith(begun):
-            yield CompletionItem(f"{form.scheme}:", help=form.forms[0].names)
+    # Without formats of other packages: a shell waits for the answer, and their modules may be slow to import.
+    for format_, side in formats.own_sides().items():
+        if side.forms and format_.scheme.startswith(begun):
+            yield CompletionItem(f"{format_.scheme}:", help=side.forms[0].names)
 
 
 def _views(start: str, word: str) -> Iterator[CompletionItem]:

@@ -58,10 +58,6 @@ class Alert:
     find: Callable[[AlertFacts], Found]
 
 
-def _nothing(_: AlertFacts) -> Found:
-    yield from ()
-
-
 def _not_ready(facts: AlertFacts) -> Found:
     if not facts.state.was_ready():
         yield "", facts.state.obstacle() or facts.state.monitor.snapshot.error or "Reverb has not answered yet"
@@ -143,7 +139,7 @@ def _set_aside(facts: AlertFacts) -> Found:
 
 
 ALERTS = (
-    Alert("ReplayDown", "critical", 60, _nothing),  # the page says it itself: it gets no answer
+    Alert("ReplayDown", "critical", 60, lambda _: iter(())),  # the page says it itself: it gets no answer
     Alert("ReplayNotReady", "critical", 120, _not_ready),
     Alert("ReplayCheckpointTooOld", "warning", 300, _find_old),
     Alert("ReplayCheckpointFailed", "critical", 0, _find_failed),

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -80,7 +81,9 @@ class ReplayService:
         self.lock, self.monitor = FolderLock(folder, started_at), Monitor(self.ask)
         self._store = CheckpointStore(folder, section.keep, self.lock.check)
         spacing = section.every_seconds or _SPACING_SECONDS
-        self.checkpoints = CheckpointWriter(self._store, self._request_checkpoint, spacing, self._items)
+        # A transport without the short deadline of `ask`: writing a checkpoint may take an hour.
+        request = partial(self._saving.checkpoint, section.deadline_seconds)
+        self.checkpoints = CheckpointWriter(self._store, request, spacing, self._items)
         self._recorder = Recorder(HistoryFile(self._store), self._known_items, started_at)
         self._uploads = uploads_of(section, self._store)
         self.checkpoints.tell = self._note
@@ -234,9 +237,6 @@ class ReplayService:
         """Items in all tables by Reverb's newest answer; asks nothing."""
         snapshot = self.monitor.snapshot
         return None if snapshot.info is None else sum(table.current_size for table in snapshot.tables())
-
-    def _request_checkpoint(self) -> str:
-        return self._saving.checkpoint(self.config.checkpoints.deadline_seconds)
 
     def _save_last(self) -> int:
         """Writes the last checkpoint, or keeps at least what Reverb has confirmed to clients; the exit code."""

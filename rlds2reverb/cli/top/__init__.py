@@ -94,7 +94,7 @@ def command(once: bool, as_json: bool, sort: str, reverse: bool, interval: float
     else:
         if why:
             output.talk(f"rlds2reverb: {why}: a block of lines for every interval")
-        _print_blocks(watch, interval, _line_printer if as_json else _printer(False, sort, reverse))
+        _print_blocks(watch, interval, _printer(as_json, sort, reverse, output.print_json_line))
 
 
 def _targets(
@@ -132,14 +132,12 @@ def _why_not_live() -> str:
 Print = Callable[[Sequence[WatchedServer]], None]
 
 
-def _printer(as_json: bool, sort: str, is_reverse: bool) -> Print:
+def _printer(
+    as_json: bool, sort: str, is_reverse: bool, print_json: Callable[[Any], None] = output.print_json
+) -> Print:
     if as_json:
-        return lambda servers: output.print_json(plain.document(servers, time.time()))
+        return lambda servers: print_json(plain.document(servers, time.time()))
     return lambda servers: output.print_lines(plain.block(servers, sort, is_reverse, time.time()))
-
-
-def _line_printer(servers: Sequence[WatchedServer]) -> None:
-    output.print_json_line(plain.document(servers, time.time()))
 
 
 def _print_once(watch: Watch, interval: float, timeout: float, show: Print) -> None:

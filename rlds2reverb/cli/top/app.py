@@ -164,6 +164,7 @@ class TopApp(App[int]):
         self.set_interval(_REDRAW_SECONDS, self._draw)
         if not self.is_headless:
             for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+                # textual takes the terminal; whatever ends the process, the app must give it back first.
                 if signal.getsignal(number) != signal.SIG_IGN:  # nohup, a shell's background job
                     asyncio.get_running_loop().add_signal_handler(number, self.exit, int(number))
         self._draw()
@@ -283,6 +284,7 @@ class TopApp(App[int]):
                     self._draw_list(servers, now)
             self.query_one("#keys", Static).update(self._footer())
         except BaseException as error:
+            # An error in a callback would be drawn by textual; the command says it as that of any command.
             self.failure = error
             self.exit(0)
 

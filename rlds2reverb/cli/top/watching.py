@@ -118,6 +118,7 @@ class Watch:
 
     def _ask(self, number: int) -> None:
         with self._changed:
+            # Shown once the answer takes long, see `WatchedServer.waited`.
             self._known[number] = replace(self._known[number], asked_at=time.time())  # no news, so no notification
         try:
             info = self._targets[number].way.server_info(at_once=True)
@@ -251,6 +252,7 @@ def read_moment(info: ServerInfo, seconds: float) -> Moment:
 
 def add_moment(history: History, newest: Moment, span_seconds: float = SPAN_SECONDS) -> History:
     """The history with one more moment, without those of another process, and with at most one that is older than the span."""
+    # Another process counts from 0 again: differences to the earlier one mean nothing.
     if history and (history[-1].state_id != newest.state_id or newest.seconds <= history[-1].seconds):
         return (newest,)
     within = tuple(earlier for earlier in history if newest.seconds - earlier.seconds <= span_seconds)
