@@ -73,19 +73,20 @@ def connect(
         if allow_missing:
             raise ConfigError("connect: allow_missing is for several servers; give their addresses as a list")
         named = [(address, address)]
-    elif isinstance(address, list | tuple) and all(isinstance(one, str) for one in address):
-        named = [named_address(one, "connect:") for one in address]
+    elif isinstance(address, list | tuple) and all(isinstance(text, str) for text in address):
+        named = [named_address(text, "connect:") for text in address]
     else:
         raise ConfigError(f'connect: expected an address such as "localhost:8000", or a list of them, got {address!r}')
-    addresses = [one for _, one in named]
+    addresses = [server_address for _, server_address in named]
     deadlines = Deadlines(backoff_most=1.0)  # no long pause once a server has started
 
-    def transport_to(one: str) -> GrpcTransport:
-        return GrpcTransport(one, credentials, metadata, timeout_seconds)
+    def open_transport(server_address: str) -> GrpcTransport:
+        return GrpcTransport(server_address, credentials, metadata, timeout_seconds)
 
-    def reach(one: str) -> GrpcTransport | Rlds2ReverbError:
-        def attempt() -> GrpcTransport:  # each over a transport of its own: gRPC pauses before it connects again
-            transport = transport_to(one)
+    def reach(server_address: str) -> GrpcTransport | Rlds2ReverbError:
+        def attempt() -> GrpcTransport:
+            # Each attempt has a channel of its own: gRPC makes a channel that failed wait before it connects again.
+            transport = open_transport(server_address)
             try:
                 transport.server_info(at_once=True)
             except BaseException:
@@ -96,33 +97,34 @@ def connect(
         try:
             return retry_until(wait_seconds, deadlines, attempt)
         except Rlds2ReverbError as error:
-            return _with_advice(error, wait_seconds)
+            return _add_advice(error, wait_seconds)
 
     if len(addresses) > 1:
         with ThreadPoolExecutor(len(addresses), "rlds2reverb-connect") as threads:
-            found = list(threads.map(reach, addresses))
+            answers = list(threads.map(reach, addresses))
     else:
-        found = list(map(reach, addresses))  # in this thread, where Ctrl-C ends the wait
+        answers = list(map(reach, addresses))  # in this thread, where Ctrl-C ends the wait
     transports: list[GrpcTransport] = []
     missing: dict[int, ServerUnreachable] = {}
     with ExitStack() as stack:
-        for one in found:
-            if isinstance(one, GrpcTransport):
-                stack.callback(one.close)
-        for number, one in enumerate(found):
-            if isinstance(one, GrpcTransport):
-                transports.append(one)
-            elif isinstance(one, ServerUnreachable) and allow_missing:
-                transports.append(transport_to(addresses[number]))
-                missing[number] = one
+        # All are to be closed before the first error is raised, so the answers are gone through twice.
+        for answer in answers:
+            if isinstance(answer, GrpcTransport):
+                stack.callback(answer.close)
+        for number, answer in enumerate(answers):
+            if isinstance(answer, GrpcTransport):
+                transports.append(answer)
+            elif isinstance(answer, ServerUnreachable) and allow_missing:
+                transports.append(open_transport(addresses[number]))
+                missing[number] = answer
             else:
-                raise one
+                raise answer
         client = Client(transports, allow_missing, missing=missing, names=[name for name, _ in named])
         stack.pop_all()  # the client closes them
     return client
 
 
-def _with_advice(error: Rlds2ReverbError, wait_seconds: float) -> Rlds2ReverbError:
+def _add_advice(error: Rlds2ReverbError, wait_seconds: float) -> Rlds2ReverbError:
     """Says of a server that may only be starting how long was waited, or how to wait."""
     if not isinstance(error, ServerUnreachable) or not error.retryable:
         return error

@@ -93,7 +93,11 @@ def takes_options(kind: type, without: Collection[str] = (), **defaults: Any) ->
     def decorate(function: _Function) -> _Function:
         # `Unpack` exists for type checkers only: Python 3.10 lacks it, and the parameter that needs it is replaced here anyway.
         signature = inspect.signature(function, locals={"Unpack": dict}, eval_str=True)
-        own = {name: one for name, one in signature.parameters.items() if one.kind is not Parameter.VAR_KEYWORD}
+        own = {
+            name: parameter
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is not Parameter.VAR_KEYWORD
+        }
         options = [
             option._replace(default=defaults.get(name, option.default))
             for name, option in options_of(kind).items()
@@ -116,7 +120,7 @@ def takes_options(kind: type, without: Collection[str] = (), **defaults: Any) ->
     return decorate
 
 
-def make_options(kind: Callable[..., _Options], where: str, *given: Any, **named: Any) -> _Options:
+def make_options(kind: Callable[..., _Options], where: str, *values: Any, **named: Any) -> _Options:
     """Makes the options of the class `kind` for a function `where` that takes their fields as arguments of its own.
 
     Raises:
@@ -125,10 +129,10 @@ def make_options(kind: Callable[..., _Options], where: str, *given: Any, **named
     """
     signature = inspect.signature(kind)
     try:
-        signature.bind(*given, **named)
+        signature.bind(*values, **named)
     except TypeError as error:  # without this it would name a class that the caller has not called
         raise TypeError(f"{where}: {with_suggestion(error, signature.parameters)}") from None
-    return kind(*given, **named)
+    return kind(*values, **named)
 
 
 def refuse_unknown(where: str, options: Iterable[str], kind: type) -> None:

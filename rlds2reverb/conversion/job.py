@@ -19,7 +19,7 @@ from rlds2reverb.episode import Array, Episode, is_under, metadata_values
 from rlds2reverb.errors import ConversionError, DecodeError, SourceError
 from rlds2reverb.formats.destination import LOSSES as OF_FLAGS
 from rlds2reverb.formats.destination import NO_ROWS, Content, Destination, Encode, Loss, UnfitEpisode, odd_flags
-from rlds2reverb.formats.options import parted
+from rlds2reverb.formats.options import split_options
 from rlds2reverb.formats.source import ALL as EVERY_IMAGE
 from rlds2reverb.formats.source import Source, checked_spec, metadata_spec_of
 from rlds2reverb.images import JPEG_START, PNG_START, decode_images
@@ -249,7 +249,7 @@ class Job:
                 "columns": specs,
                 "metadata": {path: str(spec) for path, spec in self.content.metadata.items()},
             },
-            "destination": f"{scheme}:{self.destination.path.name}?{parted(rest)[1]}",
+            "destination": f"{scheme}:{self.destination.path.name}?{split_options(rest)[1]}",
             "options": self.label,
         }
 

@@ -41,7 +41,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.buckets import BucketPath, path_of
 from rlds2reverb.formats.destination import Destination
 from rlds2reverb.formats.mix import SEPARATOR, MixedSource
-from rlds2reverb.formats.options import parted, unescaped
+from rlds2reverb.formats.options import split_options, unescape_text
 from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.formats.source import Source
 from rlds2reverb.text import shortened, visible
@@ -92,8 +92,8 @@ def _of_name(name: str) -> Iterator[Path]:
         with suppress(SourceError):
             yield place(text)
         return
-    whole = parted(text)[0]  # paths or patterns of paths, separated by ";"
-    for written in map(unescaped, {whole, *whole.split(";")}):
+    whole = split_options(text)[0]  # paths or patterns of paths, separated by ";"
+    for written in map(unescape_text, {whole, *whole.split(";")}):
         if not written or "\0" in written:
             continue
         try:

@@ -17,7 +17,7 @@ import numpy as np
 from rlds2reverb.episode import IS_TERMINAL, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.buckets import path_of
-from rlds2reverb.formats.options import unescaped
+from rlds2reverb.formats.options import unescape_text
 from rlds2reverb.formats.rows import flags
 from rlds2reverb.formats.source import About
 from rlds2reverb.specs import ArraySpec, ImageSpec
@@ -33,7 +33,7 @@ def place_named(text: str) -> Path:
       ConfigError: there is no such user, the scheme is unknown, or it is `hf://`, where nothing is written.
     """
     try:
-        path = path_of(unescaped(text))
+        path = path_of(unescape_text(text))
     except SourceError as error:
         raise ConfigError(str(error)) from error
     if path.parts[:1] == ("hf:",):

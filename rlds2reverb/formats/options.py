@@ -45,18 +45,18 @@ def is_url(text: str) -> bool:
     return URL.match(text) is not None
 
 
-def unescaped(text: str) -> str:
-    """A path or a value with its codes replaced by signs."""
+def unescape_text(text: str) -> str:
+    """Replaces the codes of a path or a value by the signs that they stand for."""
     return _CODE.sub(lambda code: chr(int(code[1], 16)), text)
 
 
-def escaped(path: object) -> str:
-    """A path as it is written in a name, so that opening the name finds it."""
+def escape_text(path: object) -> str:
+    """Writes a path as a name has it, so that opening the name finds it."""
     return _ENDING.sub(lambda sign: f"%{ord(sign[0]):02X}", str(path))
 
 
-def parted(text: str) -> tuple[str, str]:
-    """The text before the options, as it is written; and the options' text, "" where there are none."""
+def split_options(text: str) -> tuple[str, str]:
+    """Splits a name into the text before the options, as it is written, and the options' text, "" where there are none."""
     match = _OPTIONS.fullmatch(text)
     return (match["rest"], match["options"]) if match else (text, "")
 
@@ -64,7 +64,7 @@ def parted(text: str) -> tuple[str, str]:
 def read_options(
     people: str, options: str, known: Mapping[str, Parse], error: type[Rlds2ReverbError] = SourceError
 ) -> dict[str, Any]:
-    """The given options, by name.
+    """Reads options; returns name -> value.
 
     Args:
       people: what messages call the source or the destination.
@@ -79,7 +79,7 @@ def read_options(
     def as_path() -> str:
         """How to write an existing path that has the options in it; "" if there is none."""
         scheme, _, text = people.partition(":")
-        return f'; for the path that is there write "{scheme}:{escaped(text)}"' if os.path.lexists(text) else ""
+        return f'; for the path that is there write "{scheme}:{escape_text(text)}"' if os.path.lexists(text) else ""
 
     values: dict[str, Any] = {}
     for option in options.split(",") if options else ():
@@ -91,21 +91,23 @@ def read_options(
         if key in values:
             raise error(f'"{people}": option "{key}" is given twice')
         try:
-            values[key] = known[key](unescaped(value))
-        except ValueError as wrong:
-            raise error(f'"{people}": option "{option}": {wrong}{as_path()}') from wrong
+            values[key] = known[key](unescape_text(value))
+        except ValueError as refusal:
+            raise error(f'"{people}": option "{option}": {refusal}{as_path()}') from refusal
     return values
 
 
-def path_and_options(
+def read_path_and_options(
     people: str, text: str, known: Mapping[str, Parse], error: type[Rlds2ReverbError]
 ) -> tuple[str, dict[str, Any]]:
-    """The path as it is written and the options of a dataset to be, where a path with an option in it by mistake would become a folder.
+    """Reads path, as it is written, and options of a dataset to be written.
+
+    An option that stands in the path by mistake is refused: it would become a folder of that name.
 
     Raises:
       error: as `read_options`; or one of the options stands in the path.
     """
-    path, options = parted(text)
+    path, options = split_options(text)
     values = read_options(people, options, known, error)
     for option in _OPTION_IN_PATH.finditer(path):
         if option[1] in known:

@@ -15,7 +15,7 @@ from rlds2reverb.episode import Array, Episode, KnownEpisode, NamelessColumn, No
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.buckets import canonical, path_of
 from rlds2reverb.formats.dataset_files import DatasetFiles
-from rlds2reverb.formats.options import Parse, one_of, parted, read_options, unescaped, whole_number
+from rlds2reverb.formats.options import Parse, one_of, read_options, split_options, unescape_text, whole_number
 from rlds2reverb.formats.source import ENDLESS, About, IsKnown, Source, check_shard, columns_of, read_ahead
 from rlds2reverb.specs import ImageSpec, Nest, nested
 from rlds2reverb.text import counted
@@ -516,7 +516,7 @@ class Asked:
 
     @property
     def text(self) -> str:
-        return unescaped(self.place)
+        return unescape_text(self.place)
 
     def renamed(self, names: Mapping[str, str]) -> dict[str, Any]:
         """The options, some by other names: option -> name."""
@@ -545,7 +545,7 @@ def asked(scheme: str, text: str, known: Mapping[str, Parse]) -> Asked:
       SourceError: nothing is named, an option is unknown, given twice, or its value makes no sense.
     """
     name = f"{scheme}:{text}"
-    place, written = parted(text)
+    place, written = split_options(text)
     if not place:
         raise SourceError(f'"{name}": names nothing; expected a path or a name behind "{scheme}:"')
     options = read_options(name, written, {**known, **CHOICES, **LINKS})

@@ -24,7 +24,7 @@ from rlds2reverb import hooks
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats import ilr, lerobot, minari, plugins, ted, tfds
-from rlds2reverb.formats.options import escaped, is_url, parted, unescaped
+from rlds2reverb.formats.options import escape_text, is_url, split_options, unescape_text
 from rlds2reverb.formats.tfds import BUNDLED
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class Formats(Generic[AnySide]):
         if colon:
             near = get_close_matches(scheme.lower(), [*named, *plugins.names()], 1)
             return _propose(f"{near[0]}:{text}") if near else ""
-        bare, path = name.partition("@")[0], unescaped(parted(name)[0])
+        bare, path = name.partition("@")[0], unescape_text(split_options(name)[0])
         owners = [scheme for scheme, side in named.items() for form in side.forms if bare in form.choices]
         if owners:
             return _propose(f"{owners[0]}:{name}")
@@ -358,7 +358,7 @@ class SourceFormats(Formats[Reading]):
             for scheme, side in sides.items():
                 dataset = look(side, place)
                 if dataset is not None:
-                    return _propose(f"{scheme}:{name if dataset == place else escaped(dataset)}")
+                    return _propose(f"{scheme}:{name if dataset == place else escape_text(dataset)}")
         layouts = {scheme: side.holds(place) for scheme, side in sides.items() if any(map(place.match, side.patterns))}
         if not layouts:
             return ""
@@ -379,8 +379,8 @@ def _names_in(sides: Mapping[str, Reading], folder: Path, listed: list[Path]) ->
     for scheme, side in sides.items():
         for mark in side.marks:
             if not has_magic(mark) and mark.split("/")[0] in there and (folder / mark).exists():
-                return [f"{scheme}:{escaped(folder)}"]
-    return [f"{scheme}:{escaped(path)}" for path in listed if (scheme := _scheme_of(sides, path))]
+                return [f"{scheme}:{escape_text(folder)}"]
+    return [f"{scheme}:{escape_text(path)}" for path in listed if (scheme := _scheme_of(sides, path))]
 
 
 def _scheme_of(sides: Mapping[str, Reading], file: Path) -> str:

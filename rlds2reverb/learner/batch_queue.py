@@ -63,7 +63,7 @@ class BatchQueue:
         self._parts = [ServerPart(servers, server, table.name, part_options, self.structure) for server in servers]
         self._only = self._parts[0] if count == 1 else None
         self._feeds = [Feed(part.server.number, part, part.server.address) for part in self._parts]
-        self._draws, self._ahead = Draws(count), options.prefetch_of(table) - 1
+        self._draws, self._ahead = Draws(count), options.choose_prefetch(table) - 1
         self._weights = (
             None if options.weights is None else Weights(table, options.weights, options.beta, options.min_priority)
         )

@@ -131,9 +131,9 @@ class ViewSpec:
         _check_seed("view", self.seed)
 
     @staticmethod
-    def of(given: ViewSpec | View | str | Mapping[str, Any]) -> ViewSpec:
-        """Any form of the option `view` as a spec; raises as the class does."""
-        return given if isinstance(given, ViewSpec) else ViewSpec(given)
+    def of(view: ViewSpec | View | str | Mapping[str, Any]) -> ViewSpec:
+        """Makes a spec of any form of the option `view`; raises as the class does."""
+        return view if isinstance(view, ViewSpec) else ViewSpec(view)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class SampleOptions:
         max_times_sampled, whose unread samples are gone. See `default_prefetch`.
       samples: in all; None for no end.
       epochs: sample every item that the table holds now so often, and end; needs a table that removes items after as many
-        samples, see `owed`.
+        samples, see `count_owed_samples`.
       drop_last: leave out the last batch where it is shorter than the rest.
       timeout_seconds: raise an error when a batch does not come in time; None to wait for ever. The default is long
         enough for connections that died without a sign: they are replaced after 10 seconds, or a minute where
@@ -221,7 +221,7 @@ class SampleOptions:
             if self.timeout_seconds not in (None, GIVE_UP_SECONDS):
                 raise ConfigError("sample: timeout_seconds is an error and end_after_seconds is none; give one of them")
             object.__setattr__(self, "timeout_seconds", None)
-        object.__setattr__(self, "decode", decode_of(self.decode))
+        object.__setattr__(self, "decode", read_decode(self.decode))
         check_word("ragged", self.ragged, RAGGED)
         check_pad(self.pad_to, self.ragged)
         check_weights(self.weights, self.beta, self.min_priority)
@@ -252,8 +252,8 @@ class SampleOptions:
         per_episode = None if isinstance(spec, SliceSpec) and spec.by == STEP else spec.per_episode
         return min(UNKNOWN_YIELD, self.batch_size) if per_episode is None else -(-self.batch_size // per_episode)
 
-    def prefetch_of(self, table: TableInfo) -> int:
-        """`prefetch`, or the default for the table."""
+    def choose_prefetch(self, table: TableInfo) -> int:
+        """Returns `prefetch`, or the default for the table."""
         return default_prefetch(table, self.request_size) if self.prefetch is None else self.prefetch
 
 
@@ -281,8 +281,8 @@ class SampleKeywords(TypedDict, total=False):
     on_wait: Callable[[Reason], object] | None
 
 
-def decode_of(value: bool | SizeLike) -> bool | Size:
-    """The option `decode`; raises ConfigError for a size that makes no sense."""
+def read_decode(value: bool | SizeLike) -> bool | Size:
+    """Reads the option `decode`: true, false or a size. Raises ConfigError for a size that makes no sense."""
     if isinstance(value, bool):
         return value
     try:
@@ -333,8 +333,8 @@ def _item_bytes(leaf: ArraySpec) -> int:
     return math.prod(sizes) * (_FREE_SIZE if leaf.dtype.kind == "O" else leaf.dtype.itemsize)
 
 
-def owed(table: TableInfo, epochs: int) -> int:
-    """Number of samples of all epochs over a table that hands out every item as often and then removes it; if none was sampled before.
+def count_owed_samples(table: TableInfo, epochs: int) -> int:
+    """Counts the samples of all epochs over a table that hands out every item as often and then removes it; if none was sampled before.
 
     The server counts, not the client. So the number is exact for several learners together, too: they share the n samples of every item.
     The table must have `max_times_sampled: n` and a rate limiter that never holds samples back. Any sampler will do:
@@ -390,14 +390,14 @@ def check_weights(weights: str | None, beta: object, min_priority: object) -> No
         raise ConfigError(f'sample: min_priority goes with weights "{TABLE_MIN}", and with no other')
     for name, value in (("beta", beta), ("min_priority", min_priority)):
         if value is not None and not callable(value):
-            checked_number(name, value)
+            check_number(name, value)
 
 
-def checked_number(name: str, value: object) -> float:
-    """`beta` or `min_priority` as a number; raises ConfigError if it is no number, or out of its range."""
-    found = np.asarray(value)
-    fits = found.ndim == 0 and found.dtype.kind in "iuf"
-    number = float(found) if fits else math.nan
+def check_number(name: str, value: object) -> float:
+    """Returns `beta` or `min_priority` as a number; raises ConfigError if it is no number, or out of its range."""
+    array = np.asarray(value)
+    is_number = array.ndim == 0 and array.dtype.kind in "iuf"
+    number = float(array) if is_number else math.nan
     if not math.isfinite(number) or number < 0 or (number == 0 and name == "min_priority"):
         least = "more than 0" if name == "min_priority" else "at least 0"
         raise ConfigError(
@@ -411,6 +411,6 @@ def check_count(name: str, count: object) -> None:
         raise ConfigError(f"{name} {count!r}: expected a whole number of at least 1")
 
 
-def check_word(name: str, word: object, known: Sequence[str]) -> None:
-    if word not in known:
-        raise ConfigError(f"{name} {word!r}: expected one of {', '.join(known)}{did_you_mean(str(word), known)}")
+def check_word(name: str, word: object, words: Sequence[str]) -> None:
+    if word not in words:
+        raise ConfigError(f"{name} {word!r}: expected one of {', '.join(words)}{did_you_mean(str(word), words)}")

@@ -24,7 +24,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, Stalled, TransportError, WireError
 from rlds2reverb.learner.batch import Batch
-from rlds2reverb.learner.options import SampleOptions, owed
+from rlds2reverb.learner.options import SampleOptions, count_owed_samples
 from rlds2reverb.learner.packing import Packing
 from rlds2reverb.learner.slices import Cutting
 from rlds2reverb.specs import differences, view_in
@@ -91,14 +91,14 @@ class ServerQueue:
         self._drops_last = options.drop_last and cutter is None  # of cut items, `Cutting` drops it
         self._drained = Drained() if options.epochs is not None else None
         if options.epochs is not None:
-            options = replace(options, samples=owed(table, options.epochs), epochs=None)
+            options = replace(options, samples=count_owed_samples(table, options.epochs), epochs=None)
         self._options = options
         self._transport, self._table = transport, table
         self._window = InFlight(options.samples, info.state_id)
         self._changed = self._window.changed
         self._is_closed = self._was_closed_early = False
         self._ends_now = False  # the rest was handed out: the end follows
-        prefetch, chunks = options.prefetch_of(table), ChunkCache(options.arena_bytes)
+        prefetch, chunks = options.choose_prefetch(table), ChunkCache(options.arena_bytes)
         if not chunks.is_compiled:
             _log_once(
                 "samples are read without the compiled library, more slowly: install a C compiler, then this package anew"

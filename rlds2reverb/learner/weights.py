@@ -26,7 +26,7 @@ import numpy as np
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, WireError
-from rlds2reverb.learner.options import ACME, BATCH_MAX, TABLE_MIN, Changing, check_weights, checked_number
+from rlds2reverb.learner.options import ACME, BATCH_MAX, TABLE_MIN, Changing, check_number, check_weights
 from rlds2reverb.wire.messages import TableInfo, priority_exponent
 from rlds2reverb.wire.sample.batches import SampleInfo
 
@@ -88,4 +88,4 @@ class Weights:
 
 
 def _at(name: str, value: Changing | None, batch: int) -> float:
-    return checked_number(name, value(batch) if callable(value) else value)
+    return check_number(name, value(batch) if callable(value) else value)

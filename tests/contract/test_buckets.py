@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.options import escaped
+from rlds2reverb.formats.options import escape_text
 from tests.buckets import Faults, Storage
 from tests.contract.test_damaged import WRITTEN
 from tests.contract.test_sources import contents
@@ -30,7 +30,7 @@ def test_a_bucket_gives_what_the_disk_gives(
     storage.create("datasets")
     prefix = f"{scheme}/{tmp_path.name}"
     storage.upload(folder, "datasets", prefix)
-    there = open_source(source.replace(escaped(folder), f"{scheme}://datasets/{prefix}"))
+    there = open_source(source.replace(escape_text(folder), f"{scheme}://datasets/{prefix}"))
     assert contents(there) == before
     assert contents(there) == before, "the second time"
     assert there.name.startswith(f"{source.partition(':')[0]}:{scheme}://")

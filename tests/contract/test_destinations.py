@@ -23,7 +23,7 @@ from rlds2reverb.errors import ConfigError, ConversionError, Rlds2ReverbError, S
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.options import escaped
+from rlds2reverb.formats.options import escape_text
 from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.source import Source
 from tests.contract.destination_cases import data
@@ -140,7 +140,7 @@ def test_a_value_that_is_not_written_is_found(
 def test_what_is_written_is_found_under_any_name(scheme: str, tmp_path: Path) -> None:
     folder = tmp_path / "what?@a;b|c,d%3F"
     folder.mkdir()
-    name: str = CASES[scheme].name(Path(escaped(folder)) / "to")
+    name: str = CASES[scheme].name(Path(escape_text(folder)) / "to")
     report = convert(data.KINDS["plain"](tmp_path), name, verify=True)
     assert report.verified == data.EPISODES
     assert Path(report.path).is_relative_to(folder)

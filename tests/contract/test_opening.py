@@ -9,7 +9,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.options import escaped
+from rlds2reverb.formats.options import escape_text
 from tests.contract.test_buckets import NAMES
 from tests.contract.test_versions import a_few, contents_of, files_of, whole_of, written
 
@@ -44,7 +44,7 @@ def test_folders_that_lead_out_are_refused_unless_they_are_followed(written: tup
     whole, outside = whole_of(name), tmp_path / "outside"
     largest = a_few(files_of(folder))[0]
     for path in [path for path in folder.rglob("*") if path.is_dir() and not path.name.startswith(".")]:
-        if f"{escaped(path)}" in name or f"{escaped(path.parent)}" in name.replace(escaped(folder), ""):
+        if f"{escape_text(path)}" in name or f"{escape_text(path.parent)}" in name.replace(escape_text(folder), ""):
             continue  # named by the user
         is_read = path in largest.parents
         path.rename(outside)
@@ -68,7 +68,7 @@ def test_links_out_of_the_folder_are_refused_unless_they_are_followed(
         path.rename(outside)
         path.symlink_to(outside)
         why = told(name, whole)
-        if f"{escaped(path)}" in name:
+        if f"{escape_text(path)}" in name:
             assert not why, "a link that is named is the user's own"
         else:
             assert why or path != largest, f"{path} is read, and leads out"

@@ -19,7 +19,7 @@ from rlds2reverb.episode import Array, metadata_specs
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.options import escaped, parted
+from rlds2reverb.formats.options import escape_text, split_options
 from rlds2reverb.formats.registry import SOURCES as FORMATS
 from rlds2reverb.formats.source import Slice, Source, metadata_spec_of
 from rlds2reverb.formats.tfds import bundled_path
@@ -83,12 +83,12 @@ def test_names_of_paths_may_hold_any_sign(scheme: str, tmp_path: Path) -> None:
     folder = tmp_path / "written"
     folder.mkdir()
     scheme, _, text = CASES[scheme].write(folder).partition(":")
-    place, options = parted(text)
+    place, options = split_options(text)
     place, at, split = place.partition("@")
     before = contents(open_source(f"{scheme}:{text}"))
     path = Path(place)
     moved = path.rename(path.with_name(f"what?@a;b|c,d%3F{''.join(path.suffixes)}"))
-    source = open_source(f"{scheme}:{escaped(moved)}{at}{split}?{options}")
+    source = open_source(f"{scheme}:{escape_text(moved)}{at}{split}?{options}")
     assert [one[1:] for one in contents(source)] == [one[1:] for one in before]
     assert contents(open_source(source.name)) == contents(source)
     assert contents(open_source(f"mix:{source.name}")) == contents(source)

@@ -21,7 +21,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.block_cache import BYTES_VARIABLE
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.mix import NamedSource
-from rlds2reverb.formats.options import escaped
+from rlds2reverb.formats.options import escape_text
 from rlds2reverb.formats.paths import WrittenAnew
 from rlds2reverb.inspection.workers import Wanted, inspected
 from tests import rlds_data
@@ -175,7 +175,7 @@ def test_an_object_of_a_bucket_changes(
     storage.create("versions")
     prefix = tmp_path.name
     storage.upload(folder, "versions", prefix)
-    name = name.replace(escaped(folder), f"s3://versions/{prefix}")
+    name = name.replace(escape_text(folder), f"s3://versions/{prefix}")
     whole = whole_of(name)
     files = a_few(files_of(folder))
     cases = [(files[0], "other bytes", OPENED), (files[-1], "gone", OPENED), (files[-1], "longer", FIRST)]

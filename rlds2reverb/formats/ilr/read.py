@@ -42,7 +42,7 @@ from rlds2reverb.formats.ilr.arrays import ArrayRecordings, ReadFile
 from rlds2reverb.formats.ilr.keys import DONE_MEANS, GAPS, Options
 from rlds2reverb.formats.ilr.shards import ShardRecordings
 from rlds2reverb.formats.mix import COMMON, MixedSource
-from rlds2reverb.formats.options import Parse, escaped, read_options, unescaped, words
+from rlds2reverb.formats.options import Parse, escape_text, read_options, unescape_text, words
 from rlds2reverb.formats.recordings import LINKS, RecordedSource, asked
 from rlds2reverb.formats.rows import LAST_STEPS
 from rlds2reverb.formats.source import Source
@@ -80,7 +80,7 @@ def open_ilr(what: Any) -> Source:
     if not isinstance(what, str):
         return RecordedSource(ArrayRecordings([lambda: [what]], "a dict of il-representations", Options()))
     if (configs := CONFIGS.fullmatch(what)) is not None:
-        return open_configs(path_of(unescaped(configs["path"])), configs["options"] or "")
+        return open_configs(path_of(unescape_text(configs["path"])), configs["options"] or "")
     wanted = asked("ilr", what, _OPTIONS)
     options = dict(wanted.options)
     layout = options.pop("layout", None)
@@ -195,7 +195,7 @@ class _Entry:
             self.files.restrict(found)
             if found:
                 return ShardRecordings(
-                    found, f"ilr:{escaped(folder)}", replace(options, without_effect=self.without_effect)
+                    found, f"ilr:{escape_text(folder)}", replace(options, without_effect=self.without_effect)
                 )
         looked = ", ".join(map(str, self.folders))
         raise SourceError(
@@ -215,7 +215,7 @@ class _Entry:
 
 def open_configs(path: Path, options: str) -> MixedSource:
     """Opens the datasets of a YAML file; see the module."""
-    name = f"ilr:{escaped(path)}"
+    name = f"ilr:{escape_text(path)}"
     wanted = read_options(name, options, _CONFIG_OPTIONS)
     chosen = Options(**{key: wanted.pop(key) for key in ("done_means", "gaps") if key in wanted})
     defaults = {key: wanted.pop(key) for key in ("root", "benchmark", "task") if key in wanted}

@@ -39,7 +39,7 @@ from rlds2reverb.formats.ilr.archives import METADATA as METADATA_MEMBER
 from rlds2reverb.formats.ilr.archives import ArchiveWriter, member
 from rlds2reverb.formats.ilr.description import FEATURES, Description, features_of
 from rlds2reverb.formats.ilr.pickles import around, joined, part_of, pickled, row_pickles, whole
-from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, whole_number
+from rlds2reverb.formats.options import Parse, at_least_one, escape_text, one_of, read_path_and_options, whole_number
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.specs import ArraySpec, is_plain_number
 
@@ -82,7 +82,7 @@ def open_ilr(text: str) -> IlrDestination:
       ConfigError: the path is missing, or an option has no valid value.
     """
     name = f"ilr:{text}"
-    path, wanted = path_and_options(name, text, OPTIONS, ConfigError)
+    path, wanted = read_path_and_options(name, text, OPTIONS, ConfigError)
     if not path:
         raise ConfigError(f'"{name}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
     texts = {name: wanted.pop(option) for option, name in _TEXTS.items() if option in wanted}
@@ -97,7 +97,7 @@ class IlrDestination(Destination):
         self._is_archive = path.name.endswith(_ENDINGS)
 
     def source(self, path: Path) -> str:
-        return f"ilr:{escaped(path.absolute())}"
+        return f"ilr:{escape_text(path.absolute())}"
 
     @property
     def marks(self) -> Sequence[str]:

@@ -65,7 +65,7 @@ from rlds2reverb.formats.lerobot.keys import NO_EPISODE, Keys, Run, find_places,
 from rlds2reverb.formats.lerobot.meta import Episodes, Info, read_episodes, read_info, read_tasks
 from rlds2reverb.formats.lerobot.values import RowRange, TableRows, convert_column, image_files, open_table
 from rlds2reverb.formats.lerobot.videos import Clip, check_libraries, check_library, decode_pictures
-from rlds2reverb.formats.options import Parse, one_of, parted, unescaped, words
+from rlds2reverb.formats.options import Parse, one_of, split_options, unescape_text, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, flags, terminal_discount, zero_row
 from rlds2reverb.formats.source import About, Source
@@ -152,7 +152,7 @@ def open_lerobot(text: str) -> Source:
 
 def folder_of(text: str) -> Path:
     """The folder of a dataset by the text after "lerobot:"; raises `SourceError` if there is none."""
-    return _find_folder(f"lerobot:{text}", unescaped(parted(text)[0]))
+    return _find_folder(f"lerobot:{text}", unescape_text(split_options(text)[0]))
 
 
 def _find_folder(name: str, where: str) -> Path:

@@ -84,7 +84,7 @@ from rlds2reverb.formats.lerobot.features import (
 )
 from rlds2reverb.formats.lerobot.meta import METADATA
 from rlds2reverb.formats.lerobot.read import row_behind
-from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options, some_text
+from rlds2reverb.formats.options import Parse, at_least_one, escape_text, one_of, read_path_and_options, some_text
 from rlds2reverb.images import check_png_library, decode_images, png_files
 from rlds2reverb.specs import ArraySpec, ImageSpec
 
@@ -112,7 +112,7 @@ def open_lerobot(text: str) -> LeRobotDestination:
       ConfigError: the path is missing, or an option has no valid value.
     """
     name = f"lerobot:{text}"
-    path, options = path_and_options(name, text, OPTIONS, ConfigError)
+    path, options = read_path_and_options(name, text, OPTIONS, ConfigError)
     if not path or "\0" in path:
         raise ConfigError(f'"{name}": expected lerobot:PATH, the folder of the dataset to be')
     file_bytes = options.pop("file_mb", 100) << 20
@@ -124,7 +124,7 @@ class LeRobotDestination(Destination):
         self.name, self.path, self._choices = name, path, choices
 
     def source(self, path: Path) -> str:
-        return f"lerobot:{escaped(path.absolute())}"
+        return f"lerobot:{escape_text(path.absolute())}"
 
     @property
     def marks(self) -> Sequence[str]:

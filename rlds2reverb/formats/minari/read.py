@@ -75,7 +75,7 @@ from rlds2reverb.formats.minari.storage import (
     Stored,
     StoredEpisode,
 )
-from rlds2reverb.formats.options import Parse, one_of, parted, unescaped
+from rlds2reverb.formats.options import Parse, one_of, split_options, unescape_text
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rows import exactly, steps, unread_of
 from rlds2reverb.formats.source import About, Source
@@ -115,7 +115,7 @@ class Options:
 
 def folder_of(text: str) -> Path:
     """The folder `data` of the dataset named after "minari:"; raises `SourceError` if there is none."""
-    return data_folder(unescaped(parted(text)[0]))
+    return data_folder(unescape_text(split_options(text)[0]))
 
 
 def open_minari(text: str) -> Source:

@@ -62,7 +62,7 @@ from rlds2reverb.formats.hdf5 import Output
 from rlds2reverb.formats.minari import LOSSES
 from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, data_folder, datasets_root, is_id, read_json
 from rlds2reverb.formats.minari.spaces import Members, Texts, is_held, parse_members, space_of
-from rlds2reverb.formats.options import Parse, escaped, path_and_options, some_text, words
+from rlds2reverb.formats.options import Parse, escape_text, read_path_and_options, some_text, words
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.images import JPEG_START
 from rlds2reverb.specs import JPEG, ArraySpec, ImageSpec, is_plain_number
@@ -100,7 +100,7 @@ _OPTIONS: dict[str, Parse] = {
 def open_minari(text: str) -> _Destination:
     """The destination named after "minari:"; raises `ConfigError` if it names nothing, or an option makes no sense."""
     name = f"minari:{text}"
-    place, wanted = path_and_options(name, text, _OPTIONS, ConfigError)
+    place, wanted = read_path_and_options(name, text, _OPTIONS, ConfigError)
     if not place.strip("/ "):
         raise ConfigError(f'"{name}": expected minari:ID or minari:/path/to/dataset')
     path = datasets_root() / place if is_id(place) else place_named(place)
@@ -122,7 +122,7 @@ class _Destination:
         self._images, self._like = images, like
 
     def source(self, path: Path) -> str:
-        return f"minari:{escaped(path.absolute())}"
+        return f"minari:{escape_text(path.absolute())}"
 
     @property
     def marks(self) -> Sequence[str]:

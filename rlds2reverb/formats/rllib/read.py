@@ -26,7 +26,7 @@ from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, STEP_FIEL
 from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, Agreement, NoSpecFrom, SpecFrom, agree, look_at, promote
-from rlds2reverb.formats.options import Parse, one_of, unescaped, words
+from rlds2reverb.formats.options import Parse, one_of, unescape_text, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
 from rlds2reverb.formats.rllib import keys
 from rlds2reverb.formats.rllib.index import PARQUET, Index, Piece, find
@@ -57,7 +57,7 @@ def open_rllib(text: str) -> Source:
     given = wanted.renamed({"columns": "names", "float": "floats", "others": "keeps_others"})
     of_rows = {name: given.pop(name) for name in ("last_step", "keeps_others", "spec_from") if name in given}
     settings = Settings(**given)
-    files = find([unescaped(one.strip()) for one in wanted.place.split(";")], wanted.files)
+    files = find([unescape_text(one.strip()) for one in wanted.place.split(";")], wanted.files)
     store: Store
     if files[0].kind == PARQUET:
         with needing("reading RLlib's Parquet files", "parquet", SourceError):

@@ -55,7 +55,7 @@ from rlds2reverb.formats.destination import (
     place_named,
 )
 from rlds2reverb.formats.hdf5 import Output
-from rlds2reverb.formats.options import Parse, at_least_one, escaped, one_of, path_and_options
+from rlds2reverb.formats.options import Parse, at_least_one, escape_text, one_of, read_path_and_options
 from rlds2reverb.formats.rows import zero_row
 from rlds2reverb.formats.ted import LOSSES
 from rlds2reverb.formats.ted.keys import NAMES, NEXT, TRAJECTORY_IDS
@@ -77,7 +77,7 @@ def open_ted(text: str) -> TedDestination:
       ConfigError: the path is missing, or an option has no valid value.
     """
     name = f"ted:{text}"
-    path, wanted = path_and_options(name, text, _OPTIONS, ConfigError)
+    path, wanted = read_path_and_options(name, text, _OPTIONS, ConfigError)
     if not path.strip("/ "):
         raise ConfigError(f'"{name}": expected ted:FOLDER or ted:FILE.h5')
     target = place_named(path)
@@ -98,7 +98,7 @@ class TedDestination(Destination):
         self.name, self.path, self._choices = name, path, choices
 
     def source(self, path: Path) -> str:
-        return f"ted:{escaped(path.absolute())}"
+        return f"ted:{escape_text(path.absolute())}"
 
     @property
     def marks(self) -> Sequence[str]:

@@ -42,7 +42,7 @@ from rlds2reverb.extras import Lazily, needing
 from rlds2reverb.files import read_object
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.dataset_files import DatasetFiles
-from rlds2reverb.formats.options import Parse, escaped, is_url, one_of, parted, read_options, unescaped
+from rlds2reverb.formats.options import Parse, escape_text, is_url, one_of, read_options, split_options, unescape_text
 from rlds2reverb.formats.recordings import LINKS, decoded_bytes
 from rlds2reverb.formats.source import About, IsKnown, Source, check_shard, read_ahead
 from rlds2reverb.formats.tfds import bundled_path
@@ -172,7 +172,7 @@ class Request:
           SourceError: there is no dataset, its name is not valid, or an option is unknown; the message says what there is.
         """
         name = name or f"tfds:{text}"
-        name_text, option_text = parted(text)
+        name_text, option_text = split_options(text)
         parts = _SPLIT.fullmatch(name_text)
         dataset, split = (parts["dataset"], parts["split"]) if parts else (name_text, "")
         if not dataset:
@@ -185,7 +185,7 @@ class Request:
             options["even"] = replace(options["even"], drop_remainder=drop)
         fields = {"reader": "through_tfds", "links": "follow_links"}
         options = {fields.get(option, option): value for option, value in options.items()}
-        dataset = unescaped(dataset)
+        dataset = unescape_text(dataset)
         # An existing folder counts only if it is written as a path: else "cartpole" would change its meaning with the current folder.
         is_directory = _DIRECTORY.match(dataset) or (not _NAME.fullmatch(dataset) and os.path.isdir(dataset))  # noqa: PTH112 - of no path too long, either
         return Request(dataset if is_directory else DatasetName.parse(dataset), split or "train", **options)
@@ -387,7 +387,7 @@ def open_bundled(text: str) -> Source:
         path = bundled_path(dataset)
     except ValueError as error:
         raise SourceError(str(error)) from error
-    return open_tfds(f"{escaped(path)}{text.removeprefix(dataset)}", f"bundled:{text}")
+    return open_tfds(f"{escape_text(path)}{text.removeprefix(dataset)}", f"bundled:{text}")
 
 
 def directory_of(text: str) -> Path:

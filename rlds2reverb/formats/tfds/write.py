@@ -22,7 +22,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
 from rlds2reverb.files import at_end, lost, put, whole, write_whole
 from rlds2reverb.formats.destination import Content, Destination, Encode, Loss, State, place_named
-from rlds2reverb.formats.options import Parse, at_least_one, escaped, path_and_options, words
+from rlds2reverb.formats.options import Parse, at_least_one, escape_text, read_path_and_options, words
 from rlds2reverb.formats.tfds import LOSSES
 from rlds2reverb.formats.tfds.columns import column_of
 from rlds2reverb.formats.tfds.encode import RecordLayout
@@ -230,7 +230,7 @@ class Target:
           ConfigError: it names no dataset, or an option makes no sense.
         """
         people = f"tfds:{text}"
-        name_text, options = path_and_options(people, text, _OPTIONS, ConfigError)
+        name_text, options = read_path_and_options(people, text, _OPTIONS, ConfigError)
         parts = _NAMED.fullmatch(name_text)
         if parts is None:
             raise ConfigError(f'"{people}": expected {_SYNTAX}')
@@ -282,7 +282,7 @@ class TfdsDestination(Destination):
         self._choices = FeatureChoices(target.encoding, target.images)
 
     def source(self, path: Path) -> str:
-        return f"tfds:{escaped(path.absolute())}@{self._target.split}"
+        return f"tfds:{escape_text(path.absolute())}@{self._target.split}"
 
     @property
     def marks(self) -> Sequence[str]:

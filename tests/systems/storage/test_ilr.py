@@ -15,7 +15,7 @@ webdataset = pytest.importorskip("webdataset")
 
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.options import escaped
+from rlds2reverb.formats.options import escape_text
 from tests.unit.formats.ilr import made
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -96,7 +96,7 @@ def test_a_name_is_no_command_and_no_pattern(tmp_path: Path, name: str, monkeypa
         pytest.skip("webdataset unpacks zstd by the program zstd")
     monkeypatch.chdir(tmp_path)
     made.shard(tmp_path / "from.tar", trajectories())
-    report = convert(f"ilr:{tmp_path / 'from.tar'}", f"ilr:{escaped(tmp_path / name)}", verify=True)
+    report = convert(f"ilr:{tmp_path / 'from.tar'}", f"ilr:{escape_text(tmp_path / name)}", verify=True)
     assert any(text.startswith("webdataset ") for text in report.verified_by)
     assert {path.name for path in tmp_path.iterdir()} >= {"from.tar", name}
     assert not (tmp_path / "ran").exists()

@@ -11,7 +11,7 @@ import pytest
 
 from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.learner import server_queue
-from rlds2reverb.learner.options import SampleOptions, owed
+from rlds2reverb.learner.options import SampleOptions, count_owed_samples
 from rlds2reverb.learner.server_queue import Drained
 from rlds2reverb.testing import FREE_LIMITER, MemoryServer, table_info
 from rlds2reverb.wire.messages import RateLimiter, TableInfo
@@ -101,12 +101,12 @@ FULL = replace(table_info(sampler="fifo"), current_size=10, max_times_sampled=2)
 )
 def test_tables_that_cannot_give_epochs_are_refused(table: TableInfo, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        owed(table, 2)
+        count_owed_samples(table, 2)
 
 
 def test_a_queue_gives_one_epoch() -> None:
     queue = RateLimiter(1.0, 0.0, 10.0, 1, 12, 2)
-    assert owed(replace(FULL, max_times_sampled=1, rate_limiter=queue), 1) == 10
+    assert count_owed_samples(replace(FULL, max_times_sampled=1, rate_limiter=queue), 1) == 10
 
 
 def test_drained_is_empty_twice_with_nothing_in_between() -> None:

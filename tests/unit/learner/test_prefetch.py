@@ -35,17 +35,17 @@ TABLE = TableInfo("replay", "uniform", "fifo", 100, 0, 0, LIMITER, SMALL, 0, 0, 
     ],
 )
 def test_large_batches_are_fewer(batch_size: int, signature: Nest | None, expected: int) -> None:
-    assert SampleOptions(batch_size).prefetch_of(replace(TABLE, signature=signature)) == expected
+    assert SampleOptions(batch_size).choose_prefetch(replace(TABLE, signature=signature)) == expected
 
 
 @pytest.mark.parametrize("sampler", ["prioritized(0.8)", "max_heap", "min_heap", "fifo", "lifo"])
 def test_where_order_or_priority_counts_there_are_few(sampler: str) -> None:
-    assert SampleOptions(256).prefetch_of(replace(TABLE, sampler=sampler)) == 4
+    assert SampleOptions(256).choose_prefetch(replace(TABLE, sampler=sampler)) == 4
 
 
 def test_of_items_that_leave_with_their_samples_there_is_one() -> None:
-    assert SampleOptions(256).prefetch_of(replace(TABLE, max_times_sampled=1)) == 1
+    assert SampleOptions(256).choose_prefetch(replace(TABLE, max_times_sampled=1)) == 1
 
 
 def test_what_is_said_counts() -> None:
-    assert SampleOptions(256, prefetch=3).prefetch_of(replace(TABLE, max_times_sampled=1)) == 3
+    assert SampleOptions(256, prefetch=3).choose_prefetch(replace(TABLE, max_times_sampled=1)) == 3
