@@ -151,7 +151,7 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
         super().__init__()
         make_options(SampleOptions, "TableInput", batch_size, **options)  # wrong ones fail here, not in a worker
         self._server = server
-        self._sampling = {"table": table, "batch_size": batch_size, **options}
+        self._table, self._batch_size, self._options = table, batch_size, options
         self._n_step = n_step
         self._open: tuple[ExitStack, Batches] | None = None
 
@@ -172,13 +172,13 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
             self.close()
             with ExitStack() as opening:  # closes the client where there is no such table
                 client = opening.enter_context(open_client(self._server))
-                sampler: Batches = client.sample(**self._sampling)
+                sampler: Batches = client.sample(self._table, self._batch_size, **self._options)
                 opening.callback(sampler.close)
                 self._open = opening.pop_all(), sampler
             batch = sampler.next_batch()
         if batch is None:
             raise Stalled(
-                f'table "{self._sampling["table"]}": it gave no sample before the end that the options set; fill it, or wait longer'
+                f'table "{self._table}": it gave no sample before the end that the options set; fill it, or wait longer'
             )
         return sample_batch(batch, self._n_step)
 

@@ -79,7 +79,7 @@ def values(batches: Any) -> list[int]:
 def test_weights_are_made_of_what_a_server_tells(learner: Client, server_of_samplers: Embedded, formula: str) -> None:
     priorities = [0.5, 1.0, 2.0, 4.0, 8.0]
     fill(server_of_samplers, "prioritized", priorities)
-    options = {"min_priority": 0.5} if formula == "table_min" else {}
+    options: dict[str, Any] = {"min_priority": 0.5} if formula == "table_min" else {}
     with learner.sample("prioritized", 64, samples=256, weights=formula, beta=0.7, **options) as sampler:
         batches = list(sampler)
     total = sum(one**0.6 for one in priorities)

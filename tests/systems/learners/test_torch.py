@@ -140,7 +140,7 @@ def test_options_are_looked_at_before_a_worker_starts() -> None:
     with pytest.raises(ConfigError, match="prefetch 0"):
         TableDataset("localhost:1", "replay", prefetch=0)
     with pytest.raises(TypeError, match="no_such_option"):
-        TableDataset("localhost:1", "replay", no_such_option=1)
+        TableDataset("localhost:1", "replay", no_such_option=1)  # type: ignore[call-arg]
 
 
 def test_it_pickles_and_asks_no_server_before_it_is_iterated() -> None:

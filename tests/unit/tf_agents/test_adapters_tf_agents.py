@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -235,7 +235,7 @@ class TestRefusals:
     @pytest.mark.parametrize("name", ["batch_size", "ragged", "spec"])
     def test_options_that_it_decides_on(self, twins: Twins, name: str) -> None:
         with pytest.raises(ConfigError, match=f"{name}: as_dataset decides on it"):
-            as_trajectory_dataset(twins.ours, "pairs1", 2, **{name: 1})
+            as_trajectory_dataset(twins.ours, "pairs1", 2, **cast("Any", {name: 1}))
 
     def test_what_an_info_has_no_field_for(self, twins: Twins) -> None:
         with pytest.raises(ConfigError, match=r"weights: .*SampleInfo has no field .* info\.weight"):

@@ -490,7 +490,8 @@ def test_another_process_goes_on_with_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shuffle", [0, 5])
 def test_encoded_images_are_decoded_as_from_a_table_or_left(shuffle: int) -> None:
     source = Pictures(pictures())
-    for decode in (True, False, (6, 8)):
+    sizes: list[Any] = [True, False, (6, 8)]
+    for decode in sizes:
         made = local(source, encoded=CAMERA, decode=decode, shuffle=shuffle)
         (batch,), column = made, list(flatten(made.structure)).index(CAMERA)
         image = columns_of(batch.data, paths_of(batch.data, made.structure))[column]

@@ -174,7 +174,8 @@ def test_a_bad_episode_is_passed_over_and_reported_once(tmp_path: Path) -> None:
 def test_an_episode_too_short_for_any_item_is_as_bad_as_in_order(rows: int) -> None:
     one = strategies.episode(np.random.default_rng(5), 1)
     source = [*of_lengths(4), replace(one, columns={path: column[:rows] for path, column in one.columns.items()})]
-    for shuffle in (0, GLOBAL):
+    orders: list[int | str] = [0, GLOBAL]
+    for shuffle in orders:
         with pytest.raises(InvalidEpisode):
             list(local(source, shuffle=shuffle))
 
