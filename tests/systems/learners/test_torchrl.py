@@ -254,7 +254,7 @@ def test_a_table_that_is_not_there_is_told_with_those_that_are() -> None:
 def test_the_largest_of_an_item_may_be_below_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether such priorities are let through is not for this class to say."""
     sent: list[Any] = []
-    monkeypatch.setattr(torchrl, "checked_priorities", lambda keys, values: (keys, values))
+    monkeypatch.setattr(torchrl, "check_priorities", lambda keys, values: (keys, values))
     client: Any = SimpleNamespace(
         update_priorities=lambda _, keys, values: sent.append((keys.tolist(), values.tolist()))
     )
