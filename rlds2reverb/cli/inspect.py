@@ -227,8 +227,8 @@ def inspect_dataset(
             return inspect_source(open_dataset(source), views, limit, options, on_progress, watch)
         from rlds2reverb.inspection import workers  # importing it takes a tenth of the time of a small dataset
 
-        request = workers.Wanted(NamedSource(source), views, limit, options, watch)
-        return workers.inspected(request, execute, on_progress=on_progress)
+        job = workers.InspectJob(NamedSource(source), views, limit, options, watch)
+        return workers.inspect_by_workers(job, execute, on_progress=on_progress)
 
 
 def _check_server_package() -> None:

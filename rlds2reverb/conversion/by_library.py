@@ -49,7 +49,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 0 for part in parts)
 
 
-def called(reader: LibraryReader) -> str:
+def version_of(reader: LibraryReader) -> str:
     """What messages call it: "minari 0.5.4"."""
     return f"{reader.package} {version(reader.package)}"
 
@@ -81,13 +81,13 @@ def read_back(reader: LibraryReader, path: Path) -> Generator[Mapping[str, Array
                 if kind == _MISSING:
                     raise ImportError(value)
                 if kind == _FAILED:
-                    raise ConversionError(f"{called(reader)} cannot read it: {value}")
+                    raise ConversionError(f"{version_of(reader)} cannot read it: {value}")
                 yield value
             if code := process.wait():
                 said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
                 text = " ".join(said.read().decode(errors="replace").split())
                 raise ConversionError(
-                    f"{called(reader)} cannot read it: its process ended with {code}: {shortened(text)}"
+                    f"{version_of(reader)} cannot read it: its process ended with {code}: {shortened(text)}"
                 )
         finally:
             process.kill()
@@ -102,7 +102,7 @@ def _receive(reader: LibraryReader, process: subprocess.Popen[bytes]) -> tuple[s
         message: tuple[str, Any] = pickle.load(process.stdout)  # by our own process
     except (EOFError, pickle.UnpicklingError):  # the latter of a process that died within an episode
         if watch.finished.is_set():
-            raise ConversionError(f"{called(reader)} read no episode of it in {_LONGEST_WAIT:.0f} s") from None
+            raise ConversionError(f"{version_of(reader)} read no episode of it in {_LONGEST_WAIT:.0f} s") from None
         return None
     finally:
         watch.cancel()
@@ -112,7 +112,7 @@ def _receive(reader: LibraryReader, process: subprocess.Popen[bytes]) -> tuple[s
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 
-def differs(column: Array, found: Array, is_last_known: bool = True) -> bool:
+def differs(column: Array, read: Array, is_last_known: bool = True) -> bool:
     """Whether a library's rows, or their number, differ from those of a column [T, ...].
 
     It gives T rows, or T - 1 where the last one belongs to no step of its own: TFDS always gives T; Minari T of observations, infos
@@ -123,10 +123,10 @@ def differs(column: Array, found: Array, is_last_known: bool = True) -> bool:
     Args:
       is_last_known: False where the last row is reported to be another; then the rows before it count.
     """
-    if len(found) not in (len(column), len(column) - 1):
+    if len(read) not in (len(column), len(column) - 1):
         return True
-    compared = min(len(found), len(column) if is_last_known else len(column) - 1)
-    rows, given = column[:compared], found[:compared]
+    compared = min(len(read), len(column) if is_last_known else len(column) - 1)
+    rows, given = column[:compared], read[:compared]
     if rows.size != given.size:
         return True
     given = given.reshape(rows.shape)

@@ -3,7 +3,7 @@
 A conversion has three stages, each of which is on disk before the next begins. `WRITING`: episodes go to the sink; every few seconds it
 syncs, and the progress is saved. `READ`: all episodes are with the sink, which completes the dataset. `WRITTEN`: the dataset is whole,
 is compared with the source where requested, and gets its final name. A restarted conversion continues from what was
-saved last. `Conversion._convert` is the main loop; `place` knows the folders, `job` prepares each episode, `verify` compares.
+saved last. `Conversion._convert` is the main loop; `place` knows the folders, `guarding` what they may not be, `job` prepares each episode, `verify` compares.
 """
 
 from __future__ import annotations
@@ -19,17 +19,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlds2reverb.conversion.guarding import check_apart, check_free, check_path, label_of, places_of
 from rlds2reverb.conversion.job import LOSSES, UNFIT, Account, Job, Read, job_of
-from rlds2reverb.conversion.place import (
-    Place,
-    check_apart,
-    check_free,
-    checked_path,
-    label_of,
-    opened,
-    place_of,
-    places_of,
-)
+from rlds2reverb.conversion.place import Place, open_place, place_of
 from rlds2reverb.conversion.report import ALL, ConvertReport
 from rlds2reverb.conversion.verify import verify
 from rlds2reverb.conversion.workers import ByWorkers
@@ -207,12 +199,12 @@ class Conversion:
         self._began = time.monotonic()
         is_complete = False
         try:
-            path = checked_path(self.job.destination.path)
+            path = check_path(self.job.destination.path)
             check_apart(path, self.job.places)
             place = place_of(self.job.destination, path, self._options.verify)
             if place.is_new:
                 self._check_free(place)
-            with noted_interrupts(), opened(place), self._write_errors(path):
+            with noted_interrupts(), open_place(place), self._write_errors(path):
                 try:
                     self._convert(place)
                 except BaseException:
@@ -268,7 +260,7 @@ class Conversion:
 
         self._verify(place.result)
         self._save(place, WRITTEN, None)
-        self._check_free(place)
+        self._check_free(place)  # once more: meanwhile somebody may have put something there
         place.publish(self._tell_sent)
 
     def _write_all(self, place: Place, sink: Sink) -> None:
@@ -283,9 +275,9 @@ class Conversion:
                 synced_at = time.monotonic()
 
         try:
-            with closing(self._unread(sync)) as every:
-                for one, found in every:
-                    self._write(sink, one, found)
+            with closing(self._read_rest(sync)) as every:
+                for read, shown in every:
+                    self._write(sink, read, shown)
                     self._tell_progress()
             self._save(place, READ, sink.sync())
         except BaseException:
@@ -293,7 +285,7 @@ class Conversion:
                 sink.close()
             raise
 
-    def _unread(self, sync: Callable[[Endings], object]) -> Generator[tuple[Read, list[Problem]], None, None]:
+    def _read_rest(self, sync: Callable[[Endings], object]) -> Generator[tuple[Read, list[Problem]], None, None]:
         """The unread episodes, each with the problems that show only in comparison with other episodes.
 
         Raises:
@@ -306,27 +298,27 @@ class Conversion:
             last = next(episodes, None)
             if last is None or last.id != self._last:
                 raise self._another("with another source: the last episode that was read is another")
-        reads = (self.job.examined(self._preparer, episode) for episode in episodes)
+        reads = (self.job.examine(self._preparer, episode) for episode in episodes)
         with closing(reads if self._readers is None else self._readers.read(read)) as every:
             yield from with_problems_of_ends(every, endings=self._endings, on_clear=sync, ending=attrgetter("ending"))
 
-    def _write(self, sink: Sink, one: Read, found: list[Problem]) -> None:
+    def _write(self, sink: Sink, read: Read, shown: list[Problem]) -> None:
         account = self._account
-        account.count_read(one.steps)
-        self._names.count(one.id)
-        self._last = one.id
+        account.count_read(read.steps)
+        self._names.count(read.id)
+        self._last = read.id
         is_accepted = False
         try:
-            is_accepted = one.is_accepted(self._preparer, found)
+            is_accepted = read.is_accepted(self._preparer, shown)
         finally:
-            account.steps_rejected += 0 if is_accepted else one.steps
+            account.steps_rejected += 0 if is_accepted else read.steps
         if not is_accepted:
             return
-        written = one.made()
+        written = read.written()
         losses = list(sink.write(written.encoded))
         losses += lost_flags(written.odd_flags, (*self.job.losses, *losses))
         losses += written.file_losses
-        self.job.check_losses(losses, f"episode {one.title}")
+        self.job.check_losses(losses, f"episode {read.title}")
         account.count_written(written, losses)
 
     def _verify(self, path: Path) -> None:
@@ -369,9 +361,9 @@ class Conversion:
     def _difference(self, saved: dict[str, Any]) -> str:
         """How a saved conversion differs from this one; "" if it does not."""
         before, now = saved["identity"], self._identity
-        others = [name for name in now if before.get(name) != now[name]]
-        if others:
-            return f"with another {' and another '.join(others)}"
+        changed = [name for name in now if before.get(name) != now[name]]
+        if changed:
+            return f"with another {' and another '.join(changed)}"
         was, choice = saved["choice"], self.job.choice
         if was != choice and not (was["on_invalid"] == RAISE and set(was["allow"]) <= set(choice["allow"])):
             return "with another policy of bad episodes"
@@ -456,10 +448,10 @@ def planned(source: Any, destination: str | Destination, **options: Unpack[Conve
     if isinstance(destination, str):  # a class of the caller's may have codes of its own
         _check_losses(chosen.allow_loss, destination)
     chosen.check_files()
-    job = _job(source, destination, chosen).with_images()
+    job = _make_job(source, destination, chosen).with_images()
     readers = None
     if chosen.workers is not None or chosen.ray is not None:
-        opens = partial(_job, source, destination, replace(chosen.silent(), on_progress=ignored))
+        opens = partial(_make_job, source, destination, replace(chosen.silent(), on_progress=ignored))
         readers = ByWorkers(job, opens, choose_executor(chosen.workers, chosen.ray))
     return Conversion(job, chosen, readers)
 
@@ -474,7 +466,7 @@ def _check_losses(codes: Sequence[str], destination: str) -> None:
         raise ConfigError(f"allow_loss (--allow-loss): unknown code {', '.join(unknown)}{others}")
 
 
-def _job(source: Any, destination: str | Destination, chosen: ConvertOptions) -> Job:
+def _make_job(source: Any, destination: str | Destination, chosen: ConvertOptions) -> Job:
     target = open_destination(destination) if isinstance(destination, str) else destination
     recorded = open_source(source)
     return job_of(

@@ -1,7 +1,7 @@
 """How a conversion prepares each episode, in this process or in workers, and how it counts them.
 
 Some problems of an episode show only once all previous and a few later episodes are read. So the process that drives
-the conversion accepts or rejects each episode, in order, and counts; everything else comes before that (`Job.examined`).
+the conversion accepts or rejects each episode, in order, and counts; everything else comes before that (`Job.examine`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.conversion.report import ConvertReport, Losses, lines, refused
+from rlds2reverb.conversion.report import ConvertReport, Losses, lines, refuse_losses
 from rlds2reverb.episode import Array, Episode, is_under, metadata_values
 from rlds2reverb.errors import ConversionError, DecodeError, SourceError
 from rlds2reverb.formats.destination import LOSSES as OF_FLAGS
@@ -65,19 +65,19 @@ class Read:
     # the encoded episode, or why it is kept out of the format; None if it is rejected in any case
     outcome: Written | Problem | None = None
 
-    def is_accepted(self, preparer: Preparer, found: Sequence[Problem]) -> bool:
-        """Decides about the episode, and counts the decision; `found` are problems that only other episodes show.
+    def is_accepted(self, preparer: Preparer, shown: Sequence[Problem]) -> bool:
+        """Decides about the episode, and counts the decision; `shown` are problems that only other episodes show.
 
         Raises:
           InvalidEpisode: it is bad and the policy is to stop.
         """
-        if not preparer.policy.accepts(self, [*self.problems, *found], self.mended):
+        if not preparer.policy.accepts(self, [*self.problems, *shown], self.mended):
             return False
         if isinstance(self.outcome, Problem):
             preparer.policy.reject(self, [self.outcome], is_tolerable=False)
         return not isinstance(self.outcome, Problem)
 
-    def made(self) -> Written:
+    def written(self) -> Written:
         """The encoded episode, if it is accepted."""
         assert isinstance(self.outcome, Written)  # it is good
         return self.outcome
@@ -122,7 +122,9 @@ class Account:
 
     def as_state(self) -> dict[str, Any]:
         """Plain values for JSON, which `restore` reads."""
-        numbers = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("policy", "losses")}
+        numbers = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("policy", "losses")
+        }
         counters = {name: dict(getattr(self.policy, name)) for name in ("rejected", "advice", "repaired")}
         return {"numbers": numbers, "counters": counters, "losses": self.losses.as_state()}
 
@@ -186,11 +188,11 @@ class Job:
         Raises:
           ConversionError: says which.
         """
-        found = refused(losses, self.allowed_losses) if self.ready.options.strict else []
-        if found:
-            every = "; ".join(lines(found))
+        forbidden = refuse_losses(losses, self.allowed_losses) if self.ready.options.strict else []
+        if forbidden:
+            every = "; ".join(lines(forbidden))
             raise ConversionError(
-                f"{where}: {self.destination.name} cannot hold all of it: {every}. Leave out strict, or allow_loss={found[0].code} "
+                f"{where}: {self.destination.name} cannot hold all of it: {every}. Leave out strict, or allow_loss={forbidden[0].code} "
                 "(--allow-loss)"
             )
 
@@ -217,10 +219,7 @@ class Job:
 
     def _file_losses(self, episode: Episode) -> tuple[Loss, ...]:
         """What the destination's system shows differently of the image files that stay, without the losses of all episodes."""
-        shown = (
-            (_PIXELS, self.odd_jpeg, _is_jpeg),
-            (_TURNED, self.odd_turned, has_orientation),
-        )
+        shown = ((_PIXELS, self.odd_jpeg, _is_jpeg), (_TURNED, self.odd_turned, has_orientation))
         reported = {(loss.code, loss.path) for loss in self.losses}
         return tuple(
             Loss(code, LOSSES[code], path, NO_ROWS)
@@ -253,7 +252,7 @@ class Job:
             "options": self.label,
         }
 
-    def examined(self, preparer: Preparer, episode: Episode) -> Read:
+    def examine(self, preparer: Preparer, episode: Episode) -> Read:
         """An episode that waits for the comparison with other episodes; nothing is counted yet."""
         ending = self.ready.ending(episode)
         filled, problems, mended = preparer.examine(episode)
@@ -268,20 +267,20 @@ class Job:
         )
         if preparer.policy.bad(problems):
             return read
-        made = self.fitted(episode, preparer.normalise(filled))
-        encoded = made if isinstance(made, Problem) else self.encode(made)
-        if isinstance(made, Problem) or isinstance(encoded, Problem):
+        fitted = self.fit(episode, preparer.normalise(filled))
+        encoded = fitted if isinstance(fitted, Problem) else self.encode(fitted)
+        if isinstance(fitted, Problem) or isinstance(encoded, Problem):
             return replace(read, outcome=encoded)
         is_end_mended = self.ready.options.conventions.mends_end(filled)
-        odd = odd_flags(self.destination, made)
+        odd = odd_flags(self.destination, fitted)
         return replace(
-            read, outcome=Written(encoded, len(made), made.nbytes, is_end_mended, odd, self._file_losses(made))
+            read, outcome=Written(encoded, len(fitted), fitted.nbytes, is_end_mended, odd, self._file_losses(fitted))
         )
 
-    def encode(self, made: Episode) -> Any:
+    def encode(self, episode: Episode) -> Any:
         """What the sink takes of an episode to write; or the `Problem` that keeps it out of the format."""
         try:
-            return self._encoder(made)
+            return self._encoder(episode)
         except UnfitEpisode as unfit:
             return Problem(UNFIT, unfit.path, unfit.why)
 
@@ -289,7 +288,7 @@ class Job:
     def _encoder(self) -> Encode:
         return self.destination.encoder(self.content)
 
-    def fitted(self, episode: Episode, normalised: Episode) -> Episode | Problem:
+    def fit(self, episode: Episode, normalised: Episode) -> Episode | Problem:
         """The episode to write; or the problem that keeps it out of the format."""
         if len(normalised) < self.destination.least_rows:
             detail = (
@@ -323,7 +322,7 @@ def job_of(
       ConfigError: the format can hold no episode of it.
       ConversionError: something would be lost, which is not allowed.
     """
-    files = _with_files(source, destination, encoded)
+    files = _plan_images(source, destination, encoded)
     source = files.source
     features = flatten(metadata_spec_of(source))
     ragged = [path for path, leaf in features.items() if _may_be_ragged(leaf)]
@@ -373,7 +372,7 @@ def _may_be_ragged(spec: ArraySpec) -> bool:
 
 
 @dataclass(frozen=True)
-class _Files:
+class _ImagePlan:
     """How the image columns of a source are written."""
 
     source: Source  # with those columns encoded that are kept as files, or that it has only as files
@@ -386,17 +385,17 @@ class _Files:
     odd_turned: tuple[str, ...]  # of the kept ones, those that only one of the two systems turns by EXIF
 
 
-def _with_files(source: Source, destination: Destination, encoded: Sequence[str] | None) -> _Files:
+def _plan_images(source: Source, destination: Destination, encoded: Sequence[str] | None) -> _ImagePlan:
     offered, plain = source.images(), flatten(checked_spec(source))
     stored = [path for path, leaf in plain.items() if leaf.image is not None]
-    wanted = list(offered) if encoded is None else [one for one in encoded if offered or not _covers(one, stored)]
-    with_files = source.with_encoded(wanted)
-    columns: dict[str, ArraySpec] = flatten(checked_spec(with_files)) if wanted else plain
+    to_encode = list(offered) if encoded is None else [path for path in encoded if offered or not _covers(path, stored)]
+    with_files = source.with_encoded(to_encode)
+    columns: dict[str, ArraySpec] = flatten(checked_spec(with_files)) if to_encode else plain
     images = {path: offered.get(path, leaf.image) for path, leaf in columns.items() if leaf.image is not None}
-    files = _of_the_first(with_files, images)
+    files = _look_for_formats(with_files, images)
     held = {} if encoded is not None and not encoded else destination.held_files(columns, files)
     asked_for = [
-        path for path in files if encoded and (path not in stored or any(_covers(one, [path]) for one in encoded))
+        path for path in files if encoded and (path not in stored or any(_covers(choice, [path]) for choice in encoded))
     ]
     if odd := [path for path in asked_for if path not in held]:
         raise SourceError(
@@ -410,15 +409,15 @@ def _with_files(source: Source, destination: Destination, encoded: Sequence[str]
     odd_turned = tuple(path for path, image in held.items() if images[path].is_upright != image.is_upright)
     decoded = {path: images[path] for path in stored if path not in held}
     kept = source.with_encoded([path for path in held if path not in stored])
-    return _Files(kept, tuple(held), decoded, odd_jpeg, odd_turned)
+    return _ImagePlan(kept, tuple(held), decoded, odd_jpeg, odd_turned)
 
 
-def _covers(asked: str, paths: Sequence[str]) -> bool:
-    """Whether `asked`, a path or "all", covers one of the paths."""
-    return bool(paths) and (asked == EVERY_IMAGE or any(is_under(path, asked) for path in paths))
+def _covers(choice: str, paths: Sequence[str]) -> bool:
+    """Whether a choice, a path or "all", covers one of the paths."""
+    return bool(paths) and (choice == EVERY_IMAGE or any(is_under(path, choice) for path in paths))
 
 
-def _of_the_first(source: Source, images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
+def _look_for_formats(source: Source, images: Mapping[str, ImageSpec]) -> Mapping[str, ImageSpec]:
     """The images; a format that the source does not know is taken from the files of the first episode."""
     if all(image.format for image in images.values()):
         return images
@@ -441,6 +440,6 @@ def _format_of(files: Array) -> str:
 def _plain(column: Any) -> Any:
     """Text as an array of objects, whatever it came as; numbers in the machine's byte order."""
     if column.dtype.kind in "SU":
-        values = [one.encode() if isinstance(one, str) else bytes(one) for one in column.ravel().tolist()]
+        values = [text.encode() if isinstance(text, str) else bytes(text) for text in column.ravel().tolist()]
         return np.array(values, object).reshape(column.shape)
     return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))

@@ -1,4 +1,4 @@
-"""Where a conversion writes, and what it never overwrites: its source, and any other data.
+"""Where a conversion writes, one conversion at a time.
 
 A conversion writes to a folder beside the final place, which holds the unfinished `data`, `progress.json`, `lock`, and `replaced`; without
 `progress.json` no conversion has begun there. The dataset appears at its final place by one rename. What it replaces is moved into the
@@ -17,101 +17,26 @@ import errno
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
-from fnmatch import fnmatchcase
-from glob import has_magic
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, StorageError, WriteError
+from rlds2reverb.conversion.guarding import is_there, list_files, matches_mark
+from rlds2reverb.errors import ConfigError, StorageError, WriteError
 from rlds2reverb.files import append_whole, cache_folder, remove_whole, sync, write_error, write_json, writing
-from rlds2reverb.formats import open_source
-from rlds2reverb.formats.buckets import BucketPath, path_of
+from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.destination import Destination
-from rlds2reverb.formats.mix import SEPARATOR, MixedSource
-from rlds2reverb.formats.options import split_options, unescape_text
-from rlds2reverb.formats.registry import SOURCES
-from rlds2reverb.formats.source import Source
 from rlds2reverb.text import shortened, visible
-
-_FOLDERS = re.compile(r"[^:;|,?=]*[/\\]")
-_MOST_FILES = 100_000
-"""Of a pattern."""
-
-
-def places_of(source: object, opened: Source) -> list[Path]:
-    """The existing folders and files that a source is read from; [] for one in memory, or at a server.
-
-    Args:
-      source: the argument of `open_source`.
-      opened: its result.
-    """
-    if isinstance(source, str):
-        names = [source]
-    elif isinstance(opened, MixedSource):
-        names = [tally.name for tally in opened.tallies]
-    else:
-        names = [opened.name]
-    return [place for place in dict.fromkeys(place for name in names for place in _of_name(name)) if _exists(place)]
-
-
-def label_of(source: object, opened: Source) -> str:
-    """A source's name with all its options but without its folders, so that it stays the same when data is moved.
-
-    Arguments as `places_of`.
-    """
-    if isinstance(source, str):
-        name = source
-    else:
-        name = f"{opened.name} {opened.order}" if isinstance(opened, MixedSource) else opened.name
-    return _FOLDERS.sub("", name)
-
-
-def _of_name(name: str) -> Iterator[Path]:
-    scheme, _, text = name.partition(":")
-    if scheme == "mix":
-        for part in text.split(SEPARATOR):
-            yield from _of_name(part)
-        return
-    entry = SOURCES.find(name)
-    if entry is None or any(form.choices for form in entry[1].forms):
-        return
-    if (place := entry[1].place) is not None:
-        with suppress(SourceError):
-            yield place(text)
-        return
-    whole = split_options(text)[0]  # paths or patterns of paths, separated by ";"
-    for written in map(unescape_text, {whole, *whole.split(";")}):
-        if not written or "\0" in written:
-            continue
-        try:
-            path = path_of(written).absolute()
-        except SourceError:  # "~nobody"
-            continue
-        yield path
-        if has_magic(written):
-            above = next(one for one in path.parents if not has_magic(str(one)))
-            yield from islice(above.glob(str(path.relative_to(above))), _MOST_FILES)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a name too long, say
-        return False
-
 
 if sys.platform == "win32":
     import msvcrt
@@ -127,7 +52,7 @@ _HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool]:
+def lock_file(path: Path) -> Iterator[bool]:
     """Locks a file, which is created if absent; yields False if it is already locked. Its contents are ignored.
 
     Raises:
@@ -174,8 +99,8 @@ def _open_locked(path: Path) -> int | None:
     return descriptor
 
 
-def _key(found: os.stat_result) -> tuple[int, int, int]:
-    return os.getpid(), found.st_dev, found.st_ino
+def _key(status: os.stat_result) -> tuple[int, int, int]:
+    return os.getpid(), status.st_dev, status.st_ino
 
 
 Saved = dict[str, Any]
@@ -187,13 +112,13 @@ FORMAT = 2
 """The version of saved progress."""
 
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""Reasons that say nothing about the path."""
+"""Errors that come from the disk, whatever the path is."""
 
 _ANEW = "begin again with restart=True (--restart)"
 
 
 class Place:
-    """The place of one conversion; see `opened`.
+    """The place of one conversion; see `open_place`.
 
     Attributes:
       path: the final place.
@@ -237,18 +162,18 @@ class Place:
           ConfigError: it cannot be read, is damaged, or of another version.
         """
         try:
-            found = json.loads(self._progress.read_text(encoding="utf-8"))
+            content = json.loads(self._progress.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{self._progress}: cannot be read ({error}); {_ANEW}") from error
-        if not isinstance(found, dict) or not isinstance(found.get("saved"), dict):
+        if not isinstance(content, dict) or not isinstance(content.get("saved"), dict):
             raise ConfigError(f"{self._progress}: expected a JSON object with what was saved; {_ANEW}")
-        if found.get("format") != FORMAT:
+        if content.get("format") != FORMAT:
             raise ConfigError(f"{self._progress}: was written by another version of this program; {_ANEW}")
-        if found.get("digest") != _digest(found["saved"]):
+        if content.get("digest") != _digest(content["saved"]):
             raise ConfigError(f"{self._progress}: is damaged: its digest is another; {_ANEW}")
-        saved: Saved = found["saved"]
+        saved: Saved = content["saved"]
         return saved
 
     def save(self, progress: Saved) -> None:
@@ -270,7 +195,7 @@ class Place:
         self.work.mkdir()
 
     def seal(self) -> None:
-        """Puts every file of the result on disk."""
+        """Puts every file of the result on disk, so that the rename never publishes what a power cut would empty."""
         for folder, _, names in os.walk(self.work):
             for name in names:
                 sync(Path(folder, name))
@@ -278,6 +203,8 @@ class Place:
 
     def publish(self, on_sent: Callable[[int, int], object] = lambda *_: None) -> None:
         """Renames the result to its final name; moves what it replaces into the folder. Repeatable after a kill."""
+        # A folder cannot be renamed onto one with files in it, so what is replaced moves away first. A kill between the two renames
+        # leaves no dataset at the final place: the next run publishes again, or puts the old one back.
         if self.result.exists():
             if os.path.lexists(self.path):
                 _remove(self._replaced)
@@ -349,10 +276,10 @@ class PlaceInBucket(Place):
         data = self._own_lock.read_bytes()
         if self._lock.upload_bytes(data, is_new=True):
             return
-        found = self._lock.read_bytes()
-        if found != data:
+        holder = self._lock.read_bytes()
+        if holder != data:
             raise ConfigError(
-                f"{self.path}: another conversion is writing it: {visible(shortened(found.decode(errors='replace')))} ({self._lock}); wait for that, or "
+                f"{self.path}: another conversion is writing it: {visible(shortened(holder.decode(errors='replace')))} ({self._lock}); wait for that, or "
                 "remove that object if it does not run any more"
             )
 
@@ -377,7 +304,7 @@ class PlaceInBucket(Place):
         Raises:
           StorageError: the bucket does not take it. There is no dataset until the same conversion runs again.
         """
-        self._sent.touch()
+        self._sent.touch()  # from now on what is at the final place may be a part
         if self.result.is_file():
             self._send("")
             on_sent(1, 1)
@@ -394,14 +321,14 @@ class PlaceInBucket(Place):
         super().discard()
 
     def _publish_folder(self, on_sent: Callable[[int, int], object]) -> None:
-        names = ["/".join(parts) for parts in _files(self.result)]
-        last = [name for name in names if _matches(name.split("/"), self._manifest)]
+        names = ["/".join(parts) for parts in list_files(self.result)]
+        last = [name for name in names if matches_mark(name.split("/"), self._manifest)]
         first = [name for name in names if name not in last]
         sent = self._sent_before()
         there = {path.relative_to(self._target).as_posix() for path in self._target.walk()}
         whole = {name for name in there & set(sent) if sent[name] == self._version(name)}
         for name in there - whole:
-            if _matches(name.split("/"), self._manifest):
+            if matches_mark(name.split("/"), self._manifest):
                 (self._target / name).remove()  # of what is replaced: nobody may read a mixture
         waiting = [name for name in first if name not in whole]
         with ThreadPoolExecutor(_UPLOADS) as executor:
@@ -434,8 +361,8 @@ class PlaceInBucket(Place):
 
     def _version(self, name: str) -> list[int]:
         """Of an uploaded object: its size, and a time that differs when the object was replaced."""
-        found = (self._target / name if name else self._target).stat()
-        return [found.st_size, found.st_mtime_ns]
+        status = (self._target / name if name else self._target).stat()
+        return [status.st_size, status.st_mtime_ns]
 
     def _sent_before(self) -> dict[str, list[int] | None]:
         """Name -> version of the objects that this conversion has uploaded; None of those that it has only begun to."""
@@ -451,10 +378,10 @@ class PlaceInBucket(Place):
 def _check_same(file: Path, target: BucketPath) -> None:
     with file.open("rb") as here, target.open("rb") as there:
         while True:
-            wanted, found = here.read(_COMPARED_BYTES), there.read(_COMPARED_BYTES)
-            if wanted != found:
+            sent, stored = here.read(_COMPARED_BYTES), there.read(_COMPARED_BYTES)
+            if sent != stored:
                 raise StorageError(f"{target}: is not what was uploaded from {file}; convert again, to upload it again")
-            if not wanted:
+            if not sent:
                 return
 
 
@@ -470,7 +397,7 @@ def place_of(destination: Destination, path: Path, verifies: bool = False) -> Pl
 
 
 @contextmanager
-def opened(place: Place) -> Iterator[Place]:
+def open_place(place: Place) -> Iterator[Place]:
     """Creates and locks a place for this process.
 
     Raises:
@@ -487,7 +414,7 @@ def opened(place: Place) -> Iterator[Place]:
         if error.errno in _OF_THE_DISK:
             raise write_error(place.folder, error, "make room there, or convert into another folder") from error
         raise ConfigError(f"{place.folder}: cannot be made: {error.strerror}") from error
-    with locked(place.folder / "lock") as is_ours:
+    with lock_file(place.folder / "lock") as is_ours:
         if not is_ours:
             raise ConfigError(f"{path}: another process is writing it ({place.folder}); wait for that, or end it")
         if isinstance(place, PlaceInBucket):
@@ -504,107 +431,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def checked_path(path: Path) -> Path:
-    """A final place, absolute.
-
-    Raises:
-      ConfigError: it does not end in a name (such as "." and "..").
-    """
-    if path.name in ("", ".."):
-        raise ConfigError(
-            f"{path}: ends in no name; expected the path of the dataset to be, such as {path / 'converted'}"
-        )
-    return path.absolute()
-
-
-def check_apart(path: Path, places: Sequence[Path]) -> None:
-    """Refuses a final place that equals, contains, or is inside a folder or file of the source.
-
-    Args:
-      path: the final place.
-      places: the folders and files of the source.
-
-    Raises:
-      ConfigError: it does; the message says how.
-    """
-    target = path.parent.resolve() / path.name
-    for place in {one.resolve() for one in places}:
-        if place in (target, path.resolve()):
-            raise ConfigError(f"{path}: is the source itself; write somewhere else")
-        if place in target.parents:
-            raise ConfigError(f"{path}: lies inside of the source, {place}; write somewhere else")
-        if target in place.parents:
-            raise ConfigError(f"{path}: is there already, and holds the source, {place}; write somewhere else")
-
-
-def check_free(destination: Destination, path: Path, overwrite: bool) -> None:
-    """Refuses a final place with something that must not be replaced.
-
-    Raises:
-      ConfigError: the place exists, and `overwrite` is not set or it is no dataset of that format.
-    """
-    if not is_there(path):
-        return
-    if not overwrite:
-        raise ConfigError(
-            f"{path}: is there already; write somewhere else, or replace it with overwrite=True (--overwrite)"
-        )
-    if path.is_symlink():
-        raise ConfigError(f"{path}: is a link to {path.resolve()}; write there, or remove the link")
-    if odd := _not_ours(destination, path):
-        scheme = destination.name.partition(":")[0]
-        raise ConfigError(
-            f"{path}: {odd}, and only a dataset as {scheme}: writes it is replaced (--overwrite); remove it first, or "
-            "write somewhere else"
-        )
-
-
-def is_there(path: Path) -> bool:
-    """Whether there is anything of that name, be it a broken link, or in a bucket."""
-    return path.exists() if isinstance(path, BucketPath) else os.path.lexists(path)
-
-
-def _not_ours(destination: Destination, path: Path) -> str:
-    """Why the existing path is not a dataset of the format; "" if it is one, or an empty folder."""
-    if not destination.marks:
-        return "is a folder" if path.is_dir() else _unreadable(destination, path)
-    if not path.is_dir():
-        return "is a file"
-    found = False
-    for file in _files(path):
-        if not any(_matches(file, mark) for mark in destination.marks):
-            return f"holds {'/'.join(file)}"
-        found = found or _matches(file, destination.marks[0])
-    if not found:
-        return f"holds no {destination.marks[0]}" if any(_files(path)) else ""
-    return _unreadable(destination, path)
-
-
-def _files(folder: Path) -> Iterator[tuple[str, ...]]:
-    if isinstance(folder, BucketPath):
-        for path in folder.walk():
-            yield path.relative_to(folder).parts
-        return
-    for place, folders, files in os.walk(folder):
-        links = [name for name in folders if (Path(place) / name).is_symlink()]
-        for name in sorted([*files, *links]):
-            yield (Path(place) / name).relative_to(folder).parts
-
-
-def _matches(parts: Sequence[str], pattern: str) -> bool:
-    first, any_folders, last = pattern.partition("/**/")
-    head, tail = first.split("/"), last.split("/") if any_folders else []
-    if len(parts) < len(head) + len(tail) or (not tail and len(parts) > len(head)):
-        return False
-    ends = [*parts[: len(head)], *(parts[-len(tail) :] if tail else ())]
-    return all(fnmatchcase(part, one) for part, one in zip(ends, [*head, *tail]))
-
-
-def _unreadable(destination: Destination, path: Path) -> str:
-    try:
-        open_source(destination.source(path)).spec()
-    except Rlds2ReverbError:
-        return "cannot be read as one"
-    return ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from rlds2reverb.episode import Notice, is_under
 from rlds2reverb.formats.destination import ALL_ROWS, LAST_ROW, NO_ROWS, Loss
 from rlds2reverb.plain import members, printed
-from rlds2reverb.text import as_html
-from rlds2reverb.text import counted as plural
+from rlds2reverb.text import as_html, counted
 
 
 @printed("*", "episodes_rejected")
@@ -135,11 +135,11 @@ class Losses:
 
     def counted(self) -> tuple[Lost, ...]:
         """All losses, with their number of episodes."""
-        found = [
+        of_episodes = [
             Lost(code, text, path, sum(stop - start for start, stop in self.ranges[code, path, rows]), rows)
             for (code, path, rows), text in self.texts.items()
         ]
-        return (*(Lost(one.code, one.text, one.path, None, one.rows) for one in self.of_all), *found)
+        return (*(Lost(loss.code, loss.text, loss.path, None, loss.rows) for loss in self.of_all), *of_episodes)
 
     def moved(self) -> dict[str, str]:
         """Path of a column -> the one by which it is read back."""
@@ -153,12 +153,12 @@ class Losses:
           with_meaning: all rows also where only the format's own library reads other values, see `NO_ROWS`.
         """
         lost = [
-            (one.path, ALL_ROWS if with_meaning and one.rows == NO_ROWS else one.rows)
-            for one in self.of_all
-            if one.now is None
+            (loss.path, ALL_ROWS if with_meaning and loss.rows == NO_ROWS else loss.rows)
+            for loss in self.of_all
+            if loss.now is None
         ]
         for (_, path, rows), ranges in self.ranges.items():
-            at = bisect_right(ranges, number, key=lambda one: one[0]) - 1
+            at = bisect_right(ranges, number, key=itemgetter(0)) - 1
             if at >= 0 and number < ranges[at][1]:
                 lost.append((path, rows))
         lost = [(path, rows) for path, rows in lost if rows != NO_ROWS]
@@ -177,25 +177,25 @@ class Losses:
 
 def reported_rows(reported: Mapping[str, str], path: str) -> str | None:
     """The rows of a column or of a feature "metadata/NAME" with a reported loss; None if there is no loss."""
-    found = {rows for where, rows in reported.items() if is_under(path, where)}
-    return next((rows for rows in (ALL_ROWS, LAST_ROW) if rows in found), None)
+    lost = {rows for where, rows in reported.items() if is_under(path, where)}
+    return next((rows for rows in (ALL_ROWS, LAST_ROW) if rows in lost), None)
 
 
-def refused(losses: Iterable[Loss], allowed: Sequence[str]) -> list[Loss]:
+def refuse_losses(losses: Iterable[Loss], allowed: Sequence[str]) -> list[Loss]:
     """The losses whose codes are not allowed; "all" allows every loss."""
-    return [] if ALL in allowed else [one for one in losses if one.code not in allowed]
+    return [] if ALL in allowed else [loss for loss in losses if loss.code not in allowed]
 
 
 def lines(losses: Iterable[Loss | Lost]) -> list[str]:
     """Lines `CODE: PATHS: TEXT`; a loss of several paths makes one line."""
     paths: dict[tuple[str, str], list[str]] = {}
-    for one in losses:
-        counted = one.episodes if isinstance(one, Lost) else None
-        text = one.text if counted is None else f"{one.text} ({plural(counted, 'episode')})"
-        paths.setdefault((one.code, text), []).extend([] if one.path is None else [one.path or '""'])
-    made = []
+    for loss in losses:
+        episodes = loss.episodes if isinstance(loss, Lost) else None
+        text = loss.text if episodes is None else f"{loss.text} ({counted(episodes, 'episode')})"
+        paths.setdefault((loss.code, text), []).extend([] if loss.path is None else [loss.path or '""'])
+    printed_lines = []
     for (code, text), every in paths.items():
         listed, more = ", ".join(every[:_MOST_SHOWN]), len(every) - _MOST_SHOWN
         listed += f" and {more:,} more" if more > 0 else ""
-        made.append(f"{code}: {listed}: {text}" if every else f"{code}: {text}")
-    return made
+        printed_lines.append(f"{code}: {listed}: {text}" if every else f"{code}: {text}")
+    return printed_lines

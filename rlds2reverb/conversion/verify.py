@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlds2reverb.conversion.by_library import called, differs, read_back, reader_of
+from rlds2reverb.conversion.by_library import differs, read_back, reader_of, version_of
 from rlds2reverb.conversion.job import UNFIT, Account, Job
 from rlds2reverb.conversion.report import Losses, reported_rows
 from rlds2reverb.episode import Array, Episode, metadata_path, metadata_values
@@ -44,23 +44,23 @@ def verify(job: Job, path: Path, account: Account, on_compared: Callable[[int], 
     """
     number, losses = 0, account.losses
     reader = None if isinstance(path, BucketPath) else reader_of(job.destination.name)
-    library = _nothing() if reader is None else read_back(reader, path)
+    library = _read_nothing() if reader is None else read_back(reader, path)
     source = open_source(job.destination.source(path))
     if job.encoded:
         source = source.with_encoded(job.encoded)
     with (  # which read ahead, in threads and a process
-        closing(_each(source)) as back,
-        closing(_wanted(job, UNFIT in account.policy.rejected)) as every,
+        closing(_read_all(source)) as back,
+        closing(_read_written(job, UNFIT in account.policy.rejected)) as every,
         closing(library),
     ):
-        for number, wanted in enumerate(every, 1):
-            found = next(back, None)
-            if found is None:
+        for number, written in enumerate(every, 1):
+            stored = next(back, None)
+            if stored is None:
                 raise _differs(job, path, f"has {counted(number - 1, 'episode')}, and more were written")
             # A feature that another episode lost is no metadata of the dataset, and is stored in this episode.
-            stored = source.metadata_of(number - 1) or {}
-            found = replace(found, metadata={**stored, **found.metadata})
-            odd = differences(wanted, found, losses.reported(number - 1), losses.moved())
+            metadata = source.metadata_of(number - 1) or {}
+            stored = replace(stored, metadata={**metadata, **stored.metadata})
+            odd = differences(written, stored, losses.reported(number - 1), losses.moved())
             if reader is not None and not odd:
                 try:
                     columns = next(library, None)
@@ -68,72 +68,72 @@ def verify(job: Job, path: Path, account: Account, on_compared: Callable[[int], 
                     reader = None
                 else:
                     if columns is None:
-                        raise _differs(job, path, f"{called(reader)} reads {counted(number - 1, 'episode')} of it")
-                    seen = _seen_differently(job, losses, number, wanted, columns)
-                    odd = [f"{text}, as {called(reader)} reads it" for text in seen]
+                        raise _differs(job, path, f"{version_of(reader)} reads {counted(number - 1, 'episode')} of it")
+                    seen = _seen_differently(job, losses, number, written, columns)
+                    odd = [f"{text}, as {version_of(reader)} reads it" for text in seen]
             if odd:
-                raise _differs(job, path, f"episode {number - 1}, from {wanted.title}: {'; '.join(odd[:_MOST_SHOWN])}")
+                raise _differs(job, path, f"episode {number - 1}, from {written.title}: {'; '.join(odd[:_MOST_SHOWN])}")
             on_compared(number)
         if next(back, None) is not None:
             raise _differs(job, path, f"has more than the {counted(number, 'episode')} that were written")
         if reader is None:
             return (_OURS,)
         if next(library, None) is not None:
-            surplus = f"{called(reader)} reads more than the {counted(number, 'episode')} that were written"
+            surplus = f"{version_of(reader)} reads more than the {counted(number, 'episode')} that were written"
             raise _differs(job, path, surplus)
-        return _OURS, called(reader)
+        return _OURS, version_of(reader)
 
 
-def _nothing() -> Generator[Mapping[str, Array], None, None]:
+def _read_nothing() -> Generator[Mapping[str, Array], None, None]:
     yield from ()
 
 
 def differences(
-    wanted: Episode, found: Episode, reported: Mapping[str, str], moved: Mapping[str, str] | None = None
+    written: Episode, stored: Episode, reported: Mapping[str, str], moved: Mapping[str, str] | None = None
 ) -> list[str]:
     """The differences, one text per column or feature, without those already reported (see `Losses.reported` and `Losses.moved`)."""
     odd, places = [], moved or {}
-    for path, column in wanted.columns.items():
-        rows, other = reported_rows(reported, path), found.columns.get(places.get(path, path))
+    for path, column in written.columns.items():
+        rows, other = reported_rows(reported, path), stored.columns.get(places.get(path, path))
         if rows == LAST_ROW and other is not None and len(other) == len(column):
             column, other = column[:-1], other[:-1]
         if rows in (None, LAST_ROW) and not are_equal(column, other):
             odd.append(f'column "{path}": {_difference(column, other)}')
-    there = metadata_values(found, found.metadata)
-    for name, value in wanted.metadata.items():
-        one, other = _as_array(value), _as_array(there[name]) if name in there else None
-        if reported_rows(reported, metadata_path(name)) is None and not are_equal(one, other):
-            odd.append(f'metadata "{name}": {_difference(one, other)}')
+    there = metadata_values(stored, stored.metadata)
+    for name, value in written.metadata.items():
+        before, after = _as_array(value), _as_array(there[name]) if name in there else None
+        if reported_rows(reported, metadata_path(name)) is None and not are_equal(before, after):
+            odd.append(f'metadata "{name}": {_difference(before, after)}')
     return odd
 
 
 def _seen_differently(
-    job: Job, losses: Losses, number: int, wanted: Episode, columns: Mapping[str, Array]
+    job: Job, losses: Losses, number: int, written: Episode, columns: Mapping[str, Array]
 ) -> Iterator[str]:
     """What a library reads otherwise. Images that stay as files come as pixels, and are not compared; nor is what was reported."""
     reported, moved = losses.reported(number - 1, with_meaning=True), losses.moved()
-    for path, column in wanted.columns.items():
-        found = columns.get(moved.get(path, path))
+    for path, column in written.columns.items():
+        read = columns.get(moved.get(path, path))
         rows = reported_rows(reported, path)
-        if found is None or rows == ALL_ROWS or job.content.columns[path].image is not None:
+        if read is None or rows == ALL_ROWS or job.content.columns[path].image is not None:
             continue
-        if differs(column, found, is_last_known=rows != LAST_ROW):
-            yield f'column "{path}": expected {column.dtype}{list(column.shape)}, found {found.dtype}{list(found.shape)} of other values'
+        if differs(column, read, is_last_known=rows != LAST_ROW):
+            yield f'column "{path}": expected {column.dtype}{list(column.shape)}, found {read.dtype}{list(read.shape)} of other values'
 
 
-def _each(source: Source) -> Generator[Episode, None, None]:
+def _read_all(source: Source) -> Generator[Episode, None, None]:
     yield from source
 
 
-def _wanted(job: Job, has_unfit: bool) -> Generator[Episode, None, None]:
+def _read_written(job: Job, has_unfit: bool) -> Generator[Episode, None, None]:
     """The episodes that were written. Where some did not fit, each is encoded once more to find those."""
     ready = job.ready.silent()
     preparer = ready.preparer()
-    for episode, found in ready.read():
-        prepared = preparer.prepare(episode, found)
+    for episode, problems in ready.read():
+        prepared = preparer.prepare(episode, problems)
         if prepared.normalised is None:
             continue
-        fitted = job.fitted(episode, prepared.normalised)
+        fitted = job.fit(episode, prepared.normalised)
         encoded = job.encode(fitted) if has_unfit and isinstance(fitted, Episode) else fitted
         if isinstance(fitted, Problem) or isinstance(encoded, Problem):
             preparer.reject(prepared, encoded)
@@ -145,11 +145,11 @@ def _as_array(value: object) -> Array:
     return np.asarray(value, object if isinstance(value, bytes) else None)
 
 
-def _difference(one: Array, other: Array | None) -> str:
-    if other is None:
+def _difference(written: Array, read: Array | None) -> str:
+    if read is None:
         return "is not there"
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return f"expected {one.dtype}{list(one.shape)}, found {other.dtype}{list(other.shape)}"
+    if written.dtype != read.dtype or written.shape != read.shape:
+        return f"expected {written.dtype}{list(written.shape)}, found {read.dtype}{list(read.shape)}"
     return "the values differ"
 
 

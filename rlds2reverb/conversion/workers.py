@@ -80,7 +80,7 @@ class _Reading:
         size, stop, sent_at, error = 0, task.stop, time.monotonic(), None
         try:
             for episode in self._job.source.slice(task.start, task.stop):
-                reads.append(self._job.examined(self._preparer, episode))
+                reads.append(self._job.examine(self._preparer, episode))
                 size += episode.nbytes
                 if size >= 2 * PART_BYTES:
                     stop = task.start + len(reads)
@@ -93,7 +93,7 @@ class _Reading:
         return Outcome(PartTaken(reads, stop, size, self._job.source.notices), error)
 
 
-class Parts:
+class ConvertParts:
     """The parts of a source as an undertaking; see `workers.driver.Undertaking`.
 
     Args:
@@ -179,7 +179,7 @@ class ByWorkers:
     def __init__(self, job: Job, opens: Callable[[], Job], executor: Callable[[WorkersJob], Executor]) -> None:
         self._job, self._opens, self._executor = job, opens, executor
         self._count = job.source.known_count()
-        self._parts = Parts(0, 0, 0)
+        self._parts = ConvertParts(0, 0, 0)
         self.workers = 0
 
     @property
@@ -200,7 +200,7 @@ class ByWorkers:
         """
         with self._executor(ConvertJob(self._opens, kind_of(self._job))) as executor:
             self.workers = executor.workers
-            self._parts = Parts(start, self._count, executor.workers)
+            self._parts = ConvertParts(start, self._count, executor.workers)
             steps = Driver(executor, self._parts).steps()
             try:
                 for _ in steps:

@@ -15,9 +15,9 @@ from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.paths import check_read
 
 MOST_BYTES = 1 << 34
-"""Of what is read at once."""
+"""Most bytes that are read at once."""
 _TEXT_BYTES = 8
-"""Of a text, or of what a list is around, at least: an offset."""
+"""Least bytes of a text or a list: its offset."""
 
 
 def check_row_groups(
@@ -36,8 +36,8 @@ def check_row_groups(
       OSError, pyarrow.ArrowException: the file cannot be read.
     """
     about, schema = file.metadata, file.schema_arrow
-    wanted = None if columns is None else {name.split(".")[0] for name in columns} | set(columns)
-    row_bytes = sum(_width(field.type) for field in schema if wanted is None or field.name in wanted)
+    names = None if columns is None else {name.split(".")[0] for name in columns} | set(columns)
+    row_bytes = sum(_width(field.type) for field in schema if names is None or field.name in names)
     size = 0
     for number in range(about.num_row_groups) if groups is None else groups:
         group = about.row_group(number)

@@ -14,12 +14,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, note
+from rlds2reverb.episode import ACTION, OBSERVATION, REWARD, STEP_FIELDS, Array, Notice, is_under, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import hdf5, rows
 from rlds2reverb.formats.agreement import spread
 from rlds2reverb.formats.options import one_of, whole_number
-from rlds2reverb.formats.recordings import BrokenEpisode, asked
+from rlds2reverb.formats.recordings import BrokenEpisode, parse_source_name, refuse_broken
 from rlds2reverb.formats.source import Source
 from rlds2reverb.specs import ArraySpec
 
@@ -41,15 +41,11 @@ _MOST_STEPS = {  # by the name of a file. Source: `max_episode_steps` in d4rl/*/
     "hopper|halfcheetah|walker2d|ant": 1000,
 }
 
-_OPTIONS = {
-    **rows.ROW_OPTIONS,
-    "infos": one_of(yes=True, no=False),
-    "chunk": whole_number,
-}
+_OPTIONS = {**rows.ROW_OPTIONS, "infos": one_of(yes=True, no=False), "chunk": whole_number}
 
 
 @dataclass(frozen=True)
-class _Options(rows.RowOptions):
+class _D4rlOptions(rows.RowOptions):
     """The options; see docs/formats/d4rl.md."""
 
     infos: bool = True
@@ -62,47 +58,40 @@ def open_d4rl(text: str) -> Source:
     Raises:
       SourceError: there is no such file, it is damaged or not D4RL's, or an option makes no sense.
     """
-    wanted = asked("d4rl", text, _OPTIONS)
-    path, name, options = wanted.files.pin(wanted.path), wanted.name, _Options(**wanted.options)
-    with hdf5.opened(path) as file:
-        try:
-            layout = _layout(file, options)
-            options.check_alignment(name)
-            last_step = rows.last_step_of(name, layout.names, options.last_step)
-            last_step = rows.LED_TO if options.align == rows.AFTER else last_step
-            timeouts = layout.flags.get(rows.TIMEOUTS)
-            if options.ends == rows.TIMEOUTS and timeouts is None and options.max_episode_steps is None:
-                raise SourceError(
-                    f"{name}: ends=timeouts: the file has no timeouts; set max_episode_steps=N, or choose ends=terminals"
-                )
-            cuts = rows.cut(
-                layout.flags[rows.TERMINALS], timeouts, options.ends, options.max_episode_steps, options.tail
+    request = parse_source_name("d4rl", text, _OPTIONS)
+    path, name, options = request.files.pin(request.path), request.name, _D4rlOptions(**request.options)
+    with hdf5.open_file(path) as file, refuse_broken():
+        layout = _read_layout(file, options)
+        options.check_alignment(name)
+        last_step = rows.last_step_of(name, layout.names, options.last_step)
+        last_step = rows.LED_TO if options.align == rows.AFTER else last_step
+        timeouts = layout.flags.get(rows.TIMEOUTS)
+        if options.ends == rows.TIMEOUTS and timeouts is None and options.max_episode_steps is None:
+            raise SourceError(
+                f"{name}: ends=timeouts: the file has no timeouts; set max_episode_steps=N, or choose ends=terminals"
             )
-            notices = _notices(layout, cuts, _part(file, options.chunk), options, last_step, path.name)
-        except BrokenEpisode as broken:
-            raise SourceError(broken.why) from broken
+        cuts = rows.cut(layout.flags[rows.TERMINALS], timeouts, options.ends, options.max_episode_steps, options.tail)
+        notices = tuple(_notices(layout, cuts, _find_rows(file, options.chunk), options, last_step, path.name))
     names = {
-        one: at
-        for one, at in layout.names.items()
-        if last_step == rows.NEXT or one.split("/")[0] != rows.NEXT_OBSERVATION
+        column: key
+        for column, key in layout.names.items()
+        if last_step == rows.NEXT or not is_under(column, rows.NEXT_OBSERVATION)
     }
 
     @contextmanager
     def columns(paths: Collection[str]) -> Iterator[Mapping[str, rows.Rows]]:
-        with hdf5.opened(path) as file:
-            try:
-                group = _part(file, options.chunk)
-                found = {path: hdf5.Column(group, names[path], path) for path in paths}
-            except BrokenEpisode as broken:
-                raise SourceError(broken.why) from broken
-            yield found
+        with hdf5.open_file(path) as file:
+            with refuse_broken():
+                group = _find_rows(file, options.chunk)
+                columns = {path: hdf5.HdfColumn(group, names[path], path) for path in paths}
+            yield columns
 
-    specs = {one: layout.specs[one] for one in names}
-    return wanted.source_of(rows.FlatRecordings(name, last_step, specs, layout.metadata, cuts, columns, notices))
+    specs = {column: layout.specs[column] for column in names}
+    return request.make_source(rows.FlatRecordings(name, last_step, specs, layout.metadata, cuts, columns, notices))
 
 
 @dataclass(frozen=True, eq=False)
-class _Layout:
+class _D4rlLayout:
     """The content of a file.
 
     Attributes:
@@ -122,97 +111,97 @@ class _Layout:
     left_out: tuple[str, ...]
 
 
-def _layout(file: h5py.Group, options: _Options) -> _Layout:
+def _read_layout(file: h5py.Group, options: _D4rlOptions) -> _D4rlLayout:
     """Reads a file's flags and metadata, and the specs of its columns; raises `SourceError` if a dataset is missing, or lengths differ."""
-    group, where = _part(file, options.chunk), hdf5.path_of(file)
-    there = hdf5.leaves(group)
-    first = {name: name.partition("/")[0] for name in there}
-    missing = [key for key in _MANDATORY if key not in (there if key == rows.TERMINALS else first.values())]
+    group, where = _find_rows(file, options.chunk), hdf5.path_of(file)
+    datasets = hdf5.list_datasets(group)
+    first = {name: name.partition("/")[0] for name in datasets}
+    missing = [key for key in _MANDATORY if key not in (datasets if key == rows.TERMINALS else first.values())]
     if missing:
         raise SourceError(f"{where}: no {', '.join(missing)}; expected a D4RL file with {', '.join(_MANDATORY)}")
 
     names = {_COLUMNS[key] + name[len(key) :]: name for name, key in first.items() if key in _COLUMNS}
-    columns = {path: hdf5.Column(group, name, path) for path, name in names.items()}
-    flags = {key: hdf5.Column(group, key, key) for key in (rows.TERMINALS, rows.TIMEOUTS) if key in there}
+    columns = {path: hdf5.HdfColumn(group, name, path) for path, name in names.items()}
+    flags = {key: hdf5.HdfColumn(group, key, key) for key in (rows.TERMINALS, rows.TIMEOUTS) if key in datasets}
     count = len(flags[rows.TERMINALS])
-    for name, one in {**{names[path]: one for path, one in columns.items()}, **flags}.items():
-        if len(one) != count:
-            raise SourceError(f"{where}: {name} has {len(one):,} rows; expected {count:,}, as {rows.TERMINALS} has")
+    for name, column in {**{names[path]: column for path, column in columns.items()}, **flags}.items():
+        if len(column) != count:
+            raise SourceError(f"{where}: {name} has {len(column):,} rows; expected {count:,}, as {rows.TERMINALS} has")
 
     left_out = []
-    if options.infos:
-        for name, key in first.items():
-            if key in _COLUMNS or name in flags or key in (_METADATA, _PARTS):
-                continue
-            if there[name].shape and there[name].shape[0] == count and key not in STEP_FIELDS:
-                names[name] = name
-            else:
-                left_out.append(name)
+    for name, key in first.items() if options.infos else ():
+        if key in _COLUMNS or name in flags or key in (_METADATA, _PARTS):
+            continue
+        if datasets[name].shape and datasets[name].shape[0] == count and key not in STEP_FIELDS:
+            names[name] = name
+        else:
+            left_out.append(name)
     if options.ends == rows.TIMEOUTS:
         names[rows.TERMINALS] = rows.TERMINALS  # they end no episode then, and are kept as recorded
-    columns |= {path: hdf5.Column(group, name, path) for path, name in names.items() if path not in columns}
+    columns |= {path: hdf5.HdfColumn(group, name, path) for path, name in names.items() if path not in columns}
 
     metadata: dict[str, Any] = {}
-    about = hdf5.found(file, _METADATA)
+    about = hdf5.find(file, _METADATA)
     if isinstance(about, h5py.Group):
-        features = hdf5.leaves(about)
-        metadata = {name: hdf5.value(about, name) for name, one in features.items() if one.shape == ()}
+        features = hdf5.list_datasets(about)
+        metadata = {name: hdf5.read_value(about, name) for name, value in features.items() if value.shape == ()}
         left_out = [*(f"{_METADATA}/{name}" for name in features if name not in metadata), *left_out]
-    return _Layout(
+    return _D4rlLayout(
         count,
         names,
-        {path: one.spec for path, one in columns.items()},
-        {key: rows.truths(one.rows(), one.path, one.where) for key, one in flags.items()},
+        {path: column.spec for path, column in columns.items()},
+        {key: rows.truths(column.rows(), column.path, column.where) for key, column in flags.items()},
         flags[rows.TERMINALS].dtype,
         metadata,
         tuple(left_out),
     )
 
 
-def _part(file: h5py.Group, chunk: int | None) -> h5py.Group:
+def _find_rows(file: h5py.Group, chunk: int | None) -> h5py.Group:
     """The group that holds the rows: the file itself, or one chunk of it."""
-    parts = hdf5.found(file, _PARTS)
-    known = sorted(filter(str.isdecimal, hdf5.names(parts)), key=int) if isinstance(parts, h5py.Group) else []
+    # D4RL's own `get_dataset_chunk` reads a part virtual/K alone; each has all the datasets of a file.
+    parts = hdf5.find(file, _PARTS)
+    numbers = sorted(filter(str.isdecimal, hdf5.list_names(parts)), key=int) if isinstance(parts, h5py.Group) else []
     if chunk is None:
-        if known and hdf5.found(file, "observations") is None:
+        if numbers and hdf5.find(file, "observations") is None:
             raise SourceError(
-                f"{hdf5.path_of(file)}: has only parts ({_PARTS}/K); choose one by chunk=K: {', '.join(known)}"
+                f"{hdf5.path_of(file)}: has only parts ({_PARTS}/K); choose one by chunk=K: {', '.join(numbers)}"
             )
         return file
-    part = hdf5.found(file, f"{_PARTS}/{chunk}")
+    part = hdf5.find(file, f"{_PARTS}/{chunk}")
     if not isinstance(part, h5py.Group):
-        raise SourceError(f"{hdf5.path_of(file)}: no {_PARTS}/{chunk}; there are: {', '.join(known) or 'none'}")
+        raise SourceError(f"{hdf5.path_of(file)}: no {_PARTS}/{chunk}; there are: {', '.join(numbers) or 'none'}")
     return part
 
 
 def _notices(
-    layout: _Layout, cuts: rows.Cuts, group: h5py.Group, options: _Options, last_step: str, file_name: str
-) -> tuple[Notice, ...]:
-    found = [rows.ending_notice(last_step), *_notices_of_ends(layout, options, file_name)]
+    layout: _D4rlLayout, cuts: rows.Cuts, group: h5py.Group, options: _D4rlOptions, last_step: str, file_name: str
+) -> Iterator[Notice]:
+    yield rows.ending_notice(last_step)
+    yield from _notices_of_ends(layout, options, file_name)
     if options.align is None:
         led_to = {
-            path: hdf5.Column(group, name, path)
+            path: hdf5.HdfColumn(group, name, path)
             for path, name in layout.names.items()
-            if path.split("/")[0] in (ACTION, REWARD)
+            if is_under(path, ACTION) or is_under(path, REWARD)
         }
         places = spread(np.flatnonzero(cuts.stops > cuts.starts).tolist())
-        found += rows.find_dummy_actions(rows.read_beginnings(led_to, cuts, places))
+        yield from rows.find_dummy_actions(rows.read_beginnings(led_to, cuts, places))
     if cuts.tail_rows:
-        found.append(rows.tail_notice(cuts, options.tail))
-    found += _notices_of_next(layout, cuts, group)
+        yield rows.tail_notice(cuts, options.tail)
+    yield from _notices_of_next(layout, cuts, group)
     if layout.left_out:
         names = ", ".join(layout.left_out[:8]) + (", ..." if len(layout.left_out) > 8 else "")
         text = f"no numbers or texts of the file, and no row for each step: {names}"
-        found.append(Notice("left_out", text, len(layout.left_out)))
-    return tuple(found)
+        yield Notice("left_out", text, len(layout.left_out))
 
 
-def _notices_of_ends(layout: _Layout, options: _Options, file_name: str) -> Iterator[Notice]:
+def _notices_of_ends(layout: _D4rlLayout, options: _D4rlOptions, file_name: str) -> Iterator[Notice]:
     terminals, timeouts = layout.flags[rows.TERMINALS], layout.flags.get(rows.TIMEOUTS)
     if timeouts is None:
         if options.max_episode_steps is None:
-            known = next((steps for name, steps in _MOST_STEPS.items() if re.search(name, file_name.lower())), None)
-            hint = f"; for files of this name it is {known}" if known else ""
+            limit = next((steps for name, steps in _MOST_STEPS.items() if re.search(name, file_name.lower())), None)
+            hint = f"; for files of this name it is {limit}" if limit else ""
             yield Notice(
                 "no_timeouts",
                 "the file has no timeouts, so only terminals end episodes. D4RL counts to its environment's max_episode_steps, which is "
@@ -238,29 +227,24 @@ def _notices_of_ends(layout: _Layout, options: _Options, file_name: str) -> Iter
         )
 
 
-def _notices_of_next(layout: _Layout, cuts: rows.Cuts, group: h5py.Group) -> Iterator[Notice]:
+def _notices_of_next(layout: _D4rlLayout, cuts: rows.Cuts, group: h5py.Group) -> Iterator[Notice]:
     """Checks on the first rows of the file whether next_observations equal the observations of the following rows."""
     compared = min(_COMPARED_ROWS, layout.rows)
     ends = np.zeros(layout.rows, bool)
     ends[cuts.stops - 1] = True
     inside = ~ends[: compared - 1]
     for path, name in layout.names.items():
-        if path.split("/")[0] != rows.NEXT_OBSERVATION or not compared:
-            continue
         beside = name[len("next_") :]
-        if beside not in layout.names.values():
+        if not is_under(path, rows.NEXT_OBSERVATION) or not compared or beside not in layout.names.values():
             continue
         try:
-            after = hdf5.Column(group, name, path).rows(0, compared)[:-1]
-            following = hdf5.Column(group, beside, path).rows(0, compared)[1:]
-        except BrokenEpisode:  # told when it is read, if it is
+            after = hdf5.HdfColumn(group, name, path).rows(0, compared)[:-1]
+            following = hdf5.HdfColumn(group, beside, path).rows(0, compared)[1:]
+        except BrokenEpisode:  # reading says so, if the column is read
             continue
-        others = int((rows.differing(after, following) & inside).sum())
-        if others:
-            yield Notice(
-                "next_differs",
-                f"of the first {compared:,} rows {others:,} have {name} that are not the next row's {beside}, though no flag ends an "
-                "episode there: ends may be missing from the file",
-                others,
-                path,
+        if count := int((rows.differing(after, following) & inside).sum()):
+            text = (
+                f"of the first {compared:,} rows {count:,} have {name} that are not the next row's {beside}, though no flag ends an "
+                "episode there: ends may be missing from the file"
             )
+            yield Notice("next_differs", text, count, path)

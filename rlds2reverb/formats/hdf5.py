@@ -4,8 +4,8 @@ The size of a read is compared with the file's size by HDF5's own metadata: shap
 may take more memory; docs/datasets.md says how to read such data in a container. h5py raises errors of many kinds for a damaged file; here
 they become `SourceError`, or `BrokenEpisode` for the data of one episode.
 
-A file is opened once for a pass over its episodes (`with opened(path) as file`), and read by one thread at a time: h5py has one lock for all
-files. Links to other files are followed by `found`, never by libhdf5, so that each is checked.
+A file is opened once for a pass over its episodes (`with open_file(path) as file`), and read by one thread at a time: h5py has one lock for
+all files. Links to other files are followed by `find`, never by libhdf5, so that each is checked.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _FILTERS = {  # names of filters: https://github.com/HDFGroup/hdf5_plugins/blob/
 
 
 @contextmanager
-def opened(path: Path, folder: Path | None = None) -> Iterator[h5py.Group]:
+def open_file(path: Path, folder: Path | None = None) -> Iterator[h5py.Group]:
     """The file's root, open for reading. Links may lead to files in `folder`, by default that of its dataset or its own.
 
     Raises:
@@ -74,14 +74,10 @@ def opened(path: Path, folder: Path | None = None) -> Iterator[h5py.Group]:
     """
     with ExitStack() as closing:
         root = _open(path, boundary_of(path) if folder is None else folder, closing)
-        found = stamp_of(root)
+        stamp = root.of.bytes.stamp()
         yield root
-        if stamp_of(root) != found:
+        if root.of.bytes.stamp() != stamp:
             raise WrittenAnew(f"{path}: was written anew while it was read; open the source again")
-
-
-def stamp_of(root: h5py.Group) -> Stamp:
-    return _file_of(root).bytes.stamp()
 
 
 def path_of(thing: h5py.Group | h5py.Dataset) -> Path:
@@ -92,18 +88,18 @@ def where(thing: h5py.Group | h5py.Dataset) -> str:
     return f"{path_of(thing)}: {thing.name}"
 
 
-def found(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
+def find(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
     """The object of a name, with "/" for nested groups; None if there is none.
 
     Raises:
       BrokenEpisode: a link leads out of the folder, to a file that cannot be read, or in a circle.
     """
-    one = located(group, name)
-    return h5py.Dataset(one, readonly=True) if isinstance(one, h5py.h5d.DatasetID) else one
+    thing = find_id(group, name)
+    return h5py.Dataset(thing, readonly=True) if isinstance(thing, h5py.h5d.DatasetID) else thing
 
 
-def located(group: h5py.Group, name: str) -> h5py.Group | h5py.h5d.DatasetID | None:
-    """As `found`, but with the id of a dataset, which costs less than h5py's `Dataset`."""
+def find_id(group: h5py.Group, name: str) -> h5py.Group | h5py.h5d.DatasetID | None:
+    """As `find`, but with the id of a dataset, which costs less than h5py's `Dataset`."""
     at: Any = group
     ahead, links = deque(name.split("/")), 0
     while ahead:
@@ -112,51 +108,50 @@ def located(group: h5py.Group, name: str) -> h5py.Group | h5py.h5d.DatasetID | N
             continue
         if not isinstance(at, h5py.Group):
             return None
-        one = _object(at, part)
-        if not isinstance(one, (h5py.SoftLink, h5py.ExternalLink)):
-            at = one
+        thing = _object(at, part)
+        if not isinstance(thing, (h5py.SoftLink, h5py.ExternalLink)):
+            at = thing
             continue
         links += 1
         if links > _MOST_LINKS:
-            place = f"{where(group).rstrip('/')}/{name}"
-            raise BrokenEpisode("", f"{place}: more than {_MOST_LINKS} links, one after the other")
-        if isinstance(one, h5py.ExternalLink):
-            at = _linked(at, one)
-        elif one.path.startswith("/"):
+            raise BrokenEpisode("", f"{_place(group, name)}: more than {_MOST_LINKS} links, one after the other")
+        if isinstance(thing, h5py.ExternalLink):
+            at = _linked(at, thing)
+        elif thing.path.startswith("/"):
             at = _file_of(at).root
-        ahead.extendleft(reversed(one.path.split("/")))
+        ahead.extendleft(reversed(thing.path.split("/")))
     return at
 
 
-def names(group: h5py.Group) -> list[str]:
-    """The names in a group, in the order of the file; raises `BrokenEpisode` if they cannot be read, or are more."""
+def list_names(group: h5py.Group) -> list[str]:
+    """The names in a group, in the order of the file; raises `BrokenEpisode` if they cannot be read, or are too many."""
     try:
-        listed = [_decoded(name) for name in itertools.islice(group.id, _MOST_NAMES + 1)]
+        names = [_decode(name) for name in itertools.islice(group.id, _MOST_NAMES + 1)]
     except ERRORS as error:
         raise BrokenEpisode("", f"{where(group)}: its names cannot be read: {line_of(error)}") from error
-    if len(listed) > _MOST_NAMES:
+    if len(names) > _MOST_NAMES:
         raise BrokenEpisode("", f"{where(group)}: more than {_MOST_NAMES:,} names")
-    return listed
+    return names
 
 
-def leaves(group: h5py.Group, below: str = "", depth: int = 0) -> dict[str, h5py.Dataset]:
+def list_datasets(group: h5py.Group, below: str = "", depth: int = 0) -> dict[str, h5py.Dataset]:
     """Path -> dataset, of all datasets in a group and in the groups in it. Raises `BrokenEpisode` if they are too deep or too many."""
-    made: dict[str, h5py.Dataset] = {}
-    for name in names(group):
+    datasets: dict[str, h5py.Dataset] = {}
+    for name in list_names(group):
         path = f"{below}/{name}" if below else name
-        one = found(group, name)
-        if isinstance(one, h5py.Dataset):
-            made[path] = one
-        elif one is not None:
+        thing = find(group, name)
+        if isinstance(thing, h5py.Dataset):
+            datasets[path] = thing
+        elif thing is not None:
             if depth == _MOST_DEPTH:
-                raise BrokenEpisode(path, f"{where(one)}: lies more than {_MOST_DEPTH} groups deep")
-            made |= leaves(one, path, depth + 1)
-        if len(made) > _MOST_LEAVES:
+                raise BrokenEpisode(path, f"{where(thing)}: lies more than {_MOST_DEPTH} groups deep")
+            datasets |= list_datasets(thing, path, depth + 1)
+        if len(datasets) > _MOST_LEAVES:
             raise BrokenEpisode(path, f"{where(group)}: more than {_MOST_LEAVES:,} datasets")
-    return made
+    return datasets
 
 
-class Column:
+class HdfColumn:
     """A dataset with rows, looked up in a group and checked once, unless its id is known already.
 
     Raises:
@@ -170,11 +165,11 @@ class Column:
     def __init__(self, group: h5py.Group, name: str, path: str, dataset: h5py.h5d.DatasetID | None = None) -> None:
         self.path, self._place = path, (group, name)
         try:
-            one = located(group, name) if dataset is None else dataset
-            if not isinstance(one, h5py.h5d.DatasetID) or not one.shape:
-                raise self._broken(f"expected a dataset with rows, found {_kind(found(group, name))}")
-            self._id, self.shape = one, one.shape
-            stored = one.dtype
+            thing = find_id(group, name) if dataset is None else dataset
+            if not isinstance(thing, h5py.h5d.DatasetID) or not thing.shape:
+                raise self._broken(f"expected a dataset with rows, found {_kind(find(group, name))}")
+            self._id, self.shape = thing, thing.shape
+            stored = thing.dtype
             is_text = stored.kind == "O" and h5py.check_string_dtype(stored) is not None
             self.dtype = np.dtype(object) if is_text or stored.kind == "S" else stored
             self._row_bytes = math.prod(self.shape[1:]) * stored.itemsize
@@ -194,8 +189,7 @@ class Column:
 
     @property
     def where(self) -> str:
-        group, name = self._place
-        return f"{where(group).rstrip('/')}/{name}"
+        return _place(*self._place)
 
     @property
     def spec(self) -> ArraySpec:
@@ -236,6 +230,7 @@ class Column:
         return int(offset) if self._id.get_type().equal(_native(self.dtype.str)) else None
 
     def _check_storage(self) -> None:
+        """Refuses values outside of the file, filters that are not installed, and chunks that libhdf5 would unpack into too much memory."""
         plan = self._id.get_create_plist()
         layout = plan.get_layout()
         if plan.get_external_count() or (layout == h5py.h5d.VIRTUAL and not self._is_of_this_file()):
@@ -255,10 +250,14 @@ class Column:
     def _is_of_this_file(self) -> bool:
         """Whether all sources of a virtual dataset are plain datasets in the same file."""
         parts, root = h5py.Dataset(self._id, readonly=True).virtual_sources(), _file_of(self._place[0]).root
-        ours = [found(root, one.dset_name) for one in parts if one.file_name == "."]
-        plain = [one for one in ours if isinstance(one, h5py.Dataset) and not one.is_virtual and not one.external]
         self._is_virtual = True
-        return len(plain) == len(parts)
+        # libhdf5 would open the other files itself, past the check of links; virtual ones may lead there by a detour.
+        return all(
+            part.file_name == "."
+            and isinstance(source := find(root, part.dset_name), h5py.Dataset)
+            and not (source.is_virtual or source.external)
+            for part in parts
+        )
 
     def _check_size(self, size: int) -> None:
         if size <= paths.FREE_BYTES:
@@ -274,27 +273,27 @@ class Column:
         return BrokenEpisode(self.path, f"{self.where}: {why}")
 
 
-def column(group: h5py.Group, name: str, path: str, rows: slice | None = None) -> Array:
-    """Some rows of a dataset (a slice without a step), or all; text as `bytes`. Raises as `Column` and its `rows`."""
-    one = Column(group, name, path)
-    start, stop, _ = (rows or slice(None)).indices(len(one))
-    return one.rows(start, stop)
+def read_column(group: h5py.Group, name: str, path: str, rows: slice | None = None) -> Array:
+    """Some rows of a dataset (a slice without a step), or all; text as `bytes`. Raises as `HdfColumn` and its `rows`."""
+    column = HdfColumn(group, name, path)
+    start, stop, _ = (rows or slice(None)).indices(len(column))
+    return column.rows(start, stop)
 
 
-def value(group: h5py.Group, name: str) -> Any:
+def read_value(group: h5py.Group, name: str) -> Any:
     """A dataset without rows: a number or `bytes`; raises `BrokenEpisode` if it is missing, or something else."""
-    one, place = found(group, name), f"{where(group).rstrip('/')}/{name}"
+    thing, place = find(group, name), _place(group, name)
     try:
-        if not isinstance(one, h5py.Dataset) or one.shape != ():
-            raise BrokenEpisode(name, f"{place}: expected one value, found {_kind(one)}")
-        if h5py.check_string_dtype(one.dtype) is None and one.dtype.kind not in "biufcS":
-            raise BrokenEpisode(name, f"{place}: holds {_content(one.dtype)}; expected a number or a text")
-        return one[()]
+        if not isinstance(thing, h5py.Dataset) or thing.shape != ():
+            raise BrokenEpisode(name, f"{place}: expected one value, found {_kind(thing)}")
+        if h5py.check_string_dtype(thing.dtype) is None and thing.dtype.kind not in "biufcS":
+            raise BrokenEpisode(name, f"{place}: holds {_content(thing.dtype)}; expected a number or a text")
+        return thing[()]
     except ERRORS as error:
         raise BrokenEpisode(name, f"{place}: cannot be read: {line_of(error)}") from error
 
 
-def attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
+def read_attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
     """The attributes of numbers or texts of a group, a dataset or the file; None for an empty one. Raises `SourceError`."""
     values: dict[str, Any] = {}
     try:
@@ -302,20 +301,20 @@ def attributes(thing: h5py.Group | h5py.Dataset) -> dict[str, Any]:
         if count > _MOST_ATTRIBUTES:
             raise ValueError(f"{count:,} of them; expected at most {_MOST_ATTRIBUTES:,}")
         for number in range(count):
-            one = h5py.h5a.open(thing.id, index=number)
-            kind, shape = one.get_type(), one.shape
+            attribute = h5py.h5a.open(thing.id, index=number)
+            kind, shape = attribute.get_type(), attribute.shape
             if not _is_plain(kind):
                 continue
             size = math.prod(shape or ()) * kind.get_size()
             if size > _MOST_ATTRIBUTE_BYTES:
                 raise ValueError(f"one of {size:,} bytes; expected at most {_MOST_ATTRIBUTE_BYTES:,}")
-            name = _decoded(one.name)
+            name = _decode(attribute.name)
             if shape is None:
                 values[name] = None
-            elif one.dtype.kind in "biufc":  # without opening it again
-                made = np.zeros(shape, one.dtype)
-                one.read(made)
-                values[name] = made[()]
+            elif attribute.dtype.kind in "biufc":  # `thing.attrs` would open it again
+                numbers = np.zeros(shape, attribute.dtype)
+                attribute.read(numbers)
+                values[name] = numbers[()]
             else:
                 values[name] = thing.attrs[name]
     except ERRORS as error:
@@ -354,6 +353,10 @@ def _file_of(group: Any) -> _File:
     return group.of  # type: ignore[no-any-return]
 
 
+def _place(group: h5py.Group, name: str) -> str:
+    return f"{where(group).rstrip('/')}/{name}"
+
+
 def _open(path: Path, folder: Path, closing: ExitStack) -> _Group:
     try:
         data = closing.enter_context(_Bytes(path))
@@ -361,9 +364,9 @@ def _open(path: Path, folder: Path, closing: ExitStack) -> _Group:
     except ERRORS as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else line_of(error)
         raise SourceError(f"{path}: cannot be read as HDF5: {why}") from error
-    one = _File(path, h5py.h5f.get_name(root), folder, data, closing)
-    one.root = _Group(root, one)
-    return one.root
+    file = _File(path, h5py.h5f.get_name(root), folder, data, closing)
+    file.root = _Group(root, file)
+    return file.root
 
 
 def _object(group: h5py.Group, name: str) -> Any:
@@ -379,35 +382,35 @@ def _object(group: h5py.Group, name: str) -> Any:
         if kind != h5py.h5l.TYPE_HARD:
             target = group.id.links.get_val(encoded)
             if kind == h5py.h5l.TYPE_SOFT:
-                return h5py.SoftLink(_decoded(target))
-            return h5py.ExternalLink(*map(_decoded, target)) if kind == h5py.h5l.TYPE_EXTERNAL else None
-        one = h5py.h5o.open(group.id, encoded)
+                return h5py.SoftLink(_decode(target))
+            return h5py.ExternalLink(*map(_decode, target)) if kind == h5py.h5l.TYPE_EXTERNAL else None
+        thing = h5py.h5o.open(group.id, encoded)
     except ERRORS as error:
-        place = f"{where(group).rstrip('/')}/{name}"
-        raise BrokenEpisode("", f"{place}: cannot be read: {line_of(error)}") from error
-    if isinstance(one, h5py.h5d.DatasetID):
-        return one
-    return _Group(one, _file_of(group)) if isinstance(one, h5py.h5g.GroupID) else None
+        raise BrokenEpisode("", f"{_place(group, name)}: cannot be read: {line_of(error)}") from error
+    if isinstance(thing, h5py.h5d.DatasetID):
+        return thing
+    return _Group(thing, _file_of(group)) if isinstance(thing, h5py.h5g.GroupID) else None
 
 
 def _linked(group: h5py.Group, link: h5py.ExternalLink) -> _Group:
-    one = _file_of(group)
+    """The root of the file that an external link leads to, which is opened once for a pass."""
+    file = _file_of(group)
     try:
-        folder, path = one.folder.resolve(), (one.path.parent / link.filename).resolve()
+        folder, path = file.folder.resolve(), (file.path.parent / link.filename).resolve()
         inside = path.is_relative_to(folder)
     except ERRORS as error:
         raise BrokenEpisode("", f"{where(group)}: a link to {link.filename!r}: {line_of(error)}") from error
-    if not inside and not may_lead_to(one.path, path):
+    if not inside and not may_lead_to(file.path, path):
         raise BrokenEpisode(
             "",
             f"{where(group)}: a link to {path}, which is not in {folder}; not followed; if you trust it, add {FOLLOW_LINKS} behind the name",
         )
-    if path not in one.linked:
+    if path not in file.linked:
         try:
-            one.linked[path] = _open(path, folder, one.closing)
+            file.linked[path] = _open(path, folder, file.closing)
         except SourceError as error:
             raise BrokenEpisode("", f"{where(group)}: a link to {link.filename!r}: {error}") from error
-    return one.linked[path]
+    return file.linked[path]
 
 
 class _Bytes(io.RawIOBase):
@@ -438,9 +441,12 @@ class _Bytes(io.RawIOBase):
 
     def close(self) -> None:
         super().close()
-        for one in ("_file", "_values"):
-            if one in vars(self):
-                vars(self)[one].close()
+        for name in (
+            "_file",
+            "_values",
+        ):  # absent where the file could not be opened; Python closes such an object, too
+            if name in vars(self):
+                vars(self)[name].close()
 
     def stamp(self) -> Stamp:
         return paths.stamp_of(self._file)
@@ -453,6 +459,7 @@ class _Bytes(io.RawIOBase):
         """Fills the whole buffer; raises `OSError` if the file ends too early, or a heap in it has no end."""
         view, start = memoryview(buffer).cast("B"), self.tell()
         _fill(self._file, view, start)
+        # Heaps are looked for in each piece of metadata: where they lie is known to libhdf5 alone, which is about to walk them.
         if len(view) <= self._SEARCHED_BYTES:
             data = bytes(view)
             at = data.find(self._HEAP)
@@ -492,7 +499,7 @@ def _fill(file: Any, view: memoryview, start: int) -> None:
         done += count
 
 
-def _decoded(name: str | bytes) -> str:
+def _decode(name: str | bytes) -> str:
     """A name in a file as text; bytes that are not UTF-8 survive a round trip."""
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
@@ -503,12 +510,11 @@ def _native(dtype: str) -> Any:
     return h5py.h5t.py_create(np.dtype(dtype))
 
 
-def _kind(one: Any) -> str:
-    if one is None:
+def _kind(thing: Any) -> str:
+    if thing is None:
         return "nothing"
-    return f"a {type(one).__name__.lower().strip('_')}" + (
-        f" of shape {one.shape}" if isinstance(one, h5py.Dataset) else ""
-    )
+    shape = f" of shape {thing.shape}" if isinstance(thing, h5py.Dataset) else ""
+    return f"a {type(thing).__name__.lower().strip('_')}{shape}"
 
 
 def _content(dtype: np.dtype[Any]) -> str:

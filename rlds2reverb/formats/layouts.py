@@ -73,9 +73,9 @@ def _hdf5_names(path: Path, group: str = "") -> set[str]:
     from rlds2reverb.formats.recordings import BrokenEpisode
 
     try:
-        with hdf5.opened(path) as file:
-            place = hdf5.found(file, group) if group else file
-            return set(hdf5.names(place)) if isinstance(place, h5py.Group) else set()
+        with hdf5.open_file(path) as file:
+            place = hdf5.find(file, group) if group else file
+            return set(hdf5.list_names(place)) if isinstance(place, h5py.Group) else set()
     except BrokenEpisode as broken:
         raise SourceError(broken.why) from broken
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -15,7 +17,7 @@ from rlds2reverb.episode import Array, Episode, KnownEpisode, NamelessColumn, No
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.buckets import canonical, path_of
 from rlds2reverb.formats.dataset_files import DatasetFiles
-from rlds2reverb.formats.options import Parse, one_of, read_options, split_options, unescape_text, whole_number
+from rlds2reverb.formats.options import Parse, one_of, split_options, read_options, unescape_text, whole_number
 from rlds2reverb.formats.source import ENDLESS, About, IsKnown, Source, check_shard, columns_of, read_ahead
 from rlds2reverb.specs import ImageSpec, Nest, nested
 from rlds2reverb.text import counted
@@ -45,7 +47,7 @@ class Recording:
     content: str = ""
     made_up: Mapping[str, Array] = field(default_factory=dict)
 
-    def decoded(self) -> Mapping[str, Array]:
+    def decode(self) -> Mapping[str, Array]:
         """The columns. Raises `BrokenEpisode` if they cannot be decoded."""
         return self.columns() if callable(self.columns) else self.columns
 
@@ -61,6 +63,15 @@ class BrokenEpisode(Exception):
     def __init__(self, path: str, why: str) -> None:
         super().__init__(path, why)
         self.path, self.why = path, why
+
+
+@contextmanager
+def refuse_broken() -> Iterator[None]:
+    """For what all episodes share: a `BrokenEpisode` inside becomes a `SourceError`."""
+    try:
+        yield
+    except BrokenEpisode as broken:
+        raise SourceError(broken.why) from broken
 
 
 class Recordings:
@@ -96,7 +107,7 @@ class Recordings:
         return About()
 
     def choose(self, numbers: Sequence[int] | None) -> None:
-        """Says once, before `spec` and `read`, which episodes are chosen; None is all. A spec that no file declares is found among these (`agreement`).
+        """Called once, before `spec` and `read`, with the chosen episodes, or None for all. A spec that no file declares is made of these (`agreement`).
 
         Raises:
           SourceError: as `spec`.
@@ -148,42 +159,48 @@ class Recordings:
         return self
 
 
-def each(
-    recordings: Any,
+def read_each(
+    read_one: Callable[[int], Recording],
     numbers: Sequence[int],
     name_of: Callable[[int], str] = str,
-    metadata_of: Callable[[int], Mapping[str, Any]] | None = None,
+    metadata_of: Callable[[int], Mapping[str, Any]] = lambda _: {},
 ) -> Iterator[Recording]:
-    """Reads one after the other by `recordings.one(number)`; `BrokenEpisode` becomes an episode with that fault, this name and these metadata."""
+    """Reads one after the other; a `BrokenEpisode` becomes an episode with that fault, this name and these metadata."""
     for number in numbers:
         try:
-            yield recordings.one(number)
+            yield read_one(number)
         except BrokenEpisode as broken:
-            known = metadata_of(number) if metadata_of is not None else {}
-            yield Recording({}, known, name_of(number), ((broken.path, broken.why),))
+            yield Recording({}, metadata_of(number), name_of(number), ((broken.path, broken.why),))
 
 
 class RecordedSource(Source):
     """Episodes of recordings: shards, choices, names, prefetch; the same for all formats.
 
-    By default, `numbers` (ascending) are those of all episodes, and the name is that of the recordings. `lacking` are columns that are left out.
-    `files` are those of the dataset, which must stay the same while it is read. `dataset` is that of its episodes, by default where the files lie.
+    Args:
+      recordings: of all episodes.
+      numbers: of the chosen episodes, ascending; all by default.
+      files: of the dataset, which must stay the same while it is read.
+      dataset: the name that its episodes have as their dataset; by default where the files lie.
     """
 
     def __init__(
         self,
         recordings: Recordings,
         numbers: Sequence[int] | None = None,
-        name: str = "",
-        lacking: Collection[str] = frozenset(),
         files: DatasetFiles | None = None,
         dataset: str = "",
     ) -> None:
         count = recordings.count
-        self._recordings, self._lacking, self._files = recordings, frozenset(lacking), files or DatasetFiles()
+        self.name, self._recordings, self._files = recordings.name, recordings, files or DatasetFiles()
         self._numbers = range(ENDLESS if count is None else count) if numbers is None else numbers
-        self.name = name or recordings.name
         self._dataset = dataset or ";".join(self._files.pinned)
+        self._lacking: frozenset[str] = frozenset()
+        """Columns that are left out."""
+
+    def _copy_with(self, **attributes: Any) -> RecordedSource:
+        other = copy.copy(self)
+        vars(other).update(attributes)
+        return other
 
     @property
     def is_at_hand(self) -> bool:
@@ -207,8 +224,8 @@ class RecordedSource(Source):
         return self._recordings.has_random_access
 
     def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
-        wanted = [self._numbers[number] for number in numbers]
-        episodes = cast("Generator[Episode, None, None]", self._episodes(wanted, None, is_whole=False))
+        recorded = [self._numbers[number] for number in numbers]
+        episodes = cast("Generator[Episode, None, None]", self._episodes(recorded, None, is_whole=False))
         read = read_ahead(episodes, decoded_bytes, self._files.check_recent)
         return ((number, episode) for episode, number in zip(read, numbers))  # in this order `read` comes to its end
 
@@ -236,16 +253,13 @@ class RecordedSource(Source):
         return self._kept(self._recordings.images())
 
     def encoded(self, paths: Collection[str]) -> RecordedSource:
-        recordings = self._recordings.encoded(paths).without(self._lacking)
-        return RecordedSource(recordings, self._numbers, self.name, self._lacking, self._files, self._dataset)
+        return self._copy_with(_recordings=self._recordings.encoded(paths).without(self._lacking))
 
     def without(self, paths: Collection[str]) -> RecordedSource:
         if not paths:
             return self
         lacking = self._lacking.union(paths)
-        return RecordedSource(
-            self._recordings.without(lacking), self._numbers, self.name, lacking, self._files, self._dataset
-        )
+        return self._copy_with(_recordings=self._recordings.without(lacking), _lacking=lacking)
 
     def _kept(self, columns: Mapping[str, T]) -> dict[str, T]:
         return {path: column for path, column in columns.items() if path not in self._lacking}
@@ -254,14 +268,7 @@ class RecordedSource(Source):
         check_shard(index, count)
         if count == 1:
             return self
-        return RecordedSource(
-            self._recordings,
-            self._numbers[index::count],
-            f"{self.name}[{index}/{count}]",
-            self._lacking,
-            self._files,
-            self._dataset,
-        )
+        return self._copy_with(_numbers=self._numbers[index::count], name=f"{self.name}[{index}/{count}]")
 
     def read(
         self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
@@ -290,7 +297,7 @@ class RecordedSource(Source):
                 yield KnownEpisode(name)
             else:
                 try:
-                    columns, faults = self._kept({**recording.decoded(), **recording.made_up}), recording.faults
+                    columns, faults = self._kept({**recording.decode(), **recording.made_up}), recording.faults
                 except BrokenEpisode as broken:
                     columns, faults = {}, ((broken.path, broken.why),)
                 if faults:
@@ -304,15 +311,15 @@ def _name_by_rows(recording: Recording, where: str) -> tuple[str, Recording]:
     Rows with objects that are no text have no bytes to name them by: such a recording is returned as one that cannot be read, named by
     its other columns and the reason, which are the same wherever the dataset lies.
     """
-    columns = recording.decoded()
+    columns = recording.decode()
     if recording.faults and not columns:
         return _name_by_text(repr((where, recording.faults))), recording
     try:
         return content_name(content_digest(columns)), recording
     except NamelessColumn as nameless:
-        others = {path: column for path, column in columns.items() if column.dtype != object}
+        named_columns = {path: column for path, column in columns.items() if column.dtype != object}
         faults = (*recording.faults, (nameless.path, nameless.why))
-        name = _name_by_text(repr((content_digest(others), faults)))
+        name = _name_by_text(repr((content_digest(named_columns), faults)))
         return name, replace(recording, columns={}, faults=faults)
 
 
@@ -339,7 +346,7 @@ def decoded_bytes(episode: Episode | KnownEpisode) -> int:
 #
 # `sample` and `split` draw the episodes that Minari's `sample_episodes` and `split_dataset` draw with that seed.
 
-_SLICE = re.compile(r"(?P<start>-?\d{1,18})?:(?P<stop>-?\d{1,18})?|(?P<one>\d{1,18})", re.ASCII)
+_SLICE = re.compile(r"(?P<start>-?\d{1,18})?:(?P<stop>-?\d{1,18})?|(?P<number>\d{1,18})", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _WHERE = re.compile(r"(?P<key>[^<>=]+)(?P<sign>[<>=])(?P<value>.*)", re.DOTALL)
 
@@ -350,17 +357,17 @@ class Where:
     sign: str
     value: str
 
-    def holds(self, found: Any) -> bool:
+    def holds(self, recorded: Any) -> bool:
         """Whether a value satisfies it: as numbers where both are, else as text."""
-        text = found.decode(errors="replace") if isinstance(found, bytes) else str(found)
-        one, other = _number(text), _number(self.value)
-        if one is None or other is None:
+        text = recorded.decode(errors="replace") if isinstance(recorded, bytes) else str(recorded)
+        left, right = _number(text), _number(self.value)
+        if left is None or right is None:
             return self.sign == "=" and text == self.value
-        return {"=": one == other, "<": one < other, ">": one > other}[self.sign]
+        return {"=": left == right, "<": left < right, ">": left > right}[self.sign]
 
 
 @dataclass(frozen=True)
-class Choice:
+class EpisodeChoice:
     """Parsed options; see the table above."""
 
     episodes: slice | None = None
@@ -371,8 +378,8 @@ class Choice:
     where: Where | None = None
 
     @staticmethod
-    def taken_from(options: dict[str, Any]) -> Choice:
-        return Choice(**{key: options.pop(key) for key in CHOICES if key in options})
+    def take_from(options: dict[str, Any]) -> EpisodeChoice:
+        return EpisodeChoice(**{key: options.pop(key) for key in CHOICES if key in options})
 
     def numbers(self, recordings: Recordings) -> Sequence[int] | None:
         """The numbers of the chosen episodes, ascending; None for all.
@@ -380,7 +387,7 @@ class Choice:
         Raises:
           SourceError: none is chosen, there are fewer than requested, or the number of episodes or the metadata are unknown.
         """
-        if self == Choice():
+        if self == EpisodeChoice():
             return None
         name, count = recordings.name, recordings.count
         if self.sample is not None and self.split is not None:
@@ -393,56 +400,57 @@ class Choice:
             raise SourceError(
                 f"{name}: the number of episodes is unknown without reading them; choose by episodes=A:B, without negative numbers"
             )
-        found: Sequence[int] = range(ENDLESS if count is None else count)
+        chosen: Sequence[int] = range(ENDLESS if count is None else count)
         if self.where is not None:
-            found = _satisfying(recordings, self.where)
-        wanted = self.episodes
-        if wanted is not None:  # as in Python it may reach beyond the end, but one episode must be there
-            there, found = len(found), found[wanted]
-            if not found and wanted.start is not None and wanted.stop == wanted.start + 1 and wanted.start >= there:
-                raise SourceError(f"{name}: episodes={wanted.start}: there are {there:,}, numbered from 0")
+            chosen = _satisfying(recordings, self.where)
+        episodes = self.episodes
+        if episodes is not None:  # as in Python it may reach beyond the end, but one episode must be there
+            there, chosen = len(chosen), chosen[episodes]
+            start, stop = episodes.start, episodes.stop
+            if not chosen and start is not None and stop == start + 1 and start >= there:
+                raise SourceError(f"{name}: episodes={start}: there are {there:,}, numbered from 0")
         rng = np.random.default_rng(self.seed or 0)
-        drawn: Any = None  # places in `found`
+        drawn: Any = None  # places in `chosen`
         if self.sample is not None:  # as `MinariDataset.sample_episodes` draws after `set_seed`
-            if self.sample > len(found):
-                raise SourceError(f"{name}: a sample of {self.sample:,} episodes: there are {len(found):,}")
-            drawn = rng.choice(len(found), self.sample, replace=False)
+            if self.sample > len(chosen):
+                raise SourceError(f"{name}: a sample of {self.sample:,} episodes: there are {len(chosen):,}")
+            drawn = rng.choice(len(chosen), self.sample, replace=False)
         elif self.split is not None:  # as `minari.split_dataset`
             part, written = self.part or 0, "+".join(map(str, self.split))
             if part >= len(self.split):
                 raise SourceError(
                     f"{name}: part {part} of split {written}: it has {len(self.split)} parts, numbered from 0"
                 )
-            if sum(self.split) > len(found):
-                raise SourceError(f"{name}: split {written}: {sum(self.split):,} episodes; there are {len(found):,}")
-            start = sum(self.split[:part])
-            drawn = rng.permutation(len(found))[start : start + self.split[part]]
+            if sum(self.split) > len(chosen):
+                raise SourceError(f"{name}: split {written}: {sum(self.split):,} episodes; there are {len(chosen):,}")
+            first = sum(self.split[:part])
+            drawn = rng.permutation(len(chosen))[first : first + self.split[part]]
         if drawn is not None:
-            found = tuple(found[int(at)] for at in sorted(drawn))
-        if not found:
+            chosen = tuple(chosen[int(place)] for place in sorted(drawn))
+        if not chosen:
             few = "it has too few" if count is None else f"there are {counted(count, 'episode')}"
             raise SourceError(f"{name}: no episode is chosen; {few}")
-        return found
+        return chosen
 
     @property
     def needs_count(self) -> bool:
+        """Whether the number of episodes must be known to choose."""
         ends = (self.episodes.start or 0, self.episodes.stop or 0) if self.episodes else (0, 0)
-        return any(one is not None for one in (self.sample, self.split, self.where)) or min(ends) < 0
+        return (self.sample, self.split, self.where) != (None, None, None) or min(ends) < 0
 
 
 def _satisfying(recordings: Recordings, where: Where) -> Sequence[int]:
-    every = [recordings.metadata_of(number) for number in range(recordings.count or 0)]
-    known = {number: metadata for number, metadata in enumerate(every) if metadata is not None}
-    if every and not known:
+    of_each = [recordings.metadata_of(number) for number in range(recordings.count or 0)]
+    readable = {number: metadata for number, metadata in enumerate(of_each) if metadata is not None}
+    if of_each and not readable:
         raise SourceError(f"{recordings.name}: where: its episodes have no metadata that is known before they are read")
-    if known and not any(where.key in metadata for metadata in known.values()):
-        there = sorted({key for metadata in known.values() for key in metadata})
+    having = {number: metadata[where.key] for number, metadata in readable.items() if where.key in metadata}
+    if readable and not having:
+        there = sorted({key for metadata in readable.values() for key in metadata})
         raise SourceError(
             f'{recordings.name}: where: no episode has metadata "{where.key}"; there are: {", ".join(there)}'
         )
-    return tuple(
-        number for number, metadata in known.items() if where.key in metadata and where.holds(metadata[where.key])
-    )
+    return tuple(number for number, recorded in having.items() if where.holds(recorded))
 
 
 def _number(text: str) -> int | float | None:
@@ -453,46 +461,46 @@ def _number(text: str) -> int | float | None:
         return None
 
 
-def _episodes(text: str) -> slice:
-    found = _SLICE.fullmatch(text)
-    if found is None:
+def _parse_episodes(text: str) -> slice:
+    match = _SLICE.fullmatch(text)
+    if match is None:
         raise ValueError("expected A:B, A:, :B or a number")
-    if found["one"]:
-        return slice(int(found["one"]), int(found["one"]) + 1)
-    return slice(*(int(found[end]) if found[end] else None for end in ("start", "stop")))
+    if match["number"]:
+        return slice(int(match["number"]), int(match["number"]) + 1)
+    return slice(*(int(match[end]) if match[end] else None for end in ("start", "stop")))
 
 
-def _where(text: str) -> Where:
-    found = _WHERE.fullmatch(text)
-    if found is None:
+def _parse_where(text: str) -> Where:
+    match = _WHERE.fullmatch(text)
+    if match is None:
         raise ValueError("expected KEY=VALUE, KEY<VALUE or KEY>VALUE")
-    if found["sign"] != "=" and _number(found["value"]) is None:
-        raise ValueError(f"expected a number behind {found['sign']}")
-    return Where(found["key"], found["sign"], found["value"])
+    if match["sign"] != "=" and _number(match["value"]) is None:
+        raise ValueError(f"expected a number behind {match['sign']}")
+    return Where(match["key"], match["sign"], match["value"])
 
 
 CHOICES: dict[str, Parse] = {
-    "episodes": _episodes,
+    "episodes": _parse_episodes,
     "sample": whole_number,
     "split": lambda text: tuple(map(whole_number, text.split("+"))),
     "part": whole_number,
     "seed": whole_number,
-    "where": _where,
+    "where": _parse_where,
 }
 """The options, and how each is read."""
 
 LINKS: dict[str, Parse] = {"links": one_of(inside=False, follow=True)}
-"""Of every format with files: whether links out of the dataset's folder are followed."""
+"""The option of every format with files: whether links out of the dataset's folder are followed."""
 
 
 # Names: `SCHEME:PATH[?OPTIONS]`.
 
 
-_OF_SEVERAL = "*?[;"  # in a place that may stand for several files
+_SIGNS_OF_SEVERAL = "*?[;"  # in a place that may stand for several files
 
 
 @dataclass(frozen=True)
-class Asked:
+class SourceRequest:
     """A parsed source name.
 
     Attributes:
@@ -500,13 +508,13 @@ class Asked:
       place: the text before the options, as it is written.
       options: the format's own options that are given, by name.
       choice: which episodes.
-      files: those of the dataset; a format pins the place of its data there before it reads any of it.
+      files: of the dataset; a format pins the place of its data there before it reads any of it.
     """
 
     name: str
     place: str
     options: dict[str, Any]
-    choice: Choice
+    choice: EpisodeChoice
     files: DatasetFiles = field(default_factory=DatasetFiles)
 
     @property
@@ -518,27 +526,27 @@ class Asked:
     def text(self) -> str:
         return unescape_text(self.place)
 
-    def renamed(self, names: Mapping[str, str]) -> dict[str, Any]:
+    def rename_options(self, names: Mapping[str, str]) -> dict[str, Any]:
         """The options, some by other names: option -> name."""
         return {names.get(option, option): value for option, value in self.options.items()}
 
-    def source_of(self, recordings: Recordings, dataset: str = "") -> RecordedSource:
+    def make_source(self, recordings: Recordings, dataset: str = "") -> RecordedSource:
         """The chosen episodes of recordings, of the dataset at the place by default. Raises `SourceError` if they have none."""
         numbers = self.choice.numbers(recordings)
         recordings.choose(numbers)
-        return RecordedSource(recordings, numbers, files=self.files, dataset=dataset or self._dataset())
+        return RecordedSource(recordings, numbers, self.files, dataset or self._place_of_files())
 
-    def _dataset(self) -> str:
-        """Where the pinned files lie. Several of them, or a pattern, are called by their paths as written: new files may fit a pattern later."""
+    def _place_of_files(self) -> str:
         pinned = self.files.pinned
         if not pinned:
             return self.text
-        if len(pinned) == 1 and not any(sign in self.text for sign in _OF_SEVERAL):
+        if len(pinned) == 1 and not any(sign in self.text for sign in _SIGNS_OF_SEVERAL):
             return pinned[0]
+        # Paths as written, not the files found: new files may fit a pattern later, and it is the same dataset.
         return ";".join(canonical(path_of(part.strip())) for part in self.text.split(";"))
 
 
-def asked(scheme: str, text: str, known: Mapping[str, Parse]) -> Asked:
+def parse_source_name(scheme: str, text: str, known: Mapping[str, Parse]) -> SourceRequest:
     """Parses a source name: a format's scheme, and the text after its ":", with the format's own options, `CHOICES` and `LINKS`.
 
     Raises:
@@ -549,5 +557,5 @@ def asked(scheme: str, text: str, known: Mapping[str, Parse]) -> Asked:
     if not place:
         raise SourceError(f'"{name}": names nothing; expected a path or a name behind "{scheme}:"')
     options = read_options(name, written, {**known, **CHOICES, **LINKS})
-    choice, follow_links = Choice.taken_from(options), options.pop("links", False)
-    return Asked(name, place, options, choice, DatasetFiles(follow_links))
+    choice, follow_links = EpisodeChoice.take_from(options), options.pop("links", False)
+    return SourceRequest(name, place, options, choice, DatasetFiles(follow_links))

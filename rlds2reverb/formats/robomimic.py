@@ -1,7 +1,7 @@
 """robomimic: one HDF5 file, a group of datasets for each demonstration; also the files of MimicGen and LIBERO.
 
-`robomimic:FILE[?OPTIONS]`; see docs/formats/robomimic.md. Several demonstrations determine the columns of all (`_Plan`, `agreement`). Isaac Lab's
-recorder writes the same layout, in which `actions` may be a group and `obs` one array.
+`robomimic:FILE[?OPTIONS]`; see docs/formats/robomimic.md. Several demonstrations determine the columns of all (`_ReadPlan`, `agreement`). Isaac
+Lab's recorder writes the same layout, in which `actions` may be a group and `obs` one array.
 
 Source of the layout: robomimic 0.5.0, docs/datasets/overview.md, scripts/ and utils/dataset.py; MimicGen (commit 72bd767); LIBERO
 (commit 8f1084e), scripts/create_dataset.py; Isaac Lab 2.1, isaaclab/utils/datasets/hdf5_dataset_file_handler.py.
@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +39,24 @@ from rlds2reverb.formats import hdf5
 from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, SpecFrom, agree, look_at
 from rlds2reverb.formats.features import Features, fitted, gathered, left_out_notices
 from rlds2reverb.formats.options import Parse, one_of, words
-from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
+from rlds2reverb.formats.recordings import (
+    BrokenEpisode,
+    Recording,
+    Recordings,
+    parse_source_name,
+    read_each,
+    refuse_broken,
+)
 from rlds2reverb.formats.rows import (
     AFTER,
     BEFORE,
-    ENDINGS,
+    LED_TO,
     MARK,
-    MOVED,
     NEXT,
     NEXT_OBSERVATION,
     REPEAT,
     ended,
+    ending_notice,
     find_dummy_actions,
     last_step_of,
     moved,
@@ -63,9 +70,7 @@ from rlds2reverb.specs import ArraySpec, Nest, nested
 from rlds2reverb.text import counted
 
 _AUTO = "auto"
-_ALIGNMENTS = (_AUTO, BEFORE, AFTER)
 _NOTHING, _TERMINAL, _SUCCESS = "nothing", "terminal", "reward"
-_DONE_MEANINGS = (_NOTHING, _TERMINAL, _SUCCESS)
 _COLUMNS = {"obs": OBSERVATION, "next_obs": NEXT_OBSERVATION, "actions": ACTION, "rewards": REWARD}
 _OF_SEGMENTS = ("src_demo_inds", "src_demo_labels")  # MimicGen's, of the parts of a demonstration
 _DONES, _STATES = "dones", "states"
@@ -77,9 +82,9 @@ _SHORT_BYTES = 1024  # of metadata by which episodes may be chosen; longer texts
 
 _OPTIONS: dict[str, Parse] = {
     "filter": str,
-    "align": words(*_ALIGNMENTS),
+    "align": words(_AUTO, BEFORE, AFTER),
     "last_step": words(REPEAT, MARK, NEXT),
-    "done_means": words(*_DONE_MEANINGS),
+    "done_means": words(_NOTHING, _TERMINAL, _SUCCESS),
     "flip": one_of(yes=True, no=False),
     "others": one_of(yes=True, no=False),
     **SPEC_OPTIONS,
@@ -87,7 +92,7 @@ _OPTIONS: dict[str, Parse] = {
 
 
 @dataclass(frozen=True)
-class _Options:
+class _RobomimicOptions:
     """The options; see docs/formats/robomimic.md."""
 
     filter: str | None = None
@@ -105,58 +110,57 @@ def open_robomimic(text: str) -> Source:
     Raises:
       SourceError: there is no such file, it is damaged or not robomimic's, or an option makes no sense.
     """
-    wanted = asked("robomimic", text, _OPTIONS)
-    return wanted.source_of(_Demonstrations(wanted.files.pin(wanted.path), wanted.name, _Options(**wanted.options)))
+    request = parse_source_name("robomimic", text, _OPTIONS)
+    options = _RobomimicOptions(**request.options)
+    return request.make_source(_Demonstrations(request.files.pin(request.path), request.name, options))
 
 
 class _Demonstrations(Recordings):
     """The demonstrations of a file, by their numbers."""
 
-    def __init__(self, path: Path, name: str, options: _Options) -> None:
+    def __init__(self, path: Path, name: str, options: _RobomimicOptions) -> None:
         self.name, self._path, self._options = name, path, options
         self._chosen: Sequence[int] | None = None
-        with hdf5.opened(path) as file:
-            try:
-                self._demos, self._strangers = _chosen_demos(file, options.filter)
-                data = _data(file)
-                self._known = _attributes(data)
-                if language := _language(self._known.get("problem_info")):
-                    self._known[_LANGUAGE] = language
-                if not self._demos:
-                    raise SourceError(f'{path}: filter "{options.filter}": none of its demonstrations is in the file')
-                self._features, self._short = _metadata(data, self._demos, self._known)
-            except BrokenEpisode as broken:
-                raise SourceError(broken.why) from broken
+        with hdf5.open_file(path) as file, refuse_broken():
+            self._demos, self._stranger_count = _choose_demos(file, options.filter)
+            data = _find_data(file)
+            self._shared = _read_attributes(data)
+            if language := _language(self._shared.get("problem_info")):
+                self._shared[_LANGUAGE] = language
+            if not self._demos:
+                raise SourceError(f'{path}: filter "{options.filter}": none of its demonstrations is in the file')
+            self._features, self._short = _read_metadata(data, self._demos, self._shared)
 
     def choose(self, numbers: Sequence[int] | None) -> None:
         self._chosen = numbers
         _ = self._plan
 
     @cached_property
-    def _plan(self) -> _Plan:
+    def _plan(self) -> _ReadPlan:
         numbers = range(self.count) if self._chosen is None else self._chosen
-        with hdf5.opened(self._path) as file:
-            try:
-                data = _data(file)
-                looks = look_at(
-                    numbers,
-                    lambda number: _look(_demo(data, self._demos[number])),
-                    self.name,
-                    self._options.spec_from,
-                    count=self.count,
-                )
-                plan = _plan(looks, self._path, self._options, _is_of_libero(self._known))
-                if _STATES in plan.specs and (shape := _state_shape(data, self._demos)) is not None:
-                    spec = ArraySpec(shape, plan.specs[_STATES].dtype)
-                    plan = replace(plan, specs={**plan.specs, _STATES: spec})
-                return plan
-            except BrokenEpisode as broken:
-                raise SourceError(broken.why) from broken
+        with hdf5.open_file(self._path) as file, refuse_broken():
+            data = _find_data(file)
+            looks = look_at(
+                numbers,
+                lambda number: _look(_find_demo(data, self._demos[number])),
+                self.name,
+                self._options.spec_from,
+                count=self.count,
+            )
+            plan = _plan_reading(looks, self._path, self._options, self._is_of_libero)
+            if _STATES in plan.specs and (shape := _state_shape(data, self._demos)) is not None:
+                spec = ArraySpec(shape, plan.specs[_STATES].dtype)
+                plan = replace(plan, specs={**plan.specs, _STATES: spec})
+            return plan
+
+    @property
+    def _is_of_libero(self) -> bool:
+        return all(key in self._shared for key in _LIBERO)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
         return (
-            *_notices(self._plan, self._known, self._strangers),
+            *_notices(self._plan, self._is_of_libero, self._stranger_count),
             *self._plan.notices,
             *left_out_notices(self._features.left_out),
         )
@@ -190,27 +194,21 @@ class _Demonstrations(Recordings):
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         if not numbers:
             return
-        with hdf5.opened(self._path) as file:
-            try:
-                data = _data(file)
-            except BrokenEpisode as broken:
-                raise SourceError(broken.why) from broken
-            for number in numbers:
-                name = self._demos[number]
-                try:
-                    yield self._one(data, name)
-                except BrokenEpisode as broken:
-                    yield Recording({}, self.metadata_of(number), name, ((broken.path, broken.why),))
+        with hdf5.open_file(self._path) as file:
+            with refuse_broken():
+                data = _find_data(file)
+            yield from read_each(partial(self._read_one, data), numbers, self._demos.__getitem__, self.metadata_of)
 
-    def _one(self, data: h5py.Group, name: str) -> Recording:
-        demo = _demo(data, name)
+    def _read_one(self, data: h5py.Group, number: int) -> Recording:
+        name = self._demos[number]
+        demo = _find_demo(data, name)
         try:
-            said = {**self._known, **_attributes(demo), EPISODE_ID: name.encode()}
+            features = {**self._shared, **_read_attributes(demo), EPISODE_ID: name.encode()}
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
         plan = self._plan
-        columns = _columns(demo, plan.names)
-        where, samples = hdf5.where(demo), said.get("num_samples")
+        columns = _find_columns(demo, plan.names)
+        where, samples = hdf5.where(demo), features.get("num_samples")
         missing = [path for path in plan.read if path not in columns]
         if missing:
             raise BrokenEpisode(missing[0], f"{where}: lacks what other demonstrations have: {', '.join(missing)}")
@@ -226,9 +224,9 @@ class _Demonstrations(Recordings):
                     path,
                     f"{where}: {columns[path].where} has {len(columns[path]):,} rows; expected {rows:,}, one for each action",
                 )
-        return Recording(self._made(columns), fitted(said, self._features.spec), name)
+        return Recording(self._make_rows(columns), fitted(features, self._features.spec), name)
 
-    def _made(self, columns: Mapping[str, hdf5.Column]) -> dict[str, Array]:
+    def _make_rows(self, columns: Mapping[str, hdf5.HdfColumn]) -> dict[str, Array]:
         plan = self._plan
         read = {path: self._upright(path, columns[path].rows()) for path in plan.read}
         rows = len(next(iter(read.values())))
@@ -239,7 +237,7 @@ class _Demonstrations(Recordings):
             return moved(read, is_terminal, _WITH_OBSERVATIONS)
         return ended(read, plan.last_step, is_terminal, lambda below: self._after(columns, below, rows))
 
-    def _after(self, columns: Mapping[str, hdf5.Column], below: str, rows: int) -> Array:
+    def _after(self, columns: Mapping[str, hdf5.HdfColumn], below: str, rows: int) -> Array:
         """[1, ...] the last next observation."""
         path = f"/{below}" if below else ""
         beside = columns.get(f"{NEXT_OBSERVATION}{path}")
@@ -250,10 +248,10 @@ class _Demonstrations(Recordings):
         return self._upright(path, beside.rows(rows - 1, rows))
 
     def _upright(self, path: str, column: Array) -> Array:
-        is_image = column.ndim == 4 and _field(path) == OBSERVATION
+        is_image = column.ndim == 4 and is_under(path, OBSERVATION)
         return column[:, ::-1] if self._plan.options.flip and is_image else column
 
-    def _is_terminal(self, columns: Mapping[str, hdf5.Column], read: Mapping[str, Array]) -> bool | None:
+    def _is_terminal(self, columns: Mapping[str, hdf5.HdfColumn], read: Mapping[str, Array]) -> bool | None:
         means = self._plan.options.done_means
         if means == _NOTHING:
             return None
@@ -268,8 +266,8 @@ def _field(path: str) -> str:
     return path.partition("/")[0]
 
 
-def _data(file: h5py.File) -> h5py.Group:
-    data = hdf5.found(file, "data")
+def _find_data(file: h5py.File) -> h5py.Group:
+    data = hdf5.find(file, "data")
     if not isinstance(data, h5py.Group):
         raise SourceError(
             f"{hdf5.path_of(file)}: no group data; expected a robomimic file with data/demo_0, data/demo_1, ..."
@@ -277,62 +275,60 @@ def _data(file: h5py.File) -> h5py.Group:
     return data
 
 
-def _demo(data: h5py.Group, name: str) -> h5py.Group:
-    demo = hdf5.found(data, name)
+def _find_demo(data: h5py.Group, name: str) -> h5py.Group:
+    demo = hdf5.find(data, name)
     if not isinstance(demo, h5py.Group):
         raise BrokenEpisode("", f"{hdf5.where(data)}/{name}: expected a group, found something else")
     return demo
 
 
-def _chosen_demos(file: h5py.File, wanted: str | None) -> tuple[list[str], int]:
+def _choose_demos(file: h5py.File, mask: str | None) -> tuple[list[str], int]:
     """The names in a mask (None: all names) of demonstrations, by their numbers; and the number of all other names in it."""
-    there = {name: int(found[1]) for name in hdf5.names(_data(file)) if (found := _DEMO.fullmatch(name))}
-    if not there:
-        raise SourceError(f"{hdf5.path_of(file)}: no data/demo_0, data/demo_1, ...; expected a robomimic file")
-    chosen = set(there)
-    if wanted is not None:
-        masks, where = hdf5.found(file, "mask"), hdf5.path_of(file)
-        known = hdf5.names(masks) if isinstance(masks, h5py.Group) else []
-        if wanted not in known:
-            raise SourceError(f'{where}: filter "{wanted}": there are: {", ".join(known) or "no masks"}')
-        column = hdf5.column(masks, wanted, "")
+    # Numbers have gaps, and HDF5 lists demo_10 before demo_2.
+    numbers = {name: int(match[1]) for name in hdf5.list_names(_find_data(file)) if (match := _DEMO.fullmatch(name))}
+    where = hdf5.path_of(file)
+    if not numbers:
+        raise SourceError(f"{where}: no data/demo_0, data/demo_1, ...; expected a robomimic file")
+    chosen = set(numbers)
+    if mask is not None:
+        masks = hdf5.find(file, "mask")
+        names = hdf5.list_names(masks) if isinstance(masks, h5py.Group) else []
+        if mask not in names:
+            raise SourceError(f'{where}: filter "{mask}": there are: {", ".join(names) or "no masks"}')
+        column = hdf5.read_column(masks, mask, "")
         if column.dtype.kind != "O" or column.ndim != 1:
-            raise SourceError(f"{where}: mask/{wanted}: expected names of demonstrations, found {column.dtype}")
+            raise SourceError(f"{where}: mask/{mask}: expected names of demonstrations, found {column.dtype}")
         chosen = {name.decode("utf-8", "replace") for name in column}
-    return sorted(chosen & set(there), key=lambda name: (there[name], name)), len(chosen - set(there))
+    return sorted(chosen & set(numbers), key=lambda name: (numbers[name], name)), len(chosen - set(numbers))
 
 
-def _is_of_libero(known: Mapping[str, Any]) -> bool:
-    return all(key in known for key in _LIBERO)
-
-
-def _attributes(group: h5py.Group) -> dict[str, Any]:
+def _read_attributes(group: h5py.Group) -> dict[str, Any]:
     """The attributes of all or of one demonstration, without empty ones; texts as `bytes`."""
-    return {key: _as_bytes(value) for key, value in hdf5.attributes(group).items() if value is not None}
+    return {key: _as_bytes(value) for key, value in hdf5.read_attributes(group).items() if value is not None}
 
 
 def _as_bytes(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
-        flat = [_as_bytes(one) for one in value.ravel().tolist()]
-        return np.array(flat, object).reshape(value.shape)
+        return np.array(list(map(_as_bytes, value.ravel().tolist())), object).reshape(value.shape)
     return value
 
 
 def _language(problem_info: Any) -> bytes:
     """LIBERO's task in words; b"" if it is not recorded."""
     try:
-        said = json.loads(problem_info) if isinstance(problem_info, bytes) else None
+        about = json.loads(problem_info) if isinstance(problem_info, bytes) else None
     except (ValueError, RecursionError):
         return b""
-    found = said.get(_LANGUAGE) if isinstance(said, dict) else None
-    text = "".join(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else found
+    text = about.get(_LANGUAGE) if isinstance(about, dict) else None
+    if isinstance(text, list) and all(isinstance(part, str) for part in text):
+        text = "".join(text)
     return text.encode("utf-8", "replace") if isinstance(text, str) else b""
 
 
 @dataclass(frozen=True, eq=False)
-class _Plan:
+class _ReadPlan:
     """How demonstrations are read.
 
     Attributes:
@@ -349,7 +345,7 @@ class _Plan:
     align: str
     last_step: str
     left_out: tuple[str, ...]
-    options: _Options
+    options: _RobomimicOptions
     notices: tuple[Notice, ...] = ()
     unread: frozenset[str] = frozenset()
 
@@ -358,8 +354,8 @@ class _Plan:
         """The paths of columns that are read."""
         return [path for path in self.specs if path not in self.unread]
 
-    def without(self, paths: Collection[str]) -> _Plan:
-        """The same without what only these columns need; actions are looked up, for they count the rows."""
+    def without(self, paths: Collection[str]) -> _ReadPlan:
+        """The plan without what only these columns need; actions are looked up, for they count the rows."""
         unread = unread_of(paths, self.specs)
         by_ends = {_TERMINAL: _DONES, _SUCCESS: REWARD}.get(self.options.done_means)
         names = {
@@ -370,22 +366,23 @@ class _Plan:
         return replace(self, names=names, unread=unread)
 
 
-def _columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.Column]:
+def _find_columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.HdfColumn]:
+    # Groups are looked up once for a demonstration, and not once for each dataset in them.
     groups: dict[str, Any] = {"": demo}
-    made = {}
+    columns = {}
     for path, name in names.items():
         above, _, last = name.rpartition("/")
         if above not in groups:
-            groups[above] = hdf5.located(demo, above)
+            groups[above] = hdf5.find_id(demo, above)
         group = groups[above]
-        one = hdf5.located(group, last) if isinstance(group, h5py.Group) else None
-        if isinstance(one, h5py.h5d.DatasetID):
-            made[path] = hdf5.Column(group, last, path, one)
-    return made
+        dataset = hdf5.find_id(group, last) if isinstance(group, h5py.Group) else None
+        if isinstance(dataset, h5py.h5d.DatasetID):
+            columns[path] = hdf5.HdfColumn(group, last, path, dataset)
+    return columns
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
+class _DemoLook:
     """What one demonstration has: path -> spec of a row, number of rows, and dataset, of everything with rows; `rows` is the number of actions,
     `beginning` has the first rows of actions and rewards.
     """
@@ -397,15 +394,15 @@ class _Look:
     beginning: Mapping[str, Array]
 
 
-def _look(demo: h5py.Group) -> _Look:
+def _look(demo: h5py.Group) -> _DemoLook:
     """Reads the first rows of actions and rewards only. Raises `SourceError` if there are no actions or no observations."""
 
     def path_of(name: str) -> str:
         first, slash, rest = name.partition("/")
         return f"{_COLUMNS.get(first, first)}{slash}{rest}"
 
-    names = {path_of(name): name for name, dataset in hdf5.leaves(demo).items() if dataset.shape}
-    columns = {path: hdf5.Column(demo, name, path) for path, name in names.items()}
+    names = {path_of(name): name for name, dataset in hdf5.list_datasets(demo).items() if dataset.shape}
+    columns = {path: hdf5.HdfColumn(demo, name, path) for path, name in names.items()}
     actions = [column for path, column in columns.items() if is_under(path, ACTION)]
     if not actions:
         raise SourceError(f"{hdf5.where(demo)}: no actions; expected a robomimic file")
@@ -416,16 +413,16 @@ def _look(demo: h5py.Group) -> _Look:
         )
     specs = {path: column.spec for path, column in columns.items()}
     lengths = {path: len(column) for path, column in columns.items()}
-    return _Look(specs, lengths, names, len(actions[0]), read_beginning(columns))
+    return _DemoLook(specs, lengths, names, len(actions[0]), read_beginning(columns))
 
 
-def _plan(looks: Mapping[int, _Look], path: Path, options: _Options, is_libero: bool) -> _Plan:
+def _plan_reading(looks: Mapping[int, _DemoLook], path: Path, options: _RobomimicOptions, is_libero: bool) -> _ReadPlan:
     """How demonstrations like these are read. Raises `SourceError` for options that do not go together."""
-    found = dict.fromkeys(column for look in looks.values() for column in look.specs)
-    beside = [column for column in found if _field(column) not in _COLUMNS.values()]
+    recorded = dict.fromkeys(column for look in looks.values() for column in look.specs)
+    beside = [column for column in recorded if _field(column) not in _COLUMNS.values()]
     fitting = [column for column in beside if options.others and _has_rows(column, looks)]
     left_out = tuple(column for column in beside if column not in fitting) if options.others else ()
-    used = {*fitting, *(column for column in found if column not in beside)}
+    used = {*fitting, *(column for column in recorded if column not in beside)}
 
     def join(column: str, specs: Sequence[ArraySpec]) -> ArraySpec | None:
         """The size of a simulated state depends on the objects of the scene."""
@@ -448,21 +445,21 @@ def _plan(looks: Mapping[int, _Look], path: Path, options: _Options, is_libero: 
         last_step = NEXT
     else:
         raise SourceError(f"{path}: last_step goes with align=before: after the last action there is an observation")
-    specs = {column: spec for column, spec in agreement.specs.items() if _field(column) != NEXT_OBSERVATION}
+    specs = {column: spec for column, spec in agreement.specs.items() if not is_under(column, NEXT_OBSERVATION)}
     names = {_DONES: _DONES, REWARD: "rewards"}
     for look in looks.values():
         names |= look.names
     looked_up = [*specs, *{_TERMINAL: [_DONES], _SUCCESS: [REWARD]}.get(options.done_means, [])]
     if last_step == NEXT:
-        looked_up += [column for column in agreement.specs if _field(column) == NEXT_OBSERVATION]
+        looked_up += [column for column in agreement.specs if is_under(column, NEXT_OBSERVATION)]
     read = {column: names[column] for column in looked_up}
     dummies = find_dummy_actions([look.beginning for look in looks.values()])
     if options.align != _AUTO or is_libero:
         dummies = ()
-    return _Plan(specs, read, align, last_step, left_out, options, (*agreement.notices, *dummies))
+    return _ReadPlan(specs, read, align, last_step, left_out, options, (*agreement.notices, *dummies))
 
 
-def _has_rows(path: str, looks: Mapping[int, _Look]) -> bool:
+def _has_rows(path: str, looks: Mapping[int, _DemoLook]) -> bool:
     """Whether a dataset has a row for each action, and not by chance: demonstrations of one action tell nothing where there are longer ones."""
     if _field(path) in (*_OF_SEGMENTS, *STEP_FIELDS):
         return False
@@ -478,29 +475,28 @@ def _state_shape(data: h5py.Group, demos: list[str]) -> tuple[int | None, ...] |
     """
     shapes = set()
     for name in demos:
-        try:
-            one = hdf5.found(data, f"{name}/{_STATES}")
-        except BrokenEpisode:
-            continue
-        if isinstance(one, h5py.Dataset):
-            shapes.add(one.shape[1:])
+        with suppress(BrokenEpisode):  # the episode is a bad one
+            dataset = hdf5.find(data, f"{name}/{_STATES}")
+            if isinstance(dataset, h5py.Dataset):
+                shapes.add(dataset.shape[1:])
     if not shapes or len({len(shape) for shape in shapes}) > 1:
         return None
     return tuple(int(sizes[0]) if np.all(np.equal(sizes, sizes[0])) else None for sizes in zip(*shapes))
 
 
-def _metadata(
-    data: h5py.Group, chosen: Sequence[str], known: Mapping[str, Any]
+def _read_metadata(
+    data: h5py.Group, names: Sequence[str], shared: Mapping[str, Any]
 ) -> tuple[Features, Sequence[Mapping[str, Any]]]:
     """The features of the chosen demonstrations without long values, and the short features of each."""
+    # The simulator's model stands in each demonstration; of such a text only the shape is needed before its episode is read.
     kept: list[dict[str, Any] | None] = []
     short: list[Mapping[str, Any]] = []
-    for name in chosen:
-        said: dict[str, Any] | None = None
+    for name in names:
+        features: dict[str, Any] | None = None
         with suppress(BrokenEpisode, SourceError):  # the episode is a bad one
-            said = {**known, **_attributes(_demo(data, name)), EPISODE_ID: name.encode()}
-        kept.append(None if said is None else {key: _like(value) for key, value in said.items()})
-        short.append({key: value for key, value in (said or {}).items() if not _is_long(value)})
+            features = {**shared, **_read_attributes(_find_demo(data, name)), EPISODE_ID: name.encode()}
+        kept.append(None if features is None else {key: _like(value) for key, value in features.items()})
+        short.append({key: value for key, value in (features or {}).items() if not _is_long(value)})
     return gathered(kept), short
 
 
@@ -519,13 +515,9 @@ def _like(value: Any) -> Any:
     return np.broadcast_to(nothing, array.shape)
 
 
-def _notices(plan: _Plan, known: Mapping[str, Any], strangers: int) -> Iterator[Notice]:
+def _notices(plan: _ReadPlan, is_of_libero: bool, strangers: int) -> Iterator[Notice]:
     """All notices on a file; `strangers` is the number of names in the mask that are not demonstrations."""
-    if plan.align == AFTER:
-        yield note("align", MOVED)
-    else:
-        yield note("last_step", ENDINGS[plan.last_step])
-    is_of_libero = _is_of_libero(known)
+    yield ending_notice(LED_TO if plan.align == AFTER else plan.last_step)
     if is_of_libero and plan.align != AFTER:
         yield Notice(
             "observations_after",

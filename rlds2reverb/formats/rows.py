@@ -38,7 +38,7 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.options import Parse, at_least_one, one_of, words
-from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, each
+from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, read_each
 from rlds2reverb.specs import ArraySpec, Nest, nested, value_spec
 from rlds2reverb.text import counted
 
@@ -614,7 +614,7 @@ class FlatRecordings(Recordings):
             return
         with self.opened([path for path in self.specs if observed_as(path) not in self.unread]) as columns:
             passing = _Pass(self, columns)
-            yield from each(passing, numbers, passing.name_of, lambda _: self.metadata)
+            yield from read_each(passing.one, numbers, passing.name_of, lambda _: self.metadata)
 
 
 def ending_notice(last_step: str) -> Notice:

@@ -47,13 +47,7 @@ if TYPE_CHECKING:
 
 
 @printed(
-    "view",
-    "items=items_per_table",
-    "without_items",
-    "left_over",
-    "by_priority",
-    "not_in_items",
-    "trajectory_data_spec",
+    "view", "items=items_per_table", "without_items", "left_over", "by_priority", "not_in_items", "trajectory_data_spec"
 )
 @dataclass
 class InspectedOutput:
@@ -94,14 +88,7 @@ _BEFORE_TABLES = (
     "images=images_by_path",
     "filled",
 )
-_BEHIND_TABLES = (
-    "episode_length",
-    "return=return_statistics",
-    "ranges",
-    "ends",
-    "problems",
-    "notices",
-)
+_BEHIND_TABLES = ("episode_length", "return=return_statistics", "ranges", "ends", "problems", "notices")
 
 
 @printed(*_BEFORE_TABLES, "tables=outputs", *_BEHIND_TABLES)
@@ -159,7 +146,7 @@ class Inspection:
     @property
     def images_by_path(self) -> dict[str, ImageColumn]:
         """Path -> what a step of an image column takes."""
-        return {one.path: one for one in self.images}
+        return {image.path: image for image in self.images}
 
     @property
     def episode_length(self) -> Statistics | None:
@@ -183,13 +170,13 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON. When there is one table, what it needs stands in place of the tables; see `OneTable`."""
-        found = members(self)
+        values = members(self)
         if len(self.outputs) != 1:
-            return found
+            return values
         (output,) = self.outputs.values()
         return {
             name: value
-            for before, whole in found.items()
+            for before, whole in values.items()
             for name, value in (members(output) if before == "tables" else {before: whole}).items()
         }
 
@@ -207,7 +194,7 @@ class Watcher(Protocol):
     ) -> None:
         """Adds an episode, transformed.
 
-        `columns` are its meaningful values, see `meant`. Where workers read, `problems` lack those that only other episodes show.
+        `columns` are its meaningful values, see `meaningful_columns`. Where workers read, `problems` lack those that only other episodes show.
         `cuts` are what the views make of it, one per table; () for a bad episode.
         """
 
@@ -238,13 +225,13 @@ def inspect_source(
       ConfigError: the steps do not allow the transform.
       ViewError: the view cannot cut such steps.
     """
-    ready = prepared_for(source, views, options)
+    ready = prepare_collecting(source, views, options)
     preparer, whole = ready.preparer(), InspectionBuilder(ready, watch)
     count, pace, began = ready.source.episode_count, Pace(), time.monotonic()
     if limit is not None and count is not None:
         count = min(count, limit)
-    for episode, found in ready.read(stop=limit):
-        prepared = preparer.prepare(episode, found)
+    for episode, problems in ready.read(stop=limit):
+        prepared = preparer.prepare(episode, problems)
         if views:
             whole.part.add(prepared)
         whole.add(EpisodeRecord.of(prepared))
@@ -252,10 +239,10 @@ def inspect_source(
             seconds = time.monotonic() - began
             on_progress(Progress(preparer.episodes, preparer.steps, count, 0, 0, seconds))
     whole.part.complete(ready, preparer)
-    return whole.completed([cutter.left_over for cutter in preparer.cutters])
+    return whole.complete([cutter.left_over for cutter in preparer.cutters])
 
 
-def prepared_for(source: Any, views: Mapping[str, View], options: EpisodeOptions) -> Preparation:
+def prepare_collecting(source: Any, views: Mapping[str, View], options: EpisodeOptions) -> Preparation:
     """A source of which no bad episode ends the reading, and all problems count."""
     collecting = replace(options, on_invalid=SKIP, quarantine=None, allow=(), strict=False)
     return Preparation.open(source, collecting, [Output((table,), view) for table, view in views.items()])
@@ -283,7 +270,7 @@ class EpisodeRecord(NamedTuple):
             len(episode),
             return_of(episode),
             prepared.problems,
-            [one.items_per_table for one in prepared.cuts],
+            [cut.items_per_table for cut in prepared.cuts],
             () if prepared.refused is None else (prepared.refused,),
             loses_by_shift(prepared.filled),
         )
@@ -302,10 +289,10 @@ class PartStatistics:
 
     @property
     def steps(self) -> int:
-        return sum(one.steps for one in self.episodes)
+        return sum(episode.steps for episode in self.episodes)
 
     def add(self, prepared: Prepared) -> None:
-        columns = meant(prepared.episode)
+        columns = meaningful_columns(prepared.episode)
         for path, column in columns.items():
             self.ranges.setdefault(path, Range()).add(column)
         self.ends.add(prepared.filled)
@@ -342,7 +329,7 @@ class InspectionBuilder:
             step_spec=columns,
             filled=ready.filled,
             outputs={},
-            step_bytes=sum(one.encoded_bytes for one in images if one.is_encoded)
+            step_bytes=sum(image.encoded_bytes for image in images if image.is_encoded)
             + sum(map(_row_bytes, columns.values())),
             images=images,
             transform=ready.options.chosen_transform,
@@ -357,12 +344,12 @@ class InspectionBuilder:
         watcher = None if watch is None else watch(self._inspection)
         return PartStatistics({path: Range() for path in columns}, Ends(), ColumnStats.of(columns), watcher)
 
-    def add(self, read: EpisodeRecord, found: Sequence[Problem] = ()) -> None:
-        """Adds an episode; `found` are problems that were not known where it was read."""
+    def add(self, read: EpisodeRecord, shown: Sequence[Problem] = ()) -> None:
+        """Adds an episode; `shown` are problems that were not known where it was read."""
         inspection = self._inspection
         self._names.count(read.id)
-        is_cut = all(problem.is_advice for problem in found)
-        problems = [*read.problems, *found, *(read.refused if is_cut else ())]
+        is_cut = all(problem.is_advice for problem in shown)
+        problems = [*read.problems, *shown, *(read.refused if is_cut else ())]
         inspection.findings.add(read, problems, read.is_lost_by_shift)
         inspection.lengths.append(read.steps)
         inspection.returns += read.returns
@@ -370,7 +357,7 @@ class InspectionBuilder:
             for tally, output, items in zip(self._tallies, self._ready.outputs, read.items):
                 tally.add(items, output.is_of_stream)
 
-    def completed(self, left_over: Sequence[int]) -> Inspection:
+    def complete(self, left_over: Sequence[int]) -> Inspection:
         """The inspection; `left_over` has, per output, the steps at the end of its stream that no item holds."""
         inspection, ready = self._inspection, self._ready
         duplicates = duplicates_notice(self._names.copies)
@@ -404,7 +391,7 @@ def return_of(episode: Episode) -> list[float]:
         return [float(reward.sum(dtype=np.float64))]
 
 
-def meant(episode: Episode) -> dict[str, Array]:
+def meaningful_columns(episode: Episode) -> dict[str, Array]:
     """An episode's columns; action, reward and discount without a last row that was added for the last observation."""
     if len(episode) < 2 or not last_row_is_added(episode):
         return dict(episode.columns)
@@ -443,14 +430,14 @@ def inspect(
       ConfigError: a convention that there is not, no view, a limit below 1, or a transform that the steps do not allow.
       ViewError: a view that makes no sense, or cannot cut such steps.
     """
-    given = view if isinstance(view, Mapping) and not is_view_config(view) else {_TABLE: view}
-    if not given:
+    of_tables = view if isinstance(view, Mapping) and not is_view_config(view) else {_TABLE: view}
+    if not of_tables:
         raise ConfigError("inspect: view is empty; expected a view, or table -> view")
     if limit is not None and limit < 1:
         raise ConfigError(f"inspect: limit {limit}: expected at least 1, or None for all episodes")
     views = {
-        table: view_from(one, f'inspect: view of "{table}"') if isinstance(one, (str, Mapping)) else one
-        for table, one in given.items()
+        table: view_from(like, f'inspect: view of "{table}"') if isinstance(like, (str, Mapping)) else like
+        for table, like in of_tables.items()
     }
     if unknown := sorted(conventions.keys() - options_of(Conventions).keys()):
         known = ("view", "limit", "transform", "encoded", *options_of(Conventions))

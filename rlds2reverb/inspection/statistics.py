@@ -18,7 +18,7 @@ from rlds2reverb.text import Remedy, Spelling, by_name
 @printed("*")
 @dataclass(frozen=True)
 class Statistics:
-    """Of some numbers.
+    """Minimum, median, mean and maximum of some numbers.
 
     Attributes:
       min, median, mean, max: over those that are finite; None where there are none.
@@ -31,11 +31,11 @@ class Statistics:
 
     def items(self) -> list[tuple[str, float | None]]:
         """Names and numbers, of these four."""
-        return [(one.name, getattr(self, one.name)) for one in fields(Statistics)]
+        return [(field.name, getattr(self, field.name)) for field in fields(Statistics)]
 
     @staticmethod
     def of(values: Sequence[float]) -> Statistics | None:
-        """Of finite numbers; None when there are none."""
+        """The statistics of finite numbers; None when there are none."""
         if not len(values):
             return None
         array = np.sort(np.asarray(values, np.float64))  # np.median would load masked arrays (numpy 2)
@@ -56,10 +56,10 @@ class Returns(Statistics):
 
     @staticmethod
     def of(values: Sequence[float]) -> Returns | None:
-        """None when there are none."""
-        finite = [one for one in values if math.isfinite(one)]
-        found = Statistics.of(finite) or Statistics()
-        return Returns(**vars(found), not_finite=len(values) - len(finite)) if values else None
+        """The statistics of returns; None when there are none."""
+        finite = [value for value in values if math.isfinite(value)]
+        statistics = Statistics.of(finite) or Statistics()
+        return Returns(**vars(statistics), not_finite=len(values) - len(finite)) if values else None
 
 
 _MOST_DIMENSIONS = 32
@@ -116,8 +116,8 @@ class Range:
             self.finite += finite.size
 
     def add_range(self, other: Range) -> None:
-        self.minimum = min((one for one in (self.minimum, other.minimum) if one is not None), default=None)
-        self.maximum = max((one for one in (self.maximum, other.maximum) if one is not None), default=None)
+        self.minimum = min((low for low in (self.minimum, other.minimum) if low is not None), default=None)
+        self.maximum = max((high for high in (self.maximum, other.maximum) if high is not None), default=None)
         self.total += other.total
         self.finite += other.finite
         self.not_finite += other.not_finite
@@ -157,14 +157,14 @@ class Ends:
 
     Attributes:
       episodes: all of them.
-      terminal: those that end terminal.
-      added: those whose last row holds no transition: its action and reward are 0.
-      unmarked: those whose last row is not marked is_last.
-      zero_discount: those that do not end terminal, and have discount 0 in the last row.
-      cut_by_discount: those that do not end terminal, and have discount 0 in the row before the last.
-      always_one: those with discount 1 in every row.
-      rewarded_first: those with a reward other than 0 in the first row, which last_reward=shift would drop.
-      rewarded_last: those with a reward other than 0 in the last row and in no other.
+      terminal: episodes that end terminal.
+      added: episodes whose last row holds no transition: its action and reward are 0.
+      unmarked: episodes whose last row is not marked is_last.
+      zero_discount: episodes that do not end terminal, and have discount 0 in the last row.
+      cut_by_discount: episodes that do not end terminal, and have discount 0 in the row before the last.
+      always_one: episodes with discount 1 in every row.
+      rewarded_first: episodes with a reward other than 0 in the first row, which last_reward=shift would drop.
+      rewarded_last: episodes with a reward other than 0 in the last row and in no other.
     """
 
     episodes: int = 0
@@ -179,12 +179,12 @@ class Ends:
 
     @property
     def truncated(self) -> int:
-        """Those that do not end terminal."""
+        """Number of episodes that do not end terminal."""
         return self.episodes - self.terminal
 
     @property
     def real(self) -> int:
-        """Those whose last row holds an action or a reward."""
+        """Number of episodes whose last row holds an action or a reward."""
         return self.episodes - self.added
 
     @property
@@ -218,8 +218,8 @@ class Ends:
             self.rewarded_last += bool(reward[-1] != 0) and not np.any(reward[:-1])
 
     def add_ends(self, other: Ends) -> None:
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def as_dict(self) -> dict[str, Any]:
         return members(self)

@@ -21,7 +21,7 @@ from rlds2reverb.inspection.inspection import (
     OnProgress,
     PartStatistics,
     Watch,
-    prepared_for,
+    prepare_collecting,
 )
 from rlds2reverb.prepare.endings import InOrder
 from rlds2reverb.prepare.options import EpisodeOptions
@@ -44,7 +44,7 @@ Execute = Callable[[Job], Executor]  # makes what runs the tasks of a job
 
 
 @dataclass(frozen=True)
-class Wanted:
+class InspectJob:
     """The job of the workers: what is read, and how it is judged."""
 
     source: NamedSource  # opened by each worker
@@ -53,8 +53,8 @@ class Wanted:
     options: EpisodeOptions = EpisodeOptions()
     watch: Watch | None = None
 
-    def prepared(self) -> Preparation:
-        return prepared_for(self.source.open(), self.views, self.options)
+    def prepare(self) -> Preparation:
+        return prepare_collecting(self.source.open(), self.views, self.options)
 
     @contextmanager
     def open(self) -> Iterator[_Reading]:
@@ -64,9 +64,9 @@ class Wanted:
 class _Reading:
     """A worker's source; see `workers.driver`."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._ready = wanted.prepared()
-        self._whole = InspectionBuilder(self._ready, wanted.watch)
+    def __init__(self, job: InspectJob) -> None:
+        self._ready = job.prepare()
+        self._whole = InspectionBuilder(self._ready, job.watch)
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
         ready, preparer, pace = self._ready, self._ready.preparer(), Pace()
@@ -87,7 +87,7 @@ class _Reading:
         return Outcome(part)
 
 
-class _Together:
+class _InspectParts:
     """The parts, in order; see `workers.driver`."""
 
     def __init__(self, whole: InspectionBuilder, tasks: Collection[Task], on_progress: OnProgress) -> None:
@@ -135,18 +135,18 @@ class _Together:
 
     def _add(self, part: PartStatistics) -> None:
         self._whole.part.add_part(part)
-        for one in part.episodes:
-            if self._order.add(one, one.ending):
+        for record in part.episodes:
+            if self._order.add(record, record.ending):
                 self._judge()
 
     def _judge(self) -> None:
         """Adds the episodes that no later one can show anything about."""
-        for one, found in self._order.held():
-            self._whole.add(one, found)
+        for record, problems in self._order.held():
+            self._whole.add(record, problems)
 
 
-def inspected(
-    wanted: Wanted, execute: Execute, most: int = MOST_EPISODES, on_progress: OnProgress = lambda _: None
+def inspect_by_workers(
+    job: InspectJob, execute: Execute, most: int = MOST_EPISODES, on_progress: OnProgress = lambda _: None
 ) -> Inspection:
     """Reads a dataset once and returns what is in it; `most` is the number of episodes of a task.
 
@@ -155,19 +155,19 @@ def inspected(
       WorkersLost: a part's worker was lost again and again.
       SourceError, ViewError: as `inspect_source`.
     """
-    for view in wanted.views.values():
+    for view in job.views.values():
         if isinstance(view, StreamView):
             raise ConfigError(
                 f"{spell_view(view)}: items depend on the episodes before, which workers (--workers, --ray) do not all read; leave them out"
             )
-    ready = wanted.prepared()
+    ready = job.prepare()
     count = ready.source.known_count()
-    if wanted.limit is not None:
-        count = min(count, wanted.limit)
-    whole = InspectionBuilder(ready, wanted.watch)
-    with execute(wanted) as executor:
-        together = _Together(whole, split_tasks(count, executor.workers, most), on_progress)
-        Driver(executor, together, together.look).run()
+    if job.limit is not None:
+        count = min(count, job.limit)
+    whole = InspectionBuilder(ready, job.watch)
+    with execute(job) as executor:
+        parts = _InspectParts(whole, split_tasks(count, executor.workers, most), on_progress)
+        Driver(executor, parts, parts.look).run()
     ready.source.check_files()
-    together.finish()
-    return whole.completed([0 for _ in ready.outputs])
+    parts.finish()
+    return whole.complete([0 for _ in ready.outputs])

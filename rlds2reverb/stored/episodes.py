@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from rlds2reverb.episode import EPISODE_ID, IS_FIRST, IS_LAST, Array, Notice, note
 from rlds2reverb.errors import SourceError, WireError
 from rlds2reverb.formats.lru import LRU
-from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, each
+from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, read_each
 from rlds2reverb.formats.rows import flags
 from rlds2reverb.formats.source import columns_of
 from rlds2reverb.specs import ArraySpec, Nest, nested
@@ -142,7 +142,7 @@ class StoredEpisodes(Recordings):
         return {EPISODE_ID: self._runs.sequences[self._first_runs[number]]}
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        return each(self, numbers, self._name, self.metadata_of)
+        return read_each(self.one, numbers, self._name, self.metadata_of)
 
     def one(self, number: int) -> Recording:
         """Raises `BrokenEpisode` for an episode with gaps."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.options import Parse, is_url, one_of, words
-from rlds2reverb.formats.recordings import asked
+from rlds2reverb.formats.recordings import parse_source_name
 from rlds2reverb.formats.source import Source
 from rlds2reverb.stored.checkpoint import Checkpoint, find_newest
 from rlds2reverb.stored.episodes import GAPS, KINDS, NO_ENDS, REFUSE, TRUNCATED, Missing, recordings_of
@@ -47,7 +47,7 @@ def open_reverb(text: str) -> Source:
       SourceError: nothing can be read there, there is no such table, its items make no episodes, or an option makes no sense.
       TransportError: the server cannot be reached, or went away meanwhile.
     """
-    request = asked("reverb", text, OPTIONS)
+    request = parse_source_name("reverb", text, OPTIONS)
     options = request.options
     recordings = recordings_of(
         _snapshot(request.name, request.text, options),
@@ -56,7 +56,7 @@ def open_reverb(text: str) -> Source:
         options.get("streams", REFUSE),
         options.get("columns"),
     )
-    return request.source_of(recordings)
+    return request.make_source(recordings)
 
 
 def _snapshot(people: str, where: str, options: dict[str, Any]) -> Snapshot:

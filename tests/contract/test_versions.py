@@ -23,7 +23,7 @@ from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.options import escape_text
 from rlds2reverb.formats.paths import WrittenAnew
-from rlds2reverb.inspection.workers import Wanted, inspected
+from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
 from tests import rlds_data
 from tests.buckets import Faults, Storage
 from tests.contract.source_cases import data
@@ -219,10 +219,10 @@ def test_a_dataset_that_changes_while_workers_read_it_is_told(tmp_path: Path) ->
                 shutil.copy(tmp_path / "episode_0.npz", tmp_path / "episode_4.npz")
             super().submit(task)
 
-    wanted = Wanted(NamedSource(name))
-    assert inspected(wanted, lambda job: InThreads(job, 1), 1).as_dict()["episodes"] == data.EPISODES
+    wanted = InspectJob(NamedSource(name))
+    assert inspect_by_workers(wanted, lambda job: InThreads(job, 1), 1).as_dict()["episodes"] == data.EPISODES
     with pytest.raises(WrittenAnew, match="episode_4"):
-        inspected(wanted, lambda job: Changing(job, 1), 1)
+        inspect_by_workers(wanted, lambda job: Changing(job, 1), 1)
 
 
 def test_a_push_tells_what_it_stored_and_goes_on_with_the_new_version(tmp_path: Path) -> None:

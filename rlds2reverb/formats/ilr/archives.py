@@ -37,7 +37,7 @@ _LONG_NAME, _PAX = b"L", b"x"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def open_archive(path: Path) -> Iterator[BinaryIO]:
     """The contents of a file, decompressed on the fly if it is compressed by zstd, with windows of up to 128 MiB."""
     try:
         check_regular(path)
@@ -67,7 +67,7 @@ class Member:
     def read(self) -> bytes:
         """Its contents. Call it at most once, and before the next member is read."""
         self.was_read = True
-        return _taken(self._file, self.size, f"{self._where}: {self.name}")
+        return _take_contents(self._file, self.size, f"{self._where}: {self.name}")
 
 
 def members(file: BinaryIO, where: str) -> Iterator[Member]:
@@ -79,15 +79,16 @@ def members(file: BinaryIO, where: str) -> Iterator[Member]:
     longer: dict[str, str] = {}
     while len(header := file.read(_BLOCK)) == _BLOCK and header.strip(b"\0"):
         checksum = header[148:156].strip(b" \0")
+        # The checksum counts its own eight bytes as spaces.
         if not checksum.isdigit() or int(checksum, 8) != sum(header) - sum(header[148:156]) + 8 * ord(" "):
             raise SourceError(f"{where}: no tar archive, or damaged: the checksum of a header is wrong")
         name, size, kind = _name(header), _size(header, where), header[156:157]
         if kind in (_LONG_NAME, _PAX):
             if size > _MOST_HEADER_BYTES:
                 raise SourceError(f"{where}: a header of {size:,} bytes; expected at most {_MOST_HEADER_BYTES:,}")
-            longer |= _longer(kind, _taken(file, size, where))
+            longer |= _read_extended(kind, _take_contents(file, size, where))
             continue
-        name, size = longer.get("path", name), _bounded(longer.get("size", size), where, name)
+        name, size = longer.get("path", name), _check_member_size(longer.get("size", size), where, name)
         longer = {}
         member = Member(name, size, file, where)
         if kind in _FILES:
@@ -114,10 +115,10 @@ def _size(header: bytes, where: str) -> int:
         size = int.from_bytes(field[1:], "big") if field[0] & 0x80 else int(field.strip(b" \0") or b"0", 8)
     except ValueError as error:
         raise SourceError(f"{where}: damaged: a member's size is {field!r}") from error
-    return _bounded(size, where, _name(header))
+    return _check_member_size(size, where, _name(header))
 
 
-def _bounded(size: int | str, where: str, name: str) -> int:
+def _check_member_size(size: int | str, where: str, name: str) -> int:
     try:
         number = int(size)
     except ValueError as error:
@@ -129,19 +130,19 @@ def _bounded(size: int | str, where: str, name: str) -> int:
     return number
 
 
-def _longer(kind: bytes, data: bytes) -> dict[str, str]:
+def _read_extended(kind: bytes, data: bytes) -> dict[str, str]:
     """Name and size of the next member, from an extended header."""
     if kind == _LONG_NAME:
         return {"path": data.partition(b"\0")[0].decode("utf-8", "backslashreplace")}
-    found: dict[str, str] = {}
+    about: dict[str, str] = {}
     for line in data.split(b"\n"):
         key, _, value = line.partition(b" ")[2].partition(b"=")
         if key in (b"path", b"size"):
-            found[key.decode()] = value.decode("utf-8", "backslashreplace")
-    return found
+            about[key.decode()] = value.decode("utf-8", "backslashreplace")
+    return about
 
 
-def _taken(file: BinaryIO, size: int, where: str) -> bytes:
+def _take_contents(file: BinaryIO, size: int, where: str) -> bytes:
     """The contents of a member; leaves the file after its last block."""
     data = file.read(size)
     if len(data) < size or len(file.read(-size % _BLOCK)) < -size % _BLOCK:
@@ -173,8 +174,8 @@ class Frame:
 
     @property
     def number(self) -> int | None:
-        found = _NUMBER.search(self.name)
-        return int(found[1]) if found else None
+        match = _NUMBER.search(self.name)
+        return int(match[1]) if match else None
 
 
 def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool]) -> Iterator[Frame | Metadata]:
@@ -227,23 +228,23 @@ _SKIPPABLE = b"\x50\x2a\x4d\x18"
 _SPARE = 64
 
 
-def _header() -> bytearray:
+def _make_header() -> bytearray:
     """A member's header, without name, size and checksum; the same bytes in every version of Python, unlike tarfile's."""
-    made = bytearray(_BLOCK)
+    header = bytearray(_BLOCK)
     fields = {
         100: b"0000444\0", 108: b"0000000\0", 116: b"0000000\0", 136: b"00000000000\0", 148: b"        ", 156: b"0",
         257: b"ustar\x0000", 265: b"bigdata", 297: b"bigdata", 329: b"0000000\0", 337: b"0000000\0",
     }  # fmt: skip
     for start, text in fields.items():
-        made[start : start + len(text)] = text
-    return made
+        header[start : start + len(text)] = text
+    return header
 
 
-_HEADER = bytes(_header())
+_HEADER = bytes(_make_header())
 _SUM = sum(_HEADER)
 
 
-def member(name: str, data: bytes) -> bytes:
+def make_member(name: str, data: bytes) -> bytes:
     """A file in an archive: header, contents, and zeros to the end of the block."""
     path, size = name.encode(), b"%011o\0" % len(data)
     if len(path) > 100:
@@ -263,10 +264,10 @@ class ArchiveWriter:
         self._file: BinaryIO = at_end(path, start)
 
     def add(self, members: Iterable[bytes]) -> None:
-        """Adds files, each made by `member`."""
-        for one in members:
-            self._pending.append(one)
-            self._pending_bytes += len(one)
+        """Adds files, each made by `make_member`."""
+        for member in members:
+            self._pending.append(member)
+            self._pending_bytes += len(member)
         if self._pending_bytes >= _MOST_PENDING:
             self._write()
 
@@ -278,14 +279,14 @@ class ArchiveWriter:
 
     def begin(self, first: bytes) -> int:
         """Writes the first file with spare bytes after it, so that it can be replaced; returns the size of both in bytes."""
-        data = first if self._level is None else _padded(_compressed(first, self._level), None)
+        data = first if self._level is None else _pad_frame(_compress(first, self._level), None)
         self._file.write(data)
         return len(data)
 
     def begin_anew(self, first: bytes, size: int) -> None:
         """Replaces the first file, which takes `size` bytes."""
         if self._level is not None:
-            first = _padded(_compressed(first, self._level), size)
+            first = _pad_frame(_compress(first, self._level), size)
         if len(first) != size:
             raise ValueError(f"{len(first):,} bytes do not fit into {size:,}")
         at = self._file.tell()
@@ -305,14 +306,14 @@ class ArchiveWriter:
         data = b"".join(self._pending)
         self._pending, self._pending_bytes = [], 0
         if data:
-            self._file.write(data if self._level is None else _compressed(data, self._level))
+            self._file.write(data if self._level is None else _compress(data, self._level))
 
 
-def _compressed(data: bytes, level: int) -> bytes:
+def _compress(data: bytes, level: int) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=level))
 
 
-def _padded(frame: bytes, size: int | None) -> bytes:
+def _pad_frame(frame: bytes, size: int | None) -> bytes:
     """A frame and a skippable frame after it, together `size` bytes."""
     spare = _SPARE if size is None else size - len(frame) - 8
     if spare < 0:

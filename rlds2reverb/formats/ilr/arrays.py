@@ -11,22 +11,22 @@ Source: `load_dataset_*` and `load_data` in il_representations/envs/*_envs.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import Array, Notice
+from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.agreement import most_alike, spread, unlike_notice
+from rlds2reverb.formats.agreement import spread
 from rlds2reverb.formats.ilr import keys
-from rlds2reverb.formats.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, Options
-from rlds2reverb.formats.ilr.pickles import Values, leaves_of
-from rlds2reverb.formats.ilr.shards import aligned, column_specs
+from rlds2reverb.formats.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, IlrOptions
+from rlds2reverb.formats.ilr.pickles import ValueReader, leaves_of
+from rlds2reverb.formats.ilr.shards import PassRecordings, align_columns, column_specs
 from rlds2reverb.formats.pickles import Inert
-from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings
+from rlds2reverb.formats.recordings import BrokenEpisode, Recording
 from rlds2reverb.formats.rows import REPEAT, differing
-from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.specs import ArraySpec
 
 ReadFile = Callable[[], Sequence[Mapping[str, Any]]]  # reads a file: dictionaries of arrays
 
@@ -37,9 +37,9 @@ _LOOKED_BYTES = 64 << 20  # files are read as a whole
 class _DictTrajectories:
     """A dictionary of arrays, key -> [N, ...], cut into trajectories. Raises `SourceError` if a key is missing, or lengths differ."""
 
-    def __init__(self, arrays: Mapping[str, Any], where: str, options: Options) -> None:
+    def __init__(self, arrays: Mapping[str, Any], where: str, options: IlrOptions) -> None:
         self.where = where
-        self._arrays = {key: _checked(value, where, key) for key, value in arrays.items()}
+        self._arrays = {key: _check_rows(value, where, key) for key, value in arrays.items()}
         if missing := keys.missing(arrays):
             raise SourceError(f"{where}: no {', '.join(missing)}; expected obs, next_obs, acts and dones")
         lengths = {key: len(value) for key, value in self._arrays.items()}
@@ -98,8 +98,8 @@ class _DictTrajectories:
         alike = (not differing(after[row : row + 1], seen[other : other + 1]).any() for seen, after in pairs)
         return bool(pairs) and all(alike)
 
-    def columns(self, number: int, values: Mapping[str, Values], options: Options) -> dict[str, Array]:
-        """RLDS columns of one trajectory; `values` read the keys that are not arrays. Raises as `aligned`."""
+    def columns(self, number: int, values: Mapping[str, ValueReader], options: IlrOptions) -> dict[str, Array]:
+        """RLDS columns of one trajectory; `values` read the keys that are not arrays. Raises as `align_columns`."""
         rows = self._rows(number)
         columns: dict[str, dict[str, Array]] = {}
         for key, value in self._arrays.items():
@@ -109,29 +109,29 @@ class _DictTrajectories:
                 columns[key] = {"": value[rows]}
             elif key in values:
                 columns[key] = values[key].columns(
-                    [values[key].row_of(leaves_of(one), key, f"{self.where}: {key}") for one in value[rows]]
+                    [values[key].row_of(leaves_of(entry), key, f"{self.where}: {key}") for entry in value[rows]]
                 )
         last = {
             key: {"": self._arrays[keys.next_of(key)][rows.stop - 1]}
             for key in columns
             if isinstance(self._arrays.get(keys.next_of(key)), np.ndarray)
         }
-        return aligned(columns, last, bool(self._dones[rows.stop - 1]) and options.done_means == TERMINAL)
+        return align_columns(columns, last, bool(self._dones[rows.stop - 1]) and options.done_means == TERMINAL)
 
-    def values(self) -> dict[str, Values]:
+    def values(self) -> dict[str, ValueReader]:
         """How to read the values of keys that are not arrays."""
         lists = {key: value for key, value in self._arrays.items() if not isinstance(value, np.ndarray)}
-        return {key: Values(value[0] if value else {}) for key, value in lists.items()}
+        return {key: ValueReader(value[0] if value else {}) for key, value in lists.items()}
 
     def _rows(self, number: int) -> slice:
         return slice(int(self._stops[number - 1]) if number else 0, int(self._stops[number]))
 
     def _gaps(self, rows: slice) -> Array:
         """For each of these rows except the last: whether its next observation differs from the following observation."""
-        found = np.zeros(max(0, rows.stop - rows.start - 1), bool)
-        for seen, after in self._pairs() if len(found) else ():
-            found |= differing(after[rows.start : rows.stop - 1], seen[rows.start + 1 : rows.stop])
-        return found
+        gaps = np.zeros(max(0, rows.stop - rows.start - 1), bool)
+        for seen, after in self._pairs() if len(gaps) else ():
+            gaps |= differing(after[rows.start : rows.stop - 1], seen[rows.start + 1 : rows.stop])
+        return gaps
 
     def _pairs(self) -> list[tuple[Array, Array]]:
         return [
@@ -144,119 +144,94 @@ class _DictTrajectories:
         ]
 
 
-class ArrayRecordings(Recordings):
+class ArrayRecordings(PassRecordings):
     """The episodes of dictionaries of arrays. Files are read one at a time; the first one stays in memory.
 
     Where dictionaries differ in their arrays, most decide (`agreement`), among several files if these are small.
     """
 
-    def __init__(self, parts: Sequence[ReadFile], name: str, options: Options) -> None:
-        self.name, self._parts, self._options = name, tuple(parts), options
+    def __init__(self, parts: Sequence[ReadFile], name: str, options: IlrOptions) -> None:
+        self.name, self._options, self._parts = name, options, tuple(parts)
         self._first: list[_DictTrajectories] | None = None
-        looks = self._looks()
+        looks = self._look_at_some()
         if not looks:
             raise SourceError(f"{name}: no step")
         specs = {number: column_specs(look.leaves()) for number, look in enumerate(looks)}
-        chosen = most_alike(specs)
-        like_most = looks[chosen]
-        self._values, self._specs = like_most.values(), specs[chosen]
-        self._mixed = tuple(unlike_notice(specs, chosen, "dictionary"))
-        self._findings = Findings()
+        super().__init__(name, options, specs, "dictionary")
+        self._values = looks[self.like_most].values()
         self._count = sum(map(len, self._first or ())) if len(self._parts) == 1 else None
 
-    def _looks(self) -> list[_DictTrajectories]:
+    def _look_at_some(self) -> list[_DictTrajectories]:
         """Some dictionaries with steps: of the first file, and of others until `_LOOKED_BYTES` have been read. Raises the first error if none can be read."""
         looks: list[_DictTrajectories] = []
         why: SourceError | None = None
         size = 0
         for number in spread(range(len(self._parts))):
             try:
-                found = self._trajectories(number)
+                dictionaries = self._read_file(number)
             except SourceError as error:
                 why = why or error
                 continue
             if number == 0:
-                self._first = found
-            filled = [trajectories for trajectories in found if len(trajectories)]
+                self._first = dictionaries
+            filled = [trajectories for trajectories in dictionaries if len(trajectories)]
             looks += [filled[place] for place in spread(range(len(filled)))]
-            size += sum(trajectories.nbytes for trajectories in found)
+            size += sum(trajectories.nbytes for trajectories in dictionaries)
             if size > _LOOKED_BYTES and looks:
                 break
         if not looks and why is not None:
             raise why
         return looks
 
-    @property
-    def count(self) -> int | None:
-        """None for several files until `counted` has read them."""
-        return self._count
+    def _pass(self, findings: Findings, wanted: Collection[int]) -> Iterator[Recording | None]:
+        for number, (trajectories, at) in enumerate(self._list_all()):
+            if number not in wanted:
+                yield None
+                continue
+            try:
+                columns = self._read_columns(trajectories, at, findings)
+                yield Recording(columns, made_up=keys.made_up_reward(columns))
+            except BrokenEpisode as broken:
+                yield Recording({}, name=str(number), faults=((broken.path, broken.why),))
 
-    @property
-    def has_random_access(self) -> bool:
-        return False
-
-    @property
-    def notices(self) -> tuple[Notice, ...]:
-        """Known before reading, and the findings of the last pass."""
-        return (*self._mixed, *self._findings.notices(keys.has_rewards(self._specs), self._options))
-
-    def spec(self) -> Nest:
-        return dict(keys.with_reward(self._specs))
-
-    def counted(self) -> ArrayRecordings:
-        """The same, with `count`: reads all files."""
-        self._count = sum(1 for _ in self._all())
-        return self
-
-    def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
-        self._findings = Findings()
-        wanted = numbers if isinstance(numbers, range) else frozenset(numbers)
-        for number, (trajectories, at) in enumerate(self._all() if numbers else ()):
-            if number in wanted:
-                try:
-                    columns = self._columns(trajectories, at)
-                    yield Recording(columns, made_up=keys.made_up_reward(columns))
-                except BrokenEpisode as broken:
-                    yield Recording({}, name=str(number), faults=((broken.path, broken.why),))
-            if number == numbers[-1]:
-                return
-
-    def _all(self) -> Iterator[tuple[_DictTrajectories | BrokenEpisode, int]]:
+    def _list_all(self) -> Iterator[tuple[_DictTrajectories | BrokenEpisode, int]]:
         """Every trajectory; an unreadable file counts as one broken trajectory."""
         for number in range(len(self._parts)):
             try:
                 kept = self._first if number == 0 else None
-                found = self._trajectories(number) if kept is None else kept
+                dictionaries = self._read_file(number) if kept is None else kept
             except SourceError as error:
                 yield BrokenEpisode("", str(error)), 0
                 continue
-            for one in found:
-                for at in range(len(one)):
-                    yield one, at
+            for trajectories in dictionaries:
+                for at in range(len(trajectories)):
+                    yield trajectories, at
 
-    def _trajectories(self, number: int) -> list[_DictTrajectories]:
-        return [_DictTrajectories(one, self.name, self._options) for one in self._parts[number]()]
+    def _read_file(self, number: int) -> list[_DictTrajectories]:
+        return [_DictTrajectories(arrays, self.name, self._options) for arrays in self._parts[number]()]
 
-    def _columns(self, trajectories: _DictTrajectories | BrokenEpisode, at: int) -> dict[str, Array]:
+    def _read_columns(
+        self, trajectories: _DictTrajectories | BrokenEpisode, at: int, findings: Findings
+    ) -> dict[str, Array]:
         if isinstance(trajectories, BrokenEpisode):
             raise trajectories
-        gaps = trajectories.look(at, self._findings)
+        gaps = trajectories.look(at, findings)
         if len(gaps) and self._options.gaps == REFUSE:
             raise BrokenEpisode(
                 "observation", f"step {gaps[0]:,} is not the observation that followed the step before (gaps=refuse)"
             )
         columns = trajectories.columns(at, self._values, self._options)
         for path in {**self._specs, **columns}:
-            column, wanted = columns.get(path), self._specs.get(path)
-            found = None if column is None else ArraySpec(column.shape[1:], column.dtype)
-            if found != wanted:
+            column, expected = columns.get(path), self._specs.get(path)
+            recorded = None if column is None else ArraySpec(column.shape[1:], column.dtype)
+            if recorded != expected:
                 raise BrokenEpisode(
-                    path, f"expected {wanted or 'none'}, as most trajectories have, found {found or 'none'}"
+                    path, f"expected {expected or 'none'}, as most trajectories have, found {recorded or 'none'}"
                 )
         return columns
 
 
-def _checked(value: Any, where: str, key: str) -> Any:
+def _check_rows(value: Any, where: str, key: str) -> Any:
     if isinstance(value, (list, tuple)):
         return list(value)
     if not isinstance(value, np.ndarray) or value.ndim == 0:
@@ -280,97 +255,98 @@ CLASSES = frozenset(  # classes of the benchmarks' trajectories, which are not l
 _FIELDS = ("acts", "obs", "rews", "infos")  # of trajectories that are namedtuples, in this order
 
 
-def atari(found: Mapping[str, Array], where: str, last_step: str) -> list[Arrays]:
+def read_atari(content: Mapping[str, Array], where: str, last_step: str) -> list[Arrays]:
     """An npz file with one array of dictionaries {states, actions, dones}."""
-    listed = next(iter(found.values()), None)
-    if len(found) != 1 or listed is None or listed.dtype != object:
+    listed = next(iter(content.values()), None)
+    if len(content) != 1 or listed is None or listed.dtype != object:
         raise SourceError(f"{where}: expected one array of dictionaries with states, actions and dones")
-    made = []
-    for one in listed.ravel().tolist():
-        states, actions, dones = (_part(one, where, key) for key in ("states", "actions", "dones"))
-        made.append(_trajectory(states, actions, dones, last_step, where))
-    return made
+    trajectories = []
+    for recorded in listed.ravel().tolist():
+        states, actions, dones = (_part(recorded, where, key) for key in ("states", "actions", "dones"))
+        trajectories.append(_make_trajectory(states, actions, dones, last_step, where))
+    return trajectories
 
 
-def procgen(found: Any, where: str, last_step: str) -> list[Arrays]:
+def read_procgen(content: Any, where: str, last_step: str) -> list[Arrays]:
     """A dictionary of lists obs, acts, rews and dones, with one entry per trajectory."""
-    lists = [_part(found, where, key) for key in (keys.OBS, keys.ACTS, keys.DONES, keys.REWS)]
-    if len({len(one) for one in lists}) != 1:
+    lists = [_part(content, where, key) for key in (keys.OBS, keys.ACTS, keys.DONES, keys.REWS)]
+    if len(set(map(len, lists))) != 1:
         raise SourceError(f"{where}: expected lists of one length, one entry for each trajectory")
-    return [_trajectory(obs, acts, dones, last_step, where, rews) for obs, acts, dones, rews in zip(*lists)]
+    return [_make_trajectory(obs, acts, dones, last_step, where, rews) for obs, acts, dones, rews in zip(*lists)]
 
 
-def dm_control(found: Any, where: str, _last_step: str) -> list[Arrays]:
+def read_dm_control(content: Any, where: str, _last_step: str) -> list[Arrays]:
     """A list of imitation's trajectories."""
-    if not isinstance(found, (list, tuple)) or not all(isinstance(one, Inert) for one in found):
+    if not isinstance(content, (list, tuple)) or not all(isinstance(trajectory, Inert) for trajectory in content):
         raise SourceError(f"{where}: expected a list of imitation's trajectories")
-    return [_of_imitation(one, where) for one in found]
+    return [_read_imitation(trajectory, where) for trajectory in content]
 
 
-def magical(found: Any, where: str, _last_step: str) -> list[Arrays]:
+def read_magical(content: Any, where: str, _last_step: str) -> list[Arrays]:
     """A dictionary with one trajectory."""
-    trajectory = _part(found, where, "trajectory")
+    trajectory = _part(content, where, "trajectory")
     if not isinstance(trajectory, Inert):
         raise SourceError(f"{where}: trajectory: expected one of MAGICAL's")
-    return [_of_imitation(trajectory, where)]
+    return [_read_imitation(trajectory, where)]
 
 
-def _of_imitation(trajectory: Inert, where: str) -> Arrays:
+def _read_imitation(trajectory: Inert, where: str) -> Arrays:
     """A trajectory of T + 1 observations; each entry of a dictionary of observations becomes a key. The last step is done unless `terminal` is false."""
     fields = trajectory.state if isinstance(trajectory.state, Mapping) else dict(zip(_FIELDS, trajectory.arguments))
     obs, acts = _part(fields, where, "obs"), _array(_part(fields, where, "acts"), where, keys.ACTS)
     dones = np.arange(len(acts)) == (len(acts) - 1 if fields.get("terminal", True) else -1)
-    made: Arrays = {keys.ACTS: acts, keys.DONES: dones}
+    arrays: Arrays = {keys.ACTS: acts, keys.DONES: dones}
     for key, column in _observations(obs, where).items():
         if len(column) != len(acts) + 1:
             raise SourceError(f"{where}: {len(column):,} observations for {len(acts):,} actions; expected one more")
-        made |= {key: column[:-1], keys.next_of(key): column[1:]}
+        arrays |= {key: column[:-1], keys.next_of(key): column[1:]}
     if fields.get(keys.REWS) is not None:
-        made[keys.REWS] = _array(fields[keys.REWS], where, keys.REWS)
+        arrays[keys.REWS] = _array(fields[keys.REWS], where, keys.REWS)
     if fields.get(keys.INFOS) is not None:
-        made[keys.INFOS] = list(fields[keys.INFOS])
-    return made
+        arrays[keys.INFOS] = list(fields[keys.INFOS])
+    return arrays
 
 
 def _observations(obs: Any, where: str) -> dict[str, Array]:
     """`obs` from an array; `obs_X` for each entry X of a dictionary of arrays, or of a list with a dictionary per step."""
     if isinstance(obs, list) and obs and isinstance(obs[0], Mapping):
-        obs = {key: [_part(one, where, key) for one in obs] for key in obs[0]}
+        obs = {key: [_part(step, where, key) for step in obs] for key in obs[0]}
     if isinstance(obs, Mapping):
         return {f"{keys.OBS}_{key}": _array(values, where, keys.OBS) for key, values in obs.items()}
     return {keys.OBS: _array(obs, where, keys.OBS)}
 
 
-def _trajectory(obs: Any, acts: Any, dones: Any, last_step: str, where: str, rews: Any = None) -> Arrays:
+def _make_trajectory(obs: Any, acts: Any, dones: Any, last_step: str, where: str, rews: Any = None) -> Arrays:
     """A trajectory of T + 1 observations, or of T."""
-    made = {keys.ACTS: _array(acts, where, keys.ACTS), keys.DONES: _array(dones, where, keys.DONES)}
+    arrays = {keys.ACTS: _array(acts, where, keys.ACTS), keys.DONES: _array(dones, where, keys.DONES)}
     if rews is not None:
-        made[keys.REWS] = _array(rews, where, keys.REWS)
-    seen, count = _array(obs, where, keys.OBS), len(made[keys.ACTS])
-    if {len(one) for one in made.values()} != {count} or len(seen) not in (count, count + 1):
+        arrays[keys.REWS] = _array(rews, where, keys.REWS)
+    seen, count = _array(obs, where, keys.OBS), len(arrays[keys.ACTS])
+    if set(map(len, arrays.values())) != {count} or len(seen) not in (count, count + 1):
         raise SourceError(
             f"{where}: {len(seen):,} observations for {count:,} actions; expected as many, or one more, and as many dones"
         )
     if len(seen) == count and last_step == REPEAT:
         seen = np.concatenate([seen, seen[-1:]])
     elif len(seen) == count:
-        is_done = made[keys.DONES][-2:].any(axis=0, keepdims=True)
-        made = {key: column[:-1] for key, column in made.items()}
-        made[keys.DONES] = np.concatenate([made[keys.DONES][:-1], is_done[: count - 1]])
-    return {keys.OBS: seen[:-1], keys.NEXT_OBS: seen[1:], **made}
+        # The last step goes without its observation; its done is that of the step before, which would be lost.
+        is_done = arrays[keys.DONES][-2:].any(axis=0, keepdims=True)
+        arrays = {key: column[:-1] for key, column in arrays.items()}
+        arrays[keys.DONES] = np.concatenate([arrays[keys.DONES][:-1], is_done[: count - 1]])
+    return {keys.OBS: seen[:-1], keys.NEXT_OBS: seen[1:], **arrays}
 
 
-def _part(found: Any, where: str, key: str) -> Any:
-    if not isinstance(found, Mapping) or key not in found:
+def _part(content: Any, where: str, key: str) -> Any:
+    if not isinstance(content, Mapping) or key not in content:
         raise SourceError(f"{where}: no {key}; expected it in a dictionary")
-    return found[key]
+    return content[key]
 
 
 def _array(values: Any, where: str, key: str) -> Array:
     try:
         array = np.stack(values) if isinstance(values, Sequence) and len(values) else np.asarray(values)
         if array.dtype == object:
-            array = np.stack([np.asarray(one) for one in array])
+            array = np.stack([np.asarray(row) for row in array])
     except (ValueError, TypeError, MemoryError) as error:
         raise SourceError(f"{where}: {key}: rows of several shapes: {error}") from error
     if array.dtype.kind not in "biufc" or array.ndim == 0:

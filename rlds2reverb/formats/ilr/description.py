@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.ilr.pickles import Named, pickled
+from rlds2reverb.formats.ilr.pickles import Named, pickle_value
 from rlds2reverb.formats.pickles import Inert, safe_loads
 from rlds2reverb.specs import ArraySpec
 
@@ -36,27 +36,27 @@ FEATURES = ("benchmark_name", "task_name", "color_space", "action_space", "obser
 
 def features_of(data: bytes, where: str) -> dict[str, bytes]:
     """Feature -> its text, for those of `FEATURES` that the description has; raises `SourceError` if it is damaged."""
-    found = safe_loads(data, where, CLASSES)
-    if not isinstance(found, Mapping):
-        raise SourceError(f"{where}: expected a dictionary with env_cfg and spaces, found a {type(found).__name__}")
-    config = found.get("env_cfg")
+    content = safe_loads(data, where, CLASSES)
+    if not isinstance(content, Mapping):
+        raise SourceError(f"{where}: expected a dictionary with env_cfg and spaces, found a {type(content).__name__}")
+    config = content.get("env_cfg")
     config = config if isinstance(config, Mapping) else {}
-    color = found.get("color_space")
+    color = content.get("color_space")
     texts = {
         "benchmark_name": config.get("benchmark_name"),
         "task_name": config.get("task_name"),
         "color_space": color.arguments[0] if isinstance(color, Inert) and color.arguments else color,
     }
-    made = {key: str(value).encode("utf-8", "replace") for key, value in texts.items() if value is not None}
+    features = {key: str(value).encode("utf-8", "replace") for key, value in texts.items() if value is not None}
     for key in ("action_space", "observation_space"):
-        if (space := _space(found.get(key), where, key)) is not None:
-            made[key] = _json(space)
-    return {**made, "env_cfg": _json({key: value for key, value in config.items() if key != "__doc__"})}
+        if (space := _read_space(content.get(key), where, key)) is not None:
+            features[key] = _json(space)
+    return {**features, "env_cfg": _json({key: value for key, value in config.items() if key != "__doc__"})}
 
 
 def _json(value: Any) -> bytes:
-    def plain(one: Any) -> Any:
-        return one.tolist() if isinstance(one, (np.ndarray, np.generic)) else str(one)
+    def plain(part: Any) -> Any:
+        return part.tolist() if isinstance(part, (np.ndarray, np.generic)) else str(part)
 
     try:
         return json.dumps(value, default=plain, skipkeys=True, sort_keys=True).encode()
@@ -64,14 +64,14 @@ def _json(value: Any) -> bytes:
         return json.dumps(repr(value)).encode()
 
 
-def _space(found: Any, where: str, key: str) -> dict[str, Any] | None:
+def _read_space(recorded: Any, where: str, key: str) -> dict[str, Any] | None:
     """A space as JSON of Minari's form; bounds that are the same everywhere as one number."""
-    if found is None:
+    if recorded is None:
         return None
-    arguments = found.arguments if isinstance(found, Inert) else ()
+    arguments = recorded.arguments if isinstance(recorded, Inert) else ()
     if (
-        not isinstance(found, Inert)
-        or found.class_name != _INFLATE
+        not isinstance(recorded, Inert)
+        or recorded.class_name != _INFLATE
         or len(arguments) != 2
         or not isinstance(arguments[1], Mapping)
     ):
@@ -111,30 +111,27 @@ class Description:
     def data(self, actions: int) -> bytes:
         """The member's contents, with this number of discrete actions if they have to be counted."""
         action = {"n": actions, "type": "Discrete"} if self.needs_actions else self._space("action_space", self.action)
-        spaces = {
-            "action_space": action,
-            "observation_space": self._space("observation_space", self.observation),
-        }
-        texts = _parsed(self.texts.get("env_cfg", ""))
+        spaces = {"action_space": action, "observation_space": self._space("observation_space", self.observation)}
+        texts = _parse_json(self.texts.get("env_cfg", ""))
         config = dict(texts) if isinstance(texts, Mapping) else {}
         for key in ("benchmark_name", "task_name"):
             config[key] = self.texts.get(key, str(config.get(key, "rlds2reverb")))
         color = self.texts.get("color_space", "")
         named = Named("imitation.augment.color", "ColorSpace", (color if color in _COLORS else _COLORS[0],))
-        inflated = {key: None if space is None else _inflated(space) for key, space in spaces.items()}
-        return pickled({"env_cfg": config, **inflated, "color_space": named})
+        inflated = {key: None if space is None else _name_space(space) for key, space in spaces.items()}
+        return pickle_value({"env_cfg": config, **inflated, "color_space": named})
 
     def _space(self, key: str, spec: ArraySpec | None) -> dict[str, Any] | None:
         """The recorded space if it fits the spec; else one made from the spec."""
         if spec is None:
             return None
-        space = _parsed(self.texts.get(key, ""))
+        space = _parse_json(self.texts.get(key, ""))
         if isinstance(space, Mapping) and _is_space(space, spec):
             return dict(space)
         return _space_of(spec, key == "action_space")
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -173,7 +170,7 @@ def _space_of(spec: ArraySpec, is_action: bool) -> dict[str, Any] | None:
     return {"dtype": spec.dtype.name, "high": high, "low": low, "shape": list(spec.shape), "type": "Box"}
 
 
-def _inflated(space: Mapping[str, Any]) -> Named:
+def _name_space(space: Mapping[str, Any]) -> Named:
     options: dict[str, Any] = {key: value for key, value in space.items() if key != "type"}
     if space["type"] == "Box":
         dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])

@@ -77,12 +77,12 @@ _NO_REWARD = ArraySpec((), np.dtype(np.float32))
 
 
 def has_rewards(specs: Collection[str]) -> bool:
-    """Whether one of these paths is that of a reward."""
+    """Whether there is a reward among these paths."""
     return any(is_under(path, REWARD) for path in specs)
 
 
 def with_reward(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
-    """The specs of the columns that were recorded, with that of the reward which `made_up_reward` adds."""
+    """The specs of recorded columns, and of the reward that `made_up_reward` adds."""
     return dict(specs) if has_rewards(specs) else {**specs, REWARD: _NO_REWARD}
 
 
@@ -98,7 +98,7 @@ GAPS = (KEEP, SPLIT, REFUSE)
 
 
 @dataclass(frozen=True)
-class Options:
+class IlrOptions:
     """The options, see `read`; il-representations itself does not separate terminal ends from time limits."""
 
     done_means: str = TERMINAL
@@ -116,8 +116,8 @@ class Findings:
     """Counts of one pass.
 
     Attributes:
-      steps: those compared with the following step.
-      gaps: those of them whose next observation is not that of the following step.
+      steps: steps that were compared with the following step.
+      gaps: steps among them whose next observation is not that of the following step.
       late_gaps: gaps that are not among the first steps of a trajectory.
       foreign: trajectories whose last observation is the first of the next one.
       ends: trajectories followed by another one.
@@ -146,7 +146,7 @@ class Findings:
         """Counts a value that is left out; keys beyond `_MOST_KEYS` are counted together."""
         self.left_out[key if key in self.left_out or len(self.left_out) < _MOST_KEYS else "..."] += 1
 
-    def notices(self, has_rewards: bool, options: Options) -> Iterator[Notice]:
+    def notices(self, has_rewards: bool, options: IlrOptions) -> Iterator[Notice]:
         if options.done_means == TERMINAL:
             text = "a step that is done is read as terminal, time limits included; done_means=truncation reads none so"
             yield note("done_means", text)

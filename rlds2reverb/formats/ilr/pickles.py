@@ -26,21 +26,21 @@ from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
 from rlds2reverb.files import check_regular
 from rlds2reverb.formats.buckets import for_library
-from rlds2reverb.formats.npz import most_unpacked, opened
+from rlds2reverb.formats.npz_archive import most_unpacked, open_archive
 from rlds2reverb.formats.pickles import safe_loads
-from rlds2reverb.formats.recordings import BrokenEpisode
+from rlds2reverb.formats.recordings import BrokenEpisode, refuse_broken
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import shortened
 
 PICKLES = ("pickle", "pkl", "pyd")
 KINDS = (*PICKLES, "npy")  # kinds of members: the ending of a name after the key
 
-Row = tuple[bytes, ...]  # the bytes of every leaf of one step's value, in the order of `Values.leaves`
+Row = tuple[bytes, ...]  # the bytes of every leaf of one step's value, in the order of `ValueReader.leaves`
 
 _TEXT = ArraySpec((), np.dtype(object))
 
 
-def _loaded(data: bytes, kind: str, where: str) -> Any:
+def _load(data: bytes, kind: str, where: str) -> Any:
     """The value of a member; raises `SourceError` if it is damaged, or refused by `safe_loads`."""
     if kind in PICKLES:
         return safe_loads(data, where)
@@ -53,11 +53,11 @@ def _loaded(data: bytes, kind: str, where: str) -> Any:
 def leaves_of(value: Any, path: str = "", depth: int = 0) -> dict[str, Array | bytes]:
     """Path -> array, or text as `bytes`, of a value or nested dictionaries; other leaves are left out."""
     if isinstance(value, Mapping):
-        found: dict[str, Array | bytes] = {}
+        leaves: dict[str, Array | bytes] = {}
         for key in sorted(value, key=str) if depth < 8 else ():
             below = str(key).replace("/", "_")
-            found |= leaves_of(value[key], f"{path}/{below}" if path else below, depth + 1)
-        return found
+            leaves |= leaves_of(value[key], f"{path}/{below}" if path else below, depth + 1)
+        return leaves
     if isinstance(value, str):
         return {path: value.encode("utf-8", "surrogatepass")}
     if isinstance(value, bytes):
@@ -65,7 +65,7 @@ def leaves_of(value: Any, path: str = "", depth: int = 0) -> dict[str, Array | b
     if (
         isinstance(value, (bool, float, np.ndarray, np.generic))
         or (isinstance(value, int) and abs(value) < 1 << 63)
-        or (isinstance(value, (list, tuple)) and all(isinstance(one, (bool, int, float)) for one in value))
+        or (isinstance(value, (list, tuple)) and all(isinstance(part, (bool, int, float)) for part in value))
     ):
         array = np.asarray(value)
         return {path: array} if array.dtype.kind in "biufc" else {}
@@ -104,6 +104,7 @@ class _Template:
         if len(places) != 1 or not array.nbytes:
             return None
         start, end = data[: places[0]], data[places[0] + array.nbytes :]
+        # Other bytes in their place must give an array of just these: then nothing else in the pickle depends on them.
         other = bytes(byte ^ 1 for byte in array.tobytes())
         try:
             again = np.asarray(safe_loads(start + other + end, ""))
@@ -113,7 +114,7 @@ class _Template:
         return _Template(start, end, len(data)) if same else None
 
 
-class Values:
+class ValueReader:
     """How the values of one key are read, with their leaves, path -> spec. The first value decides for all."""
 
     def __init__(self, first: Any, template: _Template | None = None) -> None:
@@ -121,27 +122,27 @@ class Values:
         self._template = template
 
     @staticmethod
-    def of_pickle(data: bytes, kind: str, where: str) -> Values:
+    def of_pickle(data: bytes, kind: str, where: str) -> ValueReader:
         """Learns from one member."""
-        value = _loaded(data, kind, where)
+        value = _load(data, kind, where)
         is_array = kind in PICKLES and isinstance(value, (np.ndarray, np.generic)) and value.dtype != object
-        return Values(value, _Template.of(data, np.asarray(value)) if is_array else None)
+        return ValueReader(value, _Template.of(data, np.asarray(value)) if is_array else None)
 
     def row(self, data: bytes, kind: str, key: str, where: str) -> Row:
         """The bytes of one value's leaves; raises `BrokenEpisode` if it is damaged or does not match the first."""
         if self._template is not None and (payload := self._template.payload(data)) is not None:
             return (payload,)
         try:
-            found = leaves_of(_loaded(data, kind, where))
+            leaves = leaves_of(_load(data, kind, where))
         except SourceError as error:
             raise BrokenEpisode(key, str(error)) from error
-        return self.row_of(found, key, where)
+        return self.row_of(leaves, key, where)
 
-    def row_of(self, found: Mapping[str, Array | bytes], key: str, where: str) -> Row:
+    def row_of(self, leaves: Mapping[str, Array | bytes], key: str, where: str) -> Row:
         """The bytes of those leaves that the first value has; raises `BrokenEpisode` if one has another spec."""
         row = []
         for path, spec in self.leaves.items():
-            leaf = found.get(path)
+            leaf = leaves.get(path)
             if leaf is None or _spec_of(leaf) != spec:
                 got = "nothing" if leaf is None else str(_spec_of(leaf))
                 raise BrokenEpisode(
@@ -152,15 +153,15 @@ class Values:
 
     def columns(self, rows: Sequence[Row]) -> dict[str, Array]:
         """Path -> [T, ...]."""
-        made: dict[str, Array] = {}
+        columns: dict[str, Array] = {}
         for at, (path, spec) in enumerate(self.leaves.items()):
             values = [row[at] for row in rows]
             if spec.dtype == object:
-                made[path] = np.array(values, object)
+                columns[path] = np.array(values, object)
             else:
                 shape = (len(rows), *(size or 0 for size in spec.shape))
-                made[path] = np.ndarray(shape, spec.dtype, b"".join(values))
-        return made
+                columns[path] = np.ndarray(shape, spec.dtype, b"".join(values))
+        return columns
 
 
 _MOST_BYTES = 8 << 30  # of a file, unpacked
@@ -176,7 +177,7 @@ def start_of(path: Path) -> bytes:
         raise SourceError(f"{path}: cannot be read: {error}") from error
 
 
-def unpickled(path: Path, inert: Collection[str] = frozenset()) -> Any:
+def unpickle_file(path: Path, inert: Collection[str] = frozenset()) -> Any:
     """The value of a pickle, which may be compressed by gzip; raises as `safe_loads`, and if it cannot be read."""
     is_packed = start_of(path).startswith(b"\x1f\x8b")
     try:
@@ -192,13 +193,10 @@ def unpickled(path: Path, inert: Collection[str] = frozenset()) -> Any:
     return safe_loads(data, path.name, inert)
 
 
-def npz(path: Path) -> dict[str, Array]:
+def read_npz(path: Path) -> dict[str, Array]:
     """The arrays of an npz file by name, arrays of objects included; raises `SourceError` if it cannot be read."""
-    try:
-        with opened(path) as held:
-            return {key: member.array() for key, member in held.items()}
-    except BrokenEpisode as broken:
-        raise SourceError(broken.why) from broken
+    with refuse_broken(), open_archive(path) as arrays:
+        return {key: array.array() for key, array in arrays.items()}
 
 
 _PROTO, _STOP = b"\x80\x04", b"."
@@ -215,9 +213,9 @@ class Named:
     arguments: tuple[Any, ...] | None = None
 
 
-def pickled(value: Any) -> bytes:
+def pickle_value(value: Any) -> bytes:
     """The pickle of plain values, arrays, dtypes and `Named`."""
-    return whole(part_of(value))
+    return close_pickle(part_of(value))
 
 
 def row_pickles(rows: Iterable[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> list[bytes]:
@@ -232,19 +230,19 @@ def around(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, bytes]:
     count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if not shape:
         scalar = part_of(Named("numpy.core.multiarray", "scalar"))
-        return scalar + _MARK + part_of(dtype) + _sized(count), _TUPLE + _REDUCE
+        return scalar + _MARK + part_of(dtype) + _size_code(count), _TUPLE + _REDUCE
     empty = Named("numpy.core.multiarray", "_reconstruct", (Named("numpy", "ndarray"), (0,), b"b"))
-    state = _MARK + part_of(1) + part_of(shape) + part_of(dtype) + part_of(False) + _sized(count)
+    state = _MARK + part_of(1) + part_of(shape) + part_of(dtype) + part_of(False) + _size_code(count)
     return part_of(empty) + state, _TUPLE + _BUILD
 
 
-def joined(parts: Mapping[str, Any]) -> bytes:
+def join_parts(parts: Mapping[str, Any]) -> bytes:
     """The part of a pickle that makes a dictionary of parts, or of dictionaries of parts."""
-    items = (part_of(key) + (joined(part) if isinstance(part, Mapping) else part) for key, part in parts.items())
+    items = (part_of(key) + (join_parts(part) if isinstance(part, Mapping) else part) for key, part in parts.items())
     return _DICT + _MARK + b"".join(items) + _SET_ITEMS
 
 
-def whole(part: bytes) -> bytes:
+def close_pickle(part: bytes) -> bytes:
     """A pickle of one part."""
     return _PROTO + part + _STOP
 
@@ -255,14 +253,14 @@ def part_of(value: Any) -> bytes:
         thing = part_of(value.module) + part_of(value.name) + _STACK_GLOBAL
         return thing if value.arguments is None else thing + part_of(value.arguments) + _REDUCE
     if isinstance(value, np.dtype):
-        made = Named("numpy", "dtype", (value.str[1:], False, True))
-        return part_of(made) + part_of((3, value.str[0], None, None, None, -1, -1, 0)) + _BUILD
+        dtype = Named("numpy", "dtype", (value.str[1:], False, True))
+        return part_of(dtype) + part_of((3, value.str[0], None, None, None, -1, -1, 0)) + _BUILD
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
         start, end = around(array.dtype, array.shape)
         return start + array.tobytes() + end
     if isinstance(value, Mapping):
-        return joined({key: part_of(one) for key, one in value.items()})
+        return join_parts({key: part_of(item) for key, item in value.items()})
     if value is None or isinstance(value, (bool, int, float, bytes, str)):
         return pickle.dumps(value, 3)[2:-1]  # without the protocol and the end; frames begin with protocol 4
     if isinstance(value, tuple):
@@ -272,7 +270,7 @@ def part_of(value: Any) -> bytes:
     raise TypeError(f"{type(value).__name__}: not pickled here")
 
 
-def _sized(count: int) -> bytes:
+def _size_code(count: int) -> bytes:
     if count < 1 << 8:
         return b"C" + bytes((count,))
     return b"B" + struct.pack("<I", count) if count < 1 << 32 else b"\x8e" + struct.pack("<Q", count)

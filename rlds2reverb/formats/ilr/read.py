@@ -1,23 +1,8 @@
-"""Datasets of il-representations as a source: `ilr:PATH[?OPTIONS]`, or its dict of arrays in memory.
+"""Datasets of il-representations as a source: `ilr:PATH[?OPTIONS]`, or its dict of arrays in memory; docs/formats/il_representations.md has the options.
 
-| option | values | meaning |
-| --- | --- | --- |
-| `done_means` | `terminal` (default), `truncation` | the meaning of a step that is done |
-| `gaps` | `keep` (default), `split`, `refuse` | treatment of a trajectory whose observations do not follow one another |
-| `last_step` | `repeat` (default), `mark` | of Atari's and Procgen's demonstrations: treatment of the last observation |
-| `layout` | `webdataset`, `dict`, `atari`, `dm_control`, `magical`, `procgen` | of the files; by default found from their contents |
-
-A YAML file is a list of datasets that are mixed, il-representations' `dataset_configs`: `ilr:configs.yaml[?OPTIONS]`.
-
-| option | values | meaning |
-| --- | --- | --- |
-| `root` | a folder | `data_root`, if the file has none; by default the file's own folder |
-| `benchmark`, `task` | names | `env_cfg` that the entries are merged into |
-| `done_means`, `gaps` | as for shards | |
-| `weights`, `seed`, `length` | as for a mix | equal weights and one pass by default; `length` is InterleavedDataset's nominal length, in episodes |
-
-An entry has `type` ("demos" by default), `env_cfg` and `env_data`; the latter two are merged into the defaults, mappings within mappings.
-Keys that il-representations does not know are refused. The note `without_effect` names those that it knows and that choose no shards.
+A YAML file is a list of datasets that are mixed, il-representations' `dataset_configs`: `ilr:configs.yaml[?OPTIONS]`. An entry has `type` ("demos" by
+default), `env_cfg` and `env_data`; the latter two are merged into the defaults, mappings within mappings. Keys that il-representations does not
+know are refused. The note `without_effect` names those that it knows and that choose no shards.
 The file may also be a mapping with `dataset_configs`, and the defaults `env_cfg` and `env_data`. The shards of an entry are looked for in
 `<root>/data/processed/<type>/<benchmark_name>/<task_name>`, as il-representations does; then without `data/`; then, too, in the order of
 its documentation, `<task_name>/<benchmark_name>`. Source: `load_wds_datasets` and `get_data_dir` in il_representations/envs/auto.py.
@@ -39,11 +24,11 @@ from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.ilr import arrays, keys, pickles
 from rlds2reverb.formats.ilr.arrays import ArrayRecordings, ReadFile
-from rlds2reverb.formats.ilr.keys import DONE_MEANS, GAPS, Options
+from rlds2reverb.formats.ilr.keys import DONE_MEANS, GAPS, IlrOptions
 from rlds2reverb.formats.ilr.shards import ShardRecordings
 from rlds2reverb.formats.mix import COMMON, MixedSource
 from rlds2reverb.formats.options import Parse, escape_text, read_options, unescape_text, words
-from rlds2reverb.formats.recordings import LINKS, RecordedSource, asked
+from rlds2reverb.formats.recordings import LINKS, RecordedSource, parse_source_name
 from rlds2reverb.formats.rows import LAST_STEPS
 from rlds2reverb.formats.source import Source
 from rlds2reverb.text import did_you_mean, shortened
@@ -51,10 +36,10 @@ from rlds2reverb.text import did_you_mean, shortened
 WEBDATASET, DICT = "webdataset", "dict"
 _Native = Callable[[Any, str, str], list[arrays.Arrays]]
 _NATIVE: dict[str, _Native] = {
-    "atari": arrays.atari,
-    "dm_control": arrays.dm_control,
-    "magical": arrays.magical,
-    "procgen": arrays.procgen,
+    "atari": arrays.read_atari,
+    "dm_control": arrays.read_dm_control,
+    "magical": arrays.read_magical,
+    "procgen": arrays.read_procgen,
 }
 LAYOUTS = (WEBDATASET, DICT, *_NATIVE)
 
@@ -78,60 +63,62 @@ def open_ilr(what: Any) -> Source:
       SourceError: there is no such file, it is damaged or not il-representations', or an option makes no sense.
     """
     if not isinstance(what, str):
-        return RecordedSource(ArrayRecordings([lambda: [what]], "a dict of il-representations", Options()))
+        return RecordedSource(ArrayRecordings([lambda: [what]], "a dict of il-representations", IlrOptions()))
     if (configs := CONFIGS.fullmatch(what)) is not None:
         return open_configs(path_of(unescape_text(configs["path"])), configs["options"] or "")
-    wanted = asked("ilr", what, _OPTIONS)
-    options = dict(wanted.options)
+    request = parse_source_name("ilr", what, _OPTIONS)
+    options = dict(request.options)
     layout = options.pop("layout", None)
-    reading = Options(**options)
-    files = _files(wanted.path, wanted.files)
+    reading = IlrOptions(**options)
+    files = _find_files(request.path, request.files)
     start = pickles.start_of(files[0])
     is_pickle = start.startswith(_PICKLES) and not files[0].name.endswith(SHARDS)
-    found: ShardRecordings | ArrayRecordings
+    recordings: ShardRecordings | ArrayRecordings
     if layout == WEBDATASET or (layout is None and not start.startswith(_NPZ) and not is_pickle):
-        found = ShardRecordings(files, wanted.name, reading)
+        recordings = ShardRecordings(files, request.name, reading)
     else:
-        found = ArrayRecordings([_part(one, layout, reading) for one in files], wanted.name, reading)
-    if wanted.choice.needs_count and found.count is None:
-        found = found.counted()
-    return wanted.source_of(found)
+        recordings = ArrayRecordings([_file_reader(file, layout, reading) for file in files], request.name, reading)
+    if request.choice.needs_count and recordings.count is None:
+        recordings.count_episodes()
+    return request.make_source(recordings)
 
 
-def _files(path: Path, files: DatasetFiles) -> list[Path]:
+def _find_files(path: Path, files: DatasetFiles) -> list[Path]:
     """The files of a dataset, sorted and pinned."""
     if path.is_dir():
         path = files.pin(path, is_deep=False)
         for endings in (SHARDS, _OTHERS):
-            found = [one for one in path.iterdir() if one.name.endswith(endings) and not one.name.startswith(".")]
-            if found:
-                files.restrict(found)
-                return sorted(found)
+            data_files = [
+                file for file in path.iterdir() if file.name.endswith(endings) and not file.name.startswith(".")
+            ]
+            if data_files:
+                files.restrict(data_files)
+                return sorted(data_files)
         raise SourceError(f"{path}: expected files *{', *'.join((*SHARDS, *_OTHERS))} in it")
     if path.exists():
         return [files.pin(path)]
-    found = [files.pin(one) for one in path.parent.glob(path.name) if not one.is_dir()] if path.name else []
-    if not found:
+    matches = [files.pin(file) for file in path.parent.glob(path.name) if not file.is_dir()] if path.name else []
+    if not matches:
         raise SourceError(f"{path}: not found; expected a file, a folder, or a pattern that fits some files")
-    return sorted(found)
+    return sorted(matches)
 
 
-def _part(path: Path, layout: str | None, options: Options) -> ReadFile:
+def _file_reader(path: Path, layout: str | None, options: IlrOptions) -> ReadFile:
     def read() -> Sequence[Mapping[str, Any]]:
         is_npz = pickles.start_of(path).startswith(_NPZ)
-        found = pickles.npz(path) if is_npz else pickles.unpickled(path, arrays.CLASSES)
+        content = pickles.read_npz(path) if is_npz else pickles.unpickle_file(path, arrays.CLASSES)
         kind = layout
-        if kind is None and isinstance(found, Mapping) and any(map(keys.is_observation, found)):
-            kind = "procgen" if all(isinstance(value, list) for value in found.values()) else DICT
+        if kind is None and isinstance(content, Mapping) and any(map(keys.is_observation, content)):
+            kind = "procgen" if all(isinstance(value, list) for value in content.values()) else DICT
         elif kind is None:
-            kind = "atari" if is_npz else "magical" if isinstance(found, Mapping) else "dm_control"
+            kind = "atari" if is_npz else "magical" if isinstance(content, Mapping) else "dm_control"
         if kind == DICT:
-            if not isinstance(found, Mapping):
-                raise SourceError(f"{path}: expected a dictionary of arrays, found a {type(found).__name__}")
-            return [found]
+            if not isinstance(content, Mapping):
+                raise SourceError(f"{path}: expected a dictionary of arrays, found a {type(content).__name__}")
+            return [content]
         if is_npz != (kind == "atari"):
             raise SourceError(f"{path}: layout={kind}: expected {'npz' if kind == 'atari' else 'a pickle'}")
-        return _NATIVE[kind](found, path.name, options.last_step)
+        return _NATIVE[kind](content, path.name, options.last_step)
 
     return read
 
@@ -177,7 +164,7 @@ _NAME = re.compile(r"[\w.+ -]*\w[\w.+ -]*")
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _ConfigEntry:
     """One dataset: the possible folders of its shards, in the order of search, the number of trajectories to take, and keys that do nothing."""
 
     where: str
@@ -186,16 +173,16 @@ class _Entry:
     without_effect: tuple[str, ...]
     files: DatasetFiles
 
-    def recordings(self, options: Options) -> ShardRecordings:
+    def recordings(self, options: IlrOptions) -> ShardRecordings:
         for folder in self.folders:
             if not folder.is_dir():
                 continue
             pinned = self.files.pin(folder, is_deep=False)
-            found = sorted(one for one in pinned.glob("*") if one.name.endswith(SHARDS))
-            self.files.restrict(found)
-            if found:
+            shards = sorted(file for file in pinned.glob("*") if file.name.endswith(SHARDS))
+            self.files.restrict(shards)
+            if shards:
                 return ShardRecordings(
-                    found, f"ilr:{escape_text(folder)}", replace(options, without_effect=self.without_effect)
+                    shards, f"ilr:{escape_text(folder)}", replace(options, without_effect=self.without_effect)
                 )
         looked = ", ".join(map(str, self.folders))
         raise SourceError(
@@ -205,86 +192,87 @@ class _Entry:
     def source(self, recordings: ShardRecordings) -> RecordedSource:
         if self.trajectories is None:
             return RecordedSource(recordings, files=self.files)
-        counted = recordings.counted()
-        if (counted.count or 0) < self.trajectories:
+        recordings.count_episodes()
+        if (recordings.count or 0) < self.trajectories:
             raise SourceError(
-                f"{self.where}: env_data.wds_n_trajs: {self.trajectories:,}, but there are {counted.count:,}"
+                f"{self.where}: env_data.wds_n_trajs: {self.trajectories:,}, but there are {recordings.count:,}"
             )
-        return RecordedSource(counted, range(self.trajectories), files=self.files)
+        return RecordedSource(recordings, range(self.trajectories), files=self.files)
 
 
 def open_configs(path: Path, options: str) -> MixedSource:
     """Opens the datasets of a YAML file; see the module."""
     name = f"ilr:{escape_text(path)}"
-    wanted = read_options(name, options, _CONFIG_OPTIONS)
-    chosen = Options(**{key: wanted.pop(key) for key in ("done_means", "gaps") if key in wanted})
-    defaults = {key: wanted.pop(key) for key in ("root", "benchmark", "task") if key in wanted}
-    follow_links = wanted.pop("links", False)
-    entries = [replace(entry, files=DatasetFiles(follow_links)) for entry in _entries_of(path, **defaults)]
+    settings = read_options(name, options, _CONFIG_OPTIONS)
+    chosen = IlrOptions(**{key: settings.pop(key) for key in ("done_means", "gaps") if key in settings})
+    defaults = {key: settings.pop(key) for key in ("root", "benchmark", "task") if key in settings}
+    follow_links = settings.pop("links", False)
+    entries = [replace(entry, files=DatasetFiles(follow_links)) for entry in _read_entries(path, **defaults)]
     recordings = [entry.recordings(chosen) for entry in entries]
-    spaces = [{key: one.features.get(key, b"none").decode() for key in _SPACES} for one in recordings]
-    for entry, found in zip(entries, spaces):
-        for key, space in found.items():
+    spaces = [{key: shards.features.get(key, b"none").decode() for key in _SPACES} for shards in recordings]
+    for entry, own in zip(entries, spaces):
+        for key, space in own.items():
             if space != spaces[0][key]:
                 raise SourceError(
                     f"{entry.where}: {key}: {space}, and that of {entries[0].where} is {spaces[0][key]}; "
                     "datasets that are mixed have equal spaces"
                 )
-    sources = [entry.source(one) for entry, one in zip(entries, recordings)]
+    sources = [entry.source(shards) for entry, shards in zip(entries, recordings)]
     try:
-        return MixedSource(sources, columns=COMMON, **wanted)
+        return MixedSource(sources, columns=COMMON, **settings)
     except ConfigError as error:
         raise SourceError(f'"{name}": {error}') from error
 
 
-def _entries_of(
+def _read_entries(
     path: Path, root: str | None = None, benchmark: str | None = None, task: str | None = None
-) -> list[_Entry]:
+) -> list[_ConfigEntry]:
     try:
         if path.exists():
             check_regular(path)
-        found = strict_yaml.read(path)
+        content = strict_yaml.read(path)
     except ConfigError as error:
         raise SourceError(str(error)) from error
-    whole = found if isinstance(found, Mapping) else {"dataset_configs": found}
+    whole = content if isinstance(content, Mapping) else {"dataset_configs": content}
     configs = whole.get("dataset_configs")
     _check_keys(f"{path}: ", whole, _WHOLE_KEYS)
     if not isinstance(configs, list) or not configs:
         raise SourceError(
             f"{path}: expected a list of datasets, or a mapping with dataset_configs, env_cfg and env_data; found no dataset"
         )
-    given = {"benchmark_name": benchmark, "task_name": task}
+    names = {"benchmark_name": benchmark, "task_name": task}
     defaults = {
         "type": "demos",
-        "env_cfg": {key: value for key, value in given.items() if value is not None},
+        "env_cfg": {key: value for key, value in names.items() if value is not None},
         "env_data": {"data_root": str(path.parent) if root is None else root},
     }
-    defaults = _merged(defaults, {key: whole.get(key) or {} for key in ("env_cfg", "env_data")}, f"{path}: ")
+    defaults = _merge(defaults, {key: whole.get(key) or {} for key in ("env_cfg", "env_data")}, f"{path}: ")
     return [
-        _entry(f"{path}: dataset_configs[{at}]", config, defaults, path.parent) for at, config in enumerate(configs)
+        _parse_entry(f"{path}: dataset_configs[{at}]", config, defaults, path.parent)
+        for at, config in enumerate(configs)
     ]
 
 
-def _merged(defaults: Mapping[str, Any], config: Any, where: str) -> dict[str, Any]:
+def _merge(defaults: Mapping[str, Any], config: Any, where: str) -> dict[str, Any]:
     """The defaults, replaced by the values of a config; mappings are merged, not replaced."""
     if not isinstance(config, Mapping):
         raise SourceError(f"{where}expected a mapping, found {config!r}")
-    made = dict(defaults)
+    merged = dict(defaults)
     for key, value in config.items():
-        before = made.get(key)
-        made[key] = _merged(before, value, f"{where}{key}: ") if isinstance(before, Mapping) else value
-    return made
+        before = merged.get(key)
+        merged[key] = _merge(before, value, f"{where}{key}: ") if isinstance(before, Mapping) else value
+    return merged
 
 
-def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -> _Entry:
+def _parse_entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -> _ConfigEntry:
     if isinstance(config, Mapping):
         _check_keys(f"{where}: ", config, _KEYS)
-    whole = _merged(defaults, {} if config is None else config, f"{where}: ")
+    whole = _merge(defaults, {} if config is None else config, f"{where}: ")
     for section, known in _SECTION_KEYS.items():
         _check_keys(f"{where}: {section}: ", whole[section], known)
-    kind = _named(where, "type", whole["type"])
+    kind = _check_name(where, "type", whole["type"])
     benchmark, task = (
-        _named(where, f"env_cfg.{key}", whole["env_cfg"].get(key)) for key in ("benchmark_name", "task_name")
+        _check_name(where, f"env_cfg.{key}", whole["env_cfg"].get(key)) for key in ("benchmark_name", "task_name")
     )
     root = whole["env_data"]["data_root"]
     if not isinstance(root, str):
@@ -303,7 +291,7 @@ def _entry(where: str, config: Any, defaults: Mapping[str, Any], folder: Path) -
     without_effect = [
         f"{section}.{key}" for section, known in _SECTION_KEYS.items() for key in whole[section] if not known[key]
     ]
-    return _Entry(where, folders, trajectories, tuple(without_effect), DatasetFiles())
+    return _ConfigEntry(where, folders, trajectories, tuple(without_effect), DatasetFiles())
 
 
 def _check_keys(where: str, config: Mapping[Any, Any], known: Collection[str]) -> None:
@@ -315,7 +303,7 @@ def _check_keys(where: str, config: Mapping[Any, Any], known: Collection[str]) -
         )
 
 
-def _named(where: str, key: str, value: Any) -> str:
+def _check_name(where: str, key: str, value: Any) -> str:
     """A value; raises `SourceError` unless it can be the name of a single folder."""
     if not isinstance(value, str) or not _NAME.fullmatch(value) or value.startswith("."):
         hint = "; name it there, or by the options benchmark and task" if value is None else ""

@@ -17,8 +17,8 @@ from rlds2reverb.formats.agreement import look_at, looks_at_once, most_alike, un
 from rlds2reverb.formats.ilr import archives, keys
 from rlds2reverb.formats.ilr.archives import Frame, Metadata, frames
 from rlds2reverb.formats.ilr.description import features_of
-from rlds2reverb.formats.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, Options
-from rlds2reverb.formats.ilr.pickles import KINDS, Row, Values
+from rlds2reverb.formats.ilr.keys import REFUSE, SPLIT, TERMINAL, Findings, IlrOptions
+from rlds2reverb.formats.ilr.pickles import KINDS, Row, ValueReader
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings
 from rlds2reverb.formats.rows import step_specs, steps, with_last
 from rlds2reverb.specs import ArraySpec, Nest
@@ -27,25 +27,24 @@ from rlds2reverb.text import shortened
 _TEXT = ArraySpec((), np.dtype(object))
 
 
-class ShardRecordings(Recordings):
-    """The episodes of some shards, one shard after the other. A trajectory ends with its shard."""
+class PassRecordings(Recordings):
+    """Episodes that a pass over all files finds, one after the other. Ends of trajectories are flags among the steps, so nothing is known before.
 
-    def __init__(self, paths: Sequence[Path], name: str, options: Options) -> None:
-        self.name, self._paths, self._options = name, tuple(paths), options
-        starts = look_at(
-            range(len(paths)), lambda number: _start_of(self._paths[number]), name, at_once=looks_at_once(paths[0])
-        )
-        looks = {number: column_specs(layout.leaves) for number, (_, _, layout) in starts.items()}
-        chosen = most_alike(looks)
-        self.features, self._description, self._layout = starts[chosen]
-        self._specs = looks[chosen]
-        self._mixed = tuple(unlike_notice(looks, chosen, "shard"))
+    Args:
+      looks: number of a part that was looked at -> its columns; most decide (`agreement`).
+      kind: what messages call a part.
+    """
+
+    def __init__(self, name: str, options: IlrOptions, looks: Mapping[int, Mapping[str, ArraySpec]], kind: str) -> None:
+        self.name, self._options = name, options
+        self.like_most = most_alike(looks)
+        self._specs, self._unlike = looks[self.like_most], tuple(unlike_notice(looks, self.like_most, kind))
         self._findings = Findings()
         self._count: int | None = None
 
     @property
     def count(self) -> int | None:
-        """None until `counted` has read all shards."""
+        """None until `count_episodes` has read all files."""
         return self._count
 
     @property
@@ -55,44 +54,58 @@ class ShardRecordings(Recordings):
     @property
     def notices(self) -> tuple[Notice, ...]:
         """Known before reading, and the findings of the last pass."""
-        return (*self._mixed, *self._findings.notices(keys.has_rewards(self._specs), self._options))
+        return (*self._unlike, *self._findings.notices(keys.has_rewards(self._specs), self._options))
 
     def spec(self) -> Nest:
         return dict(keys.with_reward(self._specs))
 
-    def metadata_spec(self) -> Nest:
-        return dict.fromkeys(self.features, _TEXT)
-
-    def counted(self) -> ShardRecordings:
-        """The same, with `count`: reads through all shards; raises `SourceError` if one cannot be read."""
-        made = ShardRecordings(self._paths, self.name, self._options)
-        made._count = sum(1 for _ in made._all(Findings(), ()))
-        return made
+    def count_episodes(self) -> None:
+        """Sets `count`: reads through all files; raises `SourceError` if one cannot be read."""
+        self._count = sum(1 for _ in self._pass(Findings(), ()))
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The episodes of these numbers. Those before them are skipped, which takes the time of unpacking them."""
         self._findings = Findings()
         wanted = numbers if isinstance(numbers, range) else frozenset(numbers)
-        for number, recording in enumerate(self._all(self._findings, wanted) if numbers else ()):
+        for number, recording in enumerate(self._pass(self._findings, wanted) if numbers else ()):
             if recording is not None:
                 yield recording
             if number == numbers[-1]:
                 return
 
-    def _all(self, findings: Findings, wanted: Collection[int]) -> Iterator[Recording | None]:
-        """All episodes in order; None for those that are not requested."""
+    def _pass(self, findings: Findings, wanted: Collection[int]) -> Iterator[Recording | None]:
+        """All episodes in order; None for those that are not wanted."""
+        raise NotImplementedError
+
+
+class ShardRecordings(PassRecordings):
+    """The episodes of some shards, one shard after the other. A trajectory ends with its shard."""
+
+    def __init__(self, paths: Sequence[Path], name: str, options: IlrOptions) -> None:
+        self._paths = tuple(paths)
+        starts = look_at(
+            range(len(paths)), lambda number: _read_start(self._paths[number]), name, at_once=looks_at_once(paths[0])
+        )
+        looks = {number: column_specs(layout.leaves) for number, (_, _, layout) in starts.items()}
+        super().__init__(name, options, looks, "shard")
+        self.features, self._description, self._layout = starts[self.like_most]
+
+    def metadata_spec(self) -> Nest:
+        return dict.fromkeys(self.features, _TEXT)
+
+    def _pass(self, findings: Findings, wanted: Collection[int]) -> Iterator[Recording | None]:
         number = 0
         for path in self._paths:
             cutting = _Cutting(self._layout, self._options, findings, wanted, number)
             features, where, is_first = dict.fromkeys(self.features, b""), path.name, True
-            with archives.opened(path) as file:
-                for found in frames(archives.members(file, where), where, cutting.wants):
-                    if isinstance(found, Metadata):
-                        findings.metadata += found.data != self._description
-                        texts = features_of(found.data, found.where) if is_first else {}
+            with archives.open_archive(path) as file:
+                for part in frames(archives.members(file, where), where, cutting.wants):
+                    if isinstance(part, Metadata):
+                        findings.metadata += part.data != self._description
+                        texts = features_of(part.data, part.where) if is_first else {}
                         features |= {key: texts[key] for key in features if key in texts}
                     else:
-                        for trajectory, is_done in cutting.step(found, where):
+                        for trajectory, is_done in cutting.step(part, where):
                             yield trajectory.recording(is_done, self._options, features, findings)
                     is_first = False
                 if cutting.current is not None:
@@ -101,16 +114,16 @@ class ShardRecordings(Recordings):
             number = cutting.begun
 
 
-def _start_of(path: Path) -> tuple[Mapping[str, bytes], bytes, _ShardLayout]:
+def _read_start(path: Path) -> tuple[Mapping[str, bytes], bytes, _ShardLayout]:
     """The features in the description of a shard ({} without one), its bytes, and the layout of the first step."""
     features: Mapping[str, bytes] = {}
     description = b""
-    with archives.opened(path) as file:
-        for found in frames(archives.members(file, path.name), path.name, lambda key: True):
-            if isinstance(found, Frame):
-                return features, description, _ShardLayout.of(found.values)
+    with archives.open_archive(path) as file:
+        for part in frames(archives.members(file, path.name), path.name, lambda key: True):
+            if isinstance(part, Frame):
+                return features, description, _ShardLayout.of(part.values)
             if not description:
-                description, features = found.data, features_of(found.data, found.where)
+                description, features = part.data, features_of(part.data, part.where)
     raise SourceError(f"{shortened(str(path))}: no step; expected members such as frame_000.obs.pickle")
 
 
@@ -146,9 +159,9 @@ class _Trajectory:
         self.last = {key: rows[keys.next_of(key)] for key in rows if keys.next_of(key) in rows}
         if not self.is_wanted:
             return
-        for key, found in self._rows.items():
+        for key, kept in self._rows.items():
             if key in rows:
-                found.append(rows[key])
+                kept.append(rows[key])
                 self._bytes += sum(map(len, rows[key]))
             elif key not in there:
                 self.fault(keys.column_of(key) or key, f"{where}: no {key}")
@@ -161,7 +174,7 @@ class _Trajectory:
             self.faults.append((path, why))
 
     def recording(
-        self, is_done: bool, options: Options, metadata: Mapping[str, bytes], findings: Findings
+        self, is_done: bool, options: IlrOptions, metadata: Mapping[str, bytes], findings: Findings
     ) -> Recording | None:
         """The episode; None if it is not wanted."""
         if not self.is_wanted:
@@ -183,7 +196,7 @@ class _Cutting:
     """Makes trajectories of the steps of one shard, of those numbers that are wanted; `begun` have begun, with those of earlier shards."""
 
     def __init__(
-        self, layout: _ShardLayout, options: Options, findings: Findings, wanted: Collection[int], begun: int
+        self, layout: _ShardLayout, options: IlrOptions, findings: Findings, wanted: Collection[int], begun: int
     ) -> None:
         self._layout, self._options, self._findings, self._wanted = layout, options, findings, wanted
         self.begun = begun
@@ -204,7 +217,7 @@ class _Cutting:
 
     def step(self, frame: Frame, where: str) -> Iterator[tuple[_Trajectory, bool]]:
         """The trajectories that this step completes, and whether their last step is done."""
-        current = self.current or self._begun()
+        current = self.current or self._begin()
         at = f"{where}: {frame.name}"
         rows, faults = self._rows(frame)
         if not len(current) and self._before and rows:
@@ -216,7 +229,7 @@ class _Cutting:
                 self._findings.gap(len(current))
                 if self._options.gaps == SPLIT:
                     yield current, False
-                    current = self._begun()
+                    current = self._begin()
                 elif self._options.gaps == REFUSE:
                     current.fault(
                         "observation", f"{at}: is not the observation that followed the step before (gaps=refuse)"
@@ -235,7 +248,7 @@ class _Cutting:
             self._before, self.current = current.last, None
             yield current, True
 
-    def _begun(self) -> _Trajectory:
+    def _begin(self) -> _Trajectory:
         self.current = _Trajectory(self._layout, self.begun in self._wanted)
         self.begun += 1
         return self.current
@@ -272,16 +285,16 @@ class _Cutting:
 
 def column_specs(leaves: Mapping[str, Mapping[str, ArraySpec]]) -> dict[str, ArraySpec]:
     """Path of a column -> its spec; from key -> path within its value -> spec."""
-    found = {
+    specs = {
         f"{column}/{path}" if path else column: spec
         for key, below in leaves.items()
         if (column := keys.column_of(key)) is not None
         for path, spec in below.items()
     }
-    return step_specs(found)
+    return step_specs(specs)
 
 
-def aligned(
+def align_columns(
     columns: Mapping[str, Mapping[str, Array]], last: Mapping[str, Mapping[str, Array]], is_terminal: bool
 ) -> dict[str, Array]:
     """RLDS columns of T + 1 rows.
@@ -314,7 +327,7 @@ def aligned(
 class _ShardLayout:
     """How the values of every key of a shard are read, `dones` and `frame` included."""
 
-    values: Mapping[str, Values]
+    values: Mapping[str, ValueReader]
 
     @property
     def leaves(self) -> dict[str, Mapping[str, ArraySpec]]:
@@ -328,7 +341,7 @@ class _ShardLayout:
             raise SourceError(
                 f"{where}: the first step has no {', '.join(missing)}; expected obs, acts, dones and next_obs"
             )
-        values = {key: Values.of_pickle(*value) for key, value in sorted(first.items())}
+        values = {key: ValueReader.of_pickle(*value) for key, value in sorted(first.items())}
         for key in first:
             if not values[key].leaves and key in (keys.OBS, keys.ACTS, keys.DONES):
                 raise SourceError(f"{first[key][2]}: {key}: expected an array or a number")
@@ -341,16 +354,17 @@ class _ShardLayout:
     ) -> dict[str, Array]:
         """RLDS columns of a trajectory: key -> its values, and the observations after the last step. Raises `BrokenEpisode` if a step lacks a key."""
         count = max(map(len, rows.values()), default=0)
-        for key, found in rows.items():
-            if len(found) != count:
+        for key, kept in rows.items():
+            if len(kept) != count:
                 raise BrokenEpisode(
-                    keys.column_of(key) or key, f"{count - len(found):,} of {count:,} steps have no {key}"
+                    keys.column_of(key) or key, f"{count - len(kept):,} of {count:,} steps have no {key}"
                 )
-        columns = {key: self.values[key].columns(found) for key, found in rows.items()}
+        columns = {key: self.values[key].columns(kept) for key, kept in rows.items()}
         behind = {
-            key: {path: one[0] for path, one in self.values[key].columns([row]).items()} for key, row in last.items()
+            key: {path: column[0] for path, column in self.values[key].columns([row]).items()}
+            for key, row in last.items()
         }
-        return aligned(columns, behind, is_terminal)
+        return align_columns(columns, behind, is_terminal)
 
     def is_true(self, key: str, data: bytes, kind: str, where: str) -> bool:
         """The value of a flag; raises `BrokenEpisode` unless it is 0 or 1."""

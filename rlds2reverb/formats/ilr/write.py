@@ -36,9 +36,9 @@ from rlds2reverb.formats.destination import (
 )
 from rlds2reverb.formats.ilr import LOSSES, keys
 from rlds2reverb.formats.ilr.archives import METADATA as METADATA_MEMBER
-from rlds2reverb.formats.ilr.archives import ArchiveWriter, member
+from rlds2reverb.formats.ilr.archives import ArchiveWriter, make_member
 from rlds2reverb.formats.ilr.description import FEATURES, Description, features_of
-from rlds2reverb.formats.ilr.pickles import around, joined, part_of, pickled, row_pickles, whole
+from rlds2reverb.formats.ilr.pickles import around, close_pickle, join_parts, part_of, pickle_value, row_pickles
 from rlds2reverb.formats.options import Parse, at_least_one, escape_text, one_of, read_path_and_options, whole_number
 from rlds2reverb.formats.rows import flags, terminal_discount, zero_row
 from rlds2reverb.specs import ArraySpec, is_plain_number
@@ -66,7 +66,7 @@ OPTIONS: dict[str, Parse] = {
 
 
 @dataclass(frozen=True)
-class Choices:
+class IlrWriteOptions:
     """The parsed options; `actions` is None to count the discrete actions that occur."""
 
     texts: Mapping[str, str]
@@ -82,18 +82,18 @@ def open_ilr(text: str) -> IlrDestination:
       ConfigError: the path is missing, or an option has no valid value.
     """
     name = f"ilr:{text}"
-    path, wanted = read_path_and_options(name, text, OPTIONS, ConfigError)
+    path, chosen = read_path_and_options(name, text, OPTIONS, ConfigError)
     if not path:
         raise ConfigError(f'"{name}": expected ilr:FOLDER, or an archive: ilr:NAME.tar.zst')
-    texts = {name: wanted.pop(option) for option, name in _TEXTS.items() if option in wanted}
-    return IlrDestination(name, place_named(path), Choices(texts, **wanted))
+    texts = {name: chosen.pop(option) for option, name in _TEXTS.items() if option in chosen}
+    return IlrDestination(name, place_named(path), IlrWriteOptions(texts, **chosen))
 
 
 class IlrDestination(Destination):
     """A folder with one archive, or the archive."""
 
-    def __init__(self, name: str, path: Path, choices: Choices) -> None:
-        self.name, self.path, self._choices = name, path, choices
+    def __init__(self, name: str, path: Path, options: IlrWriteOptions) -> None:
+        self.name, self.path, self._options = name, path, options
         self._is_archive = path.name.endswith(_ENDINGS)
 
     def source(self, path: Path) -> str:
@@ -104,23 +104,23 @@ class IlrDestination(Destination):
         return () if self._is_archive else ("*.tar.zst", "*.tar")
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        lost = [
+        losses = [
             Loss(code, f"{spec}: {LOSSES[code]}", path)
             for path, spec in content.columns.items()
             if path not in NOT_KEPT and isinstance(code := _key_of(path, spec), str)
         ]
         reward = content.columns.get(REWARD)
         if reward is not None and reward.shape == (1,):
-            lost.append(Loss("shape", f"{reward}: {LOSSES['shape']}", REWARD))
+            losses.append(Loss("shape", f"{reward}: {LOSSES['shape']}", REWARD))
         unknown = [name for name in content.metadata if name not in FEATURES]
-        lost += [Loss("metadata", LOSSES["metadata"], metadata_path(name)) for name in unknown]
+        losses += [Loss("metadata", LOSSES["metadata"], metadata_path(name)) for name in unknown]
         kept = _members_of(content.columns)
         if keys.ACTS not in kept or not any(map(keys.is_observation, kept)):
             raise ConfigError(
                 f"{self.name}: needs an observation and an action of numbers with fixed sizes; {content.source} has "
                 f"{', '.join(f'{path}: {spec}' for path, spec in content.columns.items())}"
             )
-        return lost
+        return losses
 
     @property
     def least_rows(self) -> int:
@@ -128,11 +128,11 @@ class IlrDestination(Destination):
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
         terminal = episode.columns.get(IS_TERMINAL)  # without terminals=yes every end is read as terminal
-        is_terminal = terminal is None or not self._choices.terminals or bool(terminal[-1])
+        is_terminal = terminal is None or not self._options.terminals or bool(terminal[-1])
         return flags(len(episode), is_terminal)
 
     def sink(self, work: Path, content: Content, state: State | None) -> IlrSink:
-        return IlrSink(work / (self.path.name if self._is_archive else ARCHIVE), self._choices, content, state)
+        return IlrSink(work / (self.path.name if self._is_archive else ARCHIVE), self._options, content, state)
 
 
 NOT_KEPT = (*FLAGS, DISCOUNT)  # columns without a member: `dones` replaces them
@@ -149,7 +149,7 @@ def _pickles(leaves: Leaves, columns: Mapping[str, Array], rows: slice) -> list[
     if () in leaves:
         column = columns[leaves[()]][rows]
         if column.dtype == object:
-            return [pickled(text) for text in column]
+            return [pickle_value(text) for text in column]
         return row_pickles(_bytes(column), column.dtype, column.shape[1:])
     parts: dict[tuple[str, ...], list[bytes]] = {}
     for path, name in sorted(leaves.items()):
@@ -159,7 +159,7 @@ def _pickles(leaves: Leaves, columns: Mapping[str, Array], rows: slice) -> list[
         else:
             start, end = around(column.dtype, column.shape[1:])
             parts[path] = [start + row + end for row in _bytes(column)]
-    made = []
+    pickles = []
     for row in zip(*parts.values()):
         value: dict[str, Any] = {}
         for path, part in zip(parts, row):
@@ -167,8 +167,8 @@ def _pickles(leaves: Leaves, columns: Mapping[str, Array], rows: slice) -> list[
             for name in path[:-1]:
                 level = level.setdefault(name, {})
             level[path[-1]] = part
-        made.append(whole(joined(value)))
-    return made
+        pickles.append(close_pickle(join_parts(value)))
+    return pickles
 
 
 def _key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
@@ -192,13 +192,13 @@ def _key_of(path: str, spec: ArraySpec) -> tuple[str, tuple[str, ...]] | str:
 
 def _members_of(columns: Mapping[str, ArraySpec]) -> dict[str, Leaves]:
     """Key -> its leaves, for the columns that have a key."""
-    found: dict[str, Leaves] = {}
+    members: dict[str, Leaves] = {}
     for path, spec in columns.items():
-        placed = _key_of(path, spec)
-        if path not in NOT_KEPT and not isinstance(placed, str):
-            key, leaf = placed
-            found.setdefault(key, {})[leaf] = path
-    return found
+        place = _key_of(path, spec)
+        if path not in NOT_KEPT and not isinstance(place, str):
+            key, leaf = place
+            members.setdefault(key, {})[leaf] = path
+    return members
 
 
 def _bytes(column: Array) -> Iterator[bytes]:
@@ -207,24 +207,24 @@ def _bytes(column: Array) -> Iterator[bytes]:
     return (data[at * size : (at + 1) * size] for at in range(len(column)))
 
 
-_FLAGS = {one: pickled(np.bool_(one)) for one in (False, True)}
+_FLAGS = {flag: pickle_value(np.bool_(flag)) for flag in (False, True)}
 
 
 class IlrSink:
     """Writes one archive."""
 
-    def __init__(self, path: Path, choices: Choices, content: Content, state: State | None) -> None:
-        self._choices, self._content = choices, content
+    def __init__(self, path: Path, options: IlrWriteOptions, content: Content, state: State | None) -> None:
+        self._options, self._content = options, content
         self._members = _members_of(content.columns)
         self._beside = [
             path for key, leaves in self._members.items() for path in leaves.values() if not keys.is_observation(key)
         ]
         counts = dict.fromkeys(("bytes", "steps", "archived", "first", "actions"), 0)
         self._state: State = state or {**counts, "texts": None, "ended": False}
-        self._archive = ArchiveWriter(path, None if path.suffix == ".tar" else choices.level, self._state["bytes"])
+        self._archive = ArchiveWriter(path, None if path.suffix == ".tar" else options.level, self._state["bytes"])
         self._description: Description | None = None
         if self._state["texts"] is not None:
-            self._description = self._described(self._state["texts"])
+            self._description = self._describe(self._state["texts"])
 
     def write(self, episode: Episode) -> Sequence[Loss]:
         """Writes an episode of at least two rows."""
@@ -233,9 +233,9 @@ class IlrSink:
         action = episode.columns.get(ACTION)
         if action is not None and action.ndim == 1 and action.dtype.kind in "iu":
             self._state["actions"] = max(self._state["actions"], int(action[:steps].max()) + 1)
-        self._archive.add(self._packed(episode, steps))
+        self._archive.add(self._pack(episode, steps))
         self._state["steps"] += steps
-        return [*self._lost(episode, steps), *self._other_metadata(episode, description)]
+        return [*self._find_losses(episode, steps), *self._other_metadata(episode, description)]
 
     def sync(self) -> State:
         self._state["bytes"] = self._archive.sync()
@@ -250,32 +250,32 @@ class IlrSink:
     def close(self) -> None:
         self._archive.close()
 
-    def _described(self, texts: dict[str, str]) -> Description:
+    def _describe(self, texts: dict[str, str]) -> Description:
         columns = self._content.columns
         observation, action = (columns.get(name) for name in (OBSERVATION, ACTION))
         return Description(texts, observation, action)
 
     def _begin(self, episode: Episode) -> Description:
-        found = {name: _text(episode.metadata[name]) for name in FEATURES if name in episode.metadata}
-        texts = {**found, **self._choices.texts}
-        self._state["texts"], self._description = texts, self._described(texts)
+        recorded = {name: _text(episode.metadata[name]) for name in FEATURES if name in episode.metadata}
+        texts = {**recorded, **self._options.texts}
+        self._state["texts"], self._description = texts, self._describe(texts)
         first = self._first(self._description)
         self._state["first"] = self._archive.begin(first)
         self._state["archived"] += len(first)
         return self._description
 
     def _first(self, description: Description) -> bytes:
-        actions = self._choices.actions or max(1, self._state["actions"])
-        return member(METADATA_MEMBER, description.data(actions))
+        actions = self._options.actions or max(1, self._state["actions"])
+        return make_member(METADATA_MEMBER, description.data(actions))
 
-    def _packed(self, episode: Episode, steps: int) -> Iterator[bytes]:
+    def _pack(self, episode: Episode, steps: int) -> Iterator[bytes]:
         """The members of every step, in the order of their names; counts their bytes."""
         is_terminal = bool(episode.columns.get(IS_TERMINAL, np.zeros(1, bool))[-1])
         contents: dict[str, Sequence[bytes]] = {
             keys.DONES: [_FLAGS[at == steps - 1] for at in range(steps)],
-            keys.FRAME: [pickled(self._state["steps"] + at) for at in range(steps)],
+            keys.FRAME: [pickle_value(self._state["steps"] + at) for at in range(steps)],
         }
-        if self._choices.terminals:
+        if self._options.terminals:
             contents[keys.TERMINALS] = [_FLAGS[is_terminal and at == steps - 1] for at in range(steps)]
         for key, leaves in self._members.items():
             contents[key] = _pickles(leaves, episode.columns, slice(0, steps))
@@ -285,17 +285,17 @@ class IlrSink:
         for at in range(steps):
             name = f"frame_{self._state['steps'] + at:03d}"
             for key in order:
-                one = member(f"{name}.{key}.pickle", contents[key][at])
-                self._state["archived"] += len(one)
-                yield one
+                member = make_member(f"{name}.{key}.pickle", contents[key][at])
+                self._state["archived"] += len(member)
+                yield member
 
-    def _lost(self, episode: Episode, steps: int) -> Iterator[Loss]:
+    def _find_losses(self, episode: Episode, steps: int) -> Iterator[Loss]:
         columns = episode.columns
         terminal = columns.get(IS_TERMINAL)
         is_terminal = terminal is not None and bool(terminal[-1])
-        if not self._choices.terminals and not is_terminal:
+        if not self._options.terminals and not is_terminal:
             yield Loss("ends", LOSSES["ends"], IS_TERMINAL)
-        read = terminal_discount(steps + 1, is_terminal or not self._choices.terminals)
+        read = terminal_discount(steps + 1, is_terminal or not self._options.terminals)
         for path, discount in columns_under(columns, DISCOUNT).items():
             if odd := rows_that_differ(discount, read):
                 yield Loss("discounts", LOSSES["discounts"], path, odd)
@@ -304,7 +304,7 @@ class IlrSink:
                 yield Loss("last_row", LOSSES["last_row"], path, LAST_ROW)
 
     def _other_metadata(self, episode: Episode, description: Description) -> Iterator[Loss]:
-        actions = self._choices.actions or max(1, self._state["actions"])
+        actions = self._options.actions or max(1, self._state["actions"])
         read = features_of(description.data(actions), "the description")
         for name in FEATURES:
             if name in episode.metadata and read.get(name) != _plain(episode.metadata[name]):

@@ -66,7 +66,7 @@ from rlds2reverb.formats.lerobot.meta import Episodes, Info, read_episodes, read
 from rlds2reverb.formats.lerobot.values import RowRange, TableRows, convert_column, image_files, open_table
 from rlds2reverb.formats.lerobot.videos import Clip, check_libraries, check_library, decode_pictures
 from rlds2reverb.formats.options import Parse, one_of, split_options, unescape_text, words
-from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked, each
+from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, parse_source_name, read_each
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, flags, terminal_discount, zero_row
 from rlds2reverb.formats.source import About, Source
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, nested, value_spec
@@ -144,10 +144,10 @@ def open_lerobot(text: str) -> Source:
     Raises:
       SourceError: there is no such dataset, it is damaged or of another version, or an option makes no sense.
     """
-    request = asked("lerobot", text, OPTIONS)
+    request = parse_source_name("lerobot", text, OPTIONS)
     root = request.files.pin(_find_folder(request.name, request.text), within=PARTS)
-    dataset = read_dataset(root, Reading(**request.renamed({"cast": "rounds"})))
-    return request.source_of(LeRobotRecordings(dataset, request.name))
+    dataset = read_dataset(root, Reading(**request.rename_options({"cast": "rounds"})))
+    return request.make_source(LeRobotRecordings(dataset, request.name))
 
 
 def folder_of(text: str) -> Path:
@@ -288,7 +288,7 @@ class LeRobotRecordings(Recordings):
         self._dataset.check_templates()
         reader = Reader(self._dataset, self._as_files, self._odd)
         try:
-            yield from each(reader, numbers)
+            yield from read_each(reader.one, numbers)
         finally:
             reader.close()
 

@@ -16,9 +16,9 @@ def read_back(path: Path) -> Iterator[dict[str, Array]]:
     """The columns of every episode of a dataset's folder."""
     for episode in MinariDataset(path / "data"):
         columns = {
-            **_leaves(OBSERVATION, episode.observations),
-            **_leaves(ACTION, episode.actions),
-            **_leaves("infos", episode.infos),
+            **_flatten(OBSERVATION, episode.observations),
+            **_flatten(ACTION, episode.actions),
+            **_flatten("infos", episode.infos),
             REWARD: episode.rewards,
         }
         if len(episode.terminations):
@@ -26,11 +26,11 @@ def read_back(path: Path) -> Iterator[dict[str, Array]]:
         yield columns
 
 
-def _leaves(path: str, values: Any) -> dict[str, Array]:
+def _flatten(path: str, values: Any) -> dict[str, Array]:
     if isinstance(values, tuple):
         values = {f"_index_{place}": below for place, below in enumerate(values)}
     if isinstance(values, Mapping):
-        return {name: leaf for key, below in values.items() for name, leaf in _leaves(f"{path}/{key}", below).items()}
+        return {name: leaf for key, below in values.items() for name, leaf in _flatten(f"{path}/{key}", below).items()}
     if isinstance(values, list) and any(isinstance(value, str) for value in values):
         return {path: np.array([value.encode() for value in values], object)}
     return {path: np.asarray(values)}

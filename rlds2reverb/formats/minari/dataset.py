@@ -41,7 +41,7 @@ def is_id(text: str) -> bool:
 
 
 def datasets_root() -> Path:
-    """The folder of all datasets, as Minari finds it."""
+    """The folder of all datasets, which Minari finds by the same variable."""
     root = os.environ.get(ROOT_VARIABLE)
     return path_of(root) if root is not None else Path.home() / ".minari" / "datasets"
 
@@ -55,13 +55,13 @@ def data_folder(text: str) -> Path:
     if is_id(text):
         return _of_id(text)
     if not text:
-        raise SourceError(f"expected the id of a Minari dataset or a path{_found_at(datasets_root())}")
+        raise SourceError(f"expected the id of a Minari dataset or a path{_describe_place(datasets_root())}")
     path = path_of(text)
     for folder in (path / "data", path):
         if _is_data(folder):
             return folder
     raise SourceError(
-        f"{path}: no Minari dataset: expected {METADATA_FILE} or {MAIN_FILE} there or in data/{_found_at(path)}"
+        f"{path}: no Minari dataset: expected {METADATA_FILE} or {MAIN_FILE} there or in data/{_describe_place(path)}"
     )
 
 
@@ -71,8 +71,8 @@ def _of_id(name: str) -> Path:
     if _is_data(folder):
         return folder
     if folder.is_dir():
-        raise SourceError(f"{folder}: expected {METADATA_FILE} or {MAIN_FILE}{_found_at(folder)}")
-    near = _near(name, list(_ids(root)))
+        raise SourceError(f"{folder}: expected {METADATA_FILE} or {MAIN_FILE}{_describe_place(folder)}")
+    near = _similar_ids(name, list(_ids(root)))
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     if Path(name).is_dir():
         hint += f"; to read the folder {name}, write ./{name}"
@@ -84,7 +84,7 @@ def _is_data(folder: Path) -> bool:
     return (folder / METADATA_FILE).is_file() or (folder / MAIN_FILE).is_file()
 
 
-def _found_at(path: Path) -> str:
+def _describe_place(path: Path) -> str:
     """The end of a message: what is there instead of a dataset."""
     if not path.exists():
         return "; there is no such folder"
@@ -94,17 +94,18 @@ def _found_at(path: Path) -> str:
     return f"; below it are the datasets {', '.join(below)}" if below else "; found neither"
 
 
-def _near(name: str, known: list[str]) -> list[str]:
+def _similar_ids(name: str, ids: list[str]) -> list[str]:
     """Similar ids: similar in spelling, or the same name in another version or namespace."""
-    plain = {one.lower(): one for one in known}
-    last = {one.lower().rsplit("/", 1)[-1]: one for one in known}
-    found = [plain[one] for one in get_close_matches(name.lower(), plain, _MOST_NEAR)]
-    found += [last[one] for one in get_close_matches(name.lower().rsplit("/", 1)[-1], last, 1)]
-    return list(dict.fromkeys(found))[:_MOST_NEAR]
+    by_id = {known.lower(): known for known in ids}
+    by_last = {known.lower().rsplit("/", 1)[-1]: known for known in ids}
+    similar = [by_id[match] for match in get_close_matches(name.lower(), by_id, _MOST_NEAR)]
+    similar += [by_last[match] for match in get_close_matches(name.lower().rsplit("/", 1)[-1], by_last, 1)]
+    return list(dict.fromkeys(similar))[:_MOST_NEAR]
 
 
 def _ids(root: Path) -> Iterator[str]:
     """The ids of the datasets below a folder. A folder with a subfolder `data` is a dataset; it is not searched."""
+    # Only for a message, so the search has bounds: the path may be the root of a disk.
     waiting = [(root, 0)]
     for _ in range(_MOST_FOLDERS):
         if not waiting:
@@ -114,8 +115,8 @@ def _ids(root: Path) -> Iterator[str]:
             if folder != root and (folder / "data").is_dir():
                 yield folder.relative_to(root).as_posix()
             elif depth < _MOST_DEEP:
-                below = sorted(one for one in folder.iterdir() if not one.name.startswith(".") and one.is_dir())
-                waiting += [(one, depth + 1) for one in reversed(below)]
+                below = sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.is_dir())
+                waiting += [(path, depth + 1) for path in reversed(below)]
         except OSError:  # a folder that may not be read has no datasets for us
             continue
 
@@ -127,7 +128,7 @@ _MOST_BYTES = 1 << 28  # of a file of metadata: the bounds of a Box of images ar
 
 
 @dataclass(frozen=True)
-class Facts:
+class MinariFacts:
     """The description of a dataset with the folder `data`: metadata (of an old dataset, the attributes), and the leaves of the spaces, which
     are None before Minari 0.4.
     """
@@ -145,7 +146,7 @@ class Facts:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the metadata say beside what a copy says anew; values of HDF5 as those of JSON."""
+        """What the metadata say, without what a copy says anew; values of HDF5 as JSON has them."""
         return {name: _plain(value) for name, value in self.metadata.items() if name not in SAID_ANEW}
 
 
@@ -157,27 +158,28 @@ def _plain(value: Any) -> Any:
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
-def read_facts(folder: Path) -> Facts:
+def read_facts(folder: Path) -> MinariFacts:
     """The description in a folder `data`; raises `SourceError` if it is missing or makes no sense."""
     file = folder / METADATA_FILE
     if file.is_file():
-        found, where = read_json(file), str(file)
-        kind = found.get("data_format", HDF5)
+        metadata, where = read_json(file), str(file)
+        kind = metadata.get("data_format", HDF5)
         if kind not in _FORMATS:
             raise SourceError(f"{file}: data_format {shortened(repr(kind))}; expected one of {', '.join(_FORMATS)}")
     else:
+        # Before 0.5 the metadata were attributes of the main file; Minari 0.5 itself refuses such datasets.
         where, kind = str(folder / MAIN_FILE), HDF5
-        with hdf5.opened(folder / MAIN_FILE) as main:
-            found = hdf5.attributes(main)
-        if "total_episodes" not in found:
+        with hdf5.open_file(folder / MAIN_FILE) as main:
+            metadata = hdf5.read_attributes(main)
+        if "total_episodes" not in metadata:
             raise SourceError(
                 f"{where}: no attribute total_episodes, and no {METADATA_FILE} beside it; expected a dataset of Minari"
             )
     observation, action = (
-        parse_space(found[name], f"{where}: {name}") if found.get(name) is not None else None
+        parse_space(metadata[name], f"{where}: {name}") if metadata.get(name) is not None else None
         for name in ("observation_space", "action_space")
     )
-    return Facts(folder, kind, found, observation, action)
+    return MinariFacts(folder, kind, metadata, observation, action)
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -1,25 +1,7 @@
-"""Minari's datasets as a source: stored columns of an episode become rows of RLDS (`rows.steps`).
+"""Minari's datasets as a source: stored columns of an episode become rows of RLDS (`rows.steps`); the options are in docs/formats/minari.md.
 
-| Minari | rows 0 to T - 1 | row T |
-| --- | --- | --- |
-| `observations` [T + 1] | observation | the final observation |
-| `actions`, `rewards` [T] | action, reward | zeros |
-| `terminations`, `truncations` [T] | | is_terminal: whether the last termination is True |
-| `infos`, other groups, [T + 1] | as they are | as it is |
-| the same, [T] | as they are | zeros |
-
-| the last step is | meaning |
-| --- | --- |
-| terminated, truncated or not | terminal |
-| truncated only | not terminal |
-| neither | not terminal; `no_end` counts it |
-| both | terminal; `both_ends` counts it |
-| not the only one that ends | a broken episode |
-
-| option | values | meaning |
-| --- | --- | --- |
-| `infos` | `keep`, `drop` | whether infos and further groups become columns; "keep" by default |
-| `spaces` | `declared`, `stored` | `stored` takes shapes and dtypes from the files of a dataset that has no spaces |
+Minari records the final observation, so [T + 1] observations and infos are rows as they are; [T] actions and rewards get a row of zeros. A last step
+that is terminated is terminal, truncated or not; one that is neither is read as truncated. An end before the last step is a broken episode.
 """
 
 from __future__ import annotations
@@ -27,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +41,7 @@ from rlds2reverb.formats.agreement import (
 )
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.features import Features, gathered, left_out_notices
-from rlds2reverb.formats.minari.dataset import HDF5, Facts, data_folder, read_facts
+from rlds2reverb.formats.minari.dataset import HDF5, MinariFacts, data_folder, read_facts
 from rlds2reverb.formats.minari.spaces import Leaf
 from rlds2reverb.formats.minari.storage import (
     ACTIONS,
@@ -71,12 +53,12 @@ from rlds2reverb.formats.minari.storage import (
     ArrowStorage,
     Episodes,
     HdfStorage,
-    Images,
+    JpegFiles,
     Stored,
     StoredEpisode,
 )
 from rlds2reverb.formats.options import Parse, one_of, split_options, unescape_text
-from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
+from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, parse_source_name, read_each
 from rlds2reverb.formats.rows import exactly, steps, unread_of
 from rlds2reverb.formats.source import About, Source
 from rlds2reverb.images import decode_files
@@ -107,7 +89,7 @@ _OPTIONS: dict[str, Parse] = {
 
 
 @dataclass(frozen=True)
-class Options:
+class MinariOptions:
     others: bool = True
     stored_spaces: bool = False
     spec_from: SpecFrom = EVERY
@@ -124,27 +106,22 @@ def open_minari(text: str) -> Source:
     Raises:
       SourceError: there is no such dataset, it is damaged or not Minari's, or an option makes no sense.
     """
-    wanted = asked("minari", text, _OPTIONS)
-    options = Options(**wanted.renamed({"infos": "others", "spaces": "stored_spaces"}))
-    folder = data_folder(wanted.text)
-    is_named = (
-        str(folder) == str(path_of(wanted.text)) and folder.is_symlink()
-    )  # whoever names a link means where it leads
-    files = wanted.files.pin(folder, boundary=None if is_named else folder.parent)
-    return wanted.source_of(MinariRecordings(files, wanted.name, options))
+    request = parse_source_name("minari", text, _OPTIONS)
+    options = MinariOptions(**request.rename_options({"infos": "others", "spaces": "stored_spaces"}))
+    folder = data_folder(request.text)
+    # Whoever names a link means where it leads; a link that lies in a dataset's folder may not lead out of it.
+    is_named = str(folder) == str(path_of(request.text)) and folder.is_symlink()
+    files = request.files.pin(folder, boundary=None if is_named else folder.parent)
+    return request.make_source(MinariRecordings(files, request.name, options))
 
 
 class MinariRecordings(Recordings):
     def __init__(
-        self, folder: Path, name: str, options: Options = Options(), encoded: Collection[str] = frozenset()
+        self, folder: Path, name: str, options: MinariOptions = MinariOptions(), encoded: Collection[str] = frozenset()
     ) -> None:
         facts = read_facts(folder)
         self.name, self._facts, self._options, self._encoded = name, facts, options, encoded
-        self._stored: Stored
-        if facts.format == HDF5:
-            self._stored = HdfStorage(facts)
-        else:
-            self._stored = ArrowStorage(facts)
+        self._stored: Stored = HdfStorage(facts) if facts.format == HDF5 else ArrowStorage(facts)
         self._numbers = list(self._stored.numbers[: facts.episodes])
         self._chosen: Sequence[int] | None = None
         self._tally = _Tally(facts.episodes, self._stored.numbers)
@@ -166,7 +143,7 @@ class MinariRecordings(Recordings):
     @cached_property
     def _fields(self) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
         """The leaves of observations and actions: declared, or those of most of the chosen episodes."""
-        return _leaves(self._facts, self._options, self._stored, [self._numbers[place] for place in self._places])
+        return _find_leaves(self._facts, self._options, self._stored, [self._numbers[place] for place in self._places])
 
     @property
     def count(self) -> int:
@@ -174,10 +151,10 @@ class MinariRecordings(Recordings):
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        found = self._tally.notices(self._features.left_out if "_features" in vars(self) else ())
-        told = {(notice.code, notice.path) for notice in found}
+        tallied = tuple(self._tally.notices(self._features.left_out if "_features" in vars(self) else ()))
+        reported = {(notice.code, notice.path) for notice in tallied}
         looks = self._common.notices if "_common" in vars(self) else ()
-        return (*found, *(notice for notice in looks if (notice.code, notice.path) not in told))
+        return (*tallied, *(notice for notice in looks if (notice.code, notice.path) not in reported))
 
     def length_of(self, number: int) -> int | None:
         """The steps, and the row of the final observation."""
@@ -198,9 +175,9 @@ class MinariRecordings(Recordings):
         return {path: _image_of(leaf) for path, leaf in self._common.jpeg.items()} if self._numbers else {}
 
     def encoded(self, paths: Collection[str]) -> MinariRecordings:
-        made = MinariRecordings(self._facts.folder, self.name, self._options, paths)
-        made._chosen = self._chosen
-        return made
+        recordings = MinariRecordings(self._facts.folder, self.name, self._options, paths)
+        recordings._chosen = self._chosen
+        return recordings
 
     def without(self, paths: Collection[str]) -> MinariRecordings:
         unread = unread_of(paths, self._specs)
@@ -216,38 +193,34 @@ class MinariRecordings(Recordings):
             if _path(column, leaf) in self._unread
         ]
         unread += [tuple(path.split("/")) for path in self._unread if is_under(path, INFOS)]
-        with self._stored.opened(unread) as episodes:
-            for place in numbers:
-                yield self._one(episodes, place)
+        with self._stored.open_episodes(unread) as episodes:
+            yield from read_each(partial(self._read_one, episodes), numbers, lambda place: str(self._numbers[place]))
 
-    def _one(self, episodes: Episodes, place: int) -> Recording:
+    def _read_one(self, episodes: Episodes, place: int) -> Recording:
         number, name = self._numbers[place], str(self._numbers[place])
         metadata = self._features.common(place)
-        try:
-            rows = self._rows_of(episodes(number), self._unread)
-            if self.length_of(place) not in (None, len(rows.columns[REWARD])):
-                self._tally.note(number, [(_EPISODE_LENGTH, "")])
-            if not rows.jpeg:
-                return Recording(self._columns(number, rows), metadata, name)
-        except BrokenEpisode as broken:
-            return Recording({}, name=name, faults=((broken.path, broken.why),))
+        rows = self._read_rows(episodes(number), self._unread)
+        if self.length_of(place) not in (None, len(rows.columns[REWARD])):
+            self._tally.note(number, [(_EPISODE_LENGTH, "")])
+        if not rows.jpeg:
+            return Recording(self._columns(number, rows), metadata, name)
+        # Named by its files: decoders of JPEG differ by a few levels, and the name must not.
         stored = {
             path: column for path, column in rows.columns.items() if path in self._specs and path not in self._lacking
         }
-        return Recording(
-            lambda: self._columns(number, rows), metadata, name, content=content_name(content_digest(stored))
-        )
+        name_by_files = content_name(content_digest(stored))
+        return Recording(lambda: self._columns(number, rows), metadata, name, content=name_by_files)
 
-    def _columns(self, number: int, rows: _Rows) -> Mapping[str, Array]:
+    def _columns(self, number: int, rows: _EpisodeRows) -> Mapping[str, Array]:
         """The columns that all episodes have; raises `BrokenEpisode` if the rows do not match them."""
-        rows = _conforming(rows.decoded(self._encoded), self._read_specs)
+        rows = _conform(rows.decode(self._encoded), self._read_specs)
         self._tally.note(number, rows.notes)
         return rows.columns
 
     @cached_property
     def _features(self) -> Features:
-        known = dict(zip(self._stored.numbers, self._stored.metadata()))
-        return gathered(known[number] or None for number in self._numbers)
+        stored = dict(zip(self._stored.numbers, self._stored.metadata()))
+        return gathered(stored[number] or None for number in self._numbers)
 
     @property
     def _specs(self) -> Mapping[str, ArraySpec]:
@@ -260,7 +233,7 @@ class MinariRecordings(Recordings):
     @cached_property
     def _common(self) -> _Common:
         """What the chosen episodes have in common (`agreement`)."""
-        with self._stored.opened() as episodes:
+        with self._stored.open_episodes() as episodes:
             looks = self._looks(episodes)
         for place, rows in looks.items():
             self._tally.note(self._numbers[place], rows.notes)
@@ -278,13 +251,13 @@ class MinariRecordings(Recordings):
                 self._tally.note(self._numbers[min(looks)], [(_SPACE, path)])
         return _Common(specs, jpeg, agreement.notices)
 
-    def _looks(self, episodes: Episodes) -> Mapping[int, _Rows]:
+    def _looks(self, episodes: Episodes) -> Mapping[int, _EpisodeRows]:
         """Some episodes, by place. Where a column is damaged in all, those without what a space declares: it may be left out."""
 
-        def look(place: int) -> _Rows:
-            return self._rows_of(episodes(self._numbers[place]))
+        def look(place: int) -> _EpisodeRows:
+            return self._read_rows(episodes(self._numbers[place]))
 
-        def nbytes(rows: _Rows) -> int:
+        def nbytes(rows: _EpisodeRows) -> int:
             return sum(column.nbytes for column in rows.columns.values())
 
         try:
@@ -302,12 +275,12 @@ class MinariRecordings(Recordings):
         """Path of a column -> the leaf of a space that it holds."""
         return {_path(name, leaf): leaf for name, leaves in zip((OBSERVATION, ACTION), self._fields) for leaf in leaves}
 
-    def _readable(self, episodes: Episodes, number: int) -> _Rows | None:
+    def _readable(self, episodes: Episodes, number: int) -> _EpisodeRows | None:
         """The rows of an episode without those columns that a space declares and that cannot be read. None if others cannot."""
         unread: frozenset[str] = frozenset()
         while True:
             try:
-                return self._rows_of(episodes(number), unread)
+                return self._read_rows(episodes(number), unread)
             except BrokenEpisode as broken:
                 field, slash, below = broken.path.partition("/")
                 path = f"{_COLUMNS.get(field, field)}{slash}{below}"
@@ -315,7 +288,7 @@ class MinariRecordings(Recordings):
                     return None
                 unread |= {path}
 
-    def _specs_of(self, rows: _Rows) -> dict[str, ArraySpec]:
+    def _specs_of(self, rows: _EpisodeRows) -> dict[str, ArraySpec]:
         """Path -> spec of this episode's columns, of images after decoding; of columns that cannot be read, as a space declares it."""
         specs = {path: leaf.spec for path, leaf in self._leaves.items() if path not in rows.columns}
         specs |= {path: column_spec(column) for path, column in rows.columns.items()}
@@ -326,45 +299,47 @@ class MinariRecordings(Recordings):
             )
         return specs
 
-    def _rows_of(self, stored: StoredEpisode, unread: Collection[str] = ()) -> _Rows:
+    def _read_rows(self, stored: StoredEpisode, unread: Collection[str] = ()) -> _EpisodeRows:
         """The rows of an episode. Raises `BrokenEpisode`, or `SourceError` if libraries for its images are missing."""
         notes: set[tuple[str, str]] = set()
         jpeg: dict[str, Leaf] = {}
         reward = stored.plain(REWARDS)
         if reward.ndim != 1 or reward.dtype.kind not in "biuf":
             raise BrokenEpisode(REWARD, f"{REWARDS}: expected a number per step, found {column_spec(reward)}")
-        if reward.dtype.kind != "f":  # an environment may return whole numbers by chance
+        # An environment may return whole numbers in one episode and others in the next; floats hold both.
+        if reward.dtype.kind != "f":
             notes.add((_CAST, REWARD))
             whole = reward.astype(np.int8) if reward.dtype == bool else reward
             reward = _cast(REWARD, whole, ArraySpec((), np.dtype(np.float64)))
         actions = len(reward)
         observed, acted = self._fields
         observation = {
-            leaf.path: _leaf(stored, OBSERVATION, leaf, actions + 1, jpeg, notes)
+            leaf.path: _read_leaf(stored, OBSERVATION, leaf, actions + 1, jpeg, notes)
             for leaf in observed
             if _path(OBSERVATION, leaf) not in unread
         }
         action = {
-            leaf.path: _leaf(stored, ACTION, leaf, actions, {}, notes)
+            leaf.path: _read_leaf(stored, ACTION, leaf, actions, {}, notes)
             for leaf in acted
             if _path(ACTION, leaf) not in unread
         }
-        is_terminal = _end(stored, actions, notes)
+        is_terminal = _read_end(stored, actions, notes)
         others: dict[str, Array] = {}
         for path, held in stored.others(unread) if self._options.others else ():
             clashes = path.split("/")[0] in (*STEP_FIELDS, METADATA)
-            column = _values_of_images(held.files, path) if isinstance(held, Images) else held
-            if isinstance(held, Images):
+            column = held
+            if isinstance(held, JpegFiles):
+                column = _decode_values(held.files, path)
                 notes.add((_JPEG_VALUES, path))
             if column is None or clashes or len(column) not in (actions, actions + 1):
                 notes.add((_LEFT_OUT, path))
             else:
-                others[path] = _checked(column, path)
-        return _Rows(steps(observation, action, reward, is_terminal, others), jpeg, frozenset(notes))
+                others[path] = _check_column(column, path)
+        return _EpisodeRows(steps(observation, action, reward, is_terminal, others), jpeg, frozenset(notes))
 
 
-def _leaves(
-    facts: Facts, options: Options, stored: Stored, numbers: Sequence[int]
+def _find_leaves(
+    facts: MinariFacts, options: MinariOptions, stored: Stored, numbers: Sequence[int]
 ) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
     if facts.observation is not None and facts.action is not None:
         return facts.observation, facts.action
@@ -376,13 +351,13 @@ def _leaves(
     if not numbers:
         raise SourceError(f"{facts.folder}: has neither spaces nor episodes")
     return (
-        facts.observation or _stored_leaves(stored, numbers, OBSERVATIONS),
-        facts.action or _stored_leaves(stored, numbers, ACTIONS),
+        facts.observation or _find_stored_leaves(stored, numbers, OBSERVATIONS),
+        facts.action or _find_stored_leaves(stored, numbers, ACTIONS),
     )
 
 
-def _stored_leaves(stored: HdfStorage, numbers: Sequence[int], field: str) -> tuple[Leaf, ...]:
-    """Those of most episodes."""
+def _find_stored_leaves(stored: HdfStorage, numbers: Sequence[int], field: str) -> tuple[Leaf, ...]:
+    """The leaves that most episodes have."""
     looks = look_at(numbers, lambda number: stored.leaves(number, field), "spaces=stored")
     return looks[most_alike({number: {leaf.path: leaf.spec for leaf in leaves} for number, leaves in looks.items()})]
 
@@ -404,24 +379,24 @@ class _Common:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _EpisodeRows:
     """An episode in RLDS' alignment: columns of T + 1 rows, the leaves of columns that are JPEG files, and notes, (code, path)."""
 
     columns: Mapping[str, Array]
     jpeg: Mapping[str, Leaf]
     notes: frozenset[tuple[str, str]]
 
-    def decoded(self, encoded: Collection[str]) -> _Rows:
+    def decode(self, encoded: Collection[str]) -> _EpisodeRows:
         """The same rows with the pixels of all images but the `encoded` ones."""
         pixels = {
-            path: _pixels(self.columns[path].tolist(), leaf, path)
+            path: _decode_leaf(self.columns[path].tolist(), leaf, path)
             for path, leaf in self.jpeg.items()
             if path not in encoded
         }
         return replace(self, columns={**self.columns, **pixels})
 
 
-def _conforming(rows: _Rows, specs: Mapping[str, ArraySpec]) -> _Rows:
+def _conform(rows: _EpisodeRows, specs: Mapping[str, ArraySpec]) -> _EpisodeRows:
     """The rows with the columns of the dataset; numbers of another dtype are cast if no value changes. Raises `BrokenEpisode`."""
     notes = set(rows.notes)
     columns = {}
@@ -429,10 +404,12 @@ def _conforming(rows: _Rows, specs: Mapping[str, ArraySpec]) -> _Rows:
         column = rows.columns.get(path)
         if column is None:
             raise BrokenEpisode(path, f"{path}: other episodes have this column, this one has not{_way_out(path)}")
-        found = column_spec(column)
-        if found.shape != spec.shape:
-            raise BrokenEpisode(path, f"{path}: expected {spec}, as in other episodes; found {found}{_way_out(path)}")
-        if not same_dtype(found.dtype, spec.dtype):
+        recorded = column_spec(column)
+        if recorded.shape != spec.shape:
+            raise BrokenEpisode(
+                path, f"{path}: expected {spec}, as in other episodes; found {recorded}{_way_out(path)}"
+            )
+        if not same_dtype(recorded.dtype, spec.dtype):
             column = _cast(path, column, spec)
             notes.add((_CAST, path))
         columns[path] = column
@@ -440,19 +417,19 @@ def _conforming(rows: _Rows, specs: Mapping[str, ArraySpec]) -> _Rows:
     return replace(rows, columns=columns, notes=frozenset(notes))
 
 
-def _leaf(
+def _read_leaf(
     stored: StoredEpisode, column: str, leaf: Leaf, rows: int, jpeg: dict[str, Leaf], notes: set[tuple[str, str]]
 ) -> Array:
     """The column of a leaf. Colour images of observations stay files, and are added to `jpeg`."""
-    found, path = stored.leaf(_FIELDS[column], leaf, rows), _path(column, leaf)
-    if not isinstance(found, Images):
-        return _checked(found, path)
+    values, path = stored.leaf(_FIELDS[column], leaf, rows), _path(column, leaf)
+    if not isinstance(values, JpegFiles):
+        return _check_column(values, path)
     if not leaf.is_image:
         notes.add((_JPEG_VALUES, path))
     elif column == OBSERVATION and len(leaf.spec.shape) == 3:
         jpeg[path] = leaf
-        return np.array(found.files, object)
-    return _pixels(found.files, leaf, path)
+        return np.array(values.files, object)
+    return _decode_leaf(values.files, leaf, path)
 
 
 def _image_of(leaf: Leaf) -> ImageSpec:
@@ -460,52 +437,51 @@ def _image_of(leaf: Leaf) -> ImageSpec:
     return ImageSpec((height, width, channels[0] if channels else 1), leaf.spec.dtype, JPEG, is_accurate=True)
 
 
-def _values_of_images(files: Sequence[bytes], path: str) -> Array:
-    """[n, height], [n, height, width] or [n, height, width, 3] of files whose shape nothing declares; a row of numbers is an image of width 1."""
+def _decode(image: ImageSpec, files: Sequence[bytes], path: str) -> Array:
+    """Raises `BrokenEpisode` for damaged files, and `SourceError` without a library that decodes."""
     try:
-        pixels = decode_files(ImageSpec((None, None, None), np.dtype(np.uint8), JPEG), files, path, exact=True)
+        return decode_files(image, files, path, exact=True)
     except SourceError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             raise
         raise BrokenEpisode(path, str(error)) from error
+
+
+def _decode_values(files: Sequence[bytes], path: str) -> Array:
+    """[n, height], [n, height, width] or [n, height, width, 3] of files whose shape nothing declares; a row of numbers is an image of width 1."""
+    pixels = _decode(ImageSpec((None, None, None), np.dtype(np.uint8), JPEG), files, path)
     if pixels.shape[-1] == 1:
         pixels = pixels[..., 0]
         return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
     return pixels
 
 
-def _pixels(files: Sequence[bytes], leaf: Leaf, path: str) -> Array:
-    try:
-        return decode_files(_image_of(leaf), files, path, exact=True).reshape(len(files), *leaf.spec.shape)
-    except SourceError as error:
-        if isinstance(error.__cause__, ModuleNotFoundError):
-            raise
-        raise BrokenEpisode(path, str(error)) from error
+def _decode_leaf(files: Sequence[bytes], leaf: Leaf, path: str) -> Array:
+    return _decode(_image_of(leaf), files, path).reshape(len(files), *leaf.spec.shape)
 
 
 def _path(column: str, leaf: Leaf) -> str:
     return f"{column}/{leaf.path}" if leaf.keys else column
 
 
-def _checked(column: Array, path: str) -> Array:
+def _check_column(column: Array, path: str) -> Array:
     """The column; refuses objects other than texts, and dtypes that Reverb's protocol lacks."""
-    if column.dtype.kind == "O" and not set(map(type, column.ravel())) <= {bytes}:
-        raise BrokenEpisode(
-            path, f"{path}: expected numbers or texts, found {sorted({type(one).__name__ for one in column.ravel()})}"
-        )
+    kinds = set(map(type, column.ravel())) if column.dtype.kind == "O" else set()
+    if not kinds <= {bytes}:
+        raise BrokenEpisode(path, f"{path}: expected numbers or texts, found {sorted(kind.__name__ for kind in kinds)}")
     return column
 
 
-def _end(stored: StoredEpisode, actions: int, notes: set[tuple[str, str]]) -> bool:
+def _read_end(stored: StoredEpisode, actions: int, notes: set[tuple[str, str]]) -> bool:
     flags: dict[str, Array] = {}
     for name in (TERMINATIONS, TRUNCATIONS):
-        found = stored.plain(name)
-        if found.shape != (actions,) or found.dtype.kind not in "biu":
+        column = stored.plain(name)
+        if column.shape != (actions,) or column.dtype.kind not in "biu":
             raise BrokenEpisode(
                 "",
-                f"{name}: expected {actions:,} flags, as there are rewards; found {column_spec(found)} times {len(found):,}",
+                f"{name}: expected {actions:,} flags, as there are rewards; found {column_spec(column)} times {len(column):,}",
             )
-        flags[name] = found != 0
+        flags[name] = column != 0
     for name, ends in flags.items():
         if ends[:-1].any():
             raise BrokenEpisode(
@@ -521,9 +497,9 @@ def _end(stored: StoredEpisode, actions: int, notes: set[tuple[str, str]]) -> bo
 
 def _cast(path: str, column: Array, spec: ArraySpec) -> Array:
     """The column in another dtype; raises `BrokenEpisode` if a value would change."""
-    made = exactly(column, spec.dtype)
-    if made is not None:
-        return made
+    cast = exactly(column, spec.dtype)
+    if cast is not None:
+        return cast
     raise BrokenEpisode(
         path,
         f"{path}: expected {spec}, as in other episodes; found {column_spec(column)}, whose values {spec.dtype} does not hold exactly",
@@ -540,7 +516,7 @@ class _Tally:
     """The episodes that each notice is about; `numbers` are those of the files' episodes, ascending."""
 
     def __init__(self, recorded: int | None, numbers: Sequence[int]) -> None:
-        self._recorded, self._found = recorded, len(numbers)
+        self._recorded, self._in_files = recorded, len(numbers)
         self._gap = next((at for at, number in enumerate(numbers) if at != number), None)
         self._episodes: dict[tuple[str, str], set[int]] = {}
 
@@ -548,20 +524,17 @@ class _Tally:
         for key in notes:
             self._episodes.setdefault(key, set()).add(number)
 
-    def notices(self, features: Collection[str]) -> tuple[Notice, ...]:
+    def notices(self, features: Collection[str]) -> Iterator[Notice]:
         """The notices so far; `features` are the metadata features that some episodes lack."""
-        found: list[Notice] = []
+        recorded, in_files = self._recorded, self._in_files
         if self._gap is not None:
             text = f"there is no episode {self._gap:,}, and there are some behind it, which Minari itself does not find; they are read"
-            found.append(Notice(_EPISODE_COUNT, text))
-        if self._recorded is not None and self._recorded != self._found:
-            read = min(self._recorded, self._found)
-            text = (
-                f"the metadata have {counted(self._recorded, 'episode')}, the files {self._found:,}; {read:,} are read"
-            )
-            found.append(Notice(_EPISODE_COUNT, text, abs(self._recorded - self._found)))
-        found += left_out_notices(features)
-        for (code, path), numbers in sorted(dict(self._episodes).items()):
+            yield Notice(_EPISODE_COUNT, text)
+        if recorded is not None and recorded != in_files:
+            read = min(recorded, in_files)
+            text = f"the metadata have {counted(recorded, 'episode')}, the files {in_files:,}; {read:,} are read"
+            yield Notice(_EPISODE_COUNT, text, abs(recorded - in_files))
+        yield from left_out_notices(features)
+        for (code, path), numbers in sorted(dict(self._episodes).items()):  # a copy: another thread may read ahead
             text = _TEXTS[code].format(episodes=counted(len(numbers), "episode"))
-            found.append(Notice(code, text, len(numbers), path))
-        return tuple(found)
+            yield Notice(code, text, len(numbers), path)

@@ -156,10 +156,10 @@ def parse_members(text: Any, where: str) -> tuple[tuple[Leaf, Members], ...]:
     space = text
     if isinstance(text, (str, bytes)):
         try:
-            space = json.loads(text)
+            space = json.loads(text)  # Python's JSON takes Infinity, which Minari writes for bounds that are none
         except (ValueError, RecursionError) as error:
-            found = shortened(str(text))
-            raise SourceError(f"{where}: expected the JSON of a space: {error}; found {found}") from error
+            start = shortened(str(text))
+            raise SourceError(f"{where}: expected the JSON of a space: {error}; found {start}") from error
     leaves = tuple(_leaves(space, where))
     if not leaves:
         raise SourceError(f"{where}: the space has no column: its Dicts and Tuples are empty")
@@ -318,11 +318,11 @@ def space_of(specs: Mapping[str, ArraySpec], texts: Mapping[str, Texts], above: 
     for path, spec in specs.items():
         key, _, below = path.partition("/")
         parts.setdefault(key, {})[below] = spec
-    made = {key: space_of(below, texts, f"{above}/{key}") for key, below in parts.items()}
-    places = [_INDEX.fullmatch(key) for key in made]
-    if all(places) and sorted(int(one[1]) for one in places if one) == list(range(len(made))):
-        return {"type": "Tuple", "subspaces": [made[f"_index_{place}"] for place in range(len(made))]}
-    return {"type": "Dict", "subspaces": made}
+    spaces = {key: space_of(below, texts, f"{above}/{key}") for key, below in parts.items()}
+    places = [_INDEX.fullmatch(key) for key in spaces]
+    if all(places) and sorted(int(match[1]) for match in places if match) == list(range(len(spaces))):
+        return {"type": "Tuple", "subspaces": [spaces[f"_index_{place}"] for place in range(len(spaces))]}
+    return {"type": "Dict", "subspaces": spaces}
 
 
 def _of_numbers(spec: ArraySpec) -> dict[str, Any]:
@@ -358,6 +358,6 @@ def _fitted(bound: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array |
     if values.size != math.prod(shape) or values.dtype.kind not in KINDS:
         return None
     with np.errstate(all="ignore"):
-        made = values.astype(dtype)
-    is_same = dtype.kind == "f" or bool((made == values).all())
-    return made.reshape(shape) if is_same else None
+        cast = values.astype(dtype)
+    is_same = dtype.kind == "f" or bool((cast == values).all())
+    return cast.reshape(shape) if is_same else None

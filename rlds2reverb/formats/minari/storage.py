@@ -16,9 +16,9 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats import hdf5
 from rlds2reverb.formats.arrow import read_arrow, read_parquet
-from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, PARQUET, Facts, read_json
+from rlds2reverb.formats.minari.dataset import MAIN_FILE, METADATA_FILE, PARQUET, MinariFacts, read_json
 from rlds2reverb.formats.minari.spaces import TEXT, Leaf
-from rlds2reverb.formats.recordings import BrokenEpisode
+from rlds2reverb.formats.recordings import BrokenEpisode, refuse_broken
 from rlds2reverb.formats.rows import scalars
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import line_of, shortened
@@ -28,7 +28,7 @@ REWARDS, TERMINATIONS, TRUNCATIONS = "rewards", "terminations", "truncations"
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class JpegFiles:
     """A column of images as the bytes of their JPEG files."""
 
     files: list[bytes]
@@ -45,13 +45,13 @@ def are_jpeg(files: Sequence[bytes]) -> bool:
 class StoredEpisode(Protocol):
     """One episode. Each method raises `BrokenEpisode` for data that cannot be read."""
 
-    def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
+    def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | JpegFiles:
         """A column of "observations" or "actions"; broken unless it has that number of rows."""
 
     def plain(self, name: str) -> Array:
         """The column "rewards", "terminations" or "truncations", [T]."""
 
-    def others(self, unread: Collection[str] = ()) -> Iterator[tuple[str, Array | Images | None]]:
+    def others(self, unread: Collection[str] = ()) -> Iterator[tuple[str, Array | JpegFiles | None]]:
         """Path and values of every further column that is not unread, `infos/...` first; None for values other than numbers, texts or images."""
 
 
@@ -65,7 +65,7 @@ class Stored(Protocol):
     def numbers(self) -> Sequence[int]:
         """The numbers of the episodes, ascending."""
 
-    def opened(self, unread: Collection[tuple[str, ...]] = ()) -> AbstractContextManager[Episodes]:
+    def open_episodes(self, unread: Collection[tuple[str, ...]] = ()) -> AbstractContextManager[Episodes]:
         """The files, open for reading episodes; `unread` are leaves that nobody asks for, as a field and the fields of structs below it."""
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
@@ -91,47 +91,51 @@ class HdfStorage:
       SourceError: the main file cannot be read.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: MinariFacts) -> None:
         self._path = facts.folder / MAIN_FILE
         self._is_old = not (facts.folder / METADATA_FILE).is_file()
-        with hdf5.opened(self._path) as file:
-            try:
-                matches = [_GROUP.fullmatch(name) for name in hdf5.names(file)]
-            except BrokenEpisode as broken:
-                raise SourceError(broken.why) from broken
-        self.numbers: Sequence[int] = sorted(int(one[1]) for one in matches if one is not None)
+        with hdf5.open_file(self._path) as file, refuse_broken():
+            matches = [_GROUP.fullmatch(name) for name in hdf5.list_names(file)]
+        # HDF5 lists episode_10 before episode_2.
+        self.numbers: Sequence[int] = sorted(int(match[1]) for match in matches if match is not None)
 
     @contextmanager
-    def opened(self, unread: Collection[tuple[str, ...]] = ()) -> Iterator[Episodes]:
-        with hdf5.opened(self._path) as file:
-            yield lambda number: _HdfEpisode(_group(file, number))
+    def open_episodes(self, unread: Collection[tuple[str, ...]] = ()) -> Iterator[Episodes]:
+        with hdf5.open_file(self._path) as file:
+            yield lambda number: _HdfEpisode(_find_group(file, number))
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
         """The attributes of each episode's group; of Minari 0.3, with the statistics of its rewards."""
-        with hdf5.opened(self._path) as file:
+        with hdf5.open_file(self._path) as file:
             for number in self.numbers:
                 try:
-                    group = _group(file, number)
-                    found = hdf5.attributes(group)
-                    rewards = hdf5.found(group, REWARDS) if self._is_old else None
+                    group = _find_group(file, number)
+                    attributes = hdf5.read_attributes(group)
+                    rewards = hdf5.find(group, REWARDS) if self._is_old else None
                     if rewards is not None:
-                        found |= {f"rewards_{name}": value for name, value in hdf5.attributes(rewards).items()}
-                except (BrokenEpisode, SourceError):
-                    found = {}
-                yield found
+                        attributes |= {
+                            f"rewards_{name}": value for name, value in hdf5.read_attributes(rewards).items()
+                        }
+                except (BrokenEpisode, SourceError):  # reading the episode says why
+                    attributes = {}
+                yield attributes
 
     def leaves(self, number: int, field: str) -> tuple[Leaf, ...]:
         """The leaves of a field in an episode, for datasets without spaces: groups are Dicts, or Tuples."""
-        with hdf5.opened(self._path) as file:
-            group = _group(file, number)
-            found = hdf5.found(group, field)
-            datasets = hdf5.leaves(found) if isinstance(found, h5py.Group) else {"": hdf5.Column(group, field, field)}
+        with hdf5.open_file(self._path) as file:
+            group = _find_group(file, number)
+            thing = hdf5.find(group, field)
+            datasets = (
+                hdf5.list_datasets(thing)
+                if isinstance(thing, h5py.Group)
+                else {"": hdf5.HdfColumn(group, field, field)}
+            )
             if not datasets:
                 raise BrokenEpisode(field, f"{hdf5.where(group)}/{field}: expected datasets, found none")
             leaves = []
             for path in datasets:
                 name = f"{field}/{path}" if path else field
-                spec = hdf5.Column(group, name, name).spec
+                spec = hdf5.HdfColumn(group, name, name).spec
                 keys = tuple(path.split("/")) if path else ()
                 leaves.append(
                     Leaf(keys, ArraySpec((), TEXT) if spec.dtype == object else spec, named=(True,) * len(keys))
@@ -139,10 +143,10 @@ class HdfStorage:
             return tuple(leaves)
 
 
-def _group(file: h5py.File, number: int) -> h5py.Group:
+def _find_group(file: h5py.File, number: int) -> h5py.Group:
     name = f"episode_{number}"
     try:
-        group = hdf5.found(file, name)
+        group = hdf5.find(file, name)
     except BrokenEpisode as broken:
         raise BrokenEpisode("", f"{name}: {broken.why}") from broken
     if not isinstance(group, h5py.Group):
@@ -154,62 +158,57 @@ class _HdfEpisode:
     def __init__(self, group: h5py.Group) -> None:
         self._group = group
 
-    def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
+    def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | JpegFiles:
         path = "/".join((field, *leaf.keys))
-        found = hdf5.found(self._group, path) if leaf.spec.dtype == np.uint8 else None
-        if isinstance(found, h5py.Dataset):
-            if leaf.is_image and len(found.shape or ()) < 1 + len(leaf.spec.shape):
-                return Images(self._files(path, rows, found))
-            if _holds_bytes(found) and found.shape != (rows, *leaf.spec.shape):
-                files = self._files(path, rows, found)
+        dataset = hdf5.find(self._group, path) if leaf.spec.dtype == np.uint8 else None
+        if isinstance(dataset, h5py.Dataset):
+            # Before 0.5.4 nothing says whether images are JPEG files; pixels have one axis more than their space, and files do not.
+            if leaf.is_image and len(dataset.shape or ()) < 1 + len(leaf.spec.shape):
+                return JpegFiles(self._files(path, rows, dataset))
+            if _holds_bytes(dataset) and dataset.shape != (rows, *leaf.spec.shape):
+                files = self._files(path, rows, dataset)
                 if are_jpeg(files):
-                    return Images(files)
-        return self._rows(hdf5.Column(self._group, path, path), rows)
+                    return JpegFiles(files)
+        return _read_rows(hdf5.HdfColumn(self._group, path, path), rows)
 
     def plain(self, name: str) -> Array:
         """A dataset with a number per step; also (T, 1), as in the documentation of Minari 0.4."""
-        return scalars(hdf5.Column(self._group, name, name).rows())
+        return scalars(hdf5.HdfColumn(self._group, name, name).rows())
 
-    def others(self, unread: Collection[str] = ()) -> Iterator[tuple[str, Array | Images | None]]:
+    def others(self, unread: Collection[str] = ()) -> Iterator[tuple[str, Array | JpegFiles | None]]:
         try:
-            if self._group.id.get_num_objs() == len(_KNOWN):  # these have been read already
+            # All but a few datasets have the five fields alone, and counting costs less than listing their names.
+            if self._group.id.get_num_objs() == len(_KNOWN):
                 return
         except hdf5.ERRORS as error:
             raise self._unreadable("", error) from error
-        for name in sorted(set(hdf5.names(self._group)) - _KNOWN, key=lambda name: (name != INFOS, name)):
-            found = hdf5.found(self._group, name)
-            datasets = hdf5.leaves(found) if isinstance(found, h5py.Group) else {"": found}
+        for name in sorted(set(hdf5.list_names(self._group)) - _KNOWN, key=lambda name: (name != INFOS, name)):
+            thing = hdf5.find(self._group, name)
+            datasets = hdf5.list_datasets(thing) if isinstance(thing, h5py.Group) else {"": thing}
             for below, dataset in datasets.items():
                 path = f"{name}/{below}" if below else name
                 if isinstance(dataset, h5py.Dataset) and path not in unread:
                     yield path, self._other(path, dataset)
 
-    def _other(self, path: str, dataset: h5py.Dataset) -> Array | Images | None:
+    def _other(self, path: str, dataset: h5py.Dataset) -> Array | JpegFiles | None:
         try:
             if _holds_bytes(dataset) and are_jpeg(files := self._files(path, len(dataset), dataset)):
-                return Images(files)
+                return JpegFiles(files)
             has_rows = bool(dataset.shape) and (
                 dataset.dtype.kind in "biufcS" or h5py.check_string_dtype(dataset.dtype) is not None
             )
         except hdf5.ERRORS as error:
             raise self._unreadable(path, error) from error
-        return hdf5.Column(self._group, path, path, dataset.id).rows() if has_rows else None
-
-    def _rows(self, column: hdf5.Column, rows: int) -> Array:
-        if len(column) != rows:
-            raise BrokenEpisode(
-                column.path, f"{column.where}: has {len(column):,} rows; expected {rows:,}, by the rewards"
-            )
-        return column.rows()
+        return hdf5.HdfColumn(self._group, path, path, dataset.id).rows() if has_rows else None
 
     def _files(self, path: str, rows: int, dataset: h5py.Dataset) -> list[bytes]:
         """Image files, stored as bytes of any length, or as rows of bytes."""
         try:
             if h5py.check_vlen_dtype(dataset.dtype) != np.uint8:
-                column = hdf5.Column(self._group, path, path)
+                column = hdf5.HdfColumn(self._group, path, path)
                 if column.spec.dtype != np.uint8 or len(column.shape) != 2:
                     raise BrokenEpisode(path, f"{column.where}: expected the bytes of a JPEG file in every row")
-                return [row.tobytes() for row in self._rows(column, rows)]
+                return [row.tobytes() for row in _read_rows(column, rows)]
             if dataset.shape != (rows,):
                 raise BrokenEpisode(
                     path, f"{hdf5.where(dataset)}: has the shape {dataset.shape}; expected {rows:,} images"
@@ -220,6 +219,12 @@ class _HdfEpisode:
 
     def _unreadable(self, path: str, error: Exception) -> BrokenEpisode:
         return BrokenEpisode(path, f"{hdf5.where(self._group)}/{path}: cannot be read: {line_of(error)}")
+
+
+def _read_rows(column: hdf5.HdfColumn, rows: int) -> Array:
+    if len(column) != rows:
+        raise BrokenEpisode(column.path, f"{column.where}: has {len(column):,} rows; expected {rows:,}, by the rewards")
+    return column.rows()
 
 
 def _holds_bytes(dataset: h5py.Dataset) -> bool:
@@ -243,33 +248,33 @@ class ArrowStorage:
       SourceError: pyarrow is not installed, or the folder cannot be listed.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: MinariFacts) -> None:
         self._folder, self._format = facts.folder, facts.format
         with needing("reading Minari's Arrow and Parquet files", "parquet", SourceError):
             import pyarrow  # noqa: F401
         try:
-            names = [one.name for one in facts.folder.iterdir() if one.is_dir()]
+            names = [path.name for path in facts.folder.iterdir() if path.is_dir()]
         except OSError as error:
             raise SourceError(f"{facts.folder}: cannot be listed: {error.strerror}") from error
         self.numbers: Sequence[int] = sorted(int(name) for name in names if _FOLDER.fullmatch(name))
 
     @contextmanager
-    def opened(self, unread: Collection[tuple[str, ...]] = ()) -> Iterator[Episodes]:
+    def open_episodes(self, unread: Collection[tuple[str, ...]] = ()) -> Iterator[Episodes]:
         yield lambda number: _ArrowEpisode(*self._table(number, unread))
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
         for number in self.numbers:
             try:
-                found = self._metadata_of(number)
+                metadata = self._metadata_of(number)
             except SourceError:  # `_table` makes a broken episode of it
-                found = {}
-            yield found
+                metadata = {}
+            yield metadata
 
     def _metadata_of(self, number: int) -> dict[str, Any]:
         return read_json(self._folder / str(number) / METADATA_FILE)
 
     def _table(self, number: int, unread: Collection[tuple[str, ...]]) -> tuple[Any, str]:
-        """The rows of an episode, and its folder for messages."""
+        """The rows of an episode, and its folder, for messages."""
         from pyarrow import ArrowException, concat_tables
 
         folder = self._folder / str(number)
@@ -292,23 +297,26 @@ class _ArrowEpisode:
     def __init__(self, table: Any, where: str) -> None:
         self._table, self._where = table, where
 
-    def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | Images:
+    def leaf(self, field: str, leaf: Leaf, rows: int) -> Array | JpegFiles:
+        from pyarrow import types
+
         path = "/".join((field, *leaf.keys))
         values = self._field(field, leaf.fields, path)
         if field == ACTIONS:
             values = values[:-1]
         if len(values) != rows:
             raise self._broken(path, f"has {len(values):,} rows; expected {rows:,}, as there are rewards")
-        if leaf.spec.dtype == np.uint8 and _is_binary(values.type) and not values.null_count:
+        is_binary = types.is_binary(values.type) or types.is_large_binary(values.type)
+        if leaf.spec.dtype == np.uint8 and is_binary and not values.null_count:
             files = values.to_pylist()
             if leaf.is_image or are_jpeg(files):
-                return Images(files)
+                return JpegFiles(files)
         return self._values(values, leaf.spec.shape, path)
 
     def plain(self, name: str) -> Array:
         return self._values(self._field(name, (), name)[:-1], (), name)
 
-    def others(self, unread: Collection[str] = ()) -> Iterator[tuple[str, Array | Images | None]]:
+    def others(self, unread: Collection[str] = ()) -> Iterator[tuple[str, Array | JpegFiles | None]]:
         if INFOS in self._table.column_names:
             yield from self._infos(INFOS, self._field(INFOS, (), INFOS), unread)
 
@@ -343,7 +351,7 @@ class _ArrowEpisode:
         except (ArrowException, ValueError, TypeError, MemoryError) as error:
             raise self._broken(path, f"cannot be read: {shortened(str(error))}") from error
 
-    def _infos(self, path: str, values: Any, unread: Collection[str]) -> Iterator[tuple[str, Array | Images | None]]:
+    def _infos(self, path: str, values: Any, unread: Collection[str]) -> Iterator[tuple[str, Array | JpegFiles | None]]:
         from pyarrow import types
 
         for number in range(values.type.num_fields):
@@ -364,9 +372,3 @@ class _ArrowEpisode:
 
     def _broken(self, path: str, why: str) -> BrokenEpisode:
         return BrokenEpisode(path, f"{self._where}: {path}: {why}")
-
-
-def _is_binary(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))

@@ -97,15 +97,15 @@ _OPTIONS: dict[str, Parse] = {
 }
 
 
-def open_minari(text: str) -> _Destination:
+def open_minari(text: str) -> MinariDestination:
     """The destination named after "minari:"; raises `ConfigError` if it names nothing, or an option makes no sense."""
     name = f"minari:{text}"
-    place, wanted = read_path_and_options(name, text, _OPTIONS, ConfigError)
+    place, options = read_path_and_options(name, text, _OPTIONS, ConfigError)
     if not place.strip("/ "):
         raise ConfigError(f'"{name}": expected minari:ID or minari:/path/to/dataset')
     path = datasets_root() / place if is_id(place) else place_named(place)
-    dataset_id = wanted.get("id") or place
-    if "id" not in wanted and not is_id(place):
+    dataset_id = options.get("id") or place
+    if "id" not in options and not is_id(place):
         plain = _NO_NAME.sub("-", path.name).strip("-") or "dataset"
         dataset_id = plain if re.search(r"-v\d+$", plain, re.ASCII) else f"{plain}-v0"
     if not _ID.fullmatch(dataset_id):
@@ -113,10 +113,10 @@ def open_minari(text: str) -> _Destination:
             f'"{name}": the id "{dataset_id}" is none of Minari\'s; expected (NAMESPACE/)NAME-vNUMBER, of letters, digits, "-" and "_"; '
             "say it by id=, as in minari:/path?id=NAMESPACE/NAME-v0"
         )
-    return _Destination(name, path, dataset_id, wanted.get("images", _AUTO), wanted.get("like"))
+    return MinariDestination(name, path, dataset_id, options.get("images", _AUTO), options.get("like"))
 
 
-class _Destination:
+class MinariDestination:
     def __init__(self, name: str, path: Path, dataset_id: str, images: str, like: str | None) -> None:
         self.name, self.path, self._id = name, path, dataset_id
         self._images, self._like = images, like
@@ -140,6 +140,7 @@ class _Destination:
         if self._images == _DECODED:
             return {}
         spaces = {path for path in columns if is_under(path, OBSERVATION) or is_under(path, ACTION)}
+        # `is_accurate`, `is_upright`: Pillow decodes by the accurate DCT and leaves the orientation of EXIF alone.
         held = {
             path: replace(image, is_accurate=True, is_upright=False)
             for path, image in images.items()
@@ -180,7 +181,7 @@ class _Destination:
         spaces = {} if self._like is None else self._spaces_of_like(places)
         if not spaces and all(place.spec.image is None for place in places):
             return unchanged
-        return partial(_check, self._like, [(place, spaces.get(place.path)) for place in places])
+        return partial(_check_fit, self._like, [(place, spaces.get(place.path)) for place in places])
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
         places, _ = self._places(content)
@@ -210,9 +211,9 @@ class _Destination:
                 "minari_version": _MINARI_VERSION,
             }
 
-        return _Sink(work, places, describe, state)
+        return _MinariSink(work, places, describe, state)
 
-    def _places(self, content: Content) -> tuple[list[_Place], list[Loss]]:
+    def _places(self, content: Content) -> tuple[list[_ColumnPlace], list[Loss]]:
         try:
             places, losses = places_of(content)
         except ConfigError as error:
@@ -236,7 +237,7 @@ class _Destination:
         except SourceError as error:
             raise ConfigError(f"{self.name}: like={self._like}: {error}") from error
 
-    def _spaces_of_like(self, places: Sequence[_Place]) -> dict[str, Members]:
+    def _spaces_of_like(self, places: Sequence[_ColumnPlace]) -> dict[str, Members]:
         """Path of a column -> what lies in the space that it gets.
 
         Raises:
@@ -257,8 +258,13 @@ class _Destination:
                 )
             for path, spec in ours.items():
                 if not theirs[path].may_hold(spec):
+                    way_out = (
+                        "Leave like= out, and the spaces are made of the columns; or change the column by a transform"
+                        if spec.image is None
+                        else "Take images=decoded, or leave like= out, and the spaces are made of the columns"
+                    )
                     raise ConfigError(
-                        f'{self.name}: like={self._like}: "{path}" is {theirs[path]}; the column is {spec}. {self._way_out(spec)}'
+                        f'{self.name}: like={self._like}: "{path}" is {theirs[path]}; the column is {spec}. {way_out}'
                     )
             spaces.update(theirs)
         encoded = [place.path for place in places if place.path in spaces and place.spec.image is not None]
@@ -270,11 +276,6 @@ class _Destination:
                 )
         return spaces
 
-    def _way_out(self, spec: ArraySpec) -> str:
-        if spec.image is not None:
-            return "Take images=decoded, or leave like= out, and the spaces are made of the columns"
-        return "Leave like= out, and the spaces are made of the columns; or change the column by a transform"
-
 
 def _can_be_kept(image: ImageSpec) -> bool:
     """Whether the files are JPEG images in a shape that Minari treats as an image."""
@@ -283,51 +284,44 @@ def _can_be_kept(image: ImageSpec) -> bool:
     return image.format == JPEG and image.dtype == np.uint8 and is_large and channels == 3
 
 
-def _check(like: str | None, places: Sequence[tuple[_Place, Members | None]], episode: Episode) -> Episode:
+def _check_fit(like: str | None, places: Sequence[tuple[_ColumnPlace, Members | None]], episode: Episode) -> Episode:
     """The episode; raises `UnfitEpisode` if Minari does not hold a file, or a value does not lie in the space of `like`."""
     for place, members in places:
         rows = place.rows_of(episode)
         if place.spec.image is not None:
-            _check_files(place, rows)
+            step = next((row for row, file in enumerate(rows) if not file.startswith(JPEG_START)), None)
+            if step is not None:
+                raise UnfitEpisode(
+                    place.path,
+                    f"step {step}: a file that is no JPEG, which Minari does not hold; those before it are. on_invalid=skip (--on-invalid skip) "
+                    "leaves such episodes out; images=decoded behind the destination's name and --restart write the pixels",
+                )
         elif members is not None:
-            _check_values(place, rows, members, like)
+            outside = members.first_outside(_encode_texts(rows)[0] if rows.dtype.kind == "O" else rows)
+            if outside is not None:
+                step, expected, came = outside
+                raise UnfitEpisode(
+                    place.path,
+                    f"step {step}: expected {expected}, as the {members.kind} of like={like} says, came {came}; on_invalid=skip (--on-invalid skip) "
+                    "leaves such episodes out; without like=, and with --restart, the spaces are made of the columns",
+                )
     return episode
 
 
-def _check_files(place: _Place, files: Array) -> None:
-    for row, file in enumerate(files):
-        if not file.startswith(JPEG_START):
-            raise UnfitEpisode(
-                place.path,
-                f"step {row}: a file that is no JPEG, which Minari does not hold; those before it are. on_invalid=skip (--on-invalid skip) "
-                "leaves such episodes out; images=decoded behind the destination's name and --restart write the pixels",
-            )
-
-
-def _check_values(place: _Place, rows: Array, members: Members, like: str | None) -> None:
-    outside = members.first_outside(_encoded_texts(rows)[0] if rows.dtype.kind == "O" else rows)
-    if outside is not None:
-        step, expected, came = outside
-        raise UnfitEpisode(
-            place.path,
-            f"step {step}: expected {expected}, as the {members.kind} of like={like} says, came {came}; on_invalid=skip (--on-invalid skip) "
-            "leaves such episodes out; without like=, and with --restart, the spaces are made of the columns",
-        )
-
-
-class _Sink:
+class _MinariSink:
     """Writes the folder `data` of a dataset; `describe` makes `metadata.json` of the numbers of episodes and steps, and the texts."""
 
-    def __init__(self, work: Path, places: Sequence[_Place], describe: Any, state: State | None) -> None:
+    def __init__(self, work: Path, places: Sequence[_ColumnPlace], describe: Any, state: State | None) -> None:
         self._data, self._places, self._describe = work / "data", list(places), describe
         begun = state or {"parts": 0, "episodes": 0, "steps": 0, "texts": {}}
         self._parts, self._episodes, self._steps = begun["parts"], begun["episodes"], begun["steps"]
-        self._texts = {path: Texts(*one) for path, one in begun["texts"].items()}
+        self._texts = {path: Texts(*texts) for path, texts in begun["texts"].items()}
         self._file: h5py.File | None = None
         self._bytes = 0
         self._is_done = state is not None and (self._data / METADATA_FILE).exists() and not self._folder.exists()
         if not self._is_done:
             self._folder.mkdir(parents=True, exist_ok=True)
+            # Parts that a killed run wrote after the state was saved hold episodes that come again.
             for extra in self._folder.iterdir():
                 if extra.name not in {self._part(number).name for number in range(self._parts)}:
                     extra.unlink()
@@ -335,7 +329,7 @@ class _Sink:
     def write(self, episode: Episode) -> Sequence[Loss]:
         losses: list[Loss] = []
         if self._file is None:
-            self._file = _created(f"rlds2reverb-part-{next(_NAMES)}".encode(), None)
+            self._file = _create_file(f"rlds2reverb-part-{next(_NAMES)}".encode(), None)
         name = f"episode_{self._episodes}".encode()
         group = h5py.Group(h5g.create(self._file.id, name, gcpl=_in_order(h5p.GROUP_CREATE)))
         steps = len(episode) - 1
@@ -362,19 +356,20 @@ class _Sink:
             "parts": self._parts,
             "episodes": self._episodes,
             "steps": self._steps,
-            "texts": {path: astuple(one) for path, one in self._texts.items()},
+            "texts": {path: astuple(texts) for path, texts in self._texts.items()},
         }
 
     def finish(self) -> None:
         if not self._is_done:
             self._end_part()
             with whole(self._data / MAIN_FILE) as unfinished:
-                with Output(unfinished) as output, _created(os.fsencode(unfinished), output) as merged:
+                with Output(unfinished) as output, _create_file(os.fsencode(unfinished), output) as merged:
                     for number in range(self._parts):
                         with h5py.File(self._part(number), "r", locking=False) as part:
                             for name in part:
                                 part.copy(name, merged)
                                 output.check()
+            # metadata.json comes last: with it the dataset counts as complete, and only the parts are left to be removed.
             about = self._describe(self._episodes, self._steps, self._texts)
             about["dataset_size"] = round((self._data / MAIN_FILE).stat().st_size / 1e6, 1)
             write_whole(self._data / METADATA_FILE, json.dumps(about).encode())
@@ -397,19 +392,18 @@ class _Sink:
         if self._file is None:
             return
         self._file.flush()
-        image = self._file.id.get_file_image()
-        write_whole(self._part(self._parts), image)
+        write_whole(self._part(self._parts), self._file.id.get_file_image())
         self.close()
         self._parts, self._bytes = self._parts + 1, 0
 
-    def _write_column(self, group: h5py.Group, place: _Place, episode: Episode, losses: list[Loss]) -> None:
+    def _write_column(self, group: h5py.Group, place: _ColumnPlace, episode: Episode, losses: list[Loss]) -> None:
         column, rows = episode.columns[place.path], place.rows_of(episode)
         if place.is_of_steps and not are_equal(column[-1:], zero_row(column)):
             losses.append(Loss("last_row", LOSSES["last_row"], place.path, LAST_ROW))
         if place.spec.image is not None:
             _write_files(group, place, rows)
         elif place.spec.dtype.kind == "O":
-            texts, is_changed = _encoded_texts(rows)
+            texts, is_changed = _encode_texts(rows)
             if is_changed:
                 losses.append(Loss("text", LOSSES["text"], place.path))
             if texts.size:
@@ -427,15 +421,15 @@ class _Sink:
                 if not np.array_equal(value, ours[name]):
                     losses.append(Loss("renumbered", LOSSES["renumbered"], metadata_path(name)))
             elif _is_attribute(name):
-                held = None if is_no_seed(name, value) else _attribute(value)
-                if held is None:
+                attribute = None if is_no_seed(name, value) else _attribute(value)
+                if attribute is None:
                     losses.append(Loss("metadata", f"{_TOO_MUCH}: {LOSSES['metadata']}", metadata_path(name)))
                 else:
-                    group.attrs[name] = held
+                    group.attrs[name] = attribute
         group.attrs.update(ours)
 
 
-_NAMES = count()
+_NAMES = count()  # HDF5 takes two files in memory with one name for the same file, and refuses the second
 
 
 def _in_order(kind: Any) -> Any:
@@ -451,8 +445,9 @@ def _in_order(kind: Any) -> Any:
     return properties
 
 
-def _created(name: bytes, output: Output | None) -> h5py.File:
+def _create_file(name: bytes, output: Output | None) -> h5py.File:
     access = h5p.create(h5p.FILE_ACCESS)
+    # Else a group that is still referenced would keep the file open after `close`.
     access.set_fclose_degree(h5f.CLOSE_STRONG)
     if output is None:
         access.set_fapl_core(_GROWS_BY_BYTES, False)
@@ -461,7 +456,7 @@ def _created(name: bytes, output: Output | None) -> h5py.File:
     return h5py.File(h5f.create(name, h5f.ACC_TRUNC, fcpl=_in_order(h5p.FILE_CREATE), fapl=access))
 
 
-def _write_files(group: h5py.Group, place: _Place, files: Array) -> None:
+def _write_files(group: h5py.Group, place: _ColumnPlace, files: Array) -> None:
     dataset = group.create_dataset(place.dataset, (len(files),), h5py.vlen_dtype(np.uint8))
     for row, file in enumerate(files):
         dataset[row] = np.frombuffer(file, np.uint8)
@@ -479,7 +474,7 @@ def _end_losses(episode: Episode, is_terminal: bool) -> Iterator[Loss]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ColumnPlace:
     """A column, and the dataset in an episode's group that holds it, with "/" for groups; without the last row if `is_of_steps`."""
 
     path: str
@@ -498,21 +493,21 @@ class _Place:
         return self.dataset == f"{_INFOS}/{self.path}"
 
 
-def places_of(content: Content) -> tuple[list[_Place], list[Loss]]:
+def places_of(content: Content) -> tuple[list[_ColumnPlace], list[Loss]]:
     """The places of the columns, and the losses; raises `ConfigError` without an observation or an action that a space can hold."""
-    places: list[_Place] = []
+    places: list[_ColumnPlace] = []
     losses = list(_metadata_losses(content))
     if IS_TERMINAL not in content.columns:
         losses.append(Loss("unknown_end", LOSSES["unknown_end"], IS_TERMINAL))
     for path, spec in content.columns.items():
         if path in FLAGS:
             continue
-        code, place = _placed(path, spec)
+        code, place = _find_place(path, spec)
         if code:
             losses.append(Loss(code, f"{spec}: {LOSSES[code]}", path))
         if place is not None:
             places.append(place)
-    places = _apart(places)
+    places = _separate(places)
     moved = {place.path: place.dataset for place in places if place.is_moved}
     losses = [replace(loss, now=moved.get(loss.path or "")) if loss.code == "moved" else loss for loss in losses]
     for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
@@ -531,41 +526,41 @@ def _is_image(spec: ArraySpec) -> bool:
     return spec.dtype == np.uint8 and is_large and full
 
 
-def _apart(places: Sequence[_Place]) -> list[_Place]:
+def _separate(places: Sequence[_ColumnPlace]) -> list[_ColumnPlace]:
     """The same places without clashes: a column that is moved to the infos gets a number if its name is taken."""
     taken = [place.dataset for place in places if not place.is_moved]
-    made = []
+    separate = []
     for place in places:
-        first, *rest = place.path.split("/")
+        first, *below = place.path.split("/")
         name, number = place.dataset, 2
-        while place.is_moved and any(is_under(name, one) or is_under(one, name) for one in taken):
-            name, number = "/".join((_INFOS, f"{first}_{number}", *rest)), number + 1
+        while place.is_moved and any(is_under(name, other) or is_under(other, name) for other in taken):
+            name, number = "/".join((_INFOS, f"{first}_{number}", *below)), number + 1
         taken.append(name)
-        made.append(replace(place, dataset=name))
-    return made
+        separate.append(replace(place, dataset=name))
+    return separate
 
 
-def _placed(path: str, spec: ArraySpec) -> tuple[str, _Place | None]:
+def _find_place(path: str, spec: ArraySpec) -> tuple[str, _ColumnPlace | None]:
     """The code of the loss, or ""; and the place, or None."""
     if not all(_is_attribute(part) and part not in (".", "..") for part in path.split("/")):
         return "name", None
     for name, field in ((OBSERVATION, "observations"), (ACTION, "actions")):
         if is_under(path, name):
             held = is_held(spec) or spec.image is not None
-            place = _Place(path, field + path[len(name) :], spec, name == ACTION)
+            place = _ColumnPlace(path, field + path[len(name) :], spec, name == ACTION)
             return ("", place) if held else ("dtype", None)
     if path == DISCOUNT:
         return ("", None) if spec == ArraySpec((), _FLOAT32) else ("discount", None)
     if is_under(path, REWARD):
         if path != REWARD or spec.shape or spec.dtype.kind not in "iuf" or not is_held(spec):
             return "rewards", None
-        return ("" if spec.dtype.kind == "f" else "reward_dtype"), _Place(path, "rewards", spec, True)
+        return ("" if spec.dtype.kind == "f" else "reward_dtype"), _ColumnPlace(path, "rewards", spec, True)
     is_text = spec.dtype.kind == "O"
     if spec.image is not None or not (is_text or is_plain_number(spec.dtype)) or None in spec.shape:
         return "dtype", None
     if is_under(path, _INFOS) and path != _INFOS:
-        return "", _Place(path, path, spec)
-    return "moved", _Place(path, f"{_INFOS}/{path}", spec)
+        return "", _ColumnPlace(path, path, spec)
+    return "moved", _ColumnPlace(path, f"{_INFOS}/{path}", spec)
 
 
 def _metadata_losses(content: Content) -> Iterator[Loss]:
@@ -593,12 +588,12 @@ def _is_attribute(name: str) -> bool:
     return bool(name) and "\0" not in name
 
 
-def _encoded_texts(column: Array) -> tuple[Array, bool]:
+def _encode_texts(column: Array) -> tuple[Array, bool]:
     """Texts as `str`, and whether one had to be changed: HDF5 ends texts at a NUL, and Minari reads UTF-8."""
     flat = column.ravel().tolist()
-    made = [_text(value) for value in flat]
-    changed = any(text.encode() != value for text, value in zip(made, flat))
-    return np.array(made, object).reshape(column.shape), changed
+    texts = [_text(value) for value in flat]
+    is_changed = any(text.encode() != value for text, value in zip(texts, flat))
+    return np.array(texts, object).reshape(column.shape), is_changed
 
 
 def _attribute(value: Any) -> Any:
@@ -610,8 +605,8 @@ def _attribute(value: Any) -> Any:
         data = plain.encode() if isinstance(plain, str) else plain
         text = _text(data)
         return text if text.encode() == data and len(data) < _MOST_ATTRIBUTE_BYTES else None
-    made = np.asarray(value)
-    return made[()] if is_plain_number(made.dtype) and made.nbytes < _MOST_ATTRIBUTE_BYTES else None
+    number = np.asarray(value)
+    return number[()] if is_plain_number(number.dtype) and number.nbytes < _MOST_ATTRIBUTE_BYTES else None
 
 
 def _text(value: bytes) -> str:

@@ -7,5 +7,6 @@
 | `values` | recorded values as columns |
 | `records` | the base of all kinds of files, and JSON lines |
 | `tables` | Parquet files |
+| `states` | whole episodes in them |
 | `read` | the source `rllib:PATH[?OPTIONS]` |
 """

@@ -5,7 +5,7 @@ names by value, so that `worker-0_10` comes after `worker-0_9`.
 
 `PolicyRows` describes the rows of one policy in a record: their episodes, and where these begin and end.
 
-`Index` joins them. A *piece* is a run of rows of one episode in one record. Pieces are joined by worker, episode, policy and agent, in
+`EpisodeIndex` joins them. A *piece* is a run of rows of one episode in one record. Pieces are joined by worker, episode, policy and agent, in
 the order of the files, if the later one continues the earlier: `t` follows, and no flag ended the earlier one. Otherwise the same id
 names another episode.
 """
@@ -59,15 +59,15 @@ class DataFile:
     def worker(self) -> str:
         """The number of the worker that wrote it, "" if unknown. Episode ids are unique per worker only."""
         for name in (self.name, self.path.parent.name):
-            if found := _WORKER.search(name):
-                return found[1] or found[2]
+            if match := _WORKER.search(name):
+                return match[1] or match[2]
         return ""
 
     @property
     def run(self) -> tuple[str, int] | None:
         """Folder of the environment and worker, and the number of the writing, from the name that RLlib's runners give a folder."""
-        found = _RUN.fullmatch(self.path.parent.name)
-        return (f"{self.path.parent.parent}/{found[1]}", int(found[2])) if found else None
+        match = _RUN.fullmatch(self.path.parent.name)
+        return (f"{self.path.parent.parent}/{match[1]}", int(match[2])) if match else None
 
 
 def find(paths: Sequence[str], files: DatasetFiles) -> list[DataFile]:
@@ -77,34 +77,36 @@ def find(paths: Sequence[str], files: DatasetFiles) -> list[DataFile]:
       SourceError: there are none, a link leads out of the folder, or there are files of both kinds.
     """
     text = ";".join(paths)
-    found = [file for one in paths for file in _of(one, files)]
-    if not found:
+    data_files = [file for path in paths for file in _find_at(path, files)]
+    if not data_files:
         raise SourceError(f"{text}: no files of data; expected .json, .zip or .parquet files, or a folder of them")
-    files.restrict(file.path for file in found)
-    if len({file.kind for file in found}) > 1:
+    files.restrict(file.path for file in data_files)
+    if len({file.kind for file in data_files}) > 1:
         raise SourceError(f"{text}: has both JSON and Parquet files; name one kind, as in {text.rstrip('/')}/*.json")
-    return [member for file in found for member in (_members(file) if file.path.suffix == ".zip" else (file,))]
+    return [
+        member for file in data_files for member in (_list_members(file) if file.path.suffix == ".zip" else (file,))
+    ]
 
 
-def _of(text: str, files: DatasetFiles) -> list[DataFile]:
+def _find_at(text: str, files: DatasetFiles) -> list[DataFile]:
     path = path_of(text)
     if not text:
         raise SourceError("an empty path; expected a file, a folder or a pattern")
     try:
         if path.is_dir():
             path = files.pin(path)
-            return [_file(one) for one in _sorted(path.rglob("*"), path) if one.suffix.lower() in _KINDS]
+            return [_data_file(below) for below in _sort(path.rglob("*"), path) if below.suffix.lower() in _KINDS]
         if not path.exists() and not _PATTERN.search(text):
             raise SourceError(f"{text}: no such file or folder")
         if path.exists():
-            return [_file(files.pin(path))]
-        fixed = next(one for one in path.parents if not _PATTERN.search(str(one)))
-        return [_file(files.pin(one)) for one in _sorted(fixed.glob(str(path.relative_to(fixed))), fixed)]
+            return [_data_file(files.pin(path))]
+        fixed = next(parent for parent in path.parents if not _PATTERN.search(str(parent)))
+        return [_data_file(files.pin(match)) for match in _sort(fixed.glob(str(path.relative_to(fixed))), fixed)]
     except (OSError, ValueError, NotImplementedError) as error:
         raise SourceError(f"{text}: cannot be read: {shortened(str(error))}") from error
 
 
-def _sorted(paths: Iterable[Path], folder: Path) -> list[Path]:
+def _sort(paths: Iterable[Path], folder: Path) -> list[Path]:
     kept: list[Path] = []
     for path in paths:
         if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts) and not path.is_dir():
@@ -114,24 +116,24 @@ def _sorted(paths: Iterable[Path], folder: Path) -> list[Path]:
     return sorted(kept, key=lambda path: by_number(str(path)))
 
 
-def _file(path: Path) -> DataFile:
+def _data_file(path: Path) -> DataFile:
     """Checks that a path is a regular file."""
     check_regular(path)
     return DataFile(path, _KINDS.get(path.suffix.lower(), JSON))
 
 
-def _members(file: DataFile) -> list[DataFile]:
+def _list_members(file: DataFile) -> list[DataFile]:
     try:
         with ZipFile(for_library(file.path)) as archive:
-            names = [one.filename for one in archive.infolist() if not one.is_dir()]
+            names = [info.filename for info in archive.infolist() if not info.is_dir()]
     except (BadZipFile, LargeZipFile, OSError, ValueError, NotImplementedError, EOFError) as error:
         raise SourceError(f"{file.path}: cannot be read as a zip file: {shortened(str(error))}") from error
-    wanted = [name for name in names if Path(name).suffix.lower() in (".json", ".jsonl")]
-    if not wanted:
+    members = [name for name in names if Path(name).suffix.lower() in (".json", ".jsonl")]
+    if not members:
         raise SourceError(f"{file.path}: holds no .json files; found {shortened(', '.join(names)) or 'nothing'}")
-    if len(set(wanted)) < len(wanted):
+    if len(set(members)) < len(members):
         raise SourceError(f"{file.path}: two members have the same name")
-    return [DataFile(file.path, JSON, name) for name in sorted(wanted, key=by_number)]
+    return [DataFile(file.path, JSON, name) for name in sorted(members, key=by_number)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +148,7 @@ class PolicyRows:
       agents: [rows] ids or numbers.
       t: [rows] numbers of steps.
       ended: [rows] `UNFINISHED`, `TERMINATED` or `TRUNCATED`.
-      columns: names of those that have a value per row.
+      columns: names of the columns that have a value per row.
       rewards: [rows]; kept to recognise rows that were written twice.
       ends: the first observation and the last next one, as text; "" where that is not needed.
       modules: [rows] names of policies.
@@ -173,6 +175,7 @@ class PolicyRows:
             if ids is not None:
                 changes = changes | (ids[1:] != ids[:-1])
         if self.t is not None:
+            # Where agents act in turn, `t` counts the steps of all of them.
             ahead = self.t[1:] - self.t[:-1]
             changes = changes | (ahead <= 0 if self.is_multi_agent else ahead != 1)
         stops = [*(np.flatnonzero(changes) + 1).tolist(), self.rows]
@@ -195,8 +198,9 @@ def policy_rows(
 ) -> PolicyRows:
     """Rows of one policy, from columns by name; raises `BrokenEpisode` for a column of another length or with invalid values."""
     agents = take(keys.AGENT_ID)
-    agents = take(keys.AGENT_INDEX) if agents is None or _nothing(agents) else agents
+    agents = take(keys.AGENT_INDEX) if agents is None or _has_none(agents) else agents
     ended = np.zeros(rows, np.uint8)
+    # Old files have only `dones`, which RLlib itself reads as `terminateds`.
     terminateds, means = take(keys.TERMINATEDS), keys.TERMINATED
     if terminateds is None:
         terminateds, means = take(keys.DONES), done_means
@@ -218,22 +222,22 @@ def policy_rows(
     )
 
 
-def _nothing(values: Any) -> bool:
-    return len(values) > 0 and all(one is None for one in values)
+def _has_none(values: Any) -> bool:
+    return len(values) > 0 and all(value is None for value in values)
 
 
 def _ids(name: str, values: Any, rows: int) -> Array | None:
-    if values is None or _nothing(values):
+    if values is None or _has_none(values):
         return None
     _check(name, values, rows)
     column = values if isinstance(values, np.ndarray) else _array(name, values)
     if column.dtype.kind in "iuSU" and column.ndim == 1:
         return column
-    return np.asarray([str(one) for one in values])
+    return np.asarray([str(value) for value in values])
 
 
 def _times(values: Any, rows: int) -> Array | None:
-    if values is None or _nothing(values):
+    if values is None or _has_none(values):
         return None
     _check(keys.T, values, rows)
     column = np.asarray(_array(keys.T, values)).reshape(rows, -1 if rows else 1)
@@ -331,7 +335,7 @@ class Chain:
         return t > self.last_t if self.is_multi_agent else t == self.last_t + 1
 
 
-class Index:
+class EpisodeIndex:
     """The episodes and their pieces. Filled by `add`, then closed once.
 
     Attributes:
@@ -341,6 +345,7 @@ class Index:
 
     def __init__(self) -> None:
         columns = ("file", "at", "row", "part", "start", "stop", "t", "chain")
+        # `array`, not lists of numbers: a dataset may have millions of pieces, and each number would be an object of 32 bytes.
         self._places: dict[str, array[int]] = {key: array("q") for key in columns}
         self._open: dict[tuple[str, str, str, str], list[Chain]] = {}
         self.episodes: list[Chain] = []
@@ -355,7 +360,7 @@ class Index:
                 episode = f"{found.file.name}@{found.place.at}+{start}"
             else:
                 episode = str(part.episodes[start])
-            key = (episode, policy, agent, found.file.worker)
+            key = (episode, policy, agent, found.file.worker)  # ids are unique for one worker only
             chain = self._chain_for(key, t, part.is_multi_agent)
             chain.last_t = _NOT_RECORDED if part.t is None else int(part.t[stop - 1])
             chain.ended = int(part.ended[stop - 1])
@@ -390,7 +395,7 @@ class Index:
         self._columns: dict[str, Array] = {key: column[order] for key, column in columns.items()}
         self._bounds = np.searchsorted(episode[order], np.arange(len(kept) + 1))
         self.episodes = [self.episodes[number] for number in kept]
-        self.names = list(_names(self.episodes))
+        self.names = list(_name_episodes(self.episodes))
         self._places = {}
 
     def _join(self, chains: list[Chain], into: Array) -> None:
@@ -413,23 +418,24 @@ class Index:
     def pieces(self, number: int) -> Iterator[Piece]:
         """The pieces of an episode, in the order of its steps."""
         for at in range(int(self._bounds[number]), int(self._bounds[number + 1])):
-            one = {key: int(column[at]) for key, column in self._columns.items()}
-            yield Piece(RecordPlace(one["file"], one["at"], one["row"], one["part"]), one["start"], one["stop"])
+            place = {key: int(column[at]) for key, column in self._columns.items()}
+            file, at_line, row, part = (place[key] for key in ("file", "at", "row", "part"))
+            yield Piece(RecordPlace(file, at_line, row, part), place["start"], place["stop"])
 
 
-def _names(episodes: list[Chain]) -> Iterator[str]:
+def _name_episodes(episodes: list[Chain]) -> Iterator[str]:
     """A name for each episode: id, policy, agent, the first step if it is late, and a number if the name is taken."""
     seen: dict[str, int] = {}
     taken: set[str] = set()
     for chain in episodes:
         episode, policy, agent = chain.ids
         is_alone = policy in ("", "default_policy") and agent in ("", "0")
-        name = episode if is_alone else "/".join(one for one in (episode, policy, agent) if one)
+        name = episode if is_alone else "/".join(filter(None, (episode, policy, agent)))
         name = f"{name}@{chain.first_t}" if chain.first_t > 0 and not chain.is_multi_agent else name
-        made, number = name, seen.get(name, 1)
-        while made in taken:
+        unique, number = name, seen.get(name, 1)
+        while unique in taken:
             number += 1
-            made = f"{name}~{number}"
+            unique = f"{name}~{number}"
         seen[name] = number
-        taken.add(made)
-        yield made
+        taken.add(unique)
+        yield unique

@@ -15,27 +15,15 @@ EPS_ID, T, AGENT_ID, AGENT_INDEX, MODULE_ID = "eps_id", "t", "agent_id", "agent_
 NEXT_INFOS = "new_infos"  # ours: the infos of next observations, which whole episodes have
 
 NAMES = (  # columns with a meaning for readers; all others are kept unchanged
-    OBS,
-    NEXT_OBS,
-    ACTIONS,
-    REWARDS,
-    INFOS,
-    TERMINATEDS,
-    TRUNCATEDS,
-    DONES,
-    EPS_ID,
-    T,
-    AGENT_ID,
-    AGENT_INDEX,
-    MODULE_ID,
-)
+    OBS, NEXT_OBS, ACTIONS, REWARDS, INFOS, TERMINATEDS, TRUNCATEDS, DONES, EPS_ID, T, AGENT_ID, AGENT_INDEX, MODULE_ID
+)  # fmt: skip
 IN_ROWS = frozenset({OBS, NEXT_OBS, ACTIONS, REWARDS, TERMINATEDS, TRUNCATEDS, DONES})
 IN_METADATA = frozenset({EPS_ID, AGENT_ID, AGENT_INDEX, MODULE_ID, "type", "count"})
 
 
 @dataclass(frozen=True)
-class Names:
-    """RLlib's name -> the dataset's, for those that differ."""
+class ColumnNames:
+    """The dataset's own names of columns: RLlib's name -> the dataset's, where they differ."""
 
     renamed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -44,18 +32,18 @@ class Names:
 
     def standard(self, name: str) -> str:
         """RLlib's name of a column of the dataset; "" if the column has a name of RLlib's but another meaning."""
-        known = next((known for known, theirs in self.renamed.items() if theirs == name), name)
-        return "" if known == name and name in self.renamed and self.renamed[name] != name else known
+        standard = next((ours for ours, theirs in self.renamed.items() if theirs == name), name)
+        return "" if standard == name and name in self.renamed and self.renamed[name] != name else standard
 
     @staticmethod
-    def parsed(text: str) -> Names:
+    def parse(text: str) -> ColumnNames:
         """Reads "obs:o;actions:a"; raises `ValueError` for a name that is not RLlib's, or occurs twice."""
-        pairs = [one.partition(":") for one in text.split(";")]
-        renamed = {known: theirs for known, _, theirs in pairs}
-        odd = [known for known, colon, theirs in pairs if known not in NAMES or not colon or not theirs]
+        pairs = [pair.partition(":") for pair in text.split(";")]
+        renamed = {name: theirs for name, _, theirs in pairs}
+        odd = [name for name, colon, theirs in pairs if name not in NAMES or not colon or not theirs]
         if odd or len(renamed) < len(pairs) or len(set(renamed.values())) < len(pairs):
             raise ValueError(f"expected NAME:COLUMN;..., each once, where NAME is one of {', '.join(NAMES)}")
-        return Names(MappingProxyType(renamed))
+        return ColumnNames(MappingProxyType(renamed))
 
 
 UNFINISHED, TERMINATED, TRUNCATED = 0, 1, 2

@@ -1,13 +1,7 @@
 """RLlib's offline data as a source: `rllib:PATH[?OPTIONS]`, with an episode for each id, agent and policy.
 
-| recorded | RLDS |
-| --- | --- |
-| `obs` [T], and the last `new_obs` | observation, T + 1 rows |
-| `obs` [T] alone | see `formats.rows`: `last_step` |
-| `actions`, `rewards` | action, reward |
-| `terminateds`, or `dones` | is_terminal |
-| any other column with a value per step | a step column of that name; `infos` as text |
-| `eps_id`, agent, policy, the first `t`, the kind of end | metadata |
+docs/formats/rllib.md says which column becomes which, and has the options. The observation after the last step is the last `new_obs`; where
+there is none, `last_step` decides (see `formats.rows`).
 """
 
 from __future__ import annotations
@@ -27,10 +21,10 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.extras import needing
 from rlds2reverb.formats.agreement import EVERY, SPEC_OPTIONS, Agreement, NoSpecFrom, SpecFrom, agree, look_at, promote
 from rlds2reverb.formats.options import Parse, one_of, unescape_text, words
-from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
+from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, parse_source_name, read_each
 from rlds2reverb.formats.rllib import keys
-from rlds2reverb.formats.rllib.index import PARQUET, Index, Piece, find
-from rlds2reverb.formats.rllib.records import JsonLines, Reader, Settings, Store
+from rlds2reverb.formats.rllib.index import PARQUET, EpisodeIndex, Piece, find
+from rlds2reverb.formats.rllib.records import JsonLines, Reader, ReadSettings, Store
 from rlds2reverb.formats.rllib.values import Leaves
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, differing, exactly, steps, with_last
 from rlds2reverb.formats.source import Source
@@ -38,7 +32,7 @@ from rlds2reverb.specs import ArraySpec, Nest, column_spec, nested
 from rlds2reverb.text import counted, shortened
 
 OPTIONS: dict[str, Parse] = {
-    "columns": keys.Names.parsed,
+    "columns": keys.ColumnNames.parse,
     "last_step": words(*LAST_STEPS),
     "float": one_of(**{"32": np.dtype(np.float32), "64": np.dtype(np.float64)}),
     "done_means": one_of(terminal=keys.TERMINATED, truncation=keys.TRUNCATED),
@@ -53,11 +47,11 @@ def open_rllib(text: str) -> Source:
     Raises:
       SourceError: there are no such files, they are damaged or not RLlib's, or an option makes no sense.
     """
-    wanted = asked("rllib", text, OPTIONS)
-    given = wanted.renamed({"columns": "names", "float": "floats", "others": "keeps_others"})
-    of_rows = {name: given.pop(name) for name in ("last_step", "keeps_others", "spec_from") if name in given}
-    settings = Settings(**given)
-    files = find([unescape_text(one.strip()) for one in wanted.place.split(";")], wanted.files)
+    request = parse_source_name("rllib", text, OPTIONS)
+    chosen = request.rename_options({"columns": "names", "float": "floats", "others": "keeps_others"})
+    of_rows = {name: chosen.pop(name) for name in ("last_step", "keeps_others", "spec_from") if name in chosen}
+    settings = ReadSettings(**chosen)
+    files = find([unescape_text(path.strip()) for path in request.place.split(";")], request.files)
     store: Store
     if files[0].kind == PARQUET:
         with needing("reading RLlib's Parquet files", "parquet", SourceError):
@@ -66,7 +60,7 @@ def open_rllib(text: str) -> Source:
             store = open_tables(files, settings)
     else:
         store = JsonLines(files, settings)
-    return wanted.source_of(RllibRecordings(store, wanted.name, **of_rows))
+    return request.make_source(RllibRecordings(store, request.name, **of_rows))
 
 
 _REQUIRED = frozenset({keys.OBS, keys.NEXT_OBS, keys.ACTIONS, keys.REWARDS})
@@ -78,7 +72,7 @@ _FILLED = {
 }
 
 
-class _Look(NamedTuple):
+class _EpisodeLook(NamedTuple):
     specs: Mapping[str, ArraySpec]
     nbytes: int
 
@@ -87,15 +81,10 @@ class RllibRecordings(Recordings):
     """The episodes of a dataset; `keeps_others` says whether columns that RLDS does not know become step columns."""
 
     def __init__(
-        self,
-        store: Store,
-        name: str,
-        last_step: str = REPEAT,
-        keeps_others: bool = True,
-        spec_from: SpecFrom = EVERY,
+        self, store: Store, name: str, last_step: str = REPEAT, keeps_others: bool = True, spec_from: SpecFrom = EVERY
     ) -> None:
         self.name, self._store, self._last_step, self._spec_from = name, store, last_step, spec_from
-        self._index = Index()
+        self._index = EpisodeIndex()
         self._without_next = self._differing = 0
         self._counts: dict[str, int] = {}  # column -> number of records that have it
         self._records = 0
@@ -152,10 +141,10 @@ class RllibRecordings(Recordings):
         if troubles.repeated:
             text = f"{counted(troubles.repeated, 'row')} left out that a later file has once more: RLlib's runners write all that they have at each sample() unless output_max_rows_per_file is set"
             yield Notice("repeated_records", text, troubles.repeated)
-        if late := sum(one.first_t > 0 and one.has_sure_seams for one in episodes):
+        if late := sum(chain.first_t > 0 and chain.has_sure_seams for chain in episodes):
             text = f"{counted(late, 'episode')} begin after step 0; their first row is is_first all the same, and metadata t has the step"
             yield Notice("late_start", text, late)
-        if open_ends := sum(one.ended == keys.UNFINISHED for one in episodes):
+        if open_ends := sum(chain.ended == keys.UNFINISHED for chain in episodes):
             text = f"{counted(open_ends, 'episode')} without an end, which are read as truncated there; metadata ending is unfinished"
             yield Notice("no_end", text, open_ends)
         if self._without_next:
@@ -180,9 +169,9 @@ class RllibRecordings(Recordings):
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         chain = self._index.episodes[number]
-        episode, policy, agent = (one.encode("utf-8", "surrogatepass") for one in chain.ids)
-        known = {"episode_id": episode, "policy_id": policy, "agent_id": agent, "ending": keys.ENDINGS[chain.ended]}
-        return {**known, "t": np.int64(chain.first_t)} if self._index.has_t else known
+        episode, policy, agent = (text.encode("utf-8", "surrogatepass") for text in chain.ids)
+        metadata = {"episode_id": episode, "policy_id": policy, "agent_id": agent, "ending": keys.ENDINGS[chain.ended]}
+        return {**metadata, "t": np.int64(chain.first_t)} if self._index.has_t else metadata
 
     def without(self, paths: Collection[str]) -> RllibRecordings:
         """Leaves out rewards and further columns, each as a whole; observations and actions say where an episode's pieces meet, so they are read."""
@@ -195,13 +184,14 @@ class RllibRecordings(Recordings):
         return fewer
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
+        names = self._index.names
         with self._rows(self._others) as rows:
-            for number in numbers:
-                name, metadata = self._index.names[number], self.metadata_of(number)
-                try:
-                    yield Recording(self._checked(self._columns_of(rows, number, self._others)), metadata, name)
-                except BrokenEpisode as broken:
-                    yield Recording({}, metadata, name, ((broken.path, broken.why),))
+
+            def read_one(number: int) -> Recording:
+                columns = self._check(self._columns_of(rows, number, self._others))
+                return Recording(columns, self.metadata_of(number), names[number])
+
+            yield from read_each(read_one, numbers, names.__getitem__, self.metadata_of)
 
     @contextmanager
     def _rows(self, others: Sequence[str]) -> Iterator[_EpisodePieces]:
@@ -236,26 +226,20 @@ class RllibRecordings(Recordings):
                 self._differing = rows.differing(list(self._index.pieces(min(looks))))
         return agree({number: look.specs for number, look in looks.items()}, self._spec_from, promote)
 
-    def _look(self, rows: _EpisodePieces, number: int) -> _Look:
+    def _look(self, rows: _EpisodePieces, number: int) -> _EpisodeLook:
         """What one episode has; further columns that cannot be read are not among it."""
         try:
             columns = self._columns_of(rows, number, self._shared)
         except BrokenEpisode:
             self._columns_of(rows, number, ())  # raises if it is not for a further column
-            columns = self._columns_of(
-                rows, number, [name for name in self._shared if self._is_readable(rows, number, name)]
-            )
-        return _Look(
-            {path: column_spec(column) for path, column in columns.items()},
-            sum(column.nbytes for column in columns.values()),
-        )
-
-    def _is_readable(self, rows: _EpisodePieces, number: int, name: str) -> bool:
-        try:
-            self._columns_of(rows, number, [name])
-        except BrokenEpisode:
-            return False
-        return True
+            readable = []
+            for name in self._shared:
+                with suppress(BrokenEpisode):
+                    self._columns_of(rows, number, [name])
+                    readable.append(name)
+            columns = self._columns_of(rows, number, readable)
+        specs = {path: column_spec(column) for path, column in columns.items()}
+        return _EpisodeLook(specs, sum(column.nbytes for column in columns.values()))
 
     @cached_property
     def _others(self) -> list[str]:
@@ -266,22 +250,22 @@ class RllibRecordings(Recordings):
     def _spec(self) -> Mapping[str, ArraySpec]:
         return self._agreement.specs
 
-    def _checked(self, columns: dict[str, Array]) -> dict[str, Array]:
+    def _check(self, columns: dict[str, Array]) -> dict[str, Array]:
         """Checks the columns against the spec. Whole numbers of JSON become floats if the spec says so."""
-        for path, wanted in self._spec.items():
+        for path, spec in self._spec.items():
             if path in self._unread:
                 continue
             if path not in columns:
                 raise BrokenEpisode(path, "is missing; other episodes have it")
-            found = column_spec(columns[path])
-            if found.shape != wanted.shape:
-                raise BrokenEpisode(path, f"is {found}; other episodes have {wanted}")
-            if found.dtype != wanted.dtype:
-                made = exactly(columns[path], wanted.dtype) if found.dtype == np.int64 else None
-                if made is None or wanted.dtype.kind != "f":
-                    lost = ", which does not hold its values exactly" if wanted.dtype.kind == "f" else ""
-                    raise BrokenEpisode(path, f"is {found}; other episodes have {wanted}{lost}")
-                columns[path] = made
+            recorded = column_spec(columns[path])
+            if recorded.shape != spec.shape:
+                raise BrokenEpisode(path, f"is {recorded}; other episodes have {spec}")
+            if recorded.dtype != spec.dtype:
+                cast = exactly(columns[path], spec.dtype) if recorded.dtype == np.int64 else None
+                if cast is None or spec.dtype.kind != "f":
+                    lost = ", which does not hold its values exactly" if spec.dtype.kind == "f" else ""
+                    raise BrokenEpisode(path, f"is {recorded}; other episodes have {spec}{lost}")
+                columns[path] = cast
         return {path: columns[path] for path in self._spec if path in columns}
 
 
@@ -313,13 +297,13 @@ class _EpisodePieces:
 
     def episode(self, pieces: list[Piece], is_terminal: bool, others: Iterable[str]) -> dict[str, Array]:
         """RLDS columns of pieces in the order of their steps. Raises `BrokenEpisode` if these do not go together."""
-        observation = self._joined(pieces, keys.OBS)
-        action = self._joined(pieces, keys.ACTIONS)
-        reward = _number_per_step(self._joined(pieces, keys.REWARDS)[""]) if keys.REWARDS in self._available else None
+        observation = self._join(pieces, keys.OBS)
+        action = self._join(pieces, keys.ACTIONS)
+        reward = _number_per_step(self._join(pieces, keys.REWARDS)[""]) if keys.REWARDS in self._available else None
         further = {
             f"{name}/{path}" if path else name: column
             for name in others
-            for path, column in self._joined(pieces, name).items()
+            for path, column in self._join(pieces, name).items()
         }
         if keys.INFOS in further and (info := self._last(pieces, keys.NEXT_INFOS)) is not None:
             further[keys.INFOS] = with_last(further[keys.INFOS], info[""])
@@ -330,68 +314,68 @@ class _EpisodePieces:
             return steps(observation, action, reward, is_terminal, further)
         if last is None:
             last = {path: column[-1] for path, column in observation.items()}
-        shapes = {path: np.shape(one) for path, one in last.items()}
+        shapes = {path: np.shape(row) for path, row in last.items()}
         if shapes != {path: column.shape[1:] for path, column in observation.items()}:
             raise BrokenEpisode(OBSERVATION, "the last next observation has another shape than the observations")
-        observation = {path: _with_last(column, last[path]) for path, column in observation.items()}
+        observation = {path: _append_last(column, last[path]) for path, column in observation.items()}
         return steps(observation, action, reward, is_terminal, further)
 
     def _last(self, pieces: list[Piece], name: str = keys.NEXT_OBS) -> dict[str, Array] | None:
         """The observation after the last step, or another column there; None if it is not recorded."""
         try:
-            found = self._checked(pieces[-1], name)
+            leaves = self._read_leaves(pieces[-1], name)
         except LookupError:
             return None
-        return {path: column[pieces[-1].stop - 1] for path, column in found.items()}
+        return {path: column[pieces[-1].stop - 1] for path, column in leaves.items()}
 
     def _column(self, piece: Piece, name: str) -> Leaves:
         try:
-            return self._checked(piece, name)
+            return self._read_leaves(piece, name)
         except LookupError as error:
             raise BrokenEpisode(_path(name), f'no column "{name}" in {error.args[0]}') from error
 
-    def _checked(self, piece: Piece, name: str) -> Leaves:
+    def _read_leaves(self, piece: Piece, name: str) -> Leaves:
         """A column of a piece's record, with at least as many rows as the piece needs."""
         try:
-            found = self._reader.column(piece.place, name)
+            leaves = self._reader.column(piece.place, name)
         except BrokenEpisode as broken:
             raise BrokenEpisode(_path(broken.path), broken.why) from broken
-        if any(len(column) < piece.stop for column in found.values()):
+        if any(len(column) < piece.stop for column in leaves.values()):
             raise BrokenEpisode(_path(name), f'column "{name}": the file changed while it was read')
-        return found
+        return leaves
 
     def differing(self, pieces: list[Piece]) -> int:
         """The number of next observations that differ from the observation of the following step."""
         if keys.NEXT_OBS not in self._available:
             return 0
-        now, following = self._joined(pieces, keys.OBS), self._joined(pieces, keys.NEXT_OBS)
+        now, following = self._join(pieces, keys.OBS), self._join(pieces, keys.NEXT_OBS)
         odd = [differing(column[1:], following[path][:-1]) for path, column in now.items() if path in following]
         return int(np.any(odd, axis=0).sum()) if odd else 0
 
-    def _joined(self, pieces: list[Piece], name: str) -> Leaves:
+    def _join(self, pieces: list[Piece], name: str) -> Leaves:
         parts = [self._column(piece, name) for piece in pieces]
         slices = [
             {path: column[piece.start : piece.stop] for path, column in leaves.items()}
             for piece, leaves in zip(pieces, parts)
         ]
-        if any(one.keys() != slices[0].keys() for one in slices):
+        if any(leaves.keys() != slices[0].keys() for leaves in slices):
             raise BrokenEpisode(_path(name), f'column "{name}": its parts have different columns below them')
-        return {path: _concatenated(name, [one[path] for one in slices]) for path in slices[0]}
+        return {path: _concatenate(name, [leaves[path] for leaves in slices]) for path in slices[0]}
 
 
 def _path(name: str) -> str:
     return _FIELDS.get(name, name)
 
 
-def _concatenated(name: str, parts: list[Array]) -> Array:
+def _concatenate(name: str, parts: list[Array]) -> Array:
     if len(parts) == 1:
         return parts[0]
     if len({part.shape[1:] for part in parts}) > 1:
         raise BrokenEpisode(_path(name), f'column "{name}": its parts have shapes {[part.shape for part in parts][:3]}')
-    return np.concatenate(_alike(name, parts))
+    return np.concatenate(_cast_alike(name, parts))
 
 
-def _alike(name: str, parts: list[Array]) -> list[Array]:
+def _cast_alike(name: str, parts: list[Array]) -> list[Array]:
     """Parts of one dtype; numbers of several in one that holds all of them exactly."""
     dtypes = {part.dtype for part in parts}
     if len(dtypes) == 1:
@@ -399,11 +383,11 @@ def _alike(name: str, parts: list[Array]) -> list[Array]:
     text = f'column "{name}": its parts have dtypes {", ".join(sorted(map(str, dtypes)))}'
     if not all(dtype.kind in "if" for dtype in dtypes):
         raise BrokenEpisode(_path(name), text)
-    wanted = np.result_type(*({dtype for dtype in dtypes if dtype.kind == "f"} or dtypes))
-    made = [one for part in parts if (one := exactly(part, wanted)) is not None]
-    if len(made) < len(parts):
-        raise BrokenEpisode(_path(name), f"{text}, and {wanted} does not hold them exactly")
-    return made
+    dtype = np.result_type(*({dtype for dtype in dtypes if dtype.kind == "f"} or dtypes))
+    casts = [cast for part in parts if (cast := exactly(part, dtype)) is not None]
+    if len(casts) < len(parts):
+        raise BrokenEpisode(_path(name), f"{text}, and {dtype} does not hold them exactly")
+    return casts
 
 
 def _number_per_step(reward: Array) -> Array:
@@ -412,20 +396,20 @@ def _number_per_step(reward: Array) -> Array:
     flat = reward.reshape(-1)
     if flat.dtype.kind == "f":
         return flat
-    made = exactly(flat.astype(np.int8) if flat.dtype == bool else flat, np.dtype(np.float64))
-    if made is None:
+    cast = exactly(flat.astype(np.int8) if flat.dtype == bool else flat, np.dtype(np.float64))
+    if cast is None:
         raise BrokenEpisode(REWARD, f"whole numbers of {flat.dtype} that float64 does not hold exactly")
-    return made
+    return cast
 
 
-def _with_last(column: Array, last: Array) -> Array:
+def _append_last(column: Array, last: Array) -> Array:
     """A column and the last next observation, of one dtype."""
     row = np.asarray(last, object if column.dtype == object else None)
     if row.dtype != column.dtype:
-        made = exactly(row, column.dtype)
-        if made is None and (column.dtype != np.int64 or row.dtype.kind != "f"):
+        cast = exactly(row, column.dtype)
+        if cast is None and (column.dtype != np.int64 or row.dtype.kind != "f"):
             raise BrokenEpisode(
                 OBSERVATION, f"{column.dtype} does not hold the last next observation, which is {row.dtype}, exactly"
             )
-        column, row = (column, made) if made is not None else _alike(keys.OBS, [column, row])
+        column, row = (column, cast) if cast is not None else _cast_alike(keys.OBS, [column, row])
     return with_last(column, row)

@@ -31,7 +31,7 @@ from rlds2reverb.formats.lru import LRU
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.formats.rllib import keys
 from rlds2reverb.formats.rllib.index import DataFile, FoundRows, PolicyRows, RecordPlace, policy_rows
-from rlds2reverb.formats.rllib.values import PACKED, Converter, Leaves, texts
+from rlds2reverb.formats.rllib.values import PACKED, Converter, Leaves, encode_texts
 from rlds2reverb.text import shortened
 
 _CACHE_BYTES = 64 << 20
@@ -41,10 +41,10 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReadSettings:
     """How files are read: the dataset's names, the dtype of JSON's numbers with a point, and what `dones` mean without `terminateds`."""
 
-    names: keys.Names = field(default_factory=keys.Names)
+    names: keys.ColumnNames = field(default_factory=keys.ColumnNames)
     floats: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float64))
     done_means: int = keys.TERMINATED
 
@@ -74,7 +74,7 @@ class Troubles:
 class Store(ABC):
     """Files of one kind, scanned once from the first to the last; then read by place, as often as wanted."""
 
-    def __init__(self, files: list[DataFile], settings: Settings) -> None:
+    def __init__(self, files: list[DataFile], settings: ReadSettings) -> None:
         self._files, self.settings, self.troubles = files, settings, Troubles()
 
     def scan(self, wanted: Wanted) -> Iterator[FoundRows]:
@@ -83,7 +83,7 @@ class Store(ABC):
         Counts in `troubles` everything that is left out. Columns that are wanted later may be kept.
         """
         held: list[FoundRows] = []
-        for run, parts in groupby(self._scan(wanted), lambda one: one.file.run):
+        for run, parts in groupby(self._scan(wanted), lambda found: found.file.run):
             if run is None:
                 yield from held
                 held = []
@@ -91,7 +91,7 @@ class Store(ABC):
                 continue
             now = list(parts)
             if held and _repeats(now, held):
-                self.troubles.repeated += sum(one.part.rows for one in held)
+                self.troubles.repeated += sum(found.part.rows for found in held)
             else:
                 yield from held
             held = now
@@ -134,12 +134,12 @@ class Reader:
           BrokenEpisode: the record can no longer be read, or the value is not a column.
         """
         record = self._cache.get((place.file, place.at, place.row), lambda: self._columns_of(place))
-        found = record.get((place.part, name))
-        if found is None:
+        leaves = record.get((place.part, name))
+        if leaves is None:
             raise LookupError(self._store.where(place))
-        if isinstance(found, BrokenEpisode):
-            raise BrokenEpisode(found.path, found.why)
-        return found
+        if isinstance(leaves, BrokenEpisode):
+            raise BrokenEpisode(leaves.path, leaves.why)
+        return leaves
 
 
 def _size_of(columns: Columns) -> int:
@@ -161,11 +161,11 @@ def _repeats(now: list[FoundRows], before: list[FoundRows]) -> bool:
     run, last = now[0].file.run, before[0].file.run
     if run is None or last is None or run[0] != last[0]:
         return False
-    rows = sum(one.part.rows for one in before)
+    rows = sum(found.part.rows for found in before)
     first, end = before[0].part.ends[0], before[-1].part.ends[1]
     if rows == 0 or not first or now[0].part.ends[0] != first or first == end:
         return False
-    old, new = ([one.part for one in found if one.part.rows] for found in (before, now))
+    old, new = ([found.part for found in writing if found.part.rows] for writing in (before, now))
     compared: tuple[Callable[[PolicyRows], Array], ...] = (
         lambda part: np.full(part.rows, "") if part.episodes is None else part.episodes.astype(str),
         lambda part: part.ended,
@@ -182,10 +182,10 @@ _Raw = Mapping[str, Any]
 _COUNTED = (keys.REWARDS, keys.ACTIONS, keys.TERMINATEDS, keys.DONES, keys.TRUNCATEDS, keys.T, keys.EPS_ID, keys.OBS)
 
 
-class _Batch:
+class _PolicyBatch:
     """The columns of one policy in a record."""
 
-    def __init__(self, raw: _Raw, settings: Settings, where: str) -> None:
+    def __init__(self, raw: _Raw, settings: ReadSettings, where: str) -> None:
         self.raw, self._names = raw, settings.names
         self.converter = Converter(where, settings.floats)
         self.rows = self._row_count()
@@ -221,32 +221,32 @@ class _Batch:
         if value is None:
             return None
         if name == keys.INFOS and isinstance(value, list):
-            return {"": texts(value)}
+            return {"": encode_texts(value)}
         if isinstance(value, np.ndarray) and len(value) != self.rows and _is_nest(value):
             value = list(value)
         try:
             return self.converter.leaves(name, value, self.rows)
         except BrokenEpisode as broken:
-            return BrokenEpisode(broken.path, broken.why)  # the other one holds on to the record
+            return BrokenEpisode(broken.path, broken.why)  # by its traceback, `broken` holds on to the record
 
 
 def _is_nest(value: list[Any] | Array) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim > 1 and len(value) > 0
-    return bool(value) and all(isinstance(one, (list, dict)) for one in value)
+    return bool(value) and all(isinstance(part, (list, dict)) for part in value)
 
 
-def parts(record: Any, settings: Settings, where: str, keeps_ends: bool = False) -> list[PolicyRows]:
+def parse_parts(record: Any, settings: ReadSettings, where: str, keeps_ends: bool = False) -> list[PolicyRows]:
     """The parts of a record of parsed JSON; `keeps_ends` keeps rewards, and the observations at both ends. Raises `BrokenEpisode`."""
-    made = []
-    for policy, raw, is_multi_agent in _batches(record, settings.names):
-        batch = _Batch(raw, settings, where)
+    parts = []
+    for policy, raw, is_multi_agent in _split_batches(record, settings.names):
+        batch = _PolicyBatch(raw, settings, where)
         rewards, ends = None, ("", "")
         if keeps_ends:
-            first, last, found = (batch.leaves(name) for name in (keys.OBS, keys.NEXT_OBS, keys.REWARDS))
-            rewards = found.get("") if isinstance(found, dict) else None
+            first, last, recorded = (batch.leaves(name) for name in (keys.OBS, keys.NEXT_OBS, keys.REWARDS))
+            rewards = recorded.get("") if isinstance(recorded, dict) else None
             ends = (row_text(first, 0), row_text(last, -1)) if batch.rows else ends
-        made.append(
+        parts.append(
             policy_rows(
                 batch.take,
                 settings.done_means,
@@ -258,7 +258,7 @@ def parts(record: Any, settings: Settings, where: str, keeps_ends: bool = False)
                 ends=ends,
             )
         )
-    return made
+    return parts
 
 
 def row_text(leaves: Leaves | BrokenEpisode | None, at: int) -> str:
@@ -268,18 +268,18 @@ def row_text(leaves: Leaves | BrokenEpisode | None, at: int) -> str:
     return repr({path: np.asarray(column[at]).tolist() for path, column in leaves.items()})
 
 
-def converted(record: Any, settings: Settings, where: str, wanted: frozenset[str]) -> Columns:
+def convert_record(record: Any, settings: ReadSettings, where: str, wanted: frozenset[str]) -> Columns:
     """The wanted columns of a record. Raises `BrokenEpisode` if it is not a record of RLlib."""
-    made: Columns = {}
-    for number, (_, raw, _) in enumerate(_batches(record, settings.names)):
-        batch = _Batch(raw, settings, where)
+    columns: Columns = {}
+    for number, (_, raw, _) in enumerate(_split_batches(record, settings.names)):
+        batch = _PolicyBatch(raw, settings, where)
         for name in wanted:
             if (leaves := batch.leaves(name)) is not None:
-                made[number, name] = leaves
-    return made
+                columns[number, name] = leaves
+    return columns
 
 
-def _batches(record: Any, names: keys.Names) -> list[tuple[str, _Raw, bool]]:
+def _split_batches(record: Any, names: keys.ColumnNames) -> list[tuple[str, _Raw, bool]]:
     """For each batch of a record: policy, columns, and whether the record may have other agents."""
     kind = record.get("type") if isinstance(record, dict) else None
     if isinstance(kind, list):  # Ray Data writes it once per row
@@ -288,7 +288,7 @@ def _batches(record: Any, names: keys.Names) -> list[tuple[str, _Raw, bool]]:
         return [("", record, False)]
     if kind == "MultiAgentBatch":
         policies = record.get("policy_batches")
-        if not isinstance(policies, dict) or not all(isinstance(one, dict) for one in policies.values()):
+        if not isinstance(policies, dict) or not all(isinstance(batch, dict) for batch in policies.values()):
             raise BrokenEpisode("", "a MultiAgentBatch without policy_batches")
         return [(policy, columns, True) for policy, columns in policies.items()]
     is_step = isinstance(record, dict) and kind is None and isinstance(record.get(names.of(keys.EPS_ID)), (str, int))
@@ -307,7 +307,7 @@ _ERRORS = (OSError, BadZipFile, EOFError, ValueError, zlib.error, NotImplemented
 class JsonLines(Store):
     """Lines of JSON files. The wanted columns of the first records are kept, so that these are parsed once."""
 
-    def __init__(self, files: list[DataFile], settings: Settings) -> None:
+    def __init__(self, files: list[DataFile], settings: ReadSettings) -> None:
         super().__init__(files, settings)
         self._kept: dict[tuple[int, int], Columns] = {}
         self._left = _KEPT_BYTES
@@ -320,20 +320,20 @@ class JsonLines(Store):
                     self.troubles.empty += 1
                     continue
                 try:
-                    record = parsed(line)
-                    found = parts(record, self.settings, where, file.run is not None)
+                    record = parse_line(line)
+                    parts = parse_parts(record, self.settings, where, file.run is not None)
                     if self._left > 0 and PACKED not in line:
-                        self._keep(record, number, at, found, wanted)
+                        self._keep(record, number, at, parts, wanted)
                 except BrokenEpisode as broken:
                     self.troubles.add(where, broken.why)
                     continue
-                for place, part in enumerate(found):
+                for place, part in enumerate(parts):
                     yield FoundRows(RecordPlace(number, at, part=place), file, part)
 
-    def _keep(self, record: Any, number: int, at: int, found: list[PolicyRows], wanted: Wanted) -> None:
-        """Keeps the wanted columns of a record; the first record that does not fit is the last tried."""
-        names = frozenset(filter(wanted, frozenset(keys.NAMES).union(*(part.columns for part in found))))
-        columns = converted(record, self.settings, self.where(RecordPlace(number, at)), names)
+    def _keep(self, record: Any, number: int, at: int, parts: list[PolicyRows], wanted: Wanted) -> None:
+        """Keeps the wanted columns of a record, so that its JSON is not parsed again; the first record that does not fit is the last tried."""
+        names = frozenset(filter(wanted, frozenset(keys.NAMES).union(*(part.columns for part in parts))))
+        columns = convert_record(record, self.settings, self.where(RecordPlace(number, at)), names)
         self._left -= _size_of(columns)
         if self._left >= 0:
             self._kept[number, at] = columns
@@ -352,18 +352,18 @@ class JsonLines(Store):
             return kept
         where = self.where(place)
         try:
-            file = files.get(place.file, lambda: _opened(self._files[place.file]))
+            file = files.get(place.file, lambda: _open_stream(self._files[place.file]))
             file.seek(place.at)
             line = file.readline(_LONGEST_LINE)
         except _ERRORS as error:
             raise BrokenEpisode("", f"{where}: cannot be read: {shortened(str(error))}") from error
-        return converted(parsed(line), self.settings, where, wanted)
+        return convert_record(parse_line(line), self.settings, where, wanted)
 
     def where(self, place: RecordPlace) -> str:
         return f"{self._files[place.file]}: the line at byte {place.at:,}"
 
 
-def parsed(line: bytes) -> Any:
+def parse_line(line: bytes) -> Any:
     """The JSON of a line; raises `BrokenEpisode`."""
     try:
         return json.loads(line)
@@ -373,8 +373,9 @@ def parsed(line: bytes) -> Any:
 
 def _lines(file: DataFile) -> Iterator[tuple[int, bytes]]:
     try:
-        with _opened(file) as stream:
+        with _open_stream(file) as stream:
             at = 0
+            # With a bound: a file without line ends must not fill the memory.
             while line := stream.readline(_LONGEST_LINE):
                 if len(line) >= _LONGEST_LINE:
                     raise SourceError(
@@ -386,7 +387,7 @@ def _lines(file: DataFile) -> Iterator[tuple[int, bytes]]:
         raise SourceError(f"{file}: cannot be read: {shortened(str(error))}") from error
 
 
-def _opened(file: DataFile) -> IO[bytes]:
+def _open_stream(file: DataFile) -> IO[bytes]:
     if not file.member:
         return file.path.open("rb", buffering=_BUFFER_BYTES)
     return ZipFile(for_library(file.path)).open(file.member)

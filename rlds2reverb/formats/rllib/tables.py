@@ -3,15 +3,14 @@
 Columns become numpy arrays: plain ones, lists of equal lengths, structs, and the tensors of Ray Data. Without Ray, pyarrow reads its
 extension types as their storage, and names the type in the field's metadata. Source: ray/air/util/tensor_extensions/arrow.py.
 
-An episode is the state of a `SingleAgentEpisode`, as msgpack with the arrays of msgpack-numpy. Sources: rllib/env/single_agent_episode.py
-(`get_state`), rllib/env/utils/infinite_lookback_buffer.py, msgpack_numpy.py.
+A row with a whole episode holds its state as msgpack: see `states`.
 """
 
 from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,39 +21,39 @@ import pyarrow.parquet as pq
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import SourceError
-from rlds2reverb.extras import needing
 from rlds2reverb.formats.arrow import check_row_groups, is_list, stored_values
 from rlds2reverb.formats.buckets import for_library
 from rlds2reverb.formats.lru import LRU
 from rlds2reverb.formats.paths import RefusedFile
-from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.formats.recordings import BrokenEpisode
 from rlds2reverb.formats.rllib import keys
-from rlds2reverb.formats.rllib.index import DataFile, FoundRows, PolicyRows, RecordPlace, policy_rows
-from rlds2reverb.formats.rllib.records import Columns, Settings, Store, Wanted, converted, parts, row_text
-from rlds2reverb.formats.rllib.values import Converter, Leaves, is_packed, texts
+from rlds2reverb.formats.rllib.index import DataFile, FoundRows, RecordPlace, policy_rows
+from rlds2reverb.formats.rllib.records import (
+    Columns,
+    ReadSettings,
+    Store,
+    Wanted,
+    convert_record,
+    parse_parts,
+    row_text,
+)
+from rlds2reverb.formats.rllib.states import read_state, state_columns, state_rows
+from rlds2reverb.formats.rllib.values import Converter, Leaves, is_packed
 from rlds2reverb.text import line_of
 
 _KEYS = (
-    keys.EPS_ID,
-    keys.AGENT_ID,
-    keys.AGENT_INDEX,
-    keys.MODULE_ID,
-    keys.T,
-    keys.TERMINATEDS,
-    keys.TRUNCATEDS,
-    keys.DONES,
-)
+    keys.EPS_ID, keys.AGENT_ID, keys.AGENT_INDEX, keys.MODULE_ID, keys.T, keys.TERMINATEDS, keys.TRUNCATEDS, keys.DONES
+)  # fmt: skip
 _TRIED = 100
 
 
-def open_tables(files: list[DataFile], settings: Settings) -> Store:
+def open_tables(files: list[DataFile], settings: ReadSettings) -> Store:
     """The files, by the kind of rows in the first readable one; the scan counts unreadable files."""
     errors: list[SourceError] = []
     with closing(_ParquetFiles(files)) as parquet:
         for number in range(min(len(files), _TRIED)):
             try:
-                schema = parquet.opened(number).schema_arrow
+                schema = parquet.open_table(number).schema_arrow
                 break
             except SourceError as error:
                 errors.append(error)
@@ -87,7 +86,7 @@ class _Tables(Store):
         with self._files_open() as parquet:
             for number, file in enumerate(self._files):
                 try:
-                    groups = parquet.opened(number).metadata.num_row_groups
+                    groups = parquet.open_table(number).metadata.num_row_groups
                 except RefusedFile:
                     raise
                 except SourceError as error:
@@ -110,23 +109,23 @@ class _StepTables(_Tables):
     def _scan_group(self, parquet: _ParquetFiles, place: RecordPlace) -> Iterator[FoundRows]:
         file = self._files[place.file]
         keeps_ends = file.run is not None
-        known = {self.settings.names.standard(name): name for name in parquet.names(place.file)}
-        read = [known[name] for name in (*_KEYS, keys.REWARDS) if name in known]
-        read += [known[name] for name in (keys.OBS, keys.NEXT_OBS) if keeps_ends and name in known]
+        columns = {self.settings.names.standard(name): name for name in parquet.names(place.file)}
+        read = [columns[name] for name in (*_KEYS, keys.REWARDS) if name in columns]
+        read += [columns[name] for name in (keys.OBS, keys.NEXT_OBS) if keeps_ends and name in columns]
         table = parquet.read(place.file, place.at, read)
-        rewards = _key_values(table, known.get(keys.REWARDS))
+        rewards = _key_values(table, columns.get(keys.REWARDS))
         ends = ["", ""]
         if keeps_ends and table.num_rows:
             converter = Converter(self.where(place), self.settings.floats)
             for end, (name, at) in enumerate(((keys.OBS, 0), (keys.NEXT_OBS, table.num_rows - 1))):
-                if name in known:
-                    row = table[known[name]].slice(at, 1)
-                    ends[end] = row_text(_leaves_of(table.schema.field(known[name]), row, name, converter), 0)
+                if name in columns:
+                    row = table[columns[name]].slice(at, 1)
+                    ends[end] = row_text(_convert_column(table.schema.field(columns[name]), row, name, converter), 0)
         part = policy_rows(
-            lambda name: _key_values(table, known.get(name)),
+            lambda name: _key_values(table, columns.get(name)),
             self.settings.done_means,
             rows=table.num_rows,
-            columns=frozenset(known),
+            columns=frozenset(columns),
             rewards=rewards if keeps_ends else None,
             ends=(ends[0], ends[1]),
         )
@@ -134,17 +133,17 @@ class _StepTables(_Tables):
 
     def _columns(self, files: _ParquetFiles, place: RecordPlace, wanted: frozenset[str]) -> Columns:
         there = set(files.names(place.file))
-        known = {name: self.settings.names.of(name) for name in wanted}
-        known = {name: column for name, column in known.items() if column in there}
-        table = files.read(place.file, place.at, sorted(known.values()))
+        columns = {name: self.settings.names.of(name) for name in wanted}
+        columns = {name: column for name, column in columns.items() if column in there}
+        table = files.read(place.file, place.at, sorted(columns.values()))
         converter = Converter(self.where(place), self.settings.floats)
-        made: Columns = {}
-        for name, column in known.items():
+        leaves: Columns = {}
+        for name, column in columns.items():
             try:
-                made[0, name] = _leaves_of(table.schema.field(column), table[column], name, converter)
+                leaves[0, name] = _convert_column(table.schema.field(column), table[column], name, converter)
             except BrokenEpisode as broken:
-                made[0, name] = broken
-        return made
+                leaves[0, name] = broken
+        return leaves
 
 
 def _key_values(table: pa.Table, column: str | None) -> Array | None:
@@ -176,24 +175,24 @@ class _RecordTables(_Tables):
     def _scan_group(self, parquet: _ParquetFiles, place: RecordPlace) -> Iterator[FoundRows]:
         file = self._files[place.file]
         for row in range(self._table(parquet, place).num_rows):
-            one = replace(place, row=row)
+            at_row = replace(place, row=row)
             try:
-                record = self._record(parquet, one)
+                record = self._record(parquet, at_row)
                 if isinstance(record, bytes):
-                    found = [_episode_part(_state_of(record))]
+                    parts = [state_rows(read_state(record))]
                 else:
-                    found = parts(record, self.settings, str(file), file.run is not None)
+                    parts = parse_parts(record, self.settings, str(file), file.run is not None)
             except BrokenEpisode as broken:
-                self.troubles.add(self.where(one), broken.why)
+                self.troubles.add(self.where(at_row), broken.why)
                 continue
-            for number, part in enumerate(found):
-                yield FoundRows(replace(one, part=number), file, part)
+            for number, part in enumerate(parts):
+                yield FoundRows(replace(at_row, part=number), file, part)
 
     def _columns(self, files: _ParquetFiles, place: RecordPlace, wanted: frozenset[str]) -> Columns:
         record = self._record(files, place)
         if isinstance(record, bytes):
-            return _episode_columns(_state_of(record), self.settings, self.where(place), wanted)
-        return converted(record, self.settings, self.where(place), wanted)
+            return state_columns(read_state(record), self.settings, self.where(place), wanted)
+        return convert_record(record, self.settings, self.where(place), wanted)
 
     def _table(self, parquet: _ParquetFiles, place: RecordPlace) -> pa.Table:
         """The row group: the column of episodes, or all columns."""
@@ -209,13 +208,15 @@ class _RecordTables(_Tables):
                 if not isinstance(value, bytes):
                     raise BrokenEpisode("", f"expected an episode's bytes, found {type(value).__name__}")
                 return value
-            made: dict[str, Any] = {}
+            record: dict[str, Any] = {}
             for field, column in zip(table.schema, table.columns):
-                one = column.slice(place.row, 1)
-                if not one.null_count:
-                    joined = pa.concat_arrays(one.chunks)
-                    made[field.name] = joined.to_pylist()[0] if field.name == plain else _cell(field, joined, plain, 0)
-            return made
+                cell = column.slice(place.row, 1)
+                if not cell.null_count:
+                    joined = pa.concat_arrays(cell.chunks)
+                    record[field.name] = (
+                        joined.to_pylist()[0] if field.name == plain else _cell(field, joined, plain, 0)
+                    )
+            return record
         except ERRORS as error:
             raise BrokenEpisode("", line_of(error)) from error
 
@@ -245,23 +246,15 @@ def _cell_values(field: pa.Field, column: Any, depth: int) -> Any:
     if pa.types.is_struct(stored.type) and not _is_tensor(field) and not stored.null_count and depth <= _DEEPEST:
         return {part.name: _cell_values(part, values, depth + 1) for part, values in zip(stored.type, stored.flatten())}
     try:
-        found = _dense_rows(field, column)
+        array = _dense_rows(field, column)
     except ValueError:
         return stored.to_pylist()
-    return stored.to_pylist() if found.dtype == object else np.array(found)
+    return stored.to_pylist() if array.dtype == object else np.array(array)
 
 
 ERRORS = (  # raised by pyarrow for a damaged file
-    pa.ArrowException,
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
-)
+    pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError, NotImplementedError
+)  # fmt: skip
 _OPEN_FILES = 4
 _KEPT_GROUPS = 2
 _NAME, _SHAPE = b"ARROW:extension:name", b"ARROW:extension:metadata"
@@ -277,7 +270,7 @@ class _ParquetFiles:
         self._open = LRU[int, pq.ParquetFile](_OPEN_FILES, close=lambda file: file.close(force=True))
         self._groups = LRU[tuple[int, int, tuple[str, ...]], pa.Table](_KEPT_GROUPS)
 
-    def opened(self, number: int) -> pq.ParquetFile:
+    def open_table(self, number: int) -> pq.ParquetFile:
         try:
             return self._open.get(
                 number, lambda: pq.ParquetFile(for_library(self._files[number].path), memory_map=False)
@@ -288,7 +281,7 @@ class _ParquetFiles:
     def names(self, number: int) -> list[str]:
         """The columns of a file; raises `BrokenEpisode` if it cannot be opened."""
         try:
-            names: list[str] = self.opened(number).schema_arrow.names
+            names: list[str] = self.open_table(number).schema_arrow.names
         except SourceError as error:
             raise BrokenEpisode("", str(error)) from error
         return names
@@ -301,7 +294,7 @@ class _ParquetFiles:
         """Columns of a row group; raises `BrokenEpisode` if it is damaged, or too large."""
         where = f"{self._files[number]}: row group {group}"
         try:
-            file = self.opened(number)
+            file = self.open_table(number)
             check_row_groups(self._files[number].path, file, columns, [group])
             table = file.read_row_group(group, columns=columns)
             rows = file.metadata.row_group(group).num_rows
@@ -309,7 +302,7 @@ class _ParquetFiles:
             raise BrokenEpisode("", str(error)) from error
         except ERRORS as error:
             raise BrokenEpisode("", f"{where}: cannot be read: {line_of(error)}") from error
-        if table.num_rows != rows:
+        if table.num_rows != rows:  # pyarrow need not notice
             raise BrokenEpisode("", f"{where}: has {table.num_rows:,} rows, and says {rows:,}")
         return table
 
@@ -318,7 +311,7 @@ class _ParquetFiles:
         self._open.clear()
 
 
-def _leaves_of(field: pa.Field, column: Any, name: str, converter: Converter) -> Leaves:
+def _convert_column(field: pa.Field, column: Any, name: str, converter: Converter) -> Leaves:
     """A column of a table as arrays. Raises `BrokenEpisode` for nulls, rows of different shapes, and values other than numbers and texts."""
     try:
         return _nested_leaves(
@@ -368,13 +361,13 @@ def _dense_rows(field: pa.Field, column: Any) -> Array:
 
 def _texts(array: Array, name: str, converter: Converter) -> Leaves:
 
-    def as_text(one: Any) -> Any:
-        return one.decode("ascii", "replace") if isinstance(one, bytes) else one
+    def as_text(value: Any) -> Any:
+        return value.decode("ascii", "replace") if isinstance(value, bytes) else value
 
     flat = array.ravel().tolist()
     if array.ndim == 1 and flat and is_packed(as_text(flat[0])):
-        return converter.leaves(name, [as_text(one) for one in flat], len(array))
-    encoded = [one.encode() if isinstance(one, str) else one for one in flat]
+        return converter.leaves(name, [as_text(value) for value in flat], len(array))
+    encoded = [value.encode() if isinstance(value, str) else value for value in flat]
     return {"": np.array(encoded, object).reshape(array.shape)}
 
 
@@ -421,170 +414,3 @@ def _dense(column: Any) -> Array:
 def _no_nulls(column: Any) -> None:
     if column.null_count:
         raise ValueError(f"{column.null_count:,} rows without a value")
-
-
-_FIELDS = {keys.OBS: "observations", keys.ACTIONS: "actions", keys.REWARDS: "rewards"}
-_ERRORS = (ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError, SourceError)
-_State = Mapping[str, Any]
-_LATEST = 1 << 53
-
-
-def _state_of(data: bytes) -> _State:
-    with needing("reading RLlib's episodes", "msgpack", SourceError):
-        from msgpack import unpackb
-    try:
-        state = unpackb(data, object_hook=_decoded, strict_map_key=False)
-    except _ERRORS as error:
-        raise BrokenEpisode("", f"an episode that cannot be unpacked: {error}") from error
-    if not isinstance(state, dict) or not {"id_", "observations", "actions", "t_started"} <= state.keys():
-        raise BrokenEpisode("", "expected the state of a SingleAgentEpisode")
-    return state
-
-
-def _decoded(value: dict[Any, Any]) -> Any:
-    """Decodes arrays and numbers in msgpack-numpy's form."""
-    if b"complex" in value and b"data" in value:
-        return complex(value[b"data"])
-    if b"nd" not in value:
-        return value
-    if value.get(b"kind") == b"O":
-        return safe_loads(value[b"data"], "an array of objects in an episode")
-    dtype = np.dtype(value[b"type"]) if isinstance(value[b"type"], str) else None
-    if dtype is None or dtype.hasobject:
-        raise ValueError("an array of structures")
-    array = np.frombuffer(value[b"data"], dtype)
-    return array.reshape(value[b"shape"]) if value[b"nd"] else array[0]
-
-
-def _episode_part(state: _State) -> PolicyRows:
-    try:
-        rows, t, ending = _length(state), int(state["t_started"]), keys.UNFINISHED
-        if not 0 <= t < _LATEST:
-            raise ValueError(f"t_started is {t:,}")
-        if state.get("is_terminated"):
-            ending = keys.TERMINATED
-        elif state.get("is_truncated"):
-            ending = keys.TRUNCATED
-        outputs = [str(name) for name in state.get("extra_model_outputs") or {}]
-        rewards = None
-        if rows:
-            converter = Converter("", np.dtype(np.float64))
-            rewards = converter.leaves(keys.REWARDS, _after_lookback(state["rewards"]), rows).get("")
-    except (*_ERRORS, AttributeError) as error:
-        raise BrokenEpisode("", f"not an episode: {type(error).__name__}: {error}") from error
-    ended = np.full(rows, keys.UNFINISHED, np.uint8)
-    ended[-1:] = ending
-    agent = state.get("agent_id")
-    columns = frozenset({keys.OBS, keys.NEXT_OBS, keys.ACTIONS, keys.REWARDS, keys.INFOS, *outputs})
-    return PolicyRows(
-        rows,
-        str(state.get("module_id") or ""),
-        False,
-        np.full(rows, str(state["id_"])),
-        None if agent is None else np.full(rows, str(agent)),
-        t + np.arange(rows, dtype=np.int64),
-        ended,
-        columns,
-        rewards,
-        (f"{t} of {state['id_']}", ""),
-    )
-
-
-def _episode_columns(state: _State, settings: Settings, where: str, wanted: frozenset[str]) -> Columns:
-    """(0, name) -> the column [T, ...], or the reason why it cannot be read."""
-    made: Columns = {}
-    converter, rows = Converter(where, settings.floats), _length(state)
-    outputs = state.get("extra_model_outputs") or {}
-    for name in wanted - {keys.OBS, keys.NEXT_OBS, keys.INFOS}:
-        values = state.get(_FIELDS[name]) if name in _FIELDS else outputs.get(name)
-        if values is not None:
-            made[0, name] = _column(converter, name, values, rows)
-    buffer = state.get("infos")
-    found = list(buffer["data"][_lookback(buffer) :]) if isinstance(buffer, dict) else []
-    infos = texts(found if len(found) == rows + 1 else [None] * (rows + 1))  # "" if they are not recorded
-    made[0, keys.INFOS], made[0, keys.NEXT_INFOS] = {"": infos[:-1]}, {"": infos[1:]}
-    observations = _column(converter, keys.OBS, state["observations"], rows + 1)
-    made[0, keys.OBS] = made[0, keys.NEXT_OBS] = observations
-    if not isinstance(observations, BrokenEpisode):
-        made[0, keys.OBS] = {path: column[:-1] for path, column in observations.items()}
-        made[0, keys.NEXT_OBS] = {path: column[1:] for path, column in observations.items()}
-    return made
-
-
-def _column(converter: Converter, name: str, buffer: Any, rows: int) -> Leaves | BrokenEpisode:
-    try:
-        return converter.leaves(name, _after_lookback(buffer), rows, keeps_dtype=True)
-    except BrokenEpisode as broken:
-        return broken
-    except _ERRORS as error:
-        return BrokenEpisode(name, f'column "{name}": {type(error).__name__}: {error}')
-
-
-def _after_lookback(buffer: Any) -> Any:
-    """The part of a buffer that belongs to the episode, without the steps before it: rows, or a nest of columns if it is finalized.
-
-    msgpack writes tuples as lists. Here they are tuples again: the values of Tuple spaces, and the nests of their columns.
-    """
-    lookback, data = _lookback(buffer), buffer["data"]
-
-    def cut(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {key: cut(inner) for key, inner in part.items()}
-        return tuple(map(cut, part)) if isinstance(part, (list, tuple)) else part[lookback:]
-
-    if buffer.get("finalized") and not isinstance(data, np.ndarray):
-        return cut(data)
-    if isinstance(data, dict):  # of columns; older versions of RLlib do not say `finalized`
-        return {key: _after_lookback({**buffer, "data": part}) for key, part in data.items()}
-    return (
-        [_with_tuples(row, buffer.get("space")) for row in data[lookback:]]
-        if isinstance(data, list)
-        else data[lookback:]
-    )
-
-
-def _lookback(buffer: Any) -> int:
-    """The number of rows before the episode's own."""
-    lookback = buffer["lookback"]
-    if not isinstance(lookback, int) or lookback < 0:
-        raise ValueError(f"a lookback of {lookback!r}")
-    return lookback
-
-
-def _with_tuples(value: Any, space: Any) -> Any:
-    """A row with the values of Tuple spaces as tuples. Without a space, a list of anything but plain numbers of one type is one."""
-    known = space if isinstance(space, dict) else {}
-    kind, inner = known.get("space"), known.get("spaces")
-    if isinstance(value, dict):
-        spaces = inner if kind == "dict" and isinstance(inner, dict) else {}
-        return {key: _with_tuples(part, spaces.get(key)) for key, part in value.items()}
-    if isinstance(value, tuple) or (isinstance(value, list) and (kind == "tuple" or (not kind and _mixes(value)))):
-        parts = (
-            inner if kind == "tuple" and isinstance(inner, list) and len(inner) == len(value) else [None] * len(value)
-        )
-        return tuple(map(_with_tuples, value, parts))
-    return value
-
-
-def _mixes(value: list[Any]) -> bool:
-    """Whether a list holds anything but plain numbers of one type, or lists of these."""
-    kinds: set[type] = set()
-    waiting = list(value)
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, list):
-            waiting += part
-        else:
-            kinds.add(type(part))
-    return bool(kinds - {int, float, bool}) or len(kinds) > 1
-
-
-def _length(state: _State) -> int:
-    buffer = state["actions"]
-    data = buffer["data"]
-    while isinstance(data, dict) or (buffer.get("finalized") and isinstance(data, (list, tuple))):
-        components = list(data.values()) if isinstance(data, dict) else data
-        if not components:
-            raise ValueError("actions without a component")
-        data = components[0]
-    return max(0, len(data) - _lookback(buffer))

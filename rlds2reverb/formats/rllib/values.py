@@ -46,46 +46,46 @@ class Converter:
         Raises:
           BrokenEpisode: it is of no kind of the module's table, or has another number of rows.
         """
-        found: Leaves = {}
-        self._add(found, name, "", value, rows, keeps_dtype)
-        for path, column in found.items():
+        leaves: Leaves = {}
+        self._add(leaves, name, "", value, rows, keeps_dtype)
+        for path, column in leaves.items():
             if len(column) != rows:
                 raise self._broken(name, f'"{path or name}" has {len(column):,} rows; expected {rows:,}')
-        return found
+        return leaves
 
-    def _add(self, found: Leaves, name: str, path: str, value: Any, rows: int, is_packed_value: bool = False) -> None:
-        if path.count("/") > _DEEPEST or len(found) > _MOST_COLUMNS:
+    def _add(self, leaves: Leaves, name: str, path: str, value: Any, rows: int, is_packed_value: bool = False) -> None:
+        if path.count("/") > _DEEPEST or len(leaves) > _MOST_COLUMNS:
             raise self._broken(name, "a nest that is too deep or too wide")
         if isinstance(value, str):
-            self._add(found, name, path, self.unpack(name, value), rows, is_packed_value=True)
+            self._add(leaves, name, path, self.unpack(name, value), rows, is_packed_value=True)
         elif isinstance(value, (dict, tuple)) or _is_tuple(value, rows):
             for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
-                self._add(found, name, f"{path}/{key}" if path else str(key), part, rows, is_packed_value)
+                self._add(leaves, name, f"{path}/{key}" if path else str(key), part, rows, is_packed_value)
         elif isinstance(value, Sequence) and value and isinstance(value[0], (dict, tuple)):
-            self._add(found, name, path, self._turned(name, value), rows, is_packed_value)
+            self._add(leaves, name, path, self._turn_rows(name, value), rows, is_packed_value)
         elif isinstance(value, list) and value and is_packed(value[0]):
-            self._add(found, name, path, [self.unpack(name, one) for one in value], rows, is_packed_value=True)
+            self._add(leaves, name, path, [self.unpack(name, packed) for packed in value], rows, is_packed_value=True)
         else:
-            found[path] = self._column(name, value, is_packed_value)
+            leaves[path] = self._make_column(name, value, is_packed_value)
 
     def unpack(self, name: str, value: Any) -> Any:
         """The value that a text packs."""
         if not is_packed(value):
             raise self._broken(name, f"a text that is no packed value: {str(value)[:60]!r}")
-        return unpacked(value, self._where, name)
+        return unpack_value(value, self._where, name)
 
-    def _turned(self, name: str, values: Sequence[Any]) -> Any:
+    def _turn_rows(self, name: str, values: Sequence[Any]) -> Any:
         """Turns rows of nests into one nest of columns."""
         first = values[0]
         if isinstance(first, dict):
-            if any(not isinstance(one, dict) or one.keys() != first.keys() for one in values):
+            if any(not isinstance(row, dict) or row.keys() != first.keys() for row in values):
                 raise self._broken(name, "its dicts have different keys")
-            return {key: [one[key] for one in values] for key in first}
-        if any(not isinstance(one, tuple) or len(one) != len(first) for one in values):
+            return {key: [row[key] for row in values] for key in first}
+        if any(not isinstance(row, tuple) or len(row) != len(first) for row in values):
             raise self._broken(name, "its tuples have different lengths")
-        return tuple([one[at] for one in values] for at in range(len(first)))
+        return tuple([row[at] for row in values] for at in range(len(first)))
 
-    def _column(self, name: str, value: Any, is_packed_value: bool) -> Array:
+    def _make_column(self, name: str, value: Any, is_packed_value: bool) -> Array:
         try:
             column, is_list = (value, False) if isinstance(value, np.ndarray) else (np.asarray(value), True)
         except (ValueError, TypeError, OverflowError) as error:
@@ -94,9 +94,10 @@ class Converter:
             raise self._broken(name, "expected a list with a value per step, found one value")
         if column.dtype.kind in "OSU":
             flat = column.ravel().tolist()
-            if odd := [type(one).__name__ for one in flat if not isinstance(one, (str, bytes))]:
+            if odd := [type(text).__name__ for text in flat if not isinstance(text, (str, bytes))]:
                 raise self._broken(name, f"values that are neither all numbers nor all texts, such as {odd[0]}")
-            return texts(flat).reshape(column.shape)
+            return encode_texts(flat).reshape(column.shape)
+        # JSON has no dtypes: numpy makes float64 of whole numbers beside others, and from 2^53 on that may change them.
         if is_list and column.dtype == np.float64 and (np.abs(column) >= _EXACT).any() and not _is_exact(value):
             raise self._broken(name, "whole numbers beside others, which float64 does not hold exactly")
         if column.dtype.kind not in "biufc":
@@ -114,9 +115,9 @@ def _is_exact(value: Any) -> bool:
     return not isinstance(value, (int, np.integer)) or int(float(value)) == int(value)
 
 
-def texts(values: Sequence[Any]) -> Array:
+def encode_texts(values: Sequence[Any]) -> Array:
     """A column of texts as `bytes`. Other values are written as JSON, or as Python writes them if JSON cannot; None and {} as empty texts."""
-    encoded = [one if isinstance(one, bytes) else _text(one).encode("utf-8", "surrogatepass") for one in values]
+    encoded = [value if isinstance(value, bytes) else _text(value).encode("utf-8", "surrogatepass") for value in values]
     return np.array(encoded, object)
 
 
@@ -129,7 +130,7 @@ def _text(value: Any) -> str:
         return json.dumps(
             value,
             sort_keys=True,
-            default=lambda one: one.tolist() if isinstance(one, (np.ndarray, np.generic)) else stable_repr(one),
+            default=lambda part: part.tolist() if isinstance(part, (np.ndarray, np.generic)) else stable_repr(part),
         )
     except (TypeError, ValueError, RecursionError):  # keys that JSON or sorting refuses; a nest without end
         return stable_repr(value)
@@ -148,11 +149,11 @@ def is_packed(text: Any) -> bool:
     return isinstance(text, str) and text.startswith(_STARTS)
 
 
-def unpacked(text: str, where: str, path: str) -> Any:
+def unpack_value(text: str, where: str, path: str) -> Any:
     """Unpacks a value of the column `path`. Raises `BrokenEpisode` if it is damaged, too large, or has more than values of numpy."""
     plain = text[2:-1] if text[:2] in ("b'", 'b"') else text
     try:
-        frame = _frame_of(plain)
+        frame = _decode_frame(plain)
         return safe_loads(bytes(cramjam.lz4.decompress(frame)), where)
     except SourceError as error:
         raise BrokenEpisode(path, str(error)) from error
@@ -160,7 +161,7 @@ def unpacked(text: str, where: str, path: str) -> Any:
         raise BrokenEpisode(path, f"{where}: a packed value cannot be unpacked: {error}") from error
 
 
-def _frame_of(text: str) -> bytes:
+def _decode_frame(text: str) -> bytes:
     """The LZ4 frame of a base64 text; refuses one that is too large, before memory is allocated."""
     frame = binascii.a2b_base64(text)  # strict decoding is much slower; comparing lengths finds the same errors
     if len(frame) != len(text) // 4 * 3 - text[-2:].count("=") or len(text) % 4:
@@ -181,5 +182,5 @@ def _is_tuple(value: Any, rows: int) -> bool:
     if not isinstance(value, list) or not value or len(value) == rows:
         return False
     return all(
-        isinstance(one, (dict, str)) or (isinstance(one, (list, np.ndarray)) and len(one) == rows) for one in value
+        isinstance(part, (dict, str)) or (isinstance(part, (list, np.ndarray)) and len(part) == rows) for part in value
     )

@@ -69,124 +69,124 @@ class PerRow:
     values: list[Any]
 
 
-def read_folder(path: Path) -> Folder:
+def read_folder(path: Path, depth: int = 0) -> Folder:
     """Reads a TensorDict and everything nested in it; raises `SourceError` if it is damaged, or leads out of the folder."""
-    return _Reader().folder(path)
+    if depth > MOST_NESTED:
+        raise SourceError(f"{path}: nested more than {MOST_NESTED} deep")
+    meta = _read_meta(path)
+    kind = str(meta.get("_type", ""))
+    if "LazyStackedTensorDict" in kind:
+        return _read_stack(path, meta, depth)
+    if (path / "_tensordict" / META).is_file():
+        return read_folder(_inside(path, "_tensordict"), depth + 1)
+    leaves: dict[str, Leaf] = {}
+    others: dict[str, Any] = {}
+    entries = {key: entry for key, entry in meta.items() if isinstance(entry, dict)}
+    try:  # before tensordict 0.5, meta.json does not name nested folders
+        nested_keys = {below.name for below in path.iterdir() if (below / META).is_file()}
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be listed: {error.strerror}") from error
+    nested_keys |= {key for key, entry in entries.items() if "type" in entry and "dtype" not in entry}
+    for key in sorted(nested_keys):
+        below = _inside(path, key)
+        value, is_other = _read_other(below)
+        if is_other:
+            others[key] = value
+            continue
+        nested = read_folder(below, depth + 1)
+        leaves |= {f"{key}/{name}": leaf for name, leaf in nested.leaves.items()}
+        others |= {f"{key}/{name}": value for name, value in nested.others.items()}
+    for key, entry in entries.items():
+        if "dtype" in entry:
+            file = _inside(path, f"{key}.memmap")
+            if entry.get("is_nested"):
+                leaves[key] = _read_nested_tensor(path, key, entry)
+            else:
+                leaves[key] = _make_leaf(file, entry["dtype"], entry.get("shape"))
+    return Folder(_shape_of(path / META, meta.get("shape", [])), leaves, others)
 
 
-class _Reader:
-    """Reads a folder and everything nested in it."""
+def _read_meta(path: Path) -> dict[str, Any]:
+    _inside(path, META)
+    return read_object(path / META, "a TensorDict's folder, with meta.json")
 
-    def folder(self, path: Path, depth: int = 0) -> Folder:
-        if depth > MOST_NESTED:
-            raise SourceError(f"{path}: nested more than {MOST_NESTED} deep")
-        meta = self.meta(path)
-        kind = str(meta.get("_type", ""))
-        if "LazyStackedTensorDict" in kind:
-            return self.stack(path, meta, depth)
-        if (path / "_tensordict" / META).is_file():
-            return self.folder(self.inside(path, "_tensordict"), depth + 1)
-        leaves: dict[str, Leaf] = {}
-        others: dict[str, Any] = {}
-        typed = {key: one for key, one in meta.items() if isinstance(one, dict)}
-        try:  # before tensordict 0.5, meta.json does not name nested folders
-            found = {below.name for below in path.iterdir() if (below / META).is_file()}
-        except OSError as error:
-            raise SourceError(f"{path}: cannot be listed: {error.strerror}") from error
-        for key in sorted(found | {key for key, one in typed.items() if "type" in one and "dtype" not in one}):
-            below = self.inside(path, key)
-            value, is_other = self.other(below)
-            if is_other:
-                others[key] = value
-                continue
-            nested = self.folder(below, depth + 1)
-            leaves |= {f"{key}/{name}": leaf for name, leaf in nested.leaves.items()}
-            others |= {f"{key}/{name}": value for name, value in nested.others.items()}
-        for key, one in typed.items():
-            if "dtype" in one:
-                file = self.inside(path, f"{key}.memmap")
-                if one.get("is_nested"):
-                    leaves[key] = self.nested_tensor(path, key, one)
-                else:
-                    leaves[key] = _sized_leaf(file, one["dtype"], one.get("shape"))
-        return Folder(_shape_of(path / META, meta.get("shape", [])), leaves, others)
 
-    def meta(self, path: Path) -> dict[str, Any]:
-        self.inside(path, META)
-        return read_object(path / META, "a TensorDict's folder, with meta.json")
+def _inside(path: Path, name: str) -> Path:
+    """A file or folder of that name, which must not lead out of the dataset."""
+    below = path / name
+    if not name or "/" in name or "\\" in name or name in (".", ".."):
+        raise SourceError(f"{path}: {shortened(repr(name))} leads out of the folder; it is not followed")
+    return below
 
-    def inside(self, path: Path, name: str) -> Path:
-        """A file or folder of that name, which must not lead out of the dataset."""
-        below = path / name
-        if not name or "/" in name or "\\" in name or name in (".", ".."):
-            raise SourceError(f"{path}: {shortened(repr(name))} leads out of the folder; it is not followed")
-        return below
 
-    def nested_tensor(self, path: Path, key: str, meta: Mapping[str, Any]) -> Leaf:
-        """A nested tensor as the rows of all of its parts: [rows, ...]."""
-        about = self.inside(path, f"{key}.shape.memmap")
-        shapes = _sized_leaf(about, "torch.int64", meta.get("shape"))
-        file = path / f"{key}.memmap"
-        if len(shapes.shape) != 2 or not shapes.shape[0] or not shapes.shape[1]:
-            raise SourceError(f"{about}: expected shapes [trajectories, dimensions], found {list(shapes.shape)}")
-        each = shapes.read()
-        if (each < 0).any() or (each[:, 1:] != each[0, 1:]).any():
-            raise SourceError(f"{about}: expected trajectories that differ in their first size only")
-        dtype = _dtype_of(file, meta["dtype"])
-        row = tuple(map(int, each[0, 1:]))
-        row_bytes, stamp = math.prod(row) * dtype.itemsize, _regular(file)
-        found = stamp[0]
-        rows = int(sum(map(int, each[:, 0])))
-        if row_bytes == 0 or found % row_bytes or found < rows * row_bytes:
+def _read_nested_tensor(path: Path, key: str, meta: Mapping[str, Any]) -> Leaf:
+    """A nested tensor as the rows of all of its parts: [rows, ...]."""
+    about = _inside(path, f"{key}.shape.memmap")
+    shapes = _make_leaf(about, "torch.int64", meta.get("shape"))
+    file = path / f"{key}.memmap"
+    if len(shapes.shape) != 2 or not shapes.shape[0] or not shapes.shape[1]:
+        raise SourceError(f"{about}: expected shapes [trajectories, dimensions], found {list(shapes.shape)}")
+    sizes = shapes.read()
+    if (sizes < 0).any() or (sizes[:, 1:] != sizes[0, 1:]).any():
+        raise SourceError(f"{about}: expected trajectories that differ in their first size only")
+    dtype = _dtype_of(file, meta["dtype"])
+    row = tuple(map(int, sizes[0, 1:]))
+    row_bytes, stamp = math.prod(row) * dtype.itemsize, _stamp_regular(file)
+    held = stamp[0]
+    rows = int(sum(map(int, sizes[:, 0])))
+    if row_bytes == 0 or held % row_bytes or held < rows * row_bytes:
+        raise SourceError(
+            f"{file}: has {held:,} bytes; expected {rows:,} rows of {row_bytes:,} bytes, as {about.name} says"
+        )
+    return Leaf(dtype, (held // row_bytes, *row), RawFile(file, stamp))
+
+
+def _read_other(path: Path) -> tuple[Any, bool]:
+    """A value that is not a tensor, and whether the folder holds one."""
+    meta = _read_meta(path)
+    kind = str(meta.get("_type", ""))
+    if "NonTensorStack" in kind:
+        data = meta.get("data")
+        if data == "pickle.pkl":
+            data = _unpickle(path, "pickle.pkl")
+        return PerRow(data if isinstance(data, list) else [data]), True
+    if "NonTensorData" not in kind and not meta.get("_is_non_tensor"):
+        return None, False
+    if "data" in meta:
+        return meta["data"], True
+    value = _unpickle(path, "other.pickle")
+    return value.get("data", value) if isinstance(value, dict) else value, True
+
+
+def _unpickle(path: Path, name: str) -> Any:
+    file = _inside(path, name)
+    if _stamp_regular(file)[0] > _MOST_PICKLED_BYTES:
+        raise SourceError(f"{file}: expected at most {_MOST_PICKLED_BYTES:,} bytes")
+    return safe_loads(file.read_bytes(), str(file))
+
+
+def _read_stack(path: Path, meta: Mapping[str, Any], depth: int) -> Folder:
+    """A lazy stack with its parts stacked; all parts must have the same layout."""
+    parts: list[Folder] = []
+    while (path / str(len(parts)) / META).is_file() and len(parts) < _MOST_PARTS:
+        parts.append(read_folder(_inside(path, str(len(parts))), depth + 1))
+    if not parts:
+        raise SourceError(f"{path}: a lazy stack without parts")
+    at = meta.get("stack_dim", 0)
+    first = parts[0]
+    if not isinstance(at, int) or not 0 <= at <= len(first.batch):
+        raise SourceError(f"{path / META}: stack_dim {shortened(repr(at))}: expected 0 to {len(first.batch)}")
+    layouts = [(part.batch, {key: (leaf.dtype, leaf.shape) for key, leaf in part.leaves.items()}) for part in parts]
+    for number, layout in enumerate(layouts):
+        if layout != layouts[0]:
             raise SourceError(
-                f"{file}: has {found:,} bytes; expected {rows:,} rows of {row_bytes:,} bytes, as {about.name} says"
+                f"{path}: part {number} of the lazy stack has other keys or shapes than part 0; read each by itself: {path}/{number}"
             )
-        return Leaf(dtype, (found // row_bytes, *row), RawFile(file, stamp))
-
-    def other(self, path: Path) -> tuple[Any, bool]:
-        """A value that is not a tensor, and whether the folder holds one."""
-        meta = self.meta(path)
-        kind = str(meta.get("_type", ""))
-        if "NonTensorStack" in kind:
-            data = meta.get("data")
-            if data == "pickle.pkl":
-                data = self.pickled(path, "pickle.pkl")
-            return PerRow(data if isinstance(data, list) else [data]), True
-        if "NonTensorData" not in kind and not meta.get("_is_non_tensor"):
-            return None, False
-        if "data" in meta:
-            return meta["data"], True
-        value = self.pickled(path, "other.pickle")
-        return value.get("data", value) if isinstance(value, dict) else value, True
-
-    def pickled(self, path: Path, name: str) -> Any:
-        file = self.inside(path, name)
-        if _regular(file)[0] > _MOST_PICKLED_BYTES:
-            raise SourceError(f"{file}: expected at most {_MOST_PICKLED_BYTES:,} bytes")
-        return safe_loads(file.read_bytes(), str(file))
-
-    def stack(self, path: Path, meta: Mapping[str, Any], depth: int) -> Folder:
-        """A lazy stack with its parts stacked; all parts must have the same layout."""
-        parts: list[Folder] = []
-        while (path / str(len(parts)) / META).is_file() and len(parts) < _MOST_PARTS:
-            parts.append(self.folder(self.inside(path, str(len(parts))), depth + 1))
-        if not parts:
-            raise SourceError(f"{path}: a lazy stack without parts")
-        at = meta.get("stack_dim", 0)
-        first = parts[0]
-        if not isinstance(at, int) or not 0 <= at <= len(first.batch):
-            raise SourceError(f"{path / META}: stack_dim {shortened(repr(at))}: expected 0 to {len(first.batch)}")
-        layouts = [(part.batch, {key: (leaf.dtype, leaf.shape) for key, leaf in part.leaves.items()}) for part in parts]
-        for number, layout in enumerate(layouts):
-            if layout != layouts[0]:
-                raise SourceError(
-                    f"{path}: part {number} of the lazy stack has other keys or shapes than part 0; read each by itself: {path}/{number}"
-                )
-        leaves = {}
-        for key, leaf in first.leaves.items():
-            values = np.stack([part.leaves[key].read() for part in parts], at)
-            leaves[key] = Leaf(leaf.dtype, values.shape, held=values)
-        return Folder((*first.batch[:at], len(parts), *first.batch[at:]), leaves)
+    leaves = {}
+    for key, leaf in first.leaves.items():
+        values = np.stack([part.leaves[key].read() for part in parts], at)
+        leaves[key] = Leaf(leaf.dtype, values.shape, held=values)
+    return Folder((*first.batch[:at], len(parts), *first.batch[at:]), leaves)
 
 
 def read_pytree(path: Path, metadata: Any) -> Folder:
@@ -202,7 +202,7 @@ def read_pytree(path: Path, metadata: Any) -> Folder:
                 f"{path}: leaf {shortened(repr(name))} of the PyTree leads out of the folder, or has no dtype and shape"
             )
         key = "observation" if name == _SINGLE else "/".join(parts)
-        leaves[key] = _sized_leaf(
+        leaves[key] = _make_leaf(
             path.joinpath(*parts[:-1], f"{parts[-1]}.memmap"), about.get("dtype"), about.get("shape")
         )
     sizes = {leaf.shape[:1] for leaf in leaves.values()}
@@ -296,10 +296,10 @@ class FileArray:
             return self._whole[rows].copy()
         numbers = range(start, stop, step)
         if step * self._row_bytes > _APART_BYTES:
-            found = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+            values = np.empty((len(numbers), *self.shape[1:]), self.dtype)
             for place, number in enumerate(numbers):
-                self._file.read(number * self._row_bytes, found[place : place + 1])
-            return found
+                self._file.read(number * self._row_bytes, values[place : place + 1])
+            return values
         block = max(_BLOCK_BYTES // self._row_bytes // step, 1) * step
         pieces = [self._read(first, min(first + block, stop))[::step] for first in range(start, stop, block)]
         return np.concatenate(pieces)
@@ -317,9 +317,9 @@ class FileArray:
                 return self._read(start, stop, spare)
             first, ahead = self._ahead = start, self._read(start, min(most, self.shape[0]))
         # Copied, for whoever keeps some rows would keep all of these.
-        found = np.empty((stop - start + spare, *self.shape[1:]), self.dtype)
-        found[: stop - start] = ahead[start - first : stop - first]
-        return found
+        values = np.empty((stop - start + spare, *self.shape[1:]), self.dtype)
+        values[: stop - start] = ahead[start - first : stop - first]
+        return values
 
     def _read(self, start: int, stop: int, spare: int = 0) -> Array:
         values = np.empty((stop - start + spare, *self.shape[1:]), self.dtype)
@@ -352,20 +352,20 @@ class Leaf:
 
 
 def leaf_of(values: Array) -> Leaf:
-    """Values in memory as a leaf."""
+    """A leaf of values in memory."""
     held = values.view(np.uint8) if values.dtype == bool else values
     return Leaf(values.dtype, values.shape, held=held)
 
 
-def _sized_leaf(path: Path, dtype: Any, shape: Any) -> Leaf:
+def _make_leaf(path: Path, dtype: Any, shape: Any) -> Leaf:
     """A leaf. Raises `SourceError` if dtype or shape is invalid, or the file has another size than they make."""
-    known = _dtype_of(path, dtype)
+    numpy_dtype = _dtype_of(path, dtype)
     sizes = _shape_of(path, shape)
-    expected, stamp = math.prod(sizes) * known.itemsize, _regular(path)
+    expected, stamp = math.prod(sizes) * numpy_dtype.itemsize, _stamp_regular(path)
     if expected != stamp[0]:
         with path.open("rb"):  # which says so if it is a git-lfs pointer, or a link that leads out
             raise SourceError(f"{path}: has {stamp[0]:,} bytes; expected {expected:,} for {dtype} {list(sizes)}")
-    return Leaf(known, sizes, RawFile(path, stamp))
+    return Leaf(numpy_dtype, sizes, RawFile(path, stamp))
 
 
 @contextmanager
@@ -385,7 +385,7 @@ def reading(leaves: Iterable[Leaf]) -> Iterator[None]:
     check()
 
 
-def _regular(path: Path) -> Stamp:
+def _stamp_regular(path: Path) -> Stamp:
     stamp = stamp_of(path)
     check_regular(path)
     return stamp
@@ -411,7 +411,7 @@ def as_column(values: list[Any]) -> Array:
     kinds = {type(value) for value in values}
     if kinds in ({bool}, {int}, {float}):
         plain = np.array(values)
-        if plain.dtype != object:
+        if plain.dtype != object:  # as numpy makes of whole numbers beyond 64 bits
             return plain
     return np.array([_as_text(value) for value in values], object)
 

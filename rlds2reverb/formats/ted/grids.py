@@ -23,7 +23,7 @@ from rlds2reverb.episode import Array, Notice, note
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.ted.folders import Folder, Leaf, PerRow, as_column, leaf_of
 from rlds2reverb.formats.ted.keys import DONE, DONES, NEXT, REWARD, ROWS, TRAJECTORY_IDS, TedOptions, last_part
-from rlds2reverb.formats.ted.trajectories import INDEX, Grid, as_bytes
+from rlds2reverb.formats.ted.trajectories import INDEX, StorageGrid, as_bytes
 from rlds2reverb.text import counted
 
 _MASKS = ("mask", "collector/mask")
@@ -37,17 +37,12 @@ class StorageLayout:
 
     folder: Folder
     leaves: Mapping[str, Leaf]
-    grid: Grid
+    grid: StorageGrid
     notices: tuple[Notice, ...]
 
 
 def lay_out(
-    name: str,
-    folder: Folder,
-    leaves: Mapping[str, Leaf],
-    length: int | None,
-    cursor: int | None,
-    options: TedOptions,
+    name: str, folder: Folder, leaves: Mapping[str, Leaf], length: int | None, cursor: int | None, options: TedOptions
 ) -> StorageLayout:
     """Decides how a storage is read.
 
@@ -96,12 +91,12 @@ def lay_out(
 
 def _grid_of_items(
     name: str, folder: Folder, leaves: Mapping[str, Leaf], length: int | None, written: int
-) -> tuple[Grid, list[Notice]]:
+) -> tuple[StorageGrid, list[Notice]]:
     """Time is the last size of the batch, all other sizes count trajectories; and a notice of steps that only fill them up."""
     batch = folder.batch
     columns = math.prod(batch[:-1])
     count = written * math.prod(batch[1:-1]) if length is None else min(length, columns)
-    steps, notices = _masked(name, folder, count, batch[-1]), []
+    steps, notices = _count_by_mask(name, folder, count, batch[-1]), []
     if steps is None:
         steps = _steps_before_padding(batch, leaves, count)
         if padding := int((batch[-1] - steps).sum()):
@@ -110,7 +105,7 @@ def _grid_of_items(
                 "up to one length, and no key mask is there: they are left out"
             )
             notices.append(Notice("unwritten", text, padding))
-    return Grid(count, batch[-1], steps, 0, False, columns, len(batch)), notices
+    return StorageGrid(count, batch[-1], steps, 0, False, columns, len(batch)), notices
 
 
 def _steps_before_padding(batch: tuple[int, ...], leaves: Mapping[str, Leaf], count: int) -> Array:
@@ -134,7 +129,7 @@ def _steps_before_padding(batch: tuple[int, ...], leaves: Mapping[str, Leaf], co
     return steps
 
 
-def _grid_of_steps(name: str, folder: Folder, length: int, cursor: int | None) -> Grid:
+def _grid_of_steps(name: str, folder: Folder, length: int, cursor: int | None) -> StorageGrid:
     """Time is the first size of the batch, all other sizes count columns; a full storage is a ring."""
     batch = folder.batch
     held, others = batch[0], math.prod(batch[1:])
@@ -146,7 +141,7 @@ def _grid_of_steps(name: str, folder: Folder, length: int, cursor: int | None) -
     first = cursor if cursor is not None and rows == held else 0
     if first > held:
         raise SourceError(f"{name}: write cursor {first:,}: expected at most {held:,}")
-    return Grid(others, rows, np.full(others, rows), first % max(held, 1), True, held, len(batch))
+    return StorageGrid(others, rows, np.full(others, rows), first % max(held, 1), True, held, len(batch))
 
 
 def _are_items(batch: tuple[int, ...], length: int, cursor: int | None) -> bool:
@@ -157,7 +152,7 @@ def _are_items(batch: tuple[int, ...], length: int, cursor: int | None) -> bool:
     return others > 1 and cursor is not None and held > 0 and cursor % held == length % held
 
 
-def _masked(name: str, folder: Folder, columns: int, rows: int) -> Array | None:
+def _count_by_mask(name: str, folder: Folder, columns: int, rows: int) -> Array | None:
     """[columns] the number of steps that a mask keeps; None without a mask."""
     key = next((key for key in _MASKS if key in folder.leaves), None)
     if key is None:
@@ -212,7 +207,7 @@ def _items_are_trajectories(name: str, leaves: Mapping[str, Leaf], written: int,
     ids = next((leaf for key in (*TRAJECTORY_IDS, options.trajectories) if (leaf := leaves.get(key))), None)
     if ids is not None and options.trajectories != DONE and ids.shape[1:] not in ((), (1,)):
         return True
-    by_item, by_row = (_goes_on(leaves, written, axis) for axis in (1, 0))
+    by_item, by_row = (_next_goes_on(leaves, written, axis) for axis in (1, 0))
     if by_item and not by_row:
         return True
     has_ends = any(NEXT + key in leaves for key in DONES) or ids is not None
@@ -230,7 +225,7 @@ def _common_steps(leaves: Mapping[str, Leaf]) -> int:
     return next(iter(sizes))[0] if len(sizes) == 1 and () not in sizes else 0
 
 
-def _goes_on(leaves: Mapping[str, Leaf], written: int, axis: int) -> bool:
+def _next_goes_on(leaves: Mapping[str, Leaf], written: int, axis: int) -> bool:
     """Whether `next` mostly is what stands one further on along the axis, where that differs from what stands here."""
     continued = compared = 0
     for key, leaf in leaves.items():
@@ -245,25 +240,25 @@ def _goes_on(leaves: Mapping[str, Leaf], written: int, axis: int) -> bool:
         rows = rows[rows < written - (axis == 0)]
         if not len(rows):
             continue
-        here, later = _items(leaf, rows), _items(after, rows)
+        here, later = _sample_items(leaf, rows), _sample_items(after, rows)
         if axis == 0:
-            beyond = _items(leaf, rows + 1)
+            beyond = _sample_items(leaf, rows + 1)
         else:
             here, later, beyond = here[:, :-1], later[:, :-1], here[:, 1:]
-        moved = (_joined(here) != _joined(later)).any(axis=1)
+        moved = (_join_steps(here) != _join_steps(later)).any(axis=1)
         compared += int(moved.sum())
-        continued += int((moved & (_joined(beyond) == _joined(later)).all(axis=1)).sum())
+        continued += int((moved & (_join_steps(beyond) == _join_steps(later)).all(axis=1)).sum())
     return 2 * continued > compared > 0
 
 
-def _items(leaf: Leaf, numbers: Array) -> Array:
+def _sample_items(leaf: Leaf, numbers: Array) -> Array:
     """[n, steps, ...] of these items, with at most `_SAMPLED` steps of each."""
     steps = leaf.shape[1]
     stored, sampled = leaf.stored.reshape(leaf.shape[0] * steps, *leaf.shape[2:]), min(steps, _SAMPLED)
     return np.stack([stored[number * steps : number * steps + sampled] for number in numbers.tolist()])
 
 
-def _joined(values: Array) -> Array:
+def _join_steps(values: Array) -> Array:
     """[rows, steps, ...] -> [rows * steps, bytes of each]."""
     return as_bytes(values.reshape(math.prod(values.shape[:2]), *values.shape[2:]))
 

@@ -24,8 +24,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import hdf5
 from rlds2reverb.formats.agreement import agree, look_at
 from rlds2reverb.formats.paths import by_number
-from rlds2reverb.formats.recordings import BrokenEpisode
-from rlds2reverb.formats.ted.keys import DONES, NEXT, REWARD, ROWS, TedOptions, id_key, last_part, renamed
+from rlds2reverb.formats.recordings import BrokenEpisode, refuse_broken
+from rlds2reverb.formats.ted.keys import DONES, NEXT, REWARD, ROWS, TedOptions, id_key, last_part, rename_keys
 from rlds2reverb.formats.ted.trajectories import check_ids, final_lost, ids_return, no_end, overwritten
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted
@@ -51,7 +51,7 @@ class _Segment(NamedTuple):
         return slice(self.start, self.stop if self.is_cut else None)
 
 
-class _Look(NamedTuple):
+class _GroupLook(NamedTuple):
     """What one group has: new key -> key in the file; the key that counts steps; key -> spec, of those with a row per step, and with one more."""
 
     paths: dict[str, str]
@@ -75,11 +75,8 @@ class H5Trajectories:
             raise SourceError(
                 f"{name}: trajectories=rows: the H5 form keeps whole trajectories; expected ids, done or the key of ids"
             )
-        with hdf5.opened(path) as file:
-            try:
-                self._open(file)
-            except BrokenEpisode as broken:
-                raise SourceError(broken.why) from broken
+        with hdf5.open_file(path) as file, refuse_broken():
+            self._open(file)
 
     @property
     def count(self) -> int:
@@ -87,16 +84,16 @@ class H5Trajectories:
 
     @contextmanager
     def reading(self) -> Iterator[_H5Rows]:
-        with hdf5.opened(self._path) as file:
+        with hdf5.open_file(self._path) as file:
             yield _H5Rows(self, file)
 
     def _open(self, file: h5py.File) -> None:
-        there = hdf5.names(file)
-        groups = sorted((name for name in there if name.startswith("traj")), key=by_number)
+        names = hdf5.list_names(file)
+        groups = sorted((name for name in names if name.startswith("traj")), key=by_number)
         if not groups:
             raise SourceError(f'{self._path}: expected groups "traj_0" and so on, as H5StorageCheckpointer writes them')
-        form = {name: _plain(file, name) for name in _OF_THE_FORM if name in there}
-        self.constants = {name: _plain(file, name) for name in set(there) - {*groups, *_OF_THE_FORM}}
+        form = {name: _read_plain(file, name) for name in _OF_THE_FORM if name in names}
+        self.constants = {name: _read_plain(file, name) for name in set(names) - {*groups, *_OF_THE_FORM}}
         self._set_keys(file, groups)
         sizes, shift = np.atleast_1d(form.get("_storage_shape", 0)), form.get("shift", 0)
         if sizes.dtype.kind not in "iu" or sizes.ndim != 1 or type(shift) is not int or not len(sizes):
@@ -105,22 +102,23 @@ class H5Trajectories:
         if rows <= 0 or (is_full and len(sizes) == 1):
             recorded, begins, stopped = groups, groups[:1], groups[-1:]
         else:
-            recorded, begins, stopped = self._recorded(file, groups, rows, rows if is_full else shift)
-        self.segments, lost = self._divided(file, recorded)
+            recorded, begins, stopped = self._select_recorded(file, groups, rows, rows if is_full else shift)
+        self.segments, lost = self._divide(file, recorded)
+        # `shift` behind the first row of a full ring says that older rows were overwritten there.
         oldest = set(begins) if is_full and 0 < shift < rows else set()
         open_ends = set()
         for group in stopped:
             try:
-                done = hdf5.column(file, f"{group}/{self.paths.get(_DONE, 'done')}", "done")[-1:]
+                done = hdf5.read_column(file, f"{group}/{self.paths.get(_DONE, 'done')}", "done")[-1:]
             except BrokenEpisode:
                 continue
             if done.size and not done.any():
                 open_ends.add(group)
         drop = self._options.drop_incomplete
-        whole = [one for one in self.segments if not (one.is_cut or one.group in open_ends)]
+        whole = [segment for segment in self.segments if not (segment.is_cut or segment.group in open_ends)]
         notices = no_end(len(self.segments) - len(whole), drop)
         self.segments = whole if drop else self.segments
-        whole = [one for one in self.segments if not (one.start == 0 and one.group in oldest)]
+        whole = [segment for segment in self.segments if not (segment.start == 0 and segment.group in oldest)]
         notices += overwritten(len(self.segments) - len(whole), drop)
         self.segments = whole if drop else self.segments
         self.notices = (*self.notices_of_keys, *notices, *lost)
@@ -129,25 +127,25 @@ class H5Trajectories:
         """The keys and their specs, of several groups (`agreement`)."""
         spec_from = self._options.spec_from
         looks = look_at(range(len(groups)), lambda number: self._look(file, groups[number]), self._name, spec_from)
-        found = agree({number: look.specs for number, look in looks.items()}, spec_from)
-        self.notices_of_keys = found.notices
-        like_most = next((look for look in looks.values() if found.specs.items() <= look.specs.items()), None)
+        agreement = agree({number: look.specs for number, look in looks.items()}, spec_from)
+        self.notices_of_keys = agreement.notices
+        like_most = next((look for look in looks.values() if agreement.specs.items() <= look.specs.items()), None)
         if like_most is None:
-            raise SourceError(f"{self._path}: no trajectory has all keys that most have: {', '.join(found.specs)}")
+            raise SourceError(f"{self._path}: no trajectory has all keys that most have: {', '.join(agreement.specs)}")
         self.paths, self.rows_key = like_most.paths, like_most.rows_key
-        self.steps = {key: spec for key, spec in like_most.steps.items() if key in found.specs}
-        self.observed = {key: spec for key, spec in like_most.observed.items() if key in found.specs}
+        self.steps = {key: spec for key, spec in like_most.steps.items() if key in agreement.specs}
+        self.observed = {key: spec for key, spec in like_most.observed.items() if key in agreement.specs}
         self.id_key = id_key(self._name, self._options.trajectories, {**self.steps, **self.observed})
         if self.id_key:
             check_ids(self._name, self.id_key, like_most.specs[self.id_key].shape)
 
-    def _look(self, file: h5py.File, group: str) -> _Look:
-        held = hdf5.found(file, group)
+    def _look(self, file: h5py.File, group: str) -> _GroupLook:
+        held = hdf5.find(file, group)
         if not isinstance(held, h5py.Group):
             raise SourceError(f"{self._path}: {group}: expected a group")
-        columns = {key: hdf5.Column(held, key, key) for key in hdf5.leaves(held)}
+        columns = {key: hdf5.HdfColumn(held, key, key) for key in hdf5.list_datasets(held)}
         keys = {(NEXT + key if last_part(key) in DONES | {REWARD} else key): key for key in columns}
-        paths = renamed(self._name, keys, self._options.names)
+        paths = rename_keys(self._name, keys, self._options.names)
         shapes = {new: columns[old] for new, old in paths.items()}
         rows_key = next((key for key in (_DONE, f"{NEXT}terminated", "action") if key in shapes), "")
         if not rows_key:
@@ -160,9 +158,9 @@ class H5Trajectories:
             raise SourceError(
                 f"{self._path}: {group}/{paths[odd[0]]}: has {len(shapes[odd[0]]):,} rows; expected {rows:,} or {rows + 1:,}"
             )
-        return _Look(paths, rows_key, steps, observed)
+        return _GroupLook(paths, rows_key, steps, observed)
 
-    def _divided(self, file: h5py.File, groups: list[str]) -> tuple[list[_Segment], list[Notice]]:
+    def _divide(self, file: h5py.File, groups: list[str]) -> tuple[list[_Segment], list[Notice]]:
         """The trajectories of groups, and notices about those that ids divide."""
         if not self.id_key:
             return [_Segment(group) for group in groups], []
@@ -187,12 +185,11 @@ class H5Trajectories:
                 else:
                     segments.append(_Segment(group, start, stop - is_cut, is_cut))
         numbers = np.concatenate(firsts) if firsts else np.empty(0)
-        numbers = numbers[
-            np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
-        ]  # an end flag divides groups of one id
+        # An end flag divides groups of one id: these follow one another, and no id returns.
+        numbers = numbers[np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]]
         return segments, final_lost(lost, empty) + ids_return(numbers, np.zeros(len(numbers)))
 
-    def _recorded(
+    def _select_recorded(
         self, file: h5py.File, groups: list[str], rows: int, last: int
     ) -> tuple[list[str], list[str], list[str]]:
         """Of the columns of `rows` steps, of which `last` were recorded: all recorded groups, the first of each column, and
@@ -201,9 +198,9 @@ class H5Trajectories:
         kept, begins, stopped, at, ends, held = [], [], [], 0, 0, 0
         for group in groups:
             keys = (self.rows_key, *list(self.observed)[:1])
-            found = [hdf5.Column(file, f"{group}/{self.paths[key]}", key) for key in keys]
-            length = len(found[0])
-            has_end = self.rows_key == _DONE and length > 0 and bool(found[0].rows(length - 1).any())
+            columns = [hdf5.HdfColumn(file, f"{group}/{self.paths[key]}", key) for key in keys]
+            length = len(columns[0])
+            has_end = self.rows_key == _DONE and length > 0 and bool(columns[0].rows(length - 1).any())
             if at % rows == 0:
                 begins.append(group)
             if at % rows < last:
@@ -211,32 +208,33 @@ class H5Trajectories:
                 if self.observed and at + ends != held:
                     self._moved[group] = (at + ends, length + 1)
             self._held.append((group, held))
-            at, held = at + length, held + len(found[-1])
+            at, held = at + length, held + len(columns[-1])
             if at % rows == last % rows:
                 stopped.append(group)
             ends += at % rows != 0 or last % rows == 0 or has_end
         return kept, begins, stopped
 
-    def observations(self, one: _Segment) -> list[tuple[str, slice]]:
+    def observations(self, segment: _Segment) -> list[tuple[str, slice]]:
         """The groups, and their rows, that hold a trajectory's observations: usually its own.
 
         In storages of several columns TorchRL's writer misses one end flag left over behind `shift`: the rows of the following columns
         then lie one further on, in the order of the file. Its reader joins all rows first.
         """
-        if one.group not in self._moved:
-            return [(one.group, slice(one.start, one.stop + 1 if one.is_cut and one.stop is not None else None))]
-        first, count = self._moved[one.group]
-        if one.stop is not None:
-            count = one.stop + 1 - one.start
-        first += one.start
+        if segment.group not in self._moved:
+            stop = segment.stop + 1 if segment.is_cut and segment.stop is not None else None
+            return [(segment.group, slice(segment.start, stop))]
+        first, count = self._moved[segment.group]
+        if segment.stop is not None:
+            count = segment.stop + 1 - segment.start
+        first += segment.start
         starts = [at for _, at in self._held]
-        found = []
+        pieces = []
         for place in range(max(int(np.searchsorted(starts, first, "right")) - 1, 0), len(starts)):
             name, at = self._held[place]
             if at >= first + count:
                 break
-            found.append((name, slice(max(first - at, 0), first + count - at)))
-        return found
+            pieces.append((name, slice(max(first - at, 0), first + count - at)))
+        return pieces
 
 
 class _H5Rows:
@@ -244,55 +242,55 @@ class _H5Rows:
         self._of, self._file = trajectories, file
 
     def step(self, key: str, number: int) -> Array:
-        one = self._of.segments[number]
-        found = self._read(key, one.group, one.steps, self._of.steps[key])
-        if one.stop is not None and len(found) != one.stop - one.start:
+        segment = self._of.segments[number]
+        rows = self._read(key, segment.group, segment.steps, self._of.steps[key])
+        if segment.stop is not None and len(rows) != segment.stop - segment.start:
             raise BrokenEpisode(
                 key,
-                f"{hdf5.path_of(self._file)}: {one.group}: has {counted(one.start + len(found), 'step')}; expected {one.stop:,}, "
+                f"{hdf5.path_of(self._file)}: {segment.group}: has {counted(segment.start + len(rows), 'step')}; expected {segment.stop:,}, "
                 f"as of {self._of.id_key}",
             )
-        return found
+        return rows
 
     def observe(self, key: str, number: int) -> Array:
         return self._observed(key, self._of.segments[number])
 
     def id(self, number: int) -> Any:
-        one = self._of.segments[number]
-        found = self.ids(one, 1)
-        if not len(found):
-            raise BrokenEpisode(self._of.id_key, f"{hdf5.path_of(self._file)}: {one.group}: has no steps")
-        return found.reshape(-1)[0]
+        segment = self._of.segments[number]
+        ids = self.ids(segment, 1)
+        if not len(ids):
+            raise BrokenEpisode(self._of.id_key, f"{hdf5.path_of(self._file)}: {segment.group}: has no steps")
+        return ids.reshape(-1)[0]
 
-    def ids(self, one: _Segment, most: int | None = None) -> Array:
-        """[T] or [T, 1], those of the first `most` steps."""
+    def ids(self, segment: _Segment, most: int | None = None) -> Array:
+        """[T] or [T, 1] the ids of the first `most` steps."""
         key = self._of.id_key
         if key in self._of.steps:
-            rows = one.steps if most is None else slice(one.start, one.start + most)
-            return self._read(key, one.group, rows, self._of.steps[key])
-        return self._observed(key, one)[:-1][:most]
+            rows = segment.steps if most is None else slice(segment.start, segment.start + most)
+            return self._read(key, segment.group, rows, self._of.steps[key])
+        return self._observed(key, segment)[:-1][:most]
 
-    def _observed(self, key: str, one: _Segment) -> Array:
+    def _observed(self, key: str, segment: _Segment) -> Array:
         spec = self._of.observed[key]
-        found = [self._read(key, group, rows, spec) for group, rows in self._of.observations(one)]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        pieces = [self._read(key, group, rows, spec) for group, rows in self._of.observations(segment)]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _read(self, key: str, group: str, rows: slice, spec: ArraySpec) -> Array:
-        found = hdf5.column(self._file, f"{group}/{self._of.paths[key]}", key, rows)
-        if found.dtype != spec.dtype or found.shape[1:] != spec.shape:
-            wanted = f"{spec.dtype}{list(spec.shape)}"
+        values = hdf5.read_column(self._file, f"{group}/{self._of.paths[key]}", key, rows)
+        if values.dtype != spec.dtype or values.shape[1:] != spec.shape:
+            expected = f"{spec.dtype}{list(spec.shape)}"
             raise BrokenEpisode(
                 key,
-                f"{hdf5.path_of(self._file)}: {group}: has {found.dtype}{list(found.shape[1:])}; expected {wanted} as most trajectories",
+                f"{hdf5.path_of(self._file)}: {group}: has {values.dtype}{list(values.shape[1:])}; expected {expected} as most trajectories",
             )
-        return found
+        return values
 
 
-def _plain(file: h5py.File, name: str) -> Any:
-    found = hdf5.found(file, name)
-    if isinstance(found, h5py.Dataset) and found.shape:
-        if found.size > _MOST_SIZES:
-            raise SourceError(f"{hdf5.path_of(file)}: {name}: has {found.size:,} values; expected a number, or a few")
-        return hdf5.column(file, name, name)
-    value = hdf5.value(file, name)
+def _read_plain(file: h5py.File, name: str) -> Any:
+    thing = hdf5.find(file, name)
+    if isinstance(thing, h5py.Dataset) and thing.shape:
+        if thing.size > _MOST_SIZES:
+            raise SourceError(f"{hdf5.path_of(file)}: {name}: has {thing.size:,} values; expected a number, or a few")
+        return hdf5.read_column(file, name, name)
+    value = hdf5.read_value(file, name)
     return value.item() if isinstance(value, np.generic) else value

@@ -39,7 +39,7 @@ class TedOptions:
         observation, "keep" makes columns of it.
       cursor: where the writer of a full ring would write next; None to read that from its files.
       drop_incomplete: leaves out trajectories whose beginning or end was not recorded.
-      buffer: which one of an ensemble; None for all.
+      buffer: the number of one in an ensemble; None for all.
       done_is_terminal: the meaning of `done` where neither `terminated` nor `truncated` is recorded; None if unknown.
       holds_trajectories: whether each item of the storage is a trajectory [T]; None to decide by its files.
       last_step: of data without `next`, see `formats.rows`.
@@ -64,16 +64,16 @@ def last_part(key: str) -> str:
     return key.rpartition("/")[2]
 
 
-def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str, ...]]) -> dict[str, Value]:
+def rename_keys(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str, ...]]) -> dict[str, Value]:
     """Keys under the names that options ask for: new key -> the old ones, of which two or more go below the new one.
 
     Raises:
       SourceError: there is no such key, or the data has a key of the new name besides.
     """
-    made = dict(held)
+    renamed = dict(held)
     for new, olds in names.items():
         for old in olds:
-            if not any(is_under(one, old) for one in held):
+            if not any(is_under(key, old) for key in held):
                 raise _no_key(where, old, held)
         there = [key for key in held if is_under(key, new) and not any(is_under(key, old) for old in olds)]
         if there:
@@ -83,11 +83,11 @@ def renamed(where: str, held: Mapping[str, Value], names: Mapping[str, tuple[str
         for old in olds:
             target = f"{new}/{old}" if len(olds) > 1 else new
             for prefix in ("",) if new.startswith(NEXT) else ("", NEXT):
-                moved = [one for one in held if is_under(one, prefix + old)]
-                for one in moved:
-                    made.pop(one, None)
-                made.update({prefix + target + one[len(prefix + old) :]: held[one] for one in moved})
-    return made
+                moved = [key for key in held if is_under(key, prefix + old)]
+                for key in moved:
+                    renamed.pop(key, None)
+                renamed.update({prefix + target + key[len(prefix + old) :]: held[key] for key in moved})
+    return renamed
 
 
 def id_key(where: str, trajectories: str, held: Collection[str]) -> str:
@@ -98,13 +98,13 @@ def id_key(where: str, trajectories: str, held: Collection[str]) -> str:
         if trajectories not in held:
             raise _no_key(where, trajectories, held)
         return trajectories
-    found = next((key for key in TRAJECTORY_IDS if key in held), "")
-    if trajectories and not found:
+    ids = next((key for key in TRAJECTORY_IDS if key in held), "")
+    if trajectories and not ids:
         raise SourceError(
             f"{where}: no ids of trajectories: neither {' nor '.join(map(_option, TRAJECTORY_IDS))} is there; "
             "name a key by trajectories=KEY, or leave the option out: then end flags divide them"
         )
-    return found
+    return ids
 
 
 def _no_key(where: str, key: str, held: Iterable[str]) -> SourceError:

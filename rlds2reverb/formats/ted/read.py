@@ -1,26 +1,7 @@
-"""TorchRL's buffers as a source: `ted:PATH[?OPTIONS]`.
+"""TorchRL's buffers as a source: `ted:PATH[?OPTIONS]`; docs/formats/ted.md has what a path may be, which key becomes which column, and the options.
 
-| path | content |
-| --- | --- |
-| a folder with `storage/` | the output of `ReplayBuffer.dumps`; `writer/metadata.json` has the write cursor |
-| ... with `storage/0/`, `storage/1/` and so on | of a ReplayBufferEnsemble |
-| a folder with `storage_metadata.json` | a storage |
-| a folder with `meta.json` | a TensorDict, such as a dataset that TorchRL downloaded |
-| `checkpoint.h5` in a storage, or a file | the H5 form |
-
-| TED | RLDS |
-| --- | --- |
-| `observation` (with everything nested in it), at the root and under `next` | `observation`, T + 1 rows |
-| `action` | `action` |
-| `next.reward` | `reward`, without its last size where that is 1 |
-| `next.terminated` | `is_terminal` of the row after; without it `next.done` less `next.truncated` |
-| `discount` | `discount` |
-| any other key at the root and under `next` | a column of that name, T + 1 rows |
-| any other key at the root | a column of that name, a row of zeros at its end |
-| any other key under `next` | a column `next/...`, a row of zeros at its end |
-
-Without a key `observation`, all keys that are both at the root and under `next` are the observation. Instead of a missing `action` or
-`next.reward`, the only key with that innermost name is taken.
+T steps become T + 1 rows: keys that are at the root and under `next` have the value after the last step, all others a row of zeros. A key
+without its usual name is guessed where only one can be meant, and a notice says so.
 """
 
 from __future__ import annotations
@@ -29,7 +10,7 @@ import copy
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -56,13 +37,13 @@ from rlds2reverb.files import read_object
 from rlds2reverb.formats.agreement import MOST, SPEC_OPTIONS
 from rlds2reverb.formats.buckets import canonical
 from rlds2reverb.formats.options import Parse, one_of, whole_number, words
-from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, asked
+from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, parse_source_name, read_each
 from rlds2reverb.formats.rows import LAST_STEPS, MARK, step_specs, steps, unread_of, with_last, zero_row
 from rlds2reverb.formats.source import Source
 from rlds2reverb.formats.ted.folders import META, as_metadata, read_folder, read_pytree
 from rlds2reverb.formats.ted.grids import lay_out
 from rlds2reverb.formats.ted.h5 import H5Trajectories
-from rlds2reverb.formats.ted.keys import CHECK, KEEP, LAST, NEXT, TedOptions, last_part, renamed
+from rlds2reverb.formats.ted.keys import CHECK, KEEP, LAST, NEXT, TedOptions, last_part, rename_keys
 from rlds2reverb.formats.ted.trajectories import (
     FlatTrajectories,
     RingTrajectories,
@@ -113,24 +94,24 @@ def open_ted(text: str) -> Source:
     Raises:
       SourceError: there is no such file or folder, it is damaged or not TorchRL's, or an option makes no sense.
     """
-    wanted = asked("ted", text, _OPTIONS)
-    name, given = wanted.name, wanted.renamed(_FIELDS)
-    names = {key: given.pop(option) for option, key in _NAMED.items() if option in given}
-    options = TedOptions(**given, names=names)
-    root = wanted.files.pin(wanted.path)
-    found = _find(root)
-    for _, writer_folder in found:  # lies beside a storage that is named itself
+    request = parse_source_name("ted", text, _OPTIONS)
+    name, chosen = request.name, request.rename_options(_FIELDS)
+    names = {key: chosen.pop(option) for option, key in _NAMED.items() if option in chosen}
+    options = TedOptions(**chosen, names=names)
+    root = request.files.pin(request.path)
+    places = _find_buffers(root)
+    for _, writer_folder in places:  # it lies beside a storage that is named itself, and belongs to the dataset
         if writer_folder is not None and not writer_folder.is_relative_to(root) and writer_folder.is_dir():
-            wanted.files.pin(writer_folder)
+            request.files.pin(writer_folder)
     if options.buffer is not None:
-        if options.buffer >= len(found):
-            raise SourceError(f"{name}: buffer {options.buffer}: there are {len(found):,}, from 0")
-        found = [found[options.buffer]]
-    buffers = [_open_buffer(name, storage, writer, options) for storage, writer in found]
-    wanted.files.restrict_to_looked()
+        if options.buffer >= len(places):
+            raise SourceError(f"{name}: buffer {options.buffer}: there are {len(places):,}, from 0")
+        places = [places[options.buffer]]
+    buffers = [_open_buffer(name, storage, writer, options) for storage, writer in places]
+    request.files.restrict_to_looked()
     # Trajectories of each buffer count from 0, so that one of several has a place of its own.
-    dataset = "" if options.buffer is None else canonical(found[0][0])
-    return wanted.source_of(TedRecordings(name, buffers, options), dataset)
+    dataset = "" if options.buffer is None else canonical(places[0][0])
+    return request.make_source(TedRecordings(name, buffers, options), dataset)
 
 
 _STORAGE, _WRITER = "storage", "writer"
@@ -138,7 +119,7 @@ _STORAGE_METADATA = "storage_metadata.json"
 _CHECKPOINT = "checkpoint.h5"
 
 
-def _find(path: Path) -> list[tuple[Path, Path | None]]:
+def _find_buffers(path: Path) -> list[tuple[Path, Path | None]]:
     """The buffers at a path, one or those of an ensemble: the storage, and the folder that the writer would have been dumped to."""
     try:
         if path.is_file():
@@ -146,17 +127,17 @@ def _find(path: Path) -> list[tuple[Path, Path | None]]:
         if not path.is_dir():
             raise SourceError(f"{path}: no such file or folder")
         if (path / _STORAGE).is_dir() and not (path / META).exists():
-            return _members(path / _STORAGE, path / _WRITER)
+            return _list_members(path / _STORAGE, path / _WRITER)
         if path.parent.name == _STORAGE and path.name.isdigit():
-            return _members(path, path.parent.parent / _WRITER / path.name)
+            return _list_members(path, path.parent.parent / _WRITER / path.name)
         if path.name == _STORAGE or (path / _STORAGE_METADATA).exists():
-            return _members(path, path.parent / _WRITER)
+            return _list_members(path, path.parent / _WRITER)
     except (OSError, ValueError) as error:
         raise SourceError(f"{path}: cannot be read: {error}") from error
-    return _members(path, None)
+    return _list_members(path, None)
 
 
-def _members(storage: Path, writer: Path | None) -> list[tuple[Path, Path | None]]:
+def _list_members(storage: Path, writer: Path | None) -> list[tuple[Path, Path | None]]:
     if any((storage / name).exists() for name in (META, _STORAGE_METADATA, _CHECKPOINT)):
         return [(storage, writer)]
     numbers = sorted(int(below.name) for below in storage.iterdir() if below.name.isdigit() and below.is_dir())
@@ -185,7 +166,7 @@ def _open_buffer(name: str, storage: Path, writer_folder: Path | None, options: 
         if type(length) is not int or length < 0:
             raise SourceError(f"{storage / _STORAGE_METADATA}: len {length!r}: expected a number of rows")
     folder = read_pytree(storage, about.get("metadata")) if about.get("is_pytree") else read_folder(storage)
-    leaves = renamed(name, folder.leaves, options.names)
+    leaves = rename_keys(name, folder.leaves, options.names)
     if is_flat(folder):
         _refuse_for_compact(name, options)
         return FlatTrajectories(name, folder, leaves, about.get("len"), options)
@@ -200,6 +181,7 @@ def _open_buffer(name: str, storage: Path, writer_folder: Path | None, options: 
         raise SourceError(
             f"{name}: written by a TensorDictMaxValueWriter, so its steps stand in no order; trajectories=rows makes each an episode"
         )
+    # The cursor says which row of a full ring is the oldest; without it, rows are taken in the order of the file.
     cursor = writer.get("cursor") if options.cursor is None else options.cursor
     cursor = cursor if type(cursor) is int and cursor >= 0 else None
     layout = lay_out(name, folder, leaves, about.get("len"), cursor, options)
@@ -210,12 +192,12 @@ def _open_buffer(name: str, storage: Path, writer_folder: Path | None, options: 
 
 def _refuse_for_compact(name: str, options: TedOptions) -> None:
     """Refuses options that have no meaning for the Flat, Nested and H5 forms."""
-    given = {
+    misplaced = {
         "next": options.next != LAST,
         "cursor": options.cursor is not None,
         "items": options.holds_trajectories is not None,
     }
-    odd = [option for option, is_given in given.items() if is_given]
+    odd = [option for option, is_set in misplaced.items() if is_set]
     if odd:
         raise SourceError(
             f"{name}: {odd[0]}: the Flat, Nested and H5 forms keep every observation once, in the order of recording; leave the option out"
@@ -231,14 +213,14 @@ class TedRecordings(Recordings):
 
     def __init__(self, name: str, buffers: Sequence[Trajectories], options: TedOptions) -> None:
         self.name = name
-        self._buffers = [_Buffer(name, one, options) for one in buffers]
+        self._buffers = [_BufferColumns(name, buffer, options) for buffer in buffers]
         self._starts = [0, *accumulate(buffer.count for buffer in self._buffers)]
         self._spec, self._metadata_spec = self._buffers[0].spec(), self._buffers[0].metadata_spec()
         for number, buffer in enumerate(self._buffers[1:], 1):
-            found = differences(buffer.spec(), self._spec) + differences(buffer.metadata_spec(), self._metadata_spec)
-            if found:
+            unlike = differences(buffer.spec(), self._spec) + differences(buffer.metadata_spec(), self._metadata_spec)
+            if unlike:
                 raise SourceError(
-                    f"{name}: buffer {number} has other columns than buffer 0: {'; '.join(found)}. Open one by buffer={number}, or join them by a mix"
+                    f"{name}: buffer {number} has other columns than buffer 0: {'; '.join(unlike)}. Open one by buffer={number}, or join them by a mix"
                 )
 
     @property
@@ -279,7 +261,7 @@ class TedRecordings(Recordings):
         return self._buffers[at].metadata_of(number - self._starts[at])
 
 
-class _Buffer:
+class _BufferColumns:
     """The trajectories of one buffer as recordings: decides which key becomes which column."""
 
     def __init__(self, name: str, held: Trajectories, options: TedOptions) -> None:
@@ -293,8 +275,8 @@ class _Buffer:
             alone = len(observed) == 1
             observed = {OBSERVATION if alone else f"{OBSERVATION}/{key}": key for key in observed}
         steps = {key: key for key in held.steps}
-        self._reward = self._single(REWARD, NEXT + REWARD, steps)
-        action = "" if any(is_under(key, ACTION) for key in steps) else self._single(ACTION, ACTION, steps)
+        self._reward = self._take_key(REWARD, NEXT + REWARD, steps)
+        action = "" if any(is_under(key, ACTION) for key in steps) else self._take_key(ACTION, ACTION, steps)
         if action:
             steps[ACTION] = action
         self._terminated, self._truncated, self._done = (
@@ -323,7 +305,7 @@ class _Buffer:
     def count(self) -> int:
         return self._held.count
 
-    def without(self, paths: Collection[str]) -> _Buffer:
+    def without(self, paths: Collection[str]) -> _BufferColumns:
         fewer = copy.copy(self)
         fewer._unread = unread_of(paths, self.spec())
         return fewer
@@ -334,7 +316,7 @@ class _Buffer:
         unread = {key for path, key in self._observed.items() if path in self._unread}
         return sorted(key for key in self._held.observed if key not in unread)
 
-    def _single(self, name: str, usual: str, steps: dict[str, str]) -> str:
+    def _take_key(self, name: str, usual: str, steps: dict[str, str]) -> str:
         """A key, taken out of `steps`: the usual one, or the only one of that innermost name; "" for neither."""
         if usual in steps:
             return steps.pop(usual)
@@ -374,27 +356,23 @@ class _Buffer:
 
     def spec(self) -> Nest:
         held = self._held
-        made = {path: held.observed[key] for path, key in self._observed.items()}
-        made |= {path: held.steps[key] for path, key in self._steps.items()}
+        specs = {path: held.observed[key] for path, key in self._observed.items()}
+        specs |= {path: held.steps[key] for path, key in self._steps.items()}
         for path, key in ((REWARD, self._reward), (DISCOUNT, self._discount)):
             if key:
-                made[path] = held.steps[key]
-        return step_specs(made, self._has_terminals)
+                specs[path] = held.steps[key]
+        return step_specs(specs, self._has_terminals)
 
     def metadata_spec(self) -> Nest:
-        made = {key: value_spec(value) for key, value in self._constants.items()}
+        specs: dict[str, ArraySpec] = {key: value_spec(value) for key, value in self._constants.items()}
         if self._held.id_key:
             keys = {**self._held.observed, **self._held.steps}
-            made[_ID] = ArraySpec((), keys[self._held.id_key].dtype)
-        return made
+            specs[_ID] = ArraySpec((), keys[self._held.id_key].dtype)
+        return specs
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         with self._held.reading() as rows:
-            for number in numbers:
-                try:
-                    yield self._one(rows, number)
-                except BrokenEpisode as broken:
-                    yield Recording({}, self._constants, faults=((broken.path, broken.why),))
+            yield from read_each(partial(self._read_one, rows), numbers, lambda _: "", lambda _: self._constants)
 
     def metadata_of(self, number: int) -> Mapping[str, Any]:
         if not self._held.id_key:
@@ -405,8 +383,8 @@ class _Buffer:
     def _metadata(self, rows: TrajectoryRows, number: int) -> Mapping[str, Any]:
         return {**self._constants, _ID: rows.id(number)} if self._held.id_key else self._constants
 
-    def _one(self, rows: TrajectoryRows, number: int) -> Recording:
-        columns = self._columns(rows, number)
+    def _read_one(self, rows: TrajectoryRows, number: int) -> Recording:
+        columns = self._read_columns(rows, number)
         if self._options.next == CHECK and isinstance(self._held, RingTrajectories):
             for key in self._compared:
                 differing = self._held.differs(key, number)
@@ -418,7 +396,7 @@ class _Buffer:
                     )
         return Recording(columns, self._metadata(rows, number))
 
-    def _columns(self, rows: TrajectoryRows, number: int) -> dict[str, Array]:
+    def _read_columns(self, rows: TrajectoryRows, number: int) -> dict[str, Array]:
         marks = self._options.last_step == MARK
         read = {path: rows.step(key, number) for path, key in self._steps.items() if path not in self._unread}
         observed = {path: rows.observe(key, number) for path, key in self._observed.items() if path not in self._unread}
@@ -431,15 +409,15 @@ class _Buffer:
         reward = rows.step(self._reward, number) if self._reward and REWARD not in self._unread else None
         has_discount = self._discount and DISCOUNT not in self._unread
         discount = rows.step(self._discount, number) if has_discount else None
-        terminals = self._terminals(rows, number)
-        lengths = [len(one) for one in (terminals, *read.values(), reward) if one is not None]
+        terminals = self._read_terminals(rows, number)
+        lengths = [len(column) for column in (terminals, *read.values(), reward) if column is not None]
         lengths += [len(column) - 1 for column in observed.values()]
         count = lengths[0]
         if marks and not has_next:
             count -= 1
             read = {path: column[:count] for path, column in read.items()}
             terminals, reward, discount = (
-                None if one is None else one[:count] for one in (terminals, reward, discount)
+                None if column is None else column[:count] for column in (terminals, reward, discount)
             )
         others = {
             path: np.concatenate([column, zero_row(column)]) if len(column) == count else column
@@ -448,16 +426,18 @@ class _Buffer:
         }
         ends = None if terminals is None else bool(terminals[-1:].any())
         observation, action = columns_below(observation, OBSERVATION), columns_below(read, ACTION)
-        made = steps(observation, action, reward, ends, others, discount)
+        rows_of_rlds = steps(observation, action, reward, ends, others, discount)
         if discount is not None:
-            made[DISCOUNT][-1:] = 0 if ends else 1
+            rows_of_rlds[DISCOUNT][-1:] = 0 if ends else 1
         if terminals is not None and terminals[:-1].any():
-            made[IS_TERMINAL] = np.append(False, terminals)
-        if len(made[IS_LAST]) != count + 1:
-            raise BrokenEpisode("", f"has {len(made[IS_LAST]):,} rows; expected {count + 1:,}, one more than steps")
-        return made
+            rows_of_rlds[IS_TERMINAL] = np.append(False, terminals)
+        if len(rows_of_rlds[IS_LAST]) != count + 1:
+            raise BrokenEpisode(
+                "", f"has {len(rows_of_rlds[IS_LAST]):,} rows; expected {count + 1:,}, one more than steps"
+            )
+        return rows_of_rlds
 
-    def _terminals(self, rows: TrajectoryRows, number: int) -> Array | None:
+    def _read_terminals(self, rows: TrajectoryRows, number: int) -> Array | None:
         """[T] whether the state after each step is terminal; None if that is unknown."""
         if not self._has_terminals:
             return None

@@ -85,26 +85,26 @@ class _Bounds:
     def __len__(self) -> int:
         return len(self.start)
 
-    def only(self, wanted: Array) -> _Bounds:
-        """Those that a mask [n] marks."""
-        return _Bounds(self.column[wanted], self.start[wanted], self.stop[wanted])
+    def only(self, mask: Array) -> _Bounds:
+        """The trajectories that a mask [n] marks."""
+        return _Bounds(self.column[mask], self.start[mask], self.stop[mask])
 
 
-def flattened(values: Array, dims: int = 1) -> Array:
+def flatten_tail(values: Array, dims: int = 1) -> Array:
     """The same values with all sizes after the first `dims` as one; `reshape(..., -1)` cannot do that with empty arrays."""
     return values.reshape(*values.shape[:dims], math.prod(values.shape[dims:]))
 
 
 def any_of(values: Array, dims: int = 1) -> Array:
     """[...] of the first `dims` sizes: whether any value is not 0."""
-    flat = flattened(values, dims)
+    flat = flatten_tail(values, dims)
     return np.asarray(flat[..., 0] != 0 if flat.shape[-1] == 1 else (flat != 0).any(axis=-1))
 
 
-def ends_of_ids(ids: Array) -> Array:
+def find_id_changes(ids: Array) -> Array:
     """[columns, rows] of ids -> where the next one differs.
 
-    >>> ends_of_ids(np.array([[5, 5, 0, 0, 1]]))
+    >>> find_id_changes(np.array([[5, 5, 0, 0, 1]]))
     array([[False,  True, False,  True, False]])
     """
     ends = np.zeros(ids.shape, bool)
@@ -112,20 +112,21 @@ def ends_of_ids(ids: Array) -> Array:
     return ends
 
 
-def cut(ends: Array, valid: Array | None = None) -> _Bounds:
+def cut_at_ends(ends: Array, valid: Array | None = None) -> _Bounds:
     """Trajectories from end flags.
 
     Args:
       ends: [columns, rows], changed here.
       valid: [columns] number of recorded rows of each; all by default.
 
-    >>> cut(np.array([[False, True, False, False]]))
+    >>> cut_at_ends(np.array([[False, True, False, False]]))
     _Bounds(column=array([0, 0]), start=array([0, 2]), stop=array([2, 4]))
     """
     columns, rows = ends.shape
     if valid is None:
         valid = np.full(columns, rows)
     ends &= np.arange(rows) < valid[:, None]
+    # The step that was recorded last ends a trajectory without a flag, as in TorchRL's `find_start_stop_traj`.
     some = np.flatnonzero(valid)
     ends[some, valid[some] - 1] = True
     column, last = np.nonzero(ends)
@@ -135,14 +136,14 @@ def cut(ends: Array, valid: Array | None = None) -> _Bounds:
     return _Bounds(column, start, stop)
 
 
-def each_row(columns: int, valid: Array) -> _Bounds:
+def cut_each_row(columns: int, valid: Array) -> _Bounds:
     """Every row as a trajectory of its own."""
     column = np.repeat(np.arange(columns), valid)
     start = np.arange(len(column)) - np.repeat(np.cumsum(valid) - valid, valid)
     return _Bounds(column, start, start + 1)
 
 
-def _without_incomplete(
+def _judge_incomplete(
     bounds: _Bounds, flags: Array | None, cut_start: bool, drop: bool
 ) -> tuple[_Bounds, list[Notice]]:
     """The trajectories to read, and notices about incomplete ones, which `drop` leaves out. `flags` are the recorded ends, [columns, rows];
@@ -229,7 +230,7 @@ def _typed(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 @dataclass(frozen=True)
-class Grid:
+class StorageGrid:
     """Where the rows of a storage are.
 
     Attributes:
@@ -318,7 +319,7 @@ class RingTrajectories(_FileTrajectories):
         name: str,
         folder: Folder,
         leaves: Mapping[str, Leaf],
-        grid: Grid,
+        grid: StorageGrid,
         options: TedOptions,
         cut_start: bool,
         notices: Sequence[Notice] = (),
@@ -355,7 +356,7 @@ class RingTrajectories(_FileTrajectories):
     @cached_property
     def steps(self) -> Mapping[str, ArraySpec]:
         """All other keys, without the root's end flags."""
-        made = {}
+        steps = {}
         for key, leaf in self._leaves.items():
             if key.startswith(NEXT):
                 is_step = self._options.next == KEEP or key[len(NEXT) :] not in self.observed
@@ -363,8 +364,8 @@ class RingTrajectories(_FileTrajectories):
                 is_copy = last_part(key) == REWARD and NEXT + key in self._leaves
                 is_step = key not in self.observed and last_part(key) not in DONES and key != INDEX and not is_copy
             if is_step:
-                made[key] = self._spec(leaf)
-        return made
+                steps[key] = self._spec(leaf)
+        return steps
 
     def step(self, key: str, number: int) -> Array:
         return self._take(key, *self._place(number))
@@ -407,9 +408,10 @@ class RingTrajectories(_FileTrajectories):
 
     def _flags(self) -> Array | None:
         """[columns, rows] where an episode ends; None if there are no end flags."""
-        known = [NEXT + "done"] if NEXT + "done" in self._leaves else []
-        known = known or [NEXT + key for key in ("terminated", "truncated") if NEXT + key in self._leaves]
-        return np.asarray(np.logical_or.reduce([self._any(key) for key in known])) if known else None
+        # `done` is where either of the two others is; TED need not have it.
+        keys = [NEXT + "done"] if NEXT + "done" in self._leaves else []
+        keys = keys or [NEXT + key for key in ("terminated", "truncated") if NEXT + key in self._leaves]
+        return np.asarray(np.logical_or.reduce([self._any(key) for key in keys])) if keys else None
 
     def _root_notices(self) -> list[Notice]:
         """End flags at the root are False except after partial resets; TorchRL's other forms assume False."""
@@ -425,33 +427,33 @@ class RingTrajectories(_FileTrajectories):
     def _cut(self, cut_start: bool) -> tuple[_Bounds, list[Notice]]:
         grid, options, flags = self.grid, self._options, self._flags()
         if options.trajectories == ROWS:
-            return each_row(grid.columns, grid.valid), []
+            return cut_each_row(grid.columns, grid.valid), []
         returning: list[Notice] = []
         if self.id_key:
             ids = grid.all(self._steps(self.id_key))
             check_ids(self._name, self.id_key, ids.shape[2:])
             ids = ids.reshape(ids.shape[:2])
-            bounds = cut(ends_of_ids(ids), grid.valid)
+            bounds = cut_at_ends(find_id_changes(ids), grid.valid)
             # Environments beside each other number their trajectories by themselves; items are parts of one recording.
             apart = bounds.column if grid.time_first else np.zeros_like(bounds.column)
             returning = ids_return(ids[bounds.column, bounds.start], apart)
         elif flags is not None:
-            bounds = cut(flags.copy(), grid.valid)
+            bounds = cut_at_ends(flags.copy(), grid.valid)
         elif grid.items_end:
-            bounds = cut(np.zeros((grid.columns, grid.rows), bool), grid.valid)
+            bounds = cut_at_ends(np.zeros((grid.columns, grid.rows), bool), grid.valid)
         else:
             items = "" if grid.time_first and grid.dims == 1 else "; items=trajectories makes each item an episode"
             raise SourceError(
                 f"{self._name}: nothing says where trajectories end: neither {' nor '.join(TRAJECTORY_IDS)} nor next/done is there; "
                 f"name a key by trajectories=KEY or done=KEY, or have every step as an episode by trajectories=rows{items}"
             )
-        bounds, notices = _without_incomplete(bounds, flags, cut_start, options.drop_incomplete)
+        bounds, notices = _judge_incomplete(bounds, flags, cut_start, options.drop_incomplete)
         return bounds, notices + returning
 
 
 def as_bytes(values: Array) -> Array:
     """[n, ...] -> [n, bytes of each], or [n, values of each] of objects."""
-    flat = flattened(np.ascontiguousarray(values))
+    flat = flatten_tail(np.ascontiguousarray(values))
     return flat if flat.dtype == object else flat.view(np.uint8)
 
 
@@ -470,7 +472,7 @@ class FlatTrajectories(_FileTrajectories):
         self, name: str, folder: Folder, leaves: Mapping[str, Leaf], valid: int | None, options: TedOptions
     ) -> None:
         self._name, self._options = name, options
-        self.columns, self.rows, shift, is_full = self._form(folder)
+        self.columns, self.rows, shift, is_full = self._read_form(folder)
         self.constants = {key: value for key, value in folder.others.items() if key not in _OF_THE_FORM}
         self._leaves = {
             (NEXT + key if last_part(key) in DONES | {REWARD} else key): leaf for key, leaf in leaves.items()
@@ -481,6 +483,7 @@ class FlatTrajectories(_FileTrajectories):
             raise SourceError(f'{name}: expected a key "done" of {counted(steps, "step")}, as _storage_shape says')
         recorded = (done.read() != 0).reshape(self.columns, self.rows)
         last = self.rows if is_full else shift
+        # TorchRL forces an end where recording stopped, when it writes and when it loads, and stores it nowhere.
         ends = recorded.copy()
         ends[:, last - 1] = True
         self._ends = np.flatnonzero(ends)
@@ -509,9 +512,10 @@ class FlatTrajectories(_FileTrajectories):
     def observe(self, key: str, number: int) -> Array:
         start, stop = self._place(number)
         before, until = np.searchsorted(self._ends, [start, stop - 1]).tolist()
-        found = _typed(self._leaves[key].stored[start + before : stop + until + 1], self._leaves[key].dtype)
+        rows = _typed(self._leaves[key].stored[start + before : stop + until + 1], self._leaves[key].dtype)
+        # An end flag inside a trajectory of one id has an observation of its own, which no step follows.
         inside = self._ends[before:until]
-        return np.delete(found, inside - start + 1 + np.arange(len(inside)), 0) if len(inside) else found
+        return np.delete(rows, inside - start + 1 + np.arange(len(inside)), 0) if len(inside) else rows
 
     def id(self, number: int) -> Any:
         return self._ids.reshape(-1)[self._place(number)[0]]
@@ -520,7 +524,7 @@ class FlatTrajectories(_FileTrajectories):
         at = int(self._bounds.column[number]) * self.rows
         return at + int(self._bounds.start[number]), at + int(self._bounds.stop[number])
 
-    def _form(self, folder: Folder) -> tuple[int, int, int, bool]:
+    def _read_form(self, folder: Folder) -> tuple[int, int, int, bool]:
         shape, shift, is_full = (folder.others[key] for key in _OF_THE_FORM)
         sizes = [shape] if isinstance(shape, int) else shape
         if not isinstance(sizes, list) or not sizes or not all(type(size) is int and size > 0 for size in sizes):
@@ -538,27 +542,28 @@ class FlatTrajectories(_FileTrajectories):
         """
         least = recorded + int((self._ends < recorded).sum())
         for key, leaf in self._leaves.items():
-            found = leaf.shape[0] if leaf.shape else 0
-            if not leaf.shape or (found != self._count and (found < least or key.startswith(NEXT))):
+            rows = leaf.shape[0] if leaf.shape else 0
+            if not leaf.shape or (rows != self._count and (rows < least or key.startswith(NEXT))):
                 raise SourceError(
-                    f"{self._name}: {key}: has {counted(found, 'row')}; expected {self._count:,} steps, or at least {least:,} observations"
+                    f"{self._name}: {key}: has {counted(rows, 'row')}; expected {self._count:,} steps, or at least {least:,} observations"
                 )
 
     def _cut(self, recorded: Array, ends: Array, valid: Array, is_overwritten: bool) -> tuple[_Bounds, list[Notice]]:
         if self._options.trajectories == ROWS:
-            return each_row(self.columns, valid), []
+            return cut_each_row(self.columns, valid), []
         lost: list[Notice] = []
-        bounds = cut(ends.copy(), valid)
+        bounds = cut_at_ends(ends.copy(), valid)
         if self.id_key:
             ids = self._ids.reshape(ends.shape)
-            bounds = cut(ends_of_ids(ids), valid)
+            bounds = cut_at_ends(find_id_changes(ids), valid)
             returning = ids_return(ids[bounds.column, bounds.start], bounds.column)
+            # Behind a step without an end flag lies the first observation of the next trajectory: it has none after it.
             unmarked = ~ends[bounds.column, bounds.stop - 1]
             bounds.stop[unmarked] -= 1
             left = bounds.stop > bounds.start
             lost = final_lost(int(unmarked.sum()), int((~left).sum())) + returning
             bounds = bounds.only(left)
-        bounds, notices = _without_incomplete(bounds, recorded, is_overwritten, self._options.drop_incomplete)
+        bounds, notices = _judge_incomplete(bounds, recorded, is_overwritten, self._options.drop_incomplete)
         return bounds, notices + lost
 
     @cached_property

@@ -77,25 +77,24 @@ def open_ted(text: str) -> TedDestination:
       ConfigError: the path is missing, or an option has no valid value.
     """
     name = f"ted:{text}"
-    path, wanted = read_path_and_options(name, text, _OPTIONS, ConfigError)
+    path, chosen = read_path_and_options(name, text, _OPTIONS, ConfigError)
     if not path.strip("/ "):
         raise ConfigError(f'"{name}": expected ted:FOLDER or ted:FILE.h5')
     target = place_named(path)
-    is_h5 = wanted.pop("layout", _H5) == _H5
-    wanted["keeps_discount"] = wanted.pop("discount", True)
-    choices = Choices(is_h5, **wanted)
-    if not choices.is_h5 and target.suffix == ".h5":
+    is_h5 = chosen.pop("layout", _H5) == _H5
+    options = TedWriteOptions(is_h5, keeps_discount=chosen.pop("discount", True), **chosen)
+    if not options.is_h5 and target.suffix == ".h5":
         raise ConfigError(f'"{name}": layout=memmap makes a folder; its name must not end in ".h5"')
-    if not choices.is_h5 and choices.compression:
+    if not options.is_h5 and options.compression:
         raise ConfigError(f'"{name}": compression goes with layout=h5 only')
-    return TedDestination(name, target, choices)
+    return TedDestination(name, target, options)
 
 
 class TedDestination(Destination):
     """A folder that `ReplayBuffer.loads` reads, or an H5 file."""
 
-    def __init__(self, name: str, path: Path, choices: Choices) -> None:
-        self.name, self.path, self._choices = name, path, choices
+    def __init__(self, name: str, path: Path, options: TedWriteOptions) -> None:
+        self.name, self.path, self._options = name, path, options
 
     def source(self, path: Path) -> str:
         return f"ted:{escape_text(path.absolute())}"
@@ -105,10 +104,10 @@ class TedDestination(Destination):
         return () if self.path.suffix == ".h5" else _FILES
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        unknown = sorted(self._choices.steps - set(content.columns))
+        unknown = sorted(self._options.steps - set(content.columns))
         if unknown:
             raise ConfigError(f'{self.name}: steps: no column "{unknown[0]}"; there are: {", ".join(content.columns)}')
-        keys, losses = keys_of(content, self._choices)
+        keys, losses = keys_of(content, self._options)
         if not any(is_under(key.path, OBSERVATION) for key in keys):
             raise ConfigError(f"{self.name}: no observation of {content.source} is a tensor")
         return losses
@@ -118,16 +117,16 @@ class TedDestination(Destination):
         return 2  # a step has an action and the observation after it
 
     def flags(self, episode: Episode) -> Mapping[str, Array]:
-        made, terminal = made_flags(episode), episode.columns.get(IS_TERMINAL)
+        flags, terminal = made_flags(episode), episode.columns.get(IS_TERMINAL)
         # no step leads to the first row, so none can say that it is terminal
-        return made if terminal is None else {**made, IS_TERMINAL: np.append(False, terminal[1:])}
+        return flags if terminal is None else {**flags, IS_TERMINAL: np.append(False, terminal[1:])}
 
     def sink(self, work: Path, content: Content, state: State | None) -> Sink:
-        keys, _ = keys_of(content, self._choices)
-        if not self._choices.is_h5:
-            return _MemmapSink(work, keys, state, self._choices)
+        keys, _ = keys_of(content, self._options)
+        if not self._options.is_h5:
+            return _MemmapSink(work, keys, state, self._options)
         inside = self.path.name if self.path.suffix == ".h5" else "storage/checkpoint.h5"
-        return _H5Sink(work, work / inside, keys, state, self._choices)
+        return _H5Sink(work, work / inside, keys, state, self._options)
 
 
 def _columns(text: str) -> frozenset[str]:
@@ -156,7 +155,7 @@ _NOT_IN_META = frozenset({"shape", "device", "_type", "_tensordict", "meta"})
 
 
 @dataclass(frozen=True)
-class Key:
+class TedKey:
     """One key of TED: '/'-joined, without `next/` if it is at both places.
 
     Attributes:
@@ -185,12 +184,12 @@ class Key:
     def values(self, episode: Episode) -> Array:
         """[T, ...], or [T + 1, ...] of an observed key."""
         column = episode.columns[self.path]
-        found = column if self.is_observed else column[:-1]
-        return found.reshape(len(found), *self.row).astype(self.spec.dtype, copy=False)
+        rows = column if self.is_observed else column[:-1]
+        return rows.reshape(len(rows), *self.row).astype(self.spec.dtype, copy=False)
 
 
 @dataclass(frozen=True)
-class Choices:
+class TedWriteOptions:
     """The parsed options; `steps` are columns whose last row means nothing, so that they stand at the root only."""
 
     is_h5: bool = True
@@ -200,27 +199,27 @@ class Choices:
     batch_size: int = BATCH_SIZE
 
 
-def keys_of(content: Content, choices: Choices) -> tuple[list[Key], list[Loss]]:
+def keys_of(content: Content, options: TedWriteOptions) -> tuple[list[TedKey], list[Loss]]:
     """The keys of a content, and the losses: everything that has no key."""
-    keys: list[Key] = []
+    keys: list[TedKey] = []
     losses = [Loss("metadata", LOSSES["metadata"], f"metadata/{path}") for path in content.metadata]
     if IS_TERMINAL not in content.columns:
         losses.append(Loss("unknown_end", LOSSES["unknown_end"], IS_TERMINAL))
     for path, spec in sorted(content.columns.items()):
         if path in FLAGS:
             continue
-        is_widened = choices.is_h5 and spec.dtype == _BFLOAT16
-        code = _unfit(path, spec, content, choices) or ("bfloat16" if is_widened else "")
+        is_widened = options.is_h5 and spec.dtype == _BFLOAT16
+        code = _loss_code(path, spec, content, options) or ("bfloat16" if is_widened else "")
         if code:
             losses.append(Loss(code, f"{spec}: {LOSSES[code]}", path))
         if code in ("", "bfloat16", "shape"):
             held = ArraySpec(spec.shape, np.dtype(np.float32)) if is_widened else spec
             if path in (REWARD, DISCOUNT):
                 name = NEXT + REWARD if path == REWARD else path
-                keys.append(Key(name, path, held, is_number=not spec.shape))
+                keys.append(TedKey(name, path, held, is_number=not spec.shape))
             else:
-                is_step = is_under(path, ACTION) or path.startswith(NEXT) or path in choices.steps
-                keys.append(Key(path, path, held, is_observed=not is_step))
+                is_step = is_under(path, ACTION) or path.startswith(NEXT) or path in options.steps
+                keys.append(TedKey(path, path, held, is_observed=not is_step))
     return keys, losses
 
 
@@ -234,7 +233,7 @@ def _ends_of(episode: Episode) -> dict[str, Array]:
     return {"done": last, "terminated": terminated, "truncated": last & ~terminated}
 
 
-def _losses_of(episode: Episode, keys: Sequence[Key]) -> Iterator[Loss]:
+def _losses_of(episode: Episode, keys: Sequence[TedKey]) -> Iterator[Loss]:
     """The losses of the last row of an episode, which is not a step in TED."""
     columns = episode.columns
     is_terminal = IS_TERMINAL in columns and bool(columns[IS_TERMINAL][-1:].any())
@@ -247,15 +246,15 @@ def _losses_of(episode: Episode, keys: Sequence[Key]) -> Iterator[Loss]:
             yield Loss("last_row", LOSSES["last_row"], key.path, LAST_ROW)
 
 
-def _unfit(path: str, spec: ArraySpec, content: Content, choices: Choices) -> str:
+def _loss_code(path: str, spec: ArraySpec, content: Content, options: TedWriteOptions) -> str:
     """The code of the loss; "" if the column can be written as it is."""
-    if path == DISCOUNT and not choices.keeps_discount:
+    if path == DISCOUNT and not options.keeps_discount:
         return "discount"
     if spec.dtype.kind in "OSU":
         return "text"
     if spec.dtype.kind == "c" or spec.dtype.newbyteorder("=") not in NAMES:
         return "dtype"
-    if path not in (REWARD, DISCOUNT) and _means_something(path, choices.steps):
+    if path not in (REWARD, DISCOUNT) and _means_something(path, options.steps):
         return "name"
     if None in spec.shape:
         return "dtype"
@@ -263,9 +262,9 @@ def _unfit(path: str, spec: ArraySpec, content: Content, choices: Choices) -> st
         return "empty_values"
     if path in (REWARD, DISCOUNT) and spec.shape == (1,):
         return "shape"
-    if not choices.is_h5 and path.startswith(NEXT):
+    if not options.is_h5 and path.startswith(NEXT):
         below = path.removeprefix(NEXT)  # would be read as the next value of a column of this name
-        if any(is_under(one, below) or is_under(below, one) for one in content.columns):
+        if any(is_under(column, below) or is_under(below, column) for column in content.columns):
             return "name"
     return ""
 
@@ -293,7 +292,7 @@ _TENSOR_DICT = "<class 'tensordict._td.TensorDict'>"
 
 
 @dataclass(frozen=True)
-class _Growing:
+class _GrowingColumn:
     """A column that grows: its file, dtype and shape of a row, rows that each step and each episode adds."""
 
     file: str
@@ -310,14 +309,16 @@ class _Growing:
         return self.per_step * steps + self.per_episode * episodes
 
 
-class _Sink(ABC):
+class _TedSink(ABC):
     """Writes columns to files of raw rows. Everything after the rows of the episodes and steps of the state is cut off.
 
     Raises:
       OSError: a file has fewer of them, or the disk fails.
     """
 
-    def __init__(self, work: Path, keys: Sequence[Key], columns: Mapping[str, _Growing], state: State | None) -> None:
+    def __init__(
+        self, work: Path, keys: Sequence[TedKey], columns: Mapping[str, _GrowingColumn], state: State | None
+    ) -> None:
         self._work, self._keys, self._columns = work, keys, columns
         begun = state or {"episodes": 0, "steps": 0}
         self._episodes, self._steps = begun["episodes"], begun["steps"]
@@ -354,28 +355,28 @@ class _Sink(ABC):
         self._files.close()
 
 
-class _MemmapSink(_Sink):
+class _MemmapSink(_TedSink):
     """Writes the files of a memory-mapped TensorDict in place, in the folder of the buffer."""
 
-    def __init__(self, work: Path, keys: Sequence[Key], state: State | None, choices: Choices) -> None:
+    def __init__(self, work: Path, keys: Sequence[TedKey], state: State | None, options: TedWriteOptions) -> None:
         rows = [(IDS, _INT64, ()), *((key.name, key.spec.dtype, key.row) for key in keys)]
         rows += [(end, _BOOL, (1,)) for end in ENDS]
         both = {*ENDS, *(key.name for key in keys if key.is_observed)}
         rows += [(NEXT + name, dtype, row) for name, dtype, row in rows if name in both]
-        columns = {name: _Growing(f"{_STORAGE}/{name}.memmap", dtype, row) for name, dtype, row in rows}
+        columns = {name: _GrowingColumn(f"{_STORAGE}/{name}.memmap", dtype, row) for name, dtype, row in rows}
         super().__init__(work, keys, columns, state)
-        self._batch_size = choices.batch_size
+        self._batch_size = options.batch_size
 
     def _rows(self, episode: Episode, steps: int) -> Mapping[str, Array]:
-        made: dict[str, Array] = {IDS: np.full(steps, self._episodes)}
+        rows: dict[str, Array] = {IDS: np.full(steps, self._episodes)}
         for key in self._keys:
             values = key.values(episode)
-            made[key.name] = values[:steps]
+            rows[key.name] = values[:steps]
             if key.is_observed:
-                made[NEXT + key.name] = values[1:]
+                rows[NEXT + key.name] = values[1:]
         for end, flags in _ends_of(episode).items():
-            made[end], made[NEXT + end] = np.zeros_like(flags), flags
-        return made
+            rows[end], rows[NEXT + end] = np.zeros_like(flags), flags
+        return rows
 
     def finish(self) -> None:
         self.sync()
@@ -395,25 +396,27 @@ class _MemmapSink(_Sink):
         _write_buffer(self._work, self._steps, self._batch_size)
 
 
-class _H5Sink(_Sink):
+class _H5Sink(_TedSink):
     """Writes columns beside the H5 file, and the file from these at the end."""
 
-    def __init__(self, work: Path, file: Path, keys: Sequence[Key], state: State | None, choices: Choices) -> None:
+    def __init__(
+        self, work: Path, file: Path, keys: Sequence[TedKey], state: State | None, options: TedWriteOptions
+    ) -> None:
         rows: list[tuple[str, np.dtype[Any], tuple[int, ...], int]] = [(IDS, _INT64, (), 0)]
         rows += [(key.in_group, key.spec.dtype, key.row, int(key.is_observed)) for key in keys]
         rows += [(end, _BOOL, (1,), 0) for end in ENDS]
         columns = {
-            name: _Growing(f"{_SPOOL}/{number}", dtype, row, per_episode=more)
+            name: _GrowingColumn(f"{_SPOOL}/{number}", dtype, row, per_episode=more)
             for number, (name, dtype, row, more) in enumerate(rows)
         }
-        columns[_LENGTHS] = _Growing(f"{_SPOOL}/{_LENGTHS}", _INT64, (), per_step=0, per_episode=1)
+        columns[_LENGTHS] = _GrowingColumn(f"{_SPOOL}/{_LENGTHS}", _INT64, (), per_step=0, per_episode=1)
         self._is_done = state is not None and file.exists() and not (work / _SPOOL).exists()
         super().__init__(work, keys, {} if self._is_done else columns, state)
-        self._file, self._choices = file, choices
+        self._file, self._options = file, options
 
     def _rows(self, episode: Episode, steps: int) -> Mapping[str, Array]:
-        made: dict[str, Array] = {IDS: np.full(steps, self._episodes), _LENGTHS: np.array([steps])}
-        return {**made, **_ends_of(episode), **{key.in_group: key.values(episode) for key in self._keys}}
+        own: dict[str, Array] = {IDS: np.full(steps, self._episodes), _LENGTHS: np.array([steps])}
+        return {**own, **_ends_of(episode), **{key.in_group: key.values(episode) for key in self._keys}}
 
     def finish(self) -> None:
         if not self._is_done:
@@ -423,20 +426,16 @@ class _H5Sink(_Sink):
             with whole(self._file) as unfinished:
                 self._write_h5(unfinished)
         if self._file.parent != self._work:
-            _write_buffer(self._work, self._steps, self._choices.batch_size)
+            _write_buffer(self._work, self._steps, self._options.batch_size)
         self.close()
         remove_whole(self._work / _SPOOL)
 
     def _write_h5(self, path: Path) -> None:
         rows = {name: self._mapped(column) for name, column in self._columns.items()}
         lengths = rows.pop(_LENGTHS)
+        # As H5Split pads the numbers: TorchRL reads groups in the order of their names.
         width = math.ceil(math.log10(len(lengths)))
-        form = {
-            "is_full": True,
-            "shift": self._steps,
-            "_storage_shape": np.array([self._steps]),
-            "_len": self._steps,
-        }
+        form = {"is_full": True, "shift": self._steps, "_storage_shape": np.array([self._steps]), "_len": self._steps}
         with Output(path) as output, h5py.File(output, "w") as file:
             stops = np.cumsum(lengths)
             for number, length in enumerate(lengths.tolist()):
@@ -445,12 +444,12 @@ class _H5Sink(_Sink):
                 for name, column in rows.items():
                     more = self._columns[name].per_episode
                     values = column[start + number * more : start + length + (number + 1) * more]
-                    group.create_dataset(name, data=values, compression=self._choices.compression)
+                    group.create_dataset(name, data=values, compression=self._options.compression)
                     output.check()
             for name, value in form.items():
                 file.create_dataset(name, data=value)
 
-    def _mapped(self, column: _Growing) -> Array:
+    def _mapped(self, column: _GrowingColumn) -> Array:
         shape = (column.rows(self._episodes, self._steps), *column.row)
         if not column.row_bytes:
             return np.empty(shape, column.dtype)

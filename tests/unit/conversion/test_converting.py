@@ -229,17 +229,17 @@ def test_a_lock_whose_file_was_removed_is_none(tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", opened_and_removed)
-        with place.locked(path) as is_ours:
+        with place.lock_file(path) as is_ours:
             assert not is_ours
-    with place.locked(path) as is_ours:
+    with place.lock_file(path) as is_ours:
         assert is_ours
 
 
 def test_a_lock_of_another_process_holds_until_that_ends(name: str, episodes: list[Episode]) -> None:
     path = open_destination(name).path
     program = (
-        "import sys; from pathlib import Path; from rlds2reverb.conversion.place import Place, opened\n"
-        f"with opened(Place(Path({str(path)!r}))): print('locked', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from rlds2reverb.conversion.place import Place, open_place\n"
+        f"with open_place(Place(Path({str(path)!r}))): print('locked', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -258,7 +258,7 @@ def test_a_lock_of_another_process_holds_until_that_ends(name: str, episodes: li
 def test_what_a_process_forks_holds_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     reader, writer = os.pipe()
-    with place.locked(path) as is_ours:
+    with place.lock_file(path) as is_ours:
         assert is_ours
         child = os.fork()
         if not child:
@@ -266,7 +266,7 @@ def test_what_a_process_forks_holds_no_lock(tmp_path: Path) -> None:
             os.read(reader, 1)
             os._exit(0)
     try:
-        with place.locked(path) as is_ours:
+        with place.lock_file(path) as is_ours:
             assert is_ours
     finally:
         os.close(writer)
@@ -304,7 +304,7 @@ def test_a_lock_that_is_no_file_is_told(name: str, episodes: list[Episode]) -> N
 
 def test_two_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with place.locked(path) as is_ours, place.locked(path) as is_ours_too:
+    with place.lock_file(path) as is_ours, place.lock_file(path) as is_ours_too:
         assert (is_ours, is_ours_too) == (True, False)
 
 
@@ -379,7 +379,7 @@ def test_a_link_in_place_of_the_folder_is_refused(name: str, episodes: list[Epis
 def test_two_conversions_into_one_place_are_refused(name: str, episodes: list[Episode]) -> None:
     destination = open_destination(name)
     with (
-        place.opened(place.place_of(destination, destination.path)),
+        place.open_place(place.place_of(destination, destination.path)),
         pytest.raises(ConfigError, match="another process is writing it"),
     ):
         convert(episodes, name)

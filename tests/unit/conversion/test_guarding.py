@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb.conversion.convert import convert, planned
-from rlds2reverb.conversion.place import label_of, places_of
+from rlds2reverb.conversion.guarding import label_of, places_of
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.mix import MixedSource

@@ -200,7 +200,7 @@ def test_the_source_of_the_run_before_must_be_the_same(tmp_path: Path) -> None:
 
 
 def test_parts_wait_for_their_turn_in_bounded_number() -> None:
-    parts = dividing.Parts(0, 100, 2)
+    parts = dividing.ConvertParts(0, 100, 2)
     tasks: list[Task] = []
     while (task := parts.next_task(())) is not None:
         if tasks:  # the first one is slow
@@ -212,7 +212,7 @@ def test_parts_wait_for_their_turn_in_bounded_number() -> None:
 
 
 def test_what_a_part_leaves_comes_next() -> None:
-    parts = dividing.Parts(0, 100, 1)
+    parts = dividing.ConvertParts(0, 100, 1)
     first = parts.next_task(())
     assert first is not None
     parts.on_done(first, Outcome(dividing.PartTaken([], 1, 1 << 30, ())))

@@ -22,8 +22,8 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
-from rlds2reverb.formats.ilr.archives import member
-from rlds2reverb.formats.ilr.pickles import pickled, row_pickles
+from rlds2reverb.formats.ilr.archives import make_member
+from rlds2reverb.formats.ilr.pickles import pickle_value, row_pickles
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.specs import column_spec
 from tests.profiles import examples
@@ -260,7 +260,7 @@ values = st.recursive(
 
 @given(values)
 def test_pickles_are_those_of_pickle(value: Any) -> None:
-    assert pickle.loads(pickled(value)) == value
+    assert pickle.loads(pickle_value(value)) == value
 
 
 @given(hnp.arrays(st.sampled_from(["u1", "i8", "f2", "?", "c16"]), hnp.array_shapes(min_dims=1, max_side=40)))
@@ -273,6 +273,6 @@ def test_pickles_of_rows_are_those_of_numpy(array: Any) -> None:
 
 def test_a_name_that_is_too_long_for_a_header_is_refused() -> None:
     with pytest.raises(ValueError, match="100 bytes"):
-        member("x" * 101, b"")
+        make_member("x" * 101, b"")
     with pytest.raises(TypeError):
-        pickled(object())
+        pickle_value(object())

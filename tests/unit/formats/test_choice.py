@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.options import read_options
-from rlds2reverb.formats.recordings import CHOICES, Choice, Recording, Recordings
+from rlds2reverb.formats.recordings import CHOICES, EpisodeChoice, Recording, Recordings
 
 SEED = 1 << 63
 
@@ -45,7 +45,7 @@ class Telling(Known):
 
 
 def chosen(options: str, recordings: Any = None) -> list[int] | None:
-    parsed = Choice.taken_from(read_options("known", options, CHOICES))
+    parsed = EpisodeChoice.take_from(read_options("known", options, CHOICES))
     found = parsed.numbers(recordings or Telling())
     return None if found is None else list(found)
 

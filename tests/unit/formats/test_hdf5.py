@@ -38,8 +38,8 @@ def written(path: Path, **datasets: Any) -> Path:
 
 
 def why(path: Path, name: str) -> str:
-    with hdf5.opened(path) as file, pytest.raises(BrokenEpisode) as broken:
-        hdf5.column(file, name, name)
+    with hdf5.open_file(path) as file, pytest.raises(BrokenEpisode) as broken:
+        hdf5.read_column(file, name, name)
     return broken.value.why
 
 
@@ -49,11 +49,11 @@ def test_values_come_back_with_their_dtype(values: Any, packed: bool, tmp_path_f
     path = tmp_path_factory.mktemp("hdf5") / "data.hdf5"
     with h5py.File(path, "w") as file:
         file.create_dataset("values", data=values, compression="gzip" if packed else None, shuffle=packed)
-    with hdf5.opened(path) as file:
-        found = hdf5.column(file, "values", "")
+    with hdf5.open_file(path) as file:
+        found = hdf5.read_column(file, "values", "")
         assert found.dtype == values.dtype
         np.testing.assert_array_equal(found, values)
-        np.testing.assert_array_equal(hdf5.column(file, "values", "", slice(1, 3)), values[1:3])
+        np.testing.assert_array_equal(hdf5.read_column(file, "values", "", slice(1, 3)), values[1:3])
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_texts_are_bytes(path: Path, options: dict[str, Any]) -> None:
     with h5py.File(path, "w") as file:
         file.create_dataset("free", data=texts, dtype=h5py.string_dtype(), **options)
         file["fixed"] = np.array([b"a", b"bc"])
-    with hdf5.opened(path) as file:
-        assert hdf5.column(file, "free", "").tolist() == [text.encode() for text in texts]
-        assert hdf5.column(file, "free", "", slice(1, 3)).tolist() == [b"one", b"two words"]
-        assert hdf5.column(file, "fixed", "").tolist() == [b"a", b"bc"]
+    with hdf5.open_file(path) as file:
+        assert hdf5.read_column(file, "free", "").tolist() == [text.encode() for text in texts]
+        assert hdf5.read_column(file, "free", "", slice(1, 3)).tolist() == [b"one", b"two words"]
+        assert hdf5.read_column(file, "fixed", "").tolist() == [b"a", b"bc"]
 
 
 def test_what_is_neither_numbers_nor_texts_is_named(path: Path) -> None:
@@ -104,24 +104,24 @@ def test_links_lead_to_files_of_the_folder_only(tmp_path: Path, path: Path) -> N
         file["symlink"] = h5py.ExternalLink("symlink.hdf5", "/rows")
         file["missing"] = h5py.ExternalLink("missing.hdf5", "/rows")
         file["circle"], file["dangling"] = h5py.SoftLink("/circle"), h5py.SoftLink("/nothing")
-    with hdf5.opened(path) as file:
+    with hdf5.open_file(path) as file:
         for name in ("beside", "through"):
-            assert hdf5.column(file, name, "").tolist() == [0, 1, 2]
+            assert hdf5.read_column(file, name, "").tolist() == [0, 1, 2]
     for name in ("absolute", "above", "symlink"):
         assert "not followed" in why(path, name)
     assert "missing.hdf5" in why(path, "missing")
     assert "more than 16 links" in why(path, "circle")
     assert "found nothing" in why(path, "dangling")
-    with hdf5.opened(path, tmp_path.parent) as file:
-        assert hdf5.column(file, "above", "").tolist() == [0, 1, 2]
+    with hdf5.open_file(path, tmp_path.parent) as file:
+        assert hdf5.read_column(file, "above", "").tolist() == [0, 1, 2]
 
 
 def test_a_group_that_holds_itself_ends(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["group/rows"] = np.arange(3)
         file["group/again"] = file["group"]
-    with hdf5.opened(path) as file, pytest.raises(BrokenEpisode, match="more than 16 groups deep"):
-        hdf5.leaves(file)
+    with hdf5.open_file(path) as file, pytest.raises(BrokenEpisode, match="more than 16 groups deep"):
+        hdf5.list_datasets(file)
 
 
 def test_values_in_other_files_are_not_read(tmp_path: Path, path: Path) -> None:
@@ -136,16 +136,16 @@ def test_values_in_other_files_are_not_read(tmp_path: Path, path: Path) -> None:
             file.create_virtual_dataset(name, layout)
     assert "other files" in why(path, "raw")
     assert "other files" in why(path, "elsewhere")
-    with hdf5.opened(path) as file:
-        assert hdf5.column(file, "here", "").tolist() == [0, 1, 2]
+    with hdf5.open_file(path) as file:
+        assert hdf5.read_column(file, "here", "").tolist() == [0, 1, 2]
 
 
 def test_values_behind_a_user_block_are_found(path: Path) -> None:
     with h5py.File(path, "w", userblock_size=512) as file:
         file["rows"] = np.arange(10)
-    with hdf5.opened(path) as file:
-        assert hdf5.column(file, "rows", "").tolist() == list(range(10))
-        assert hdf5.column(file, "rows", "", slice(8, 20)).tolist() == [8, 9]
+    with hdf5.open_file(path) as file:
+        assert hdf5.read_column(file, "rows", "").tolist() == list(range(10))
+        assert hdf5.read_column(file, "rows", "", slice(8, 20)).tolist() == [8, 9]
 
 
 def test_numbers_of_unusual_bits_are_what_h5py_makes_of_them(path: Path) -> None:
@@ -156,8 +156,8 @@ def test_numbers_of_unusual_bits_are_what_h5py_makes_of_them(path: Path) -> None
         h5py.h5d.create(file.id, b"rows", bits, h5py.h5s.create_simple((5,))).write(
             h5py.h5s.ALL, h5py.h5s.ALL, np.array([-2, -1, 0, 1, 2047], "i4")
         )
-    with hdf5.opened(path) as file:
-        assert hdf5.column(file, "rows", "").tolist() == [-2, -1, 0, 1, 2047]
+    with hdf5.open_file(path) as file:
+        assert hdf5.read_column(file, "rows", "").tolist() == [-2, -1, 0, 1, 2047]
 
 
 def test_values_behind_the_end_of_the_file_are_refused(path: Path) -> None:
@@ -176,8 +176,8 @@ def test_what_claims_far_more_than_the_file_has_is_refused(path: Path, options: 
         file.create_dataset("wide", (1, 1 << 35), "f8", **(options and {"chunks": (1, 1024)}))
     assert "bytes to read at once" in why(path, "huge")
     assert "bytes to read at once" in why(path, "wide")
-    with hdf5.opened(path) as file:
-        assert hdf5.column(file, "huge", "", slice(5, 7)).tolist() == [0, 0]
+    with hdf5.open_file(path) as file:
+        assert hdf5.read_column(file, "huge", "", slice(5, 7)).tolist() == [0, 0]
 
 
 def test_a_dataset_that_claims_100_times_the_size_of_its_file_is_refused(
@@ -188,12 +188,12 @@ def test_a_dataset_that_claims_100_times_the_size_of_its_file_is_refused(
         file.create_dataset("zeros", data=np.zeros(1 << 20), compression="gzip")
     assert path.stat().st_size * 100 < 8 << 20
     assert "has 8,388,608 bytes to read at once, of" in why(path, "zeros")
-    with hdf5.opened(path) as file:
-        assert not hdf5.column(file, "zeros", "", slice(1 << 10)).any()
+    with hdf5.open_file(path) as file:
+        assert not hdf5.read_column(file, "zeros", "", slice(1 << 10)).any()
     with path.open("ab") as more:
         more.write(bytes(1 << 17))
-    with hdf5.opened(path) as file:
-        assert len(hdf5.column(file, "zeros", "")) == 1 << 20
+    with hdf5.open_file(path) as file:
+        assert len(hdf5.read_column(file, "zeros", "")) == 1 << 20
 
 
 def test_chunks_that_claim_more_than_a_gib_are_refused(path: Path) -> None:
@@ -213,8 +213,8 @@ def test_large_chunks_are_read(path: Path) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (2, 1 << 21), np.uint8)
     with h5py.File(path, "w") as file:
         file.create_dataset("rows", data=noise, chunks=(1, 1 << 21), compression="gzip", shuffle=True, fletcher32=True)
-    with hdf5.opened(path) as file:
-        np.testing.assert_array_equal(hdf5.column(file, "rows", ""), noise)
+    with hdf5.open_file(path) as file:
+        np.testing.assert_array_equal(hdf5.read_column(file, "rows", ""), noise)
 
 
 def test_filters_that_are_missing_are_named(path: Path) -> None:
@@ -242,8 +242,8 @@ def test_attributes_are_plain_values(path: Path) -> None:
         file.attrs["text"], file.attrs["number"], file.attrs["list"] = "ü", 3, [1.5, 2.5]
         file.attrs["empty"] = h5py.Empty("f4")
         file.attrs["reference"] = file.ref
-    with hdf5.opened(path) as file:
-        found = hdf5.attributes(file)
+    with hdf5.open_file(path) as file:
+        found = hdf5.read_attributes(file)
     assert found.keys() == {"text", "number", "list", "empty"}
     assert (found["text"], found["number"], found["list"].tolist(), found["empty"]) == ("ü", 3, [1.5, 2.5], None)
 
@@ -255,8 +255,8 @@ def test_attributes_are_as_h5py_gives_them(path: Path, value: Any) -> None:
     with h5py.File(path, "w") as file:
         file.attrs["value"] = value
         expected = file.attrs["value"]
-    with hdf5.opened(path) as file:
-        found = hdf5.attributes(file)["value"]
+    with hdf5.open_file(path) as file:
+        found = hdf5.read_attributes(file)["value"]
     assert type(found) is type(expected) and found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
 
@@ -271,19 +271,19 @@ def unreadable(request: pytest.FixtureRequest, path: Path) -> Iterator[Path]:
 
 
 def test_what_is_no_file_of_hdf5_is_refused(unreadable: Path) -> None:
-    with pytest.raises(SourceError, match="cannot be read as HDF5"), hdf5.opened(unreadable):
+    with pytest.raises(SourceError, match="cannot be read as HDF5"), hdf5.open_file(unreadable):
         pass
 
 
 def test_a_fifo_is_refused_and_not_waited_for(path: Path) -> None:
     os.mkfifo(path)
-    with pytest.raises(SourceError, match="not a regular file"), hdf5.opened(path):
+    with pytest.raises(SourceError, match="not a regular file"), hdf5.open_file(path):
         pass
 
 
 def test_a_file_written_anew_is_told(path: Path) -> None:
     written(path, rows=np.arange(3))
-    with pytest.raises(SourceError, match="while it was read"), hdf5.opened(path):
+    with pytest.raises(SourceError, match="while it was read"), hdf5.open_file(path):
         with path.open("ab") as more:
             more.write(b"more")
 
@@ -291,17 +291,17 @@ def test_a_file_written_anew_is_told(path: Path) -> None:
 def test_a_file_replaced_while_it_is_read_goes_on_as_it_was(tmp_path: Path, path: Path) -> None:
     written(path, rows=np.arange(3))
     other = written(tmp_path / "other.hdf5", rows=np.arange(30))
-    with hdf5.opened(path) as file:
+    with hdf5.open_file(path) as file:
         other.replace(path)
-        assert hdf5.column(file, "rows", "").tolist() == [0, 1, 2]
+        assert hdf5.read_column(file, "rows", "").tolist() == [0, 1, 2]
 
 
 def test_threads_open_the_same_file_at_once(path: Path) -> None:
     written(path, rows=np.arange(3))
 
     def read() -> list[int]:
-        with hdf5.opened(path) as file:
-            return list(hdf5.column(file, "rows", ""))
+        with hdf5.open_file(path) as file:
+            return list(hdf5.read_column(file, "rows", ""))
 
     with ThreadPoolExecutor(8) as threads:
         assert [one.result() for one in [threads.submit(read) for _ in range(200)]] == [[0, 1, 2]] * 200
@@ -309,7 +309,7 @@ def test_threads_open_the_same_file_at_once(path: Path) -> None:
 
 def test_nothing_stays_open(path: Path) -> None:
     written(path, rows=np.arange(3))
-    with hdf5.opened(path), hdf5.opened(path) as again:
+    with hdf5.open_file(path), hdf5.open_file(path) as again:
         assert hdf5.path_of(again) == path
     if Path("/proc/self/fd").exists():
         assert not [one for one in Path("/proc/self/fd").iterdir() if one.exists() and one.resolve() == path]

@@ -8,21 +8,21 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.options import whole_number, words
-from rlds2reverb.formats.recordings import asked
+from rlds2reverb.formats.recordings import parse_source_name
 
 KNOWN = {"chunk": whole_number, "tail": words("keep", "drop")}
 
 
 def test_a_name_is_taken_apart() -> None:
-    found = asked("x", "a/b?chunk=2,episodes=1:3,tail=drop", KNOWN)
+    found = parse_source_name("x", "a/b?chunk=2,episodes=1:3,tail=drop", KNOWN)
     assert (found.name, found.path) == ("x:a/b?chunk=2,episodes=1:3,tail=drop", Path("a/b"))
     assert found.options == {"chunk": 2, "tail": "drop"}
     assert found.choice.episodes == slice(1, 3)
-    assert found.renamed({"tail": "keeps"}) == {"chunk": 2, "keeps": "drop"}
+    assert found.rename_options({"tail": "keeps"}) == {"chunk": 2, "keeps": "drop"}
 
 
 def test_the_home_folder_is_found() -> None:
-    assert asked("x", "~/a", KNOWN).path == Path("~/a").expanduser()
+    assert parse_source_name("x", "~/a", KNOWN).path == Path("~/a").expanduser()
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_the_home_folder_is_found() -> None:
 )
 def test_options_that_make_no_sense_are_refused(options: str, said: str) -> None:
     with pytest.raises(SourceError, match=said):
-        asked("x", f"a?{options}", KNOWN)
+        parse_source_name("x", f"a?{options}", KNOWN)

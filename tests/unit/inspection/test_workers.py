@@ -14,7 +14,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.inspection import inspect_source
-from rlds2reverb.inspection.workers import Wanted, inspected
+from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
 from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.views import view_of
 from tests import strategies
@@ -52,10 +52,10 @@ def means(told: dict[str, Any]) -> list[float]:
 def test_progress_never_goes_backwards_though_parts_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlds2reverb.prepare.progress.PACE_SECONDS", -1.0)
     rng, told = np.random.default_rng(0), list[Progress]()
-    wanted = Wanted(
+    wanted = InspectJob(
         NamedSource(EpisodeList([strategies.episode(rng, 4, episode_id=f"e{n}") for n in range(20)], "test"))
     )
-    inspected(wanted, lambda job: InThreads(job, 2, [0, 2, 4]), 4, told.append)
+    inspect_by_workers(wanted, lambda job: InThreads(job, 2, [0, 2, 4]), 4, told.append)
     episodes = [one.episodes for one in told]
     assert episodes == sorted(episodes)
     assert (told[-1].episodes, told[-1].steps) == (20, 80)
@@ -66,9 +66,9 @@ def test_progress_never_goes_backwards_though_parts_are_lost(monkeypatch: pytest
 def test_an_inspection_is_that_of_one_pass(
     episodes: list[Episode], workers: int, most: int, lost: frozenset[int]
 ) -> None:
-    wanted = Wanted(NamedSource(EpisodeList(episodes, "test")), views=VIEWS)
+    wanted = InspectJob(NamedSource(EpisodeList(episodes, "test")), views=VIEWS)
     one = inspect_source(wanted.source.open(), VIEWS).as_dict()
-    divided = inspected(wanted, lambda job: InThreads(job, workers, lost), most).as_dict()
+    divided = inspect_by_workers(wanted, lambda job: InThreads(job, workers, lost), most).as_dict()
     assert without_means(divided) == without_means(one)
     np.testing.assert_allclose(means(divided), means(one), rtol=1e-12, atol=1e-12)
 
@@ -76,18 +76,18 @@ def test_an_inspection_is_that_of_one_pass(
 @examples(20)
 @given(datasets(), st.integers(1, 3), st.integers(1, 6))
 def test_findings_are_those_of_one_pass(episodes: list[Episode], workers: int, most: int) -> None:
-    wanted = Wanted(NamedSource(EpisodeList(episodes, "test")))
+    wanted = InspectJob(NamedSource(EpisodeList(episodes, "test")))
     one, divided = (
         inspect_source(wanted.source.open(), {}),
-        inspected(wanted, lambda job: InThreads(job, workers), most),
+        inspect_by_workers(wanted, lambda job: InThreads(job, workers), most),
     )
     assert (divided.episodes, divided.findings) == (one.episodes, one.findings)
 
 
 def test_views_of_streams_are_refused() -> None:
-    wanted = Wanted(NamedSource(EpisodeList([])), views={"replay": view_of("across_episodes")})
+    wanted = InspectJob(NamedSource(EpisodeList([])), views={"replay": view_of("across_episodes")})
     with pytest.raises(ConfigError, match="items depend on the episodes before"):
-        inspected(wanted, lambda job: InThreads(job, 1))
+        inspect_by_workers(wanted, lambda job: InThreads(job, 1))
 
 
 def test_what_cannot_be_read_is_told() -> None:
@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_told() -> None:
 
     episodes = [strategies.episode(np.random.default_rng(0), 4, episode_id=f"e{number}") for number in range(6)]
     with pytest.raises(SourceError, match=r"broken at [024]"):
-        inspected(Wanted(NamedSource(Broken(episodes))), lambda job: InThreads(job, 2), 2)
+        inspect_by_workers(InspectJob(NamedSource(Broken(episodes))), lambda job: InThreads(job, 2), 2)
 
 
 @examples(10)
@@ -108,7 +108,7 @@ def test_progress_counts_episodes_and_steps_over_all_workers(
     rng = np.random.default_rng(count)
     episodes = [strategies.episode(rng, 2 + number % 3, episode_id=f"e{number}") for number in range(count)]
     told: list[Progress] = []
-    wanted = Wanted(NamedSource(EpisodeList(episodes, "test")))
-    inspected(wanted, lambda job: InThreads(job, workers, lost), most, told.append)
+    wanted = InspectJob(NamedSource(EpisodeList(episodes, "test")))
+    inspect_by_workers(wanted, lambda job: InThreads(job, workers, lost), most, told.append)
     assert {one.episode_count for one in told} == {count}
     assert (told[-1].episodes, told[-1].steps) == (count, sum(map(len, episodes)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.minari.read import MinariRecordings, Options
+from rlds2reverb.formats.minari.read import MinariOptions, MinariRecordings
 from tests.unit.formats.minari import made
 
 _FIELDS = {"observations": "observation", "actions": "action", "rewards": "reward"}
@@ -95,7 +95,7 @@ def test_what_was_linked_is_read_where_that_is_allowed() -> None:
 
 
 def test_the_spaces_bounds_are_in_the_spec() -> None:
-    recordings = MinariRecordings(made.dataset("0.5.4", "kinds/hdf5-v0") / "data", "own", Options())
+    recordings = MinariRecordings(made.dataset("0.5.4", "kinds/hdf5-v0") / "data", "own", MinariOptions())
     spec = recordings.spec()
     assert (spec["observation/discrete"].minimum, spec["observation/discrete"].maximum) == (-2, 2)
     assert spec["observation/bounded"].maximum.tolist() == [1.0, 2.0]

@@ -23,7 +23,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.rllib import records as chapter
 from rlds2reverb.formats.rllib.index import find
-from rlds2reverb.formats.rllib.values import texts
+from rlds2reverb.formats.rllib.values import encode_texts
 from rlds2reverb.specs import flatten
 
 
@@ -410,7 +410,7 @@ def test_records_that_are_kept_are_those_that_are_read(
 def test_records_that_are_kept_are_not_parsed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = written(tmp_path, [batch(1, 0, 3), batch(2, 0, 3)])
     parsed: list[bytes] = []
-    monkeypatch.setattr(chapter, "parsed", lambda line: parsed.append(line) or json.loads(line))
+    monkeypatch.setattr(chapter, "parse_line", lambda line: parsed.append(line) or json.loads(line))
     assert len(read(name)) == 2
     assert len(parsed) == 2
 
@@ -418,7 +418,7 @@ def test_records_that_are_kept_are_not_parsed_twice(tmp_path: Path, monkeypatch:
 def test_what_is_kept_has_a_bound_that_counts_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chapter, "_KEPT_BYTES", 50_000)
     name = written(tmp_path, [batch(number, 0, 1) for number in range(100)])
-    store = chapter.JsonLines(find([name.partition(":")[2]], DatasetFiles()), chapter.Settings())
+    store = chapter.JsonLines(find([name.partition(":")[2]], DatasetFiles()), chapter.ReadSettings())
     assert len(list(store.scan(lambda name: True))) == 100
     assert 0 < len(store._kept) <= 25
 
@@ -442,7 +442,7 @@ def test_however_episodes_are_cut_and_mixed_they_come_out_whole(tmp_path: Path, 
 
 
 def test_infos_that_json_cannot_write_are_texts_all_the_same() -> None:
-    found = texts([{"b": np.float32(1), "a": np.arange(2)}, {1: 2, "a": 3}, {b"a": 1}, None, {}, [], "text"])
+    found = encode_texts([{"b": np.float32(1), "a": np.arange(2)}, {1: 2, "a": 3}, {b"a": 1}, None, {}, [], "text"])
     assert found.tolist() == [b'{"a": [0, 1], "b": 1.0}', b"{1: 2, 'a': 3}", b"{b'a': 1}", b"", b"", b"[]", b"text"]
 
 

@@ -13,7 +13,7 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.inspection import inspect_source
-from rlds2reverb.inspection.workers import Wanted, inspected
+from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
 from rlds2reverb.look.charts import Dataset
 from rlds2reverb.look.collector import Collector
 from rlds2reverb.look.report import page_of
@@ -59,8 +59,8 @@ def dataset(episodes: Sequence[Episode], name: str = "robots", seed: int = 0, vi
 
 def by_workers(episodes: Sequence[Episode], workers: int, most: int, lost: frozenset[int] = frozenset()) -> Dataset:
     """Inspected in parts."""
-    wanted = Wanted(NamedSource(EpisodeList(list(episodes), "robots")), views=VIEWS, watch=partial(Collector, 0))
-    return Dataset(inspected(wanted, lambda job: InThreads(job, workers, lost), most))
+    wanted = InspectJob(NamedSource(EpisodeList(list(episodes), "robots")), views=VIEWS, watch=partial(Collector, 0))
+    return Dataset(inspect_by_workers(wanted, lambda job: InThreads(job, workers, lost), most))
 
 
 def page(*datasets: Dataset, seed: int = 0, **options: Any) -> str:
