@@ -17,7 +17,7 @@ from rlds2reverb.episode import Array, Episode, KnownEpisode, NamelessColumn, No
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.buckets import canonical, path_of
 from rlds2reverb.formats.dataset_files import DatasetFiles
-from rlds2reverb.formats.options import Parse, one_of, split_options, read_options, unescape_text, whole_number
+from rlds2reverb.formats.options import Parse, one_of, read_options, split_options, unescape_text, whole_number
 from rlds2reverb.formats.source import ENDLESS, About, IsKnown, Source, check_shard, columns_of, read_ahead
 from rlds2reverb.specs import ImageSpec, Nest, nested
 from rlds2reverb.text import counted
