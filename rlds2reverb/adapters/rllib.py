@@ -151,7 +151,8 @@ class TableInput(InputReader):  # type: ignore[misc]  # RLlib is Any where it is
         super().__init__()
         make_options(SampleOptions, "TableInput", batch_size, **options)  # wrong ones fail here, not in a worker
         self._server = server
-        self._table, self._batch_size, self._options = table, batch_size, options
+        self._table, self._batch_size = table, batch_size
+        self._options: SampleKeywords = options
         self._n_step = n_step
         self._open: tuple[ExitStack, Batches] | None = None
 
