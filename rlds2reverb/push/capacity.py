@@ -149,7 +149,7 @@ class TableCapacity:
 class Budget(Protocol):
     """What a push may send to the tables of one server: `admit` the next episode, then `expect` it once it is encoded.
 
-    A budget that asks nothing of the server inherits the rest.
+    A budget that asks nothing of the server inherits what does nothing here; `return` tells the type checker that it may.
 
     Attributes:
       is_tight: places are so few that each request is confirmed, and followed by a `look`, before the next one.
@@ -177,6 +177,7 @@ class Budget(Protocol):
 
     def check(self, request: Request) -> None:
         """Checks a request of expected episodes right before it is sent; raises CapacityError if it might evict."""
+        return
 
     def wants_a_look(self, items_by_table: Mapping[str, int]) -> bool:
         """Whether to `look` before these items are admitted."""
@@ -184,12 +185,15 @@ class Budget(Protocol):
 
     def look(self) -> None:
         """Asks for the tables, with nothing in flight; raises CapacityError if items were evicted, and TransportError without an answer."""
+        return
 
     def watch(self, confirmed_items: int) -> None:
         """Asks for the tables a few times per second, however often it is called, and does not wait for the answer."""
+        return
 
     def final_check(self) -> None:
         """Looks when everything is confirmed. If the server has gone meanwhile, `new_items` stays unknown."""
+        return
 
     def new_items(self) -> int | None:
         """Items sent that the tables did not have; None when that is not known."""
@@ -197,6 +201,7 @@ class Budget(Protocol):
 
     def close(self) -> None:
         """Drops a question that was not answered."""
+        return
 
 
 class GrantedBudget(Budget):
