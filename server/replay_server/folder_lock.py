@@ -227,6 +227,7 @@ class FolderLock:
                 return  # it hangs in a write, and so would this: the end of the process closes all
         if self._owner is not None:
             with suppress(CheckpointError, OSError):
+                # Only if it is still ours: another server's record must stay.
                 if not self._look():
                     (self.folder / OWNER).unlink()
         self._owner = None

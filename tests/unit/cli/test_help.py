@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -35,7 +36,7 @@ def test_a_topic_fits_a_terminal(topic: str) -> None:
 
 
 @pytest.mark.parametrize(("topic", "formats"), [("sources", SOURCES), ("destinations", DESTINATIONS)])
-def test_every_form_of_a_name_is_listed(topic: str, formats: Formats[object]) -> None:
+def test_every_form_of_a_name_is_listed(topic: str, formats: Formats[Any]) -> None:
     text = " ".join(shown("help", topic).split())
     for written, names in formats.rows():
         assert f"{written} {names}" in text
