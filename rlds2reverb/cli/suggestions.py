@@ -23,7 +23,7 @@ from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.minari.dataset import datasets_root
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Formats
 from rlds2reverb.formats.tfds import BUNDLED, bundled_path
-from rlds2reverb.formats.tfds.read import data_folders
+from rlds2reverb.formats.tfds.names import data_folders
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.views import VIEWS
 

@@ -50,7 +50,7 @@ from rlds2reverb.formats.tfds.info import (
     read_info,
 )
 from rlds2reverb.formats.tfds.missing import check_shards
-from rlds2reverb.formats.tfds.read import FILE_ORDER, Request
+from rlds2reverb.formats.tfds.names import FILE_ORDER, Request
 from rlds2reverb.formats.tfds.selection import Selection
 from rlds2reverb.formats.tfds.splits import parts_of
 from rlds2reverb.formats.tfds.tfrecord import check_records

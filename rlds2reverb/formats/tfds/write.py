@@ -40,7 +40,7 @@ from rlds2reverb.formats.tfds.info import (
     FileNames,
     written_about,
 )
-from rlds2reverb.formats.tfds.read import data_folders, in_snake_case
+from rlds2reverb.formats.tfds.names import data_folders, in_snake_case
 from rlds2reverb.formats.tfds.tfrecord import FRAME_BYTES, frame, tfrecords
 from rlds2reverb.images import check_png_library
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, dtype_name, is_plain_number, nested

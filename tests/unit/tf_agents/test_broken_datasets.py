@@ -32,7 +32,7 @@ from tensorflow_datasets.core.features import feature as tfds_feature
 from tensorflow_datasets.core.utils import file_utils
 
 from rlds2reverb.formats.tfds import by_tensorflow
-from rlds2reverb.formats.tfds.read import Request
+from rlds2reverb.formats.tfds.names import Request
 from tests.profiles import scaled
 from tests.unit.tf_agents.roads import ROADS, through_tfds
 

@@ -13,7 +13,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.buckets import path_of
-from rlds2reverb.formats.tfds.read import DatasetName, Request, data_folders, find, version_directory
+from rlds2reverb.formats.tfds.names import DatasetName, Request, data_folders, find, version_directory
 
 
 def prepare(folder: Path, *places: str) -> None:

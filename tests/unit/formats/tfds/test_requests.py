@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.tfds.read import FILE_ORDER, DatasetName, Request
+from rlds2reverb.formats.tfds.names import FILE_ORDER, DatasetName, Request
 from rlds2reverb.formats.tfds.splits import EvenPart
 
 
