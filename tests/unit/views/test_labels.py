@@ -105,7 +105,8 @@ def any_views(draw: st.DrawFn) -> View:
     view: Any = draw(case.random)
     extras = draw(st.lists(_NAMES, max_size=2))
     priority = draw(st.one_of(st.just(1.0), st.integers(0, 9), st.floats(0, 1e300)))
-    view = replace(case.with_extras(view, extras), priority=priority)
+    extended: Any = case.with_extras(view, extras)
+    view = replace(extended, priority=priority)
     by = draw(st.none() | _NAMES)
     return view if by is None or isinstance(view, StreamView) else Prioritized(replace(view, priority=1.0), by)
 
