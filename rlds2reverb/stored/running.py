@@ -29,7 +29,7 @@ from rlds2reverb.wire.codec import encode_sample_request
 from rlds2reverb.wire.messages import SampleRequest, TableInfo, samples_allowed
 
 _RANDOM = ("uniform", "prioritized")
-_AT_ONCE = 1 << 14  # samples of a request; what is still missing decides how many the next one takes
+_AT_ONCE = 1 << 14  # samples of a request, at most: between two requests it is seen whether an item is still missing
 _LIMITER_SECONDS = 10.0
 _SILENT_SECONDS = 60.0  # gRPC has no bound of its own for a stream that is open and says nothing
 _SURE = 12  # one uniform sampling in e^12 does not see every item in the samples that are allowed
