@@ -15,7 +15,7 @@ from rlds2reverb.conversion.convert import ConvertKeywords
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.inspection.inspection import inspect as inspect_dataset
 from rlds2reverb.keywords import command_option, refuse_unknown, takes_options
-from rlds2reverb.learner.local import LocalKeywords
+from rlds2reverb.learner.local.options import LocalKeywords
 from rlds2reverb.learner.mix import MixKeywords
 from rlds2reverb.learner.options import SampleKeywords
 from rlds2reverb.learner.recording import WriteKeywords
@@ -81,7 +81,8 @@ def test_functions_for_tensorflow_have_every_option() -> None:
 
     options = {field.name for field in fields(SampleOptions)}
     assert options <= inspect.signature(as_dataset).parameters.keys()
-    for function in (as_trajectory_dataset, SampledReplayBuffer):
+    functions: list[Callable[..., Any]] = [as_trajectory_dataset, SampledReplayBuffer]
+    for function in functions:
         assert options - {"batch_size", "ragged", "spec"} <= inspect.signature(function).parameters.keys()
         assert inspect.signature(function).parameters["decode"].default is False
     parameters = inspect.signature(rlds2reverb.push_rlds_to_reverb).parameters
