@@ -28,7 +28,7 @@ JSON = st.recursive(
 
 
 def read(document: Any) -> Status:
-    return ServerHttp("http://a")._decoded(json.dumps(document).encode(), Status, "status")
+    return ServerHttp("http://a")._decode(json.dumps(document).encode(), Status, "status")
 
 
 @given(st.sampled_from(["server", "checkpoints"]), st.data(), JSON)
