@@ -127,7 +127,7 @@ def views_of_tables(into: Sequence[str], *others: object) -> dict[str, View]:
 
 
 def _click_option(option: Option, command: CommandOption) -> Callable[[Command], Command]:
-    """An option of a dataclass with the same name, default and help; the kind of its value follows from its type."""
+    """Makes an option of the command line of a field: same name, default and help; the kind of its value follows from its type."""
     spelled, help_text = f"--{option.name.replace('_', '-')}", command.help
     kinds = get_args(option.type) if get_origin(option.type) in (Union, UnionType) else (option.type,)
     value: dict[str, Any] = {"metavar": command.metavar}
@@ -137,6 +137,7 @@ def _click_option(option: Option, command: CommandOption) -> Callable[[Command],
         value = {"is_flag": True}
         if option.default:
             spelled, value = f"{spelled}/--no-{spelled[2:]}", {"show_default": True}
+    # A sequence before a path: a transform is a path, a mapping or several of these, and the option is repeated.
     elif any(get_origin(kind) is Sequence for kind in kinds):
         value["multiple"] = True
         help_text = f"{help_text.removesuffix('.')}; may be repeated."
@@ -160,7 +161,7 @@ def _click_option(option: Option, command: CommandOption) -> Callable[[Command],
 
 
 def options_from(kind: type, *names: str, without: Collection[str] = ()) -> Callable[[Command], Command]:
-    """The options of a command that are fields of the dataclass `kind`: those of these names, by default all."""
+    """Makes the options of a command that are fields of the dataclass `kind`: those of these names, by default all."""
     chosen = command_options(kind)
     return with_options(*(_click_option(*chosen[name]) for name in names or chosen if name not in without))
 
@@ -176,7 +177,7 @@ making_options = options_from(EpisodeOptions, without=("on_invalid", "quarantine
 
 
 def option_words(options: Mapping[str, Any]) -> list[str]:
-    """Options of episodes as the command line has them, without those that have their defaults."""
+    """Writes options of episodes as the command line has them, without those that have their defaults."""
     words: list[str] = []
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
@@ -195,7 +196,7 @@ scale_options = options_from(PushOptions, "workers", "ray")
 
 
 def choose_executor(workers: int | None, ray: str | None) -> Callable[[Any], Any] | None:
-    """What runs the parts of a source; None for this process."""
+    """Returns what runs the parts of a source; None for this process."""
     return None if workers is None and ray is None else _executor_for(workers, ray)
 
 

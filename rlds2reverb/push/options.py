@@ -54,6 +54,7 @@ class SendOptions:
 
     @property
     def deadlines(self) -> Deadlines:
+        """How long to wait for the server, and for what."""
         return Deadlines(stall=self.stall_seconds)
 
 
@@ -127,6 +128,7 @@ class PushOptions(SendOptions, EpisodeOptions):
     on_progress: Callable[[Progress], object] = field(default=ignored, compare=False)
 
     def __post_init__(self) -> None:
+        # Not `super()`: the two bases know nothing of each other, and `SendOptions` stands alone for TF-Agents.
         EpisodeOptions.__post_init__(self)
         SendOptions.__post_init__(self)
         if self.duplicates not in DUPLICATES:
