@@ -303,8 +303,8 @@ class _Column:
         return np.concatenate((head, self.values, tail))
 
     def row_bytes(self, row: int) -> bytes:
-        found = self._between(row, row + 1)
-        return repr(found.tolist()).encode() if found.dtype.kind in "OSU" else found.tobytes()
+        values = self._between(row, row + 1)
+        return repr(values.tolist()).encode() if values.dtype.kind in "OSU" else values.tobytes()
 
     def _between(self, start: int, stop: int) -> Array:
         return self.values[start - self.start : stop - self.start]

@@ -157,17 +157,17 @@ class Copies:
 
     def take(self, part: int, contents: Iterable[tuple[int, int]]) -> list[bool]:
         """Adds a part: (place of an episode in it, number of its content), ascending; returns whether each is set aside."""
-        found: list[bool] = []
+        repeated: list[bool] = []
         local: dict[int, int] = {}
         aside = self._aside.setdefault(part, [])
         for place, content in contents:
             local[content] = local.get(content, 0) + 1
-            found.append(local[content] <= self._stored.seen(content) and not content % 2)
-            if found[-1]:
+            repeated.append(local[content] <= self._stored.seen(content) and not content % 2)
+            if repeated[-1]:
                 aside.append((place, content))
             else:
                 self._stored.add(content)
-        return found
+        return repeated
 
     def numbered(self) -> dict[int, dict[int, int]]:
         """Part -> place of an episode that was set aside -> the number of the copy as which it is stored."""

@@ -22,10 +22,10 @@ def check_regular(path: Path) -> os.stat_result:
       SourceError: it is something else, such as a pipe, a device, a socket or a folder.
       OSError: there is none.
     """
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise SourceError(f"{path}: cannot be read: not a regular file")
-    return found
+    return status
 
 
 def can_be_written(path: Path) -> bool:
@@ -72,16 +72,16 @@ def append_whole(path: Path, text: str, name: object, way_out: str) -> None:
     """
     data = text.encode()
     with writing(name, way_out), path.open("ab", buffering=0) as file:
-        found = os.fstat(file.fileno())
+        status = os.fstat(file.fileno())
         written = 0
         try:
             while written < len(data):
                 written += file.write(data[written:])
         except OSError:
             # Only if no other process has appended meanwhile.
-            if stat.S_ISREG(found.st_mode) and os.fstat(file.fileno()).st_size == found.st_size + written:
+            if stat.S_ISREG(status.st_mode) and os.fstat(file.fileno()).st_size == status.st_size + written:
                 with suppress(OSError):
-                    file.truncate(found.st_size)
+                    file.truncate(status.st_size)
             raise
 
 
@@ -96,11 +96,11 @@ def read_object(path: Path, expected: str, most: int = MOST_BYTES) -> dict[str, 
       expected: what was expected if it is missing; the end of a sentence.
     """
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise SourceError(f"{path}: not a regular file")
-        if found.st_size > most:
-            raise SourceError(f"{path}: has {found.st_size:,} bytes; expected at most {most:,}")
+        if status.st_size > most:
+            raise SourceError(f"{path}: has {status.st_size:,} bytes; expected at most {most:,}")
         data = path.read_bytes()
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}; expected {expected}") from error
@@ -111,12 +111,12 @@ def read_object(path: Path, expected: str, most: int = MOST_BYTES) -> dict[str, 
 
 def parsed_object(path: Path, data: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(data.decode())
+        document = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path}: not JSON: {shortened(' '.join(str(error).split()))}") from error
-    if not isinstance(found, dict):
-        raise SourceError(f"{path}: expected a JSON object, found {shortened(json.dumps(found))}")
-    return found
+    if not isinstance(document, dict):
+        raise SourceError(f"{path}: expected a JSON object, found {shortened(json.dumps(document))}")
+    return document
 
 
 @contextmanager

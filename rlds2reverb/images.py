@@ -165,9 +165,9 @@ def decode_columns(
 
     if isinstance(batch, (list, tuple)) and not hasattr(batch, "_fields") and len(batch) == len(leaves):
         return [decoded(path, column) for path, column in zip(leaves, batch)]
-    found = list(flatten(batch))
-    if found != list(leaves):
-        raise DecodeError(f"batch: expected the columns {list(leaves)}, got {found}")
+    paths = list(flatten(batch))
+    if paths != list(leaves):
+        raise DecodeError(f"batch: expected the columns {list(leaves)}, got {paths}")
     return map_with_path(decoded, batch)
 
 
@@ -462,9 +462,9 @@ def _size(file: bytes, where: str) -> tuple[int, int]:
                 f"{where}: a JPEG of the colours {colours} is not read here; convert the dataset's to RGB"
             )
     else:
-        known = [f"a {name} file" for start, name in _OTHERS.items() if file.startswith(start)]
-        known += [f"no image file: it begins with {file[:8]!r}" if file else "an empty file, which is no image"]
-        raise NotReadHere(f"{where}: {known[0]}; only PNG and JPEG are read here")
+        kinds = [f"a {name} file" for start, name in _OTHERS.items() if file.startswith(start)]
+        kinds += [f"no image file: it begins with {file[:8]!r}" if file else "an empty file, which is no image"]
+        raise NotReadHere(f"{where}: {kinds[0]}; only PNG and JPEG are read here")
     if not height or not width or height * width * 3 > max(_SMALL_BYTES, _MOST_TIMES * len(file)):
         raise SourceError(f"{where}: claims {height} × {width} pixels in {len(file):,} bytes; the file is damaged")
     return height, width
@@ -520,8 +520,8 @@ def _decode_jpeg(file: bytes, out: Array, where: str, exact: bool) -> None:
 
 def _decode_small_jpeg(file: bytes, out: Array, where: str, exact: bool, size: Size) -> None:
     """By the scale of the decoder first: 1/8, 2/8, ... of the file's size, the smallest that is large enough."""
-    found = _jpeg(file, where, out.shape[2], exact, min_height=size.height, min_width=size.width)
-    whole = found.reshape(*found.shape[:2], -1)
+    decoded = _jpeg(file, where, out.shape[2], exact, min_height=size.height, min_width=size.width)
+    whole = decoded.reshape(*decoded.shape[:2], -1)
     if whole.shape != out.shape:
         whole = resized(whole[None], size)[0]
     np.multiply(whole, 1 if out.dtype == np.uint8 else 256, out=out, dtype=out.dtype)
@@ -542,21 +542,25 @@ def _jpeg(file: bytes, where: str, channels: int, exact: bool, **options: Any) -
 
 
 def _decode_png(file: bytes, out: Array, where: str) -> None:
-    found = _as_3d(_png(file, where))
-    if found.dtype != out.dtype:
-        found = found >> 8 if out.dtype == np.uint8 else found.astype(np.uint16) * np.uint16(257)
-    have, want = found.shape[2], out.shape[2]
-    if found.shape[:2] != out.shape[:2] or (have > 2 and want == 1) or (have % 2 and want == 4 and file[_BITS_AT] < 8):
+    decoded = _as_3d(_png(file, where))
+    if decoded.dtype != out.dtype:
+        decoded = decoded >> 8 if out.dtype == np.uint8 else decoded.astype(np.uint16) * np.uint16(257)
+    have, want = decoded.shape[2], out.shape[2]
+    if (
+        decoded.shape[:2] != out.shape[:2]
+        or (have > 2 and want == 1)
+        or (have % 2 and want == 4 and file[_BITS_AT] < 8)
+    ):
         raise NotReadHere(
-            f"{where}: a PNG of the shape {found.shape}, of {file[_BITS_AT]} bits, is not read here as {out.shape}"
+            f"{where}: a PNG of the shape {decoded.shape}, of {file[_BITS_AT]} bits, is not read here as {out.shape}"
         )
     if have in (2, 4) and want < 4:
-        found = found[..., : have - 1]  # without alpha
+        decoded = decoded[..., : have - 1]  # without alpha
     if want == 4 and have != 4:
-        out[..., 3] = found[..., 1] if have == 2 else np.iinfo(out.dtype).max
-        out[..., :3] = found[..., :1] if have == 2 else found
+        out[..., 3] = decoded[..., 1] if have == 2 else np.iinfo(out.dtype).max
+        out[..., :3] = decoded[..., :1] if have == 2 else decoded
     else:
-        out[...] = found
+        out[...] = decoded
 
 
 def _png(file: bytes, where: str) -> Any:
@@ -636,10 +640,10 @@ class Size:
     @classmethod
     def parse(cls, text: object) -> Size:
         """From "HEIGHTxWIDTH" or "HEIGHTxWIDTH:METHOD"."""
-        found = _WRITTEN.fullmatch(text.replace(" ", "")) if isinstance(text, str) else None
-        if found is None:
+        match = _WRITTEN.fullmatch(text.replace(" ", "")) if isinstance(text, str) else None
+        if match is None:
             raise ConfigError(f"{text!r}: expected HEIGHTxWIDTH or HEIGHTxWIDTH:METHOD, such as 256x256:lanczos3")
-        return cls(int(found[1]), int(found[2]), found[3] or AREA)
+        return cls(int(match[1]), int(match[2]), match[3] or AREA)
 
 
 SizeLike = Size | str | Sequence[int]
@@ -661,7 +665,7 @@ def resized(images: Array, size: Size) -> Array:
     """
     steps, height, width, channels = images.shape
     dtype = images.dtype.newbyteorder("=")
-    made = np.empty((steps, size.height, size.width, channels), dtype)
+    resized_images = np.empty((steps, size.height, size.width, channels), dtype)
     taps = _TAPS[size.method]
     rows, columns = taps(height, size.height), taps(width, size.width)
     put = _ORDERS[size.method]
@@ -669,8 +673,8 @@ def resized(images: Array, size: Size) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):  # of pixels that are not finite, which validation reports
         for step in range(steps):
             image = put(images[step].astype(np.float32), rows, columns)
-            made[step] = image if limits is None else np.clip(np.rint(image), limits.min, limits.max)
-    return made
+            resized_images[step] = image if limits is None else np.clip(np.rint(image), limits.min, limits.max)
+    return resized_images
 
 
 def _columns_then_rows(image: Floats, rows: _Taps, columns: _Taps) -> Floats:

@@ -38,10 +38,10 @@ def bytes_of(text: str) -> int:
     Raises:
       ConfigError: it is none.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise ConfigError(f'"{text}": expected a number of bytes, such as 500000000, 500MB or 20GB')
-    return int(float(found[1]) * 1000 ** " kmgt".index(found[2].lower() or " "))
+    return int(float(match[1]) * 1000 ** " kmgt".index(match[2].lower() or " "))
 
 
 class BlockCache:
@@ -111,8 +111,8 @@ class BlockCache:
             for name in names:
                 path = Path(folder, name)
                 with suppress(OSError):
-                    found = path.stat()
-                    files.append((found.st_mtime, found.st_size, path))
+                    status = path.stat()
+                    files.append((status.st_mtime, status.st_size, path))
         total = sum(size for _, size, _ in files)
         if total <= self._most:
             return

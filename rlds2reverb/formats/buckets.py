@@ -45,8 +45,8 @@ def path_of(text: str) -> Path:
         except RuntimeError as error:
             raise SourceError(f"{text}: {error}") from error
     if found[1] not in SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise SourceError(f"{text}: unknown scheme; expected {known}, or a path on this machine")
+        schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        raise SourceError(f"{text}: unknown scheme; expected {schemes}, or a path on this machine")
     path = BucketPath(text)
     if len(path.parts) < (4 if found[1] == "hf" else 2) or (found[1] == "hf" and path.parts[1] != "datasets"):
         expected = "hf://datasets/ORG/NAME" if found[1] == "hf" else f"{found[1]}://BUCKET/FOLDER"

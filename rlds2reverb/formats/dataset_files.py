@@ -361,14 +361,14 @@ class _Disk:
 
     def _stamp(self, name: str) -> None:
         try:
-            found = os.stat(name)
+            status = os.stat(name)
         except (FileNotFoundError, NotADirectoryError):
             self._missing.add(name)
         except (OSError, ValueError):  # said by whoever opens it
             pass
         else:
-            if stat.S_ISREG(found.st_mode):
-                self._stamps[name] = _Stamp.of(found)
+            if stat.S_ISREG(status.st_mode):
+                self._stamps[name] = _Stamp.of(status)
 
     # Whether they are the same.
 

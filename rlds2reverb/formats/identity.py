@@ -134,16 +134,16 @@ def identity_of(text: IdentityLike) -> Identity | None:
     where = f"identity (--identity) {shortened(repr(text))}"
     if not isinstance(text, str):
         raise ConfigError(f"{where}: {_EXPECTED}")
-    key, sign, rest = text.partition("=")
-    if not sign or key not in (COLUMNS, ID) or not rest:
+    key, sign, value = text.partition("=")
+    if not sign or key not in (COLUMNS, ID) or not value:
         raise ConfigError(f"{where}: {_EXPECTED}{'' if key in (COLUMNS, ID) else did_you_mean(key, (COLUMNS, ID))}")
     if key == ID:
-        path, comma, further = rest.partition(",")
+        path, comma, further = value.partition(",")
         name = further.removeprefix(f"{NAME}=")
         if not path or (comma and (name == further or not name)):
             raise ConfigError(f"{where}: {_EXPECTED}")
         return Identity(text, id=path.removeprefix(f"{METADATA}/"), name=name if comma else None)
-    paths = tuple(rest.split(","))
+    paths = tuple(value.split(","))
     if not all(paths) or len(set(paths)) < len(paths):
         raise ConfigError(f"{where}: a path is empty, or stands twice")
     if NUMERIC in paths and len(paths) > 1:

@@ -102,14 +102,14 @@ class Drawing:
 
     def pass_over(self, counts: Sequence[int], first: int) -> list[int]:
         """Makes the draws of the first episodes, and returns the number of those of each part, which has `counts`."""
-        given = [0] * len(counts)
+        drawn = [0] * len(counts)
         while self.number < first and (part := self.part()) is not None:
-            if self._draw.length is None and given[part] == counts[part]:
+            if self._draw.length is None and drawn[part] == counts[part]:
                 self.is_over(part)
             else:
-                given[part] += 1
+                drawn[part] += 1
                 self.number += 1
-        return given
+        return drawn
 
 
 EQUAL, COMMON = "equal", "common"

@@ -65,10 +65,10 @@ class WrittenAnew(SourceError):
 def stamp_of(file: Path | IO[bytes]) -> Stamp:
     """Changes when a file is rewritten, at its path or where it is open; raises `SourceError` where there is none."""
     try:
-        found = os.fstat(file.fileno()) if isinstance(file, io.FileIO) else file.stat()  # type: ignore[union-attr]  # files in buckets have it
+        status = os.fstat(file.fileno()) if isinstance(file, io.FileIO) else file.stat()  # type: ignore[union-attr]  # files in buckets have it
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise SourceError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def check_unchanged(path: Path, stamp: Stamp | None, found: Stamp | None = None) -> None:

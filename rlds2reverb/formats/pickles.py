@@ -65,9 +65,9 @@ class Inert:
     state: Any
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Inert:
-        made = super().__new__(cls)
-        made.arguments, made.state = (*arguments, keywords) if keywords else arguments, None
-        return made
+        instance = super().__new__(cls)
+        instance.arguments, instance.state = (*arguments, keywords) if keywords else arguments, None
+        return instance
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -91,17 +91,17 @@ class _Unpickler(pickle.Unpickler):
         self._classes: dict[str, type[Inert]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        wanted = f"{_OLD_MODULES.get(module, module)}.{name}"
-        if wanted in _ALLOWED:
-            return _ALLOWED[wanted]
-        if wanted not in self._inert:
+        full_name = f"{_OLD_MODULES.get(module, module)}.{name}"
+        if full_name in _ALLOWED:
+            return _ALLOWED[full_name]
+        if full_name not in self._inert:
             raise _Refused(
-                f'the pickle refers to "{shortened(wanted)}"; only arrays and numbers of numpy are loaded, for anything else '
+                f'the pickle refers to "{shortened(full_name)}"; only arrays and numbers of numpy are loaded, for anything else '
                 "may run code. Write the data anew without it"
             )
-        if wanted not in self._classes:
-            self._classes[wanted] = type(name, (Inert,), {"class_name": wanted})
-        return self._classes[wanted]
+        if full_name not in self._classes:
+            self._classes[full_name] = type(name, (Inert,), {"class_name": full_name})
+        return self._classes[full_name]
 
     def persistent_load(self, _: Any) -> Any:
         raise _Refused("the pickle refers to something outside of it")

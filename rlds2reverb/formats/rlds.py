@@ -210,8 +210,8 @@ def array_spec(spec: Any, where: str) -> ArraySpec:
 def _steps_spec(element_spec: Any, name: str) -> tuple[Nest, bool]:
     """The spec of a step, and whether the dataset's steps are already batched."""
     if not isinstance(element_spec, Mapping) or STEPS not in element_spec:
-        found = sorted(element_spec) if isinstance(element_spec, Mapping) else type(element_spec).__name__
-        raise SourceError(f'{name}: not RLDS: an episode needs a feature "{STEPS}"; found {found}')
+        keys = sorted(element_spec) if isinstance(element_spec, Mapping) else type(element_spec).__name__
+        raise SourceError(f'{name}: not RLDS: an episode needs a feature "{STEPS}"; found {keys}')
     steps = element_spec[STEPS]
     if isinstance(steps, tf.data.DatasetSpec):
         steps, batched = steps.element_spec, False
@@ -249,7 +249,7 @@ def source_errors(where: str, way_out: str = "", features: Sequence[str] = ()) -
         raise
     except Exception as error:
         named = {f"component {number}": f'feature "{feature}"' for number, feature in enumerate(features)}
-        reason = _COMPONENT.sub(lambda found: named.get(f"component {int(found[1])}", found[0]), one_line(error))
+        reason = _COMPONENT.sub(lambda match: named.get(f"component {int(match[1])}", match[0]), one_line(error))
         sentence = f"{where}: {reason}"
         raise SourceError(f"{sentence.removesuffix('.')}; {way_out}" if way_out else sentence) from error
 

@@ -203,9 +203,9 @@ def moved(columns: Columns, is_terminal: bool | None, beside: Collection[str] = 
 
 def move_flagged(columns: Columns) -> dict[str, Array]:
     """As `moved`, for rows with RLDS' own flags: these belong to the observation, and stay as recorded."""
-    rest = {path: column for path, column in columns.items() if path not in FLAGS}
-    aligned = moved(rest, None)
-    return {path: aligned[path] if path in rest else column for path, column in columns.items()}
+    without_flags = {path: column for path, column in columns.items() if path not in FLAGS}
+    aligned = moved(without_flags, None)
+    return {path: aligned[path] if path in without_flags else column for path, column in columns.items()}
 
 
 FIRST_ROWS = 2
@@ -260,11 +260,11 @@ def _begins_with_dummy(columns: Columns) -> bool:
 def flags(rows: int, is_terminal: bool | None) -> dict[str, Array]:
     """is_first, is_last and, where it is known, is_terminal, of an episode of so many rows."""
     names = (IS_FIRST, IS_LAST) if is_terminal is None else (IS_FIRST, IS_LAST, IS_TERMINAL)
-    made: dict[str, Array] = {name: np.zeros(rows, bool) for name in names}
-    made[IS_FIRST][:1] = made[IS_LAST][-1:] = True
+    flag_columns: dict[str, Array] = {name: np.zeros(rows, bool) for name in names}
+    flag_columns[IS_FIRST][:1] = flag_columns[IS_LAST][-1:] = True
     if is_terminal:
-        made[IS_TERMINAL][-1:] = True
-    return made
+        flag_columns[IS_TERMINAL][-1:] = True
+    return flag_columns
 
 
 def step_specs(recorded: Mapping[str, ArraySpec], has_terminal: bool = True) -> dict[str, ArraySpec]:
@@ -354,11 +354,11 @@ def exactly(column: Array, dtype: np.dtype[Any]) -> Array | None:
     if column.dtype.kind not in "iuf" or dtype.kind not in "iuf":
         return None
     with np.errstate(all="ignore"):
-        made = column.astype(dtype)
-        back = made.astype(column.dtype)
+        converted = column.astype(dtype)
+        back = converted.astype(column.dtype)
     if not np.array_equal(back, column, equal_nan=column.dtype.kind == "f"):
         return None
-    return made if _fits_range(made, column.dtype) and _fits_range(column, dtype) else None
+    return converted if _fits_range(converted, column.dtype) and _fits_range(column, dtype) else None
 
 
 def _fits_range(column: Array, dtype: np.dtype[Any]) -> bool:

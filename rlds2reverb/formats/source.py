@@ -138,8 +138,8 @@ class Source:
         Raises:
           SourceError: the data cannot be read.
         """
-        known = self.episode_lengths()
-        return [len(episode) for episode in self.episodes()] if known is None else known
+        lengths = self.episode_lengths()
+        return [len(episode) for episode in self.episodes()] if lengths is None else lengths
 
     @property
     def has_random_access(self) -> bool:
@@ -372,8 +372,8 @@ class Slice(Wrapper):
 
     def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
         own = self._numbers
-        wanted = [own[number] for number in numbers]
-        return ((own.index(number), episode) for number, episode in self._source.at(wanted))
+        own_numbers = [own[number] for number in numbers]
+        return ((own.index(number), episode) for number, episode in self._source.at(own_numbers))
 
     def encoded(self, paths: Collection[str]) -> Slice:
         return Slice(self._source.encoded(paths), self._numbers, self.name)

@@ -278,10 +278,10 @@ def _from_text(text: str) -> Transform:
                 pattern, expected = _PAIRS[name]
                 pairs = []
                 for value in each:
-                    found = pattern.fullmatch(value)
-                    if found is None:
+                    match = pattern.fullmatch(value)
+                    if match is None:
                         raise _error(name, f'"{value}": expected {expected}')
-                    pairs.append((found[1], found[2]))
+                    pairs.append((match[1], match[2]))
                 options[name] = _mapping(name, pairs)
             elif len(each) > 1:
                 raise _error(name, f"expected one value, got {', '.join(each)}")
@@ -297,9 +297,9 @@ def _options_in(text: str) -> Iterator[tuple[str, str]]:
     if "".join(_PARTS.findall(text)) != re.sub(r",(?![^()]*\))", "", text):
         raise ConfigError(f'transform "{text}": expected brackets in pairs, as in action=concat(a,b)')
     for part in _PARTS.findall(text):
-        found = _OPTION.fullmatch(part)
-        if found is not None:
-            name, part = found[1], found[2]
+        match = _OPTION.fullmatch(part)
+        if match is not None:
+            name, part = match[1], match[2]
             if name not in OPTIONS:
                 raise ConfigError(f'transform "{text}": {_unknown(name)}')
         yield name, part.strip()
