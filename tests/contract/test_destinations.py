@@ -176,7 +176,7 @@ def test_what_was_written_after_the_last_sync_is_cut_off(name: str, tmp_path: Pa
     episodes = data.KINDS["plain"](tmp_path)
     destination, job = open_destination(name), planned(episodes, name).job
     preparer = job.ready.preparer()
-    encoded = [job.examined(preparer, one).made().encoded for one in job.source]
+    encoded = [job.examine(preparer, episode).written().encoded for episode in job.source]
     destination.path.mkdir(parents=True)
     work = tmp_path / "work"
     work.mkdir()

@@ -121,7 +121,10 @@ class MinariRecordings(Recordings):
     ) -> None:
         facts = read_facts(folder)
         self.name, self._facts, self._options, self._encoded = name, facts, options, encoded
-        self._stored: Stored = HdfStorage(facts) if facts.format == HDF5 else ArrowStorage(facts)
+        if facts.format == HDF5:
+            self._stored: Stored = HdfStorage(facts)
+        else:
+            self._stored = ArrowStorage(facts)
         self._numbers = list(self._stored.numbers[: facts.episodes])
         self._chosen: Sequence[int] | None = None
         self._tally = _Tally(facts.episodes, self._stored.numbers)
@@ -327,10 +330,11 @@ class MinariRecordings(Recordings):
         others: dict[str, Array] = {}
         for path, held in stored.others(unread) if self._options.others else ():
             clashes = path.split("/")[0] in (*STEP_FIELDS, METADATA)
-            column = held
             if isinstance(held, JpegFiles):
-                column = _decode_values(held.files, path)
+                column: Array | None = _decode_values(held.files, path)
                 notes.add((_JPEG_VALUES, path))
+            else:
+                column = held
             if column is None or clashes or len(column) not in (actions, actions + 1):
                 notes.add((_LEFT_OUT, path))
             else:

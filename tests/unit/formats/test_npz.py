@@ -11,6 +11,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import npz, open_source
+from rlds2reverb.formats.npz_archive import open_archive
 from rlds2reverb.formats.source import metadata_spec_of
 from rlds2reverb.specs import spec_texts
 
@@ -294,11 +295,10 @@ def test_a_column_that_no_look_saw_is_told_when_it_is_read(tmp_path: Path) -> No
 def test_opening_a_folder_looks_at_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = write_folder(tmp_path / "files", [file_of(2) for _ in range(60)])
     looked_at: list[Path] = []
-    opened = npz.open_archive
 
     def counting(path: Path, *others: Any) -> Any:
         looked_at.append(path)
-        return opened(path, *others)
+        return open_archive(path, *others)
 
     monkeypatch.setattr(npz, "open_archive", counting)
     source = open_source(name)
