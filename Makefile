@@ -24,9 +24,9 @@ RUN := $(VENV)/bin/
 COMPILED := hatch_build.py rlds2reverb/wire/sample/native.c
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
-# A worker that a test has ended is not replaced: pytest-xdist 3.8 would wait for ever for the rest of its file.
 # What the pages say and how the code is written: `make shape` runs these, once.
 PROSE := $(addprefix tests/packaging/project/test_,docs.py docs_commands.py project.py site.py style.py)
+# A worker that a test has ended is not replaced: pytest-xdist 3.8 would wait for ever for the rest of its file.
 PYTEST := pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --ignore tests/systems --ignore tests/packaging/wheels --ignore tests/packaging/site --ignore tests/packaging/walkthroughs
 
 help: ## Show this help
@@ -68,7 +68,7 @@ setup-docs: $(DOCS_VENV)/.ready ## Make .venv-docs: mkdocs-material, for the doc
 demo: setup ## Fill an embedded server with a shipped dataset and sample from it
 	$(QUIET) $(RUN)rlds2reverb demo
 
-test: test-core test-servers ## All tests, each once: the core's without TensorFlow, the others with it
+test: test-core test-servers ## All tests of the code, each once: the core's without TensorFlow, the rest with it
 
 test-core: setup-core ## The core's tests, without TensorFlow, on the newest Python and protobuf
 	$(CORE_VENV)/bin/$(PYTEST) -m "not full" $(addprefix --ignore ,$(PROSE)) $(ARGS)

@@ -505,10 +505,10 @@ def _members(kind: Any) -> Iterator[tuple[str, Any, str]]:
         hint: Any = kind
         meaning = ""
         for step in place.split("."):
-            field_hint = getattr(hint, step, None)
-            if isinstance(field_hint, property):
-                meaning = _docstring(field_hint).partition("\n")[0]
-                hint = get_type_hints(field_hint.fget, include_extras=True)["return"]
+            attribute = getattr(hint, step, None)
+            if isinstance(attribute, property):
+                meaning = _docstring(attribute).partition("\n")[0]
+                hint = get_type_hints(attribute.fget, include_extras=True)["return"]
             else:
                 meaning = dict(_meanings(hint)).get(step, "")
                 hint = get_type_hints(hint, include_extras=True)[step]

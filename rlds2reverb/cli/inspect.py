@@ -242,12 +242,12 @@ def _config_text(source: str, chosen: Sequence[str], inspection: Inspection, lim
 
     tables = {
         name: TableDraft(
-            inspect_dataset.view,
-            inspect_dataset.items_per_table,
-            inspect_dataset.signature,
-            inspect_dataset.by_priority,
+            draft.view,
+            draft.items_per_table,
+            draft.signature,
+            draft.by_priority,
         )
-        for name, inspect_dataset in inspection.outputs.items()
+        for name, draft in inspection.outputs.items()
     }
     is_part = limit == inspection.episodes
     part = ["--limit", str(limit)] if is_part else []
@@ -276,21 +276,21 @@ def _print(inspection: Inspection) -> None:
     if inspection.images:
         _title("images")
         output.print_fields({path: image_text(image) for path, image in inspection.images_by_path.items()}, "  ")
-    for table, inspect_dataset in inspection.outputs.items():
-        items = counted(inspect_dataset.items_per_table, "item")
+    for table, draft in inspection.outputs.items():
+        items = counted(draft.items_per_table, "item")
         click.echo("")
         output.print_line(
             "table ",
             (table, "name"),
-            f": {items} of view {shorten_view(inspect_dataset.view)}, trajectory data spec (its signature)",
+            f": {items} of view {shorten_view(draft.view)}, trajectory data spec (its signature)",
         )
-        output.print_fields(inspect_dataset.trajectory_data_spec, "  ")
-        if inspect_dataset.not_in_items:
-            output.print_line(f"  not in the items: {', '.join(inspect_dataset.not_in_items)}")
-        if inspect_dataset.without_items:
-            output.print_line(f"  valid episodes that give it no item: {inspect_dataset.without_items:,}")
-        if inspect_dataset.left_over:
-            output.print_line(f"  left over at the end: {counted(inspect_dataset.left_over, 'step')}")
+        output.print_fields(draft.trajectory_data_spec, "  ")
+        if draft.not_in_items:
+            output.print_line(f"  not in the items: {', '.join(draft.not_in_items)}")
+        if draft.without_items:
+            output.print_line(f"  valid episodes that give it no item: {draft.without_items:,}")
+        if draft.left_over:
+            output.print_line(f"  left over at the end: {counted(draft.left_over, 'step')}")
     click.echo("")
     print_findings(inspection.findings, inspection.episodes)
 

@@ -20,6 +20,7 @@ from click.shell_completion import CompletionItem
 from rlds2reverb.cli import COMMANDS, TOPICS
 from rlds2reverb.cli.completion import patience
 from rlds2reverb.extras import Lazily
+from rlds2reverb.formats import plugins
 from rlds2reverb.formats.minari.dataset import datasets_root
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Formats
 from rlds2reverb.formats.tfds import BUNDLED, bundled_path
@@ -40,13 +41,18 @@ def names(scheme: str, begun: str) -> Iterator[str]:
         yield from islice(_ids(datasets_root(), "", _DEPTH), MOST)
     elif scheme == "tfds" and not is_path:
         yield from islice((name for folder in data_folders() for name in _list_prepared(folder)), MOST)
-    elif is_path or SOURCES.find(f"{scheme}:") is not None:
+    elif is_path or _is_known(scheme):
         yield from paths(begun)
+
+
+def _is_known(scheme: str) -> bool:
+    # Formats of other packages by the name alone: a shell waits for the answer.
+    return scheme in plugins.names() or SOURCES.find(f"{scheme}:") is not None
 
 
 def splits(scheme: str, name: str) -> Iterator[str]:
     """Splits of a dataset, from its dataset_info.json."""
-    entry = SOURCES.find(f"{scheme}:")
+    entry = None if scheme in plugins.names() else SOURCES.find(f"{scheme}:")
     if scheme == "bundled":
         folder = bundled_path(name)
     elif entry is not None and (place := entry[1].place) is not None:

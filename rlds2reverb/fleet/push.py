@@ -121,7 +121,8 @@ class DistributedPush:
         self._begun_budgets.final_check()
         self._is_over = True
         sent_keys = {server: self._merged.sent.get(server.address, {}) for server in servers}
-        self._merged.moved = move_items(servers, sent_keys)
+        for moved in move_items(servers, sent_keys):
+            self._merged.moved += moved
         self._report_progress()
 
     def _run_tasks(self, executor: Executor, tasks: Collection[Task], copies: Mapping[int, Mapping[int, int]]) -> None:

@@ -100,7 +100,7 @@ def read_options(
 def read_path_and_options(
     people: str, text: str, known: Mapping[str, Parse], error: type[Rlds2ReverbError]
 ) -> tuple[str, dict[str, Any]]:
-    """Reads path, as it is written, and options of a dataset to be written.
+    """Splits the name of a destination into its path, as typed, and its options.
 
     An option that stands in the path by mistake is refused: it would become a folder of that name.
 

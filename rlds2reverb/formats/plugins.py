@@ -1,7 +1,7 @@
 """Formats of other packages: each declares an entry point of the group `rlds2reverb.formats`, whose name is the scheme and whose value is a `Format`.
 
-Names are read from the metadata of the installed packages, which imports none of them. A package is imported when its scheme is named, or when
-all formats are listed. Schemes of this package are looked up first, so none of this runs for them.
+Names are read from the metadata of the installed packages, which imports none of them. A package is imported when its scheme is named, when
+formats are listed or guessed from files, and for an object that none of ours takes. Schemes of this package are looked up first, so none of this runs for them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def load(scheme: str, kind: type[AnyFormat], error: type[Rlds2ReverbError]) -> A
         raise error(f'format "{scheme}:" is declared twice, by {declared}; uninstall one of these packages')
     try:
         loaded = point.load()
-    except Exception as failure:  # whatever the import of a foreign package raises
+    except (Exception, SystemExit) as failure:  # whatever the import of a foreign package raises
         raise error(
             f'format "{scheme}:" of {_origin(point)} cannot be loaded: {type(failure).__name__}: {line_of(failure)}; '
             "repair or uninstall this package"

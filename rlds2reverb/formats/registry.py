@@ -3,15 +3,16 @@
 A new format is a module and an entry in `BUILT_IN`. Its contract tests run once it has data: tests/contract/source_cases. A format of somebody
 else's package is found by its entry point, see `plugins`; layers above hand down theirs by `rlds2reverb.hooks`.
 
-Help, messages and documentation are made of these entries, so no module of a format is imported before it is used: an entry names functions of
-this module, each of which imports what it calls.
+Help, messages and documentation are made of these entries, so of a format only its package, which imports nothing, is imported before it is used: an
+entry names functions of this module, each of which imports what it calls.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from glob import has_magic
@@ -158,6 +159,10 @@ class LibraryReader:
     modules: tuple[str, ...]
     read_back: Callable[[Path], Iterator[dict[str, Array]]]
 
+    def __post_init__(self) -> None:
+        if "<" in getattr(self.read_back, "__qualname__", "<"):
+            raise TypeError(f"read_back of {self.package}: expected a function of a module, got {self.read_back!r}")
+
 
 @dataclass(frozen=True)
 class Writing(Side["Destination"]):
@@ -190,6 +195,32 @@ class Format:
     writing: Writing | None = None
     extra: str | None = None
     page: str = ""
+
+
+def _guard_format(plugged: Format) -> Format:
+    """A format of another package that is asked beside all others: its guesses may fail, and then count as no, with a warning."""
+    if plugged.reading is None:
+        return plugged
+    takes, recognises = plugged.reading.takes, plugged.reading.recognises
+    guarded = replace(
+        plugged.reading,
+        takes=_guard(plugged.scheme, takes),
+        recognises=None if recognises is None else _guard(plugged.scheme, recognises),
+    )
+    return replace(plugged, reading=guarded)
+
+
+def _guard(scheme: str, guess: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def guarded(thing: Any) -> bool:
+        try:
+            return guess(thing)
+        except Exception as error:  # whatever a foreign package's code raises; the other formats are still asked
+            warnings.warn(
+                f'format "{scheme}:" cannot tell what is its own: {type(error).__name__}: {error}', stacklevel=2
+            )
+            return False
+
+    return guarded
 
 
 def own_formats() -> Iterable[Format]:
@@ -225,7 +256,7 @@ class Formats(Generic[AnySide]):
 
     def all_sides(self) -> dict[Format, AnySide]:
         """With the formats of other packages, which are imported for it. One that cannot be used is left out with a warning."""
-        plugged = plugins.load_all(Format, frozenset(known.scheme for known in self.own()))
+        plugged = map(_guard_format, plugins.load_all(Format, frozenset(known.scheme for known in self.own())))
         sides = {known: side for known in plugged if (side := self.side(known)) is not None}
         return {**self.own_sides(), **sides}
 
@@ -242,7 +273,7 @@ class Formats(Generic[AnySide]):
         """The format of a name "scheme:..."; None when no format has that scheme.
 
         Raises:
-          self.error: another package has that format, and it cannot be used.
+          self.error: another package has that format, and it cannot be used, or not for this.
         """
         scheme = name.partition(":")[0]
         for known, side in self.own_sides().items():
@@ -252,7 +283,11 @@ class Formats(Generic[AnySide]):
             return None
         plugged = plugins.load(scheme, Format, self.error)
         plugged_side = self.side(plugged)
-        return None if plugged_side is None else (plugged, plugged_side)
+        if plugged_side is None or not plugged_side.forms:
+            raise self.error(
+                f'{self.kind} "{name}": {self.verb} {plugged.title} by a name is not among what its package can do'
+            )
+        return plugged, plugged_side
 
     def open(self, name: str) -> Any:
         """Opens what a name "scheme:..." names.
@@ -280,7 +315,7 @@ class Formats(Generic[AnySide]):
         named = {known.scheme: side for known, side in self.own_sides().items() if side.forms}
         if colon:
             near = get_close_matches(scheme.lower(), [*named, *plugins.names()], 1)
-            return _propose(f"{near[0]}:{text}") if near else ""
+            return _propose(f"{near[0]}:{text}") if near and near[0] != scheme else ""
         bare, path = name.partition("@")[0], unescape_text(split_options(name)[0])
         owners = [scheme for scheme, side in named.items() for form in side.forms if bare in form.choices]
         if owners:
@@ -298,9 +333,9 @@ class Formats(Generic[AnySide]):
         return [(", ".join(form.examples), form.names) for side in self.all_sides().values() for form in side.forms]
 
     def table(self, verb: str = "reads") -> str:
-        """All that is taken, as a table in Markdown; `verb` says what is done with it."""
+        """All that this package itself takes, as a table in Markdown; `verb` says what is done with it."""
         rows = [f"| written as | {verb} | extra | more |", "| --- | --- | --- | --- |"]
-        for known, side in self.all_sides().items():
+        for known, side in self.own_sides().items():
             extra = f"`{known.extra}`" if known.extra else ""
             page = side.page or known.page
             more = f"[{known.scheme}]({page})" if page else ""

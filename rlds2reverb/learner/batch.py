@@ -32,7 +32,7 @@ class BatchInfo(NamedTuple):
       mask: [B, L] bool, the rows that an item has in every column that was filled up, or that its slice has of the
         episode; None where nothing is filled up or sliced.
       masks: by column, [B, L] bool, the rows that an item has there, where columns were filled up; else None. See
-        `padded`.
+        `pad_columns`.
       start: [B] int64, the row or step where an item begins in the episode that it was cut out of; else None.
       source: [B] int64, the part of a mix, or the server, that a sample came from; else None.
     """

@@ -287,7 +287,8 @@ class ServerPart:
     ) -> None:
         self._servers, self._table, self._options = servers, table, options
         self.server, self.structure = server, structure
-        self._lock = threading.Lock()  # of the queue, and of whether there may be another one
+        # Of the queue, and of whether there may be another one. A signal handler may call `stop` in a thread that holds it.
+        self._lock = threading.RLock()
         self._queue: ServerQueue | None = None
         self._is_stopped = False
         self._before = Counts()  # of queues that are closed
@@ -352,7 +353,7 @@ class ServerPart:
     def close(self) -> None:
         with self._lock:
             self._is_stopped = True
-            queue, self._queue = self._queue, None
+            queue = self._queue
         if queue is not None:
             queue.close()
             self._count(queue)
@@ -402,10 +403,7 @@ class ServerPart:
             pass  # the error that lost the server
         finally:
             queue.close()
-            with self._lock:
-                is_ours, self._queue = self._queue is queue, None
-            if is_ours:  # else `close` has it
-                self._count(queue)
+            self._count(queue)
             self._owed = sum(batch.size for batch in self._rests)
 
     def _rest(self) -> Batch | None:
@@ -416,8 +414,10 @@ class ServerPart:
         return batch
 
     def _count(self, queue: ServerQueue) -> None:
+        """Adds the counts of a closed queue to those before it, once: `close` may be called while a lost server's queue is closed."""
         with self._lock:
-            self._before = self._before.plus(queue.counts())
+            if self._queue is queue:
+                self._before, self._queue = self._before.plus(queue.counts()), None
 
 
 def _count_rest(feed: Feed) -> int:

@@ -28,11 +28,11 @@ def portraits_of(content: PageContent, place: int) -> dict[str, Portrait]:
 
 def anchors_of(content: PageContent) -> list[dict[str, str]]:
     """For each dataset: an episode's id -> where on the page it is. Every episode that a problem names has its place."""
-    portraits = []
+    anchors = []
     for place, dataset in enumerate(content.datasets):
         ids = dict.fromkeys([*portraits_of(content, place), *_example_ids(dataset.inspection.findings)])
-        portraits.append({name: f"episode-{place}-{number}" for number, name in enumerate(ids)})
-    return portraits
+        anchors.append({name: f"episode-{place}-{number}" for number, name in enumerate(ids)})
+    return anchors
 
 
 def _example_ids(findings: Findings) -> list[str]:

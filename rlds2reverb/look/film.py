@@ -496,7 +496,7 @@ class Film:
 
     @cached_property
     def _head(self) -> list[TextLine]:
-        """Writes which episode it is, and its instruction. The step is written beside the first line."""
+        """Lines that say which episode it is, and its instruction. The step is written beside the first line."""
         room = self._width - 2 * _MARGIN
         title = _lines(self.contents.title, room - _STEP_WIDTH, _CAPTION)
         caption = _lines(self.contents.caption, room, _TEXT) if self.contents.caption else []

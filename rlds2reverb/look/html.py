@@ -85,7 +85,7 @@ def table(
 
 def _row(cell: str, cells: Sequence[str], numeric: Sequence[int], attributes: Mapping[str, str]) -> Html:
     kinds = ({"class_": "n"} if at in numeric else {} for at in range(len(cells)))
-    names = (cell if cell_name else "td" for cell_name in cells)  # an empty cell heads nothing
+    names = (cell if content else "td" for content in cells)  # an empty cell heads nothing
     return element(
         "tr", *(element(name, child, **kind) for name, child, kind in zip(names, cells, kinds)), **attributes
     )

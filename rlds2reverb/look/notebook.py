@@ -430,20 +430,20 @@ def table_html(table: TableInfo) -> Html:
 def plan_html(plan: PushPlan) -> Html:
     parts: list[Part] = [
         lambda: fields({**plan_fields(plan), **planned_servers(plan)}),
-        lambda: rows(("table", "what the push finds there"), len(plan.tables), map(_plan_rows, plan.tables), "table"),
+        lambda: rows(("table", "what the push finds there"), len(plan.tables), map(_plan_row, plan.tables), "table"),
     ]
     parts += [partial(_signature, table.name, table.signature) for table in plan.tables[:_MOST_LISTED]]
     parts += [lambda: notices(plan.notices), lambda: quiet("Nothing has been sent.")]
     return card("Plan of a push", plan.source.name, parts)
 
 
-def _plan_rows(table: TablePlan) -> list[Html]:
+def _plan_row(table: TablePlan) -> list[Html]:
     lacking = [quiet(f"not in the items: {', '.join(table.not_in_items)}")] if table.not_in_items else []
     return [text(table.name), guard(lambda: join_html([text(table_plan(table)), *lacking]))]
 
 
 def table_plan_html(table: TablePlan) -> Html:
-    parts = (lambda: line(_plan_rows(table)[1]), lambda: _signature(table.name, table.signature, is_open=True))
+    parts = (lambda: line(_plan_row(table)[1]), lambda: _signature(table.name, table.signature, is_open=True))
     return card("Table of a plan", table.name, parts)
 
 
@@ -509,10 +509,10 @@ def _problems(findings: Findings) -> Html:
     kinds = []
     for code, head, meaning in islice(problem_heads(findings), MOST_ROWS):
         examples = []
-        for problem in findings.examples.get(code, ()):
-            where = f"{problem.problem.path}: " if problem.problem.path else ""
+        for example in findings.examples.get(code, ()):
+            where = f"{example.problem.path}: " if example.problem.path else ""
             examples.append(
-                element("div", join_html([text(problem.title), text(f"{where}{problem.problem.detail}")], ": "))
+                element("div", join_html([text(example.title), text(f"{where}{example.problem.detail}")], ": "))
             )
         if (more := findings.more(code)) > 0:
             examples.append(line(quiet(f"and {more:,} more")))

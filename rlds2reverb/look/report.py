@@ -364,11 +364,11 @@ def _problems(inspection: Inspection, anchors: Mapping[str, str]) -> Iterator[Ht
         yield element("h3", named, " ", element("code", code), f": {count}")
         yield element("p", CODES[code].meaning)
         examples = []
-        for problem in findings.examples[code]:
-            anchor, path = anchors.get(problem.episode), problem.problem.path
-            title = element("span", problem.title) if anchor is None else element("a", problem.title, href=f"#{anchor}")
+        for example in findings.examples[code]:
+            anchor, path = anchors.get(example.episode), example.problem.path
+            title = element("span", example.title) if anchor is None else element("a", example.title, href=f"#{anchor}")
             where = [": column ", element("code", path), ": "] if path else [": "]
-            examples.append(element("li", title, *where, problem.problem.detail))
+            examples.append(element("li", title, *where, example.problem.detail))
         more = findings.more(code)
         yield element("ul", *examples, element("li", f"and {more:,} more") if more else None)
     if findings.notices:

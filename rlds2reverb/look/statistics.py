@@ -318,7 +318,6 @@ def _bin_of(values: Array, exponents: Array) -> Array:
 def _places(values: Array, exponents: Array) -> Array:
     """The number of each value's bin, as float64."""
     places: Array = np.floor(values * np.ldexp(1.0, -exponents))
-    # floor(-0.0) is bin 0, and such a value belongs to bin -1.
     if exponents.size and exponents.max() > 0:  # then a tiny value may become -0.0, and is still below 0
         places -= (values < 0) & (places == 0)
     return places

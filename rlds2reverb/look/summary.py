@@ -199,7 +199,7 @@ def _actions(dataset: Dataset) -> Iterator[Html]:
     ]
     yield table(["action", "min", "at min", "max", "at max"], table_rows, range(1, 5))
     if len(sample.names) > 1:
-        yield from _correlate(sample.names, _correlations(values))
+        yield from _correlation_html(sample.names, _correlations(values))
 
 
 def _correlations(values: Array) -> Array:
@@ -212,7 +212,7 @@ def _correlations(values: Array) -> Array:
         return np.asarray(together_sums / np.outer(size, size))
 
 
-def _correlate(names: Sequence[str], correlations: Array) -> Iterator[Html]:
+def _correlation_html(names: Sequence[str], correlations: Array) -> Iterator[Html]:
     pairs = [
         (float(correlations[first, other]), names[first], names[other])
         for first in range(len(names))

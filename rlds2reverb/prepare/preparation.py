@@ -210,7 +210,7 @@ class Preparer:
     """
 
     def __init__(self, preparation: Preparation, policy: Policy, whole: Preparer | None = None) -> None:
-        self.policy, self._preparation, self._whole = policy, preparation, whole or self
+        self.policy, self._preparation, self._whole = policy, preparation, whole
         self._standard: Standard = preparation.standard if whole is None else whole._standard
         outputs = zip(preparation.outputs, preparation.signatures)
         self.cutters: list[Cutter] = [Cutter(*output) for output in outputs] if whole is None else whole.cutters
@@ -242,7 +242,8 @@ class Preparer:
         """
         self.episodes += 1
         self.steps += len(episode)
-        self._whole.columns = self._whole.columns.after(episode)
+        whole = self._whole or self
+        whole.columns = whole.columns.after(episode)
         try:
             prepared = self._prepared(episode, examined or self.examine(episode), found, wanted, is_dropped)
         except (InvalidEpisode, ViewError):
@@ -338,9 +339,8 @@ class Output:
 
 def item_bounds(view: View, conventions: Conventions, rows: int) -> tuple[int, int]:
     """Least and most items of a good episode of so many recorded rows, for a view that counts them (`item_count_of`)."""
-    dropped = (
-        (0, 1) if conventions.last_observation == DROP else (0,)
-    )  # last rows that were added go, recorded ones stay
+    # Last rows that were added go, recorded ones stay.
+    dropped = (0, 1) if conventions.last_observation == DROP else (0,)
     counts = [item_count_of(view, max(0, rows - fewer)) or 0 for fewer in dropped]
     return min(counts), max(counts)
 

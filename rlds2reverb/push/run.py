@@ -124,14 +124,16 @@ class Push:
             self._on_each(ServerPush.finish)
             self._note()
             if self._plan.options.move and self._context is None:
-                self._moved = move_items(self.servers, {part.server: part.account.sent_keys for part in self.parts})
+                sent_keys = {part.server: part.account.sent_keys for part in self.parts}
+                for moved in move_items(self.servers, sent_keys):
+                    self._moved += moved
         except BaseException as error:
             self._wind_up(error)
             raise
 
     def _read(self) -> None:
         waiting, rows, size = list[tuple[Episode, list[Problem]]](), 0, 0
-        # Else the next episode may be long in coming, and these would wait for it.
+        # If it is not, the next episode may be long in coming, and those that wait would wait for it.
         is_at_hand = self._plan.source.is_at_hand
         try:
             for episode, problems in self._reading(self._new_episodes()):
@@ -257,8 +259,8 @@ class Push:
         )
 
 
-def move_items(servers: Servers, sent_keys: Mapping[Server, Mapping[str, Sequence[Array]]]) -> int:
-    """Deletes items from servers where they do not belong any more, once all are stored where they do; returns their number.
+def move_items(servers: Servers, sent_keys: Mapping[Server, Mapping[str, Sequence[Array]]]) -> Iterator[int]:
+    """Deletes items from servers where they do not belong any more, once all are stored where they do; yields their number for each server.
 
     Keys do not say on which server an item is, so each server is sent the keys of the rest, and skips those that it lacks. After an error
     some may remain; the same push deletes them.
@@ -266,13 +268,11 @@ def move_items(servers: Servers, sent_keys: Mapping[Server, Mapping[str, Sequenc
     Args:
       sent_keys: server -> table -> keys of the items that are stored where they belong.
     """
-    moved = 0
     for server, keys in sent_keys.items():
         for other in servers.there:
             if other is not server and not server.missing:
                 with servers.about(other):
-                    moved += _take_out(other.transport, keys)
-    return moved
+                    yield _take_out(other.transport, keys)
 
 
 def _take_out(transport: Transport, keys: Mapping[str, Sequence[Array]]) -> int:

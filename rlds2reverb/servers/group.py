@@ -84,9 +84,10 @@ class Server:
 
     def size_of(self, table: str) -> int:
         """Items of a table at the last answer; 0 while the server is missing, or without such a table."""
-        if self.missing or self.info is None or table not in self.info.tables:
+        info = self.info  # another thread may replace it
+        if self.missing or info is None or table not in info.tables:
             return 0
-        return self.info.tables[table].current_size
+        return info.tables[table].current_size
 
     def check_process(self, deadlines: Deadlines) -> ServerInfo:
         """Asks for the tables. Raises ServerRestarted if another process answers than the one whose answer is `info`."""
@@ -123,7 +124,9 @@ class Servers:
         self.last_failed: Server | None = None
         self._ask_seconds, self._on_lost = ask_seconds, on_lost
         self._asked_at = time.monotonic()
-        self._lock = threading.Lock()  # of what follows, and of `Server.missing`; no server is called with it held
+        self._lock = (
+            threading.Lock()
+        )  # of what follows, and of `Server.info` and `missing`; no answer is waited for with it held
         self._questions: dict[Server, PendingInfo] = {}
         self._routes: dict[str, KeyRoutes] = {}
 
@@ -260,7 +263,7 @@ class Servers:
         with self._lock:
             was_missing, server.missing = server.missing, ""
         if was_missing:
-            LOG.warning("server %s is back", server.address)
+            _log_back(server)
 
     # Calls to many servers at the same time.
 
@@ -336,14 +339,17 @@ class Servers:
                     self._questions[server] = server.transport.ask_server_info()
 
     def _read_answers(self) -> None:
-        with self._lock:
+        back = []
+        with self._lock:  # all of it, else an answer from before a loss could bring the server back
             over = {server: question for server, question in self._questions.items() if question.is_over}
-            for server in over:
+            for server, question in over.items():
                 del self._questions[server]
-        for server, question in over.items():
-            if (info := question.answer()) is not None:
-                server.info = info
-                self._mark_there(server)
+                if (info := question.answer()) is not None:
+                    if server.missing:
+                        back.append(server)
+                    server.info, server.missing = info, ""
+        for server in back:
+            _log_back(server)
 
 
 def _call_all(ask: Callable[[Server], T], servers: Sequence[Server]) -> list[T | Rlds2ReverbError]:
@@ -365,6 +371,10 @@ def name_server(error: Rlds2ReverbError, address: str) -> None:
     """Puts the address of a server into the message of its error, unless it is there."""
     if address not in str(error):
         error.args = (f"{address}: {error}", *error.args[1:])
+
+
+def _log_back(server: Server) -> None:
+    LOG.warning("server %s is back", server.address)
 
 
 def _log_lost(server: Server, error: Rlds2ReverbError) -> None:

@@ -38,7 +38,7 @@ def merge_infos(infos: Mapping[str, ServerInfo]) -> ServerInfo:
 
 
 def merge_table(tables_by_address: Sequence[tuple[str, TableInfo]]) -> TableInfo:
-    """One table of many servers, each with its address. Raises as `merged`."""
+    """One table of many servers, each with its address. Raises as `merge_infos`."""
     address, first = tables_by_address[0]
     for other_address, other in tables_by_address[1:]:
         where = f'table "{first.name}" of {other_address}, beside that of {address}'

@@ -66,7 +66,7 @@ NO_ENDS = (TRUNCATED, OPEN)
 """What becomes of the last row of an episode if it is not recorded whether more would have followed."""
 
 CUT = "cut"
-"""In place of one of `GAPS`: the runs are episodes already, see `episodes_in`."""
+"""In place of one of `GAPS`: the runs are episodes already, see `split_streams`."""
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ def recordings_of(
       snapshot: of a table.
       kind: one of `KINDS`.
       missing: see `StoredEpisodes`.
-      streams: one of `GAPS`, for sequences that hold several episodes: bad episodes, or cut, see `episodes_in`.
+      streams: one of `GAPS`, for sequences that hold several episodes: bad episodes, or cut, see `split_streams`.
       names: paths of the items' columns, in their order; None for the signature's paths, or numbers if there is no signature.
 
     Raises:

@@ -98,7 +98,7 @@ def push_rlds_to_reverb(
       SourceError: as for `create_trajectory_data_spec`.
       TypeError: the discount is not float32.
       InvalidEpisode: `on_invalid` is "raise", and an episode is bad; those before it are stored.
-      ConfigError: another `on_invalid`, an unknown code in `allow`, or an observer that is called step by step is to be judged, or to send otherwise.
+      ConfigError: another `on_invalid`, an unknown code in `allow`, or `on_invalid` or options of sending for an observer that is called step by step.
       tf.errors.InvalidArgumentError: as for `convert_rlds_to_trajectories`.
       TransportError: the server cannot be reached, was restarted, or confirms nothing.
     """
@@ -150,9 +150,9 @@ def _push_stream(
 
 
 def _push_by_call(plan: TrajectoryPlan, observer: Any, policy: Policy | None, options: SendOptions) -> int:
-    if options != SendOptions():
+    if changed := [name for name, value in vars(options).items() if value != getattr(SendOptions(), name)]:
         raise ConfigError(
-            f"push_rlds_to_reverb: {', '.join(vars(options))}: this observer is called step by step and sends by itself; leave them out"
+            f"push_rlds_to_reverb: {', '.join(changed)}: this observer is called step by step and sends by itself; leave them out"
         )
     if policy is not None:  # it has stored the beginning of an episode before the rest of it is read
         raise ConfigError(

@@ -88,9 +88,8 @@ class BreakLog:
         self._errors.append(error)
         if len(self._errors) == 1:  # one cut connection: another works at once
             return 0.0
-        doublings = min(
-            len(self._errors) - 2, 30
-        )  # beyond that the pause is the longest in any case, and a float would overflow
+        # Beyond 30 the pause is the longest in any case, and a float would overflow.
+        doublings = min(len(self._errors) - 2, 30)
         return min(self._deadlines.backoff_first * 2.0**doublings, self._deadlines.backoff_most)
 
     def clear(self) -> None:

@@ -204,7 +204,7 @@ PROGRAM = """
 from rlds2reverb.cli import main, push
 from tests.faults.tools import make_episodes
 from rlds2reverb.formats.lists import EpisodeList
-push.opened = lambda name: EpisodeList(make_episodes(40, 41), name)
+push.open_dataset = lambda name: EpisodeList(make_episodes(40, 41), name)
 main()
 """
 """The command, with a source that needs no TensorFlow."""

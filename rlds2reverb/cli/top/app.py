@@ -11,6 +11,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -198,6 +199,7 @@ class TopApp(App[int]):
     def action_help(self) -> None:
         """Shows the help in place of the tables, or the tables again."""
         self._helps = not self._helps
+        self.query_one(_Page).scroll_home(animate=False)
         self._draw()
 
     def action_filter(self) -> None:
@@ -216,6 +218,7 @@ class TopApp(App[int]):
             self._folded ^= {self._marked.server}
         else:
             self._opened = self._marked
+            self.query_one(_Page).scroll_home(animate=False)
         self._draw()
 
     def action_leave(self) -> None:
@@ -308,7 +311,8 @@ class TopApp(App[int]):
             for row in () if is_folded else shown:
                 lines[_RowKey(server.name, row.table.name)] = _cells(row, columns, server.answers, is_wide)
                 blocked = row.blocked() if server.answers else ()
-                waits += (f'table "{visible(row.table.name)}": {waiting(wait)}' for wait in blocked)
+                of_server = f" on {visible(server.name)}" if len(servers) > 1 else ""
+                waits += (f'table "{visible(row.table.name)}"{of_server}: {waiting(wait)}' for wait in blocked)
         self._fill_heads(heads)
         self._fill_table(columns, name_width, list(lines.values()))
         self._keys = list(lines)
@@ -318,7 +322,16 @@ class TopApp(App[int]):
         self.query_one("#servers").display = is_high
         pane = self.query_one("#waits", Static)
         pane.display = is_high and bool(waits)
-        pane.update(Text("\n".join(waits)))
+        pane.update(Text("\n".join(self._fit_waits(waits))))
+
+    def _fit_waits(self, waits: Sequence[str]) -> list[str]:
+        """As many as a quarter of the screen has room for; the last line says how many more there are."""
+        room = max(1, self.size.height // 4)
+        lines = [-(-len(wait) // max(1, self.size.width)) for wait in waits]
+        if sum(lines) <= room:
+            return list(waits)
+        shown = sum(1 for total in accumulate(lines) if total < room)
+        return [*waits[:shown], f"{len(waits) - shown} more waits: Enter on a table shows its own"]
 
     def _fill_heads(self, heads: Mapping[str, Text]) -> None:
         pane = self.query_one("#servers")

@@ -329,7 +329,7 @@ def _make_trajectory(obs: Any, acts: Any, dones: Any, last_step: str, where: str
     if len(seen) == count and last_step == REPEAT:
         seen = np.concatenate([seen, seen[-1:]])
     elif len(seen) == count:
-        # The last step goes without its observation; its done is that of the step before, which would be lost.
+        # The last step goes without its observation. Its done, which would be lost, is given to the step before.
         is_done = arrays[keys.DONES][-2:].any(axis=0, keepdims=True)
         arrays = {key: column[:-1] for key, column in arrays.items()}
         arrays[keys.DONES] = np.concatenate([arrays[keys.DONES][:-1], is_done[: count - 1]])

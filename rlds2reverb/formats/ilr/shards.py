@@ -60,7 +60,7 @@ class PassRecordings(Recordings):
         return dict(keys.with_reward(self._specs))
 
     def count_episodes(self) -> None:
-        """Sets `count`: reads through all files; raises `SourceError` if one cannot be read."""
+        """Sets `count`: reads through all files. An unreadable dictionary counts as one broken episode; a shard that cannot be read raises `SourceError`."""
         self._count = sum(1 for _ in self._pass(Findings(), ()))
 
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:

@@ -608,7 +608,7 @@ def _arrow_column(feature: WrittenFeature, values: Array) -> tuple[pa.Array, boo
 
 
 def _arrow_numbers(values: Array) -> pa.Array:
-    """[T, ...] -> a plain column for one value a row, lists of a fixed size for one axis, nested lists for more."""
+    """[T, ...] -> a plain column for one value per row, lists of a fixed size for one axis, nested lists for more."""
     flat = pa.array(np.ascontiguousarray(values.reshape(-1), values.dtype.newbyteorder("=")))
     *inner, last = values.shape[1:] or (1,)
     if values.size == len(values) and values.ndim <= 2:

@@ -43,8 +43,10 @@ class _Listing:
     objects: Mapping[str, Entry]
 
     @staticmethod
-    def of(objects: Mapping[str, Entry], folders: Collection[str]) -> _Listing:
-        return _Listing(time.monotonic(), tuple(sorted({*objects, *folders})), frozenset(folders), objects)
+    def of(objects: Mapping[str, Entry], folders: Collection[str], at: float | None = None) -> _Listing:
+        return _Listing(
+            time.monotonic() if at is None else at, tuple(sorted({*objects, *folders})), frozenset(folders), objects
+        )
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ class Bucket:
         now = time.monotonic()
         self._looked |= {name: (now, entry) for name, entry in entries.items()}
         self._listings |= {
-            folder: _Listing.of(objects.get(folder, {}), folders.get(folder, ()))
+            folder: _Listing.of(objects.get(folder, {}), folders.get(folder, ()), now)
             for folder in {key, *objects, *folders}
         }
         return {f"{self._url}/{name}": entry for name, entry in entries.items()}
@@ -305,9 +307,11 @@ class Bucket:
     def _listing(self, key: str) -> _Listing:
         listing = self._fresh_listing(key)
         if listing is None:
-            listing = self._listings[key] = _Listing.of(*self._list(key))
+            listing = _Listing.of(*self._list(key))
             prefix = f"{key}/" if key else ""
+            # Before the listing: a thread that finds it takes an object that was not looked up as none.
             self._looked |= {f"{prefix}{name}": (listing.at, entry) for name, entry in listing.objects.items()}
+            self._listings[key] = listing
         return listing
 
     def _list(self, key: str) -> tuple[dict[str, Entry], list[str]]:

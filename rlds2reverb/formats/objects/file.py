@@ -179,7 +179,7 @@ _MOST_REQUESTS = 16
 
 @cache
 def pool() -> ThreadPoolExecutor:
-    """The threads that ask for ranges. They wait most of the time, so there are more of them than processors."""
+    """The threads that ask for ranges and listings. They wait most of the time, so there are more of them than processors."""
     return ThreadPoolExecutor(_MOST_REQUESTS, thread_name_prefix="bucket")
 
 

@@ -320,7 +320,7 @@ class EpisodeFeatures:
         return len(flag.read(lists, where)) if flag.key in lists else None
 
     def _check(self, columns: dict[str, Array], lists: Lists, where: str) -> None:
-        """Refuses columns of different lengths. Those whose steps have no values may have any, and are made as long as the other columns: the file cannot say it."""
+        """Refuses columns of different lengths. Columns whose steps hold no values say no length; they get that of the others."""
         lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1:
             for column in self._steps:

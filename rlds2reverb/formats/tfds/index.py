@@ -25,7 +25,7 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -86,14 +86,14 @@ def load(shard: Path, stamp: Stamp) -> Array:
     What is beside the shard is preferred to what is in the cache. Each place is a possible one; whether a record begins there, its head says.
     """
     with suppress(*_NO_CACHE):
-        files = [] if isinstance(shard, BucketPath) else [beside_path(shard)]
-        for path in (*files, cached_path(shard)):
-            places = _read(path, _MAGIC, stamp, stamp[0] // _LEAST_RECORD + 1)
+        # The cache's path is asked for last: where there is no folder for a cache, the file beside the shard still counts.
+        finders: tuple[Callable[[Path], Path], ...] = (beside_path, cached_path)
+        for find_path in finders[1:] if isinstance(shard, BucketPath) else finders:
+            places = _read(find_path(shard), _MAGIC, stamp, stamp[0] // _LEAST_RECORD + 1)
             if places is None or places[0] != 0 or places.max() > stamp[0]:
                 continue
-            if not np.any(
-                np.diff(places.view("<i8")) < _LEAST_RECORD
-            ):  # signed: else a place that goes back wraps around
+            # Signed: else a place that goes back wraps around.
+            if not np.any(np.diff(places.view("<i8")) < _LEAST_RECORD):
                 return places
     return NOTHING
 

@@ -276,7 +276,7 @@ def _head(dtype: np.dtype[Any], shape: tuple[int, ...], prefix: bytes, size: int
 
 
 def _worth_compressing(column: Array, chunk_length: int) -> bool:
-    # Decided once for a column of an episode, by its first bytes: compressing every chunk to see would cost what it is to save.
+    # Decided once for a column of an episode, or of episodes encoded together, by its first bytes: compressing every chunk to see would cost what it is to save.
     if column.dtype == object or not len(column):
         return False
     chunk_bytes = column.nbytes // len(column) * min(chunk_length, len(column))

@@ -97,7 +97,7 @@ class Chunks:
         """
         item = read_item(sample)
         keys = {piece.chunk_key for column in item.columns for piece in column.slices}
-        # The server sends every chunk of an item again, each time; of 2-step items 96 % of those sent were repeats.
+        # The server sends every chunk of an item again, each time.
         own: dict[int, Chunk] = {}
         for chunk in sample.chunks:
             key = chunk.chunk_key

@@ -159,3 +159,32 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path, file: Path) -> None:
         in listed.stderr
     )
     assert "a .npz file for each episode" in listed.stdout
+
+
+GUESSES_WRONG = """
+from rlds2reverb.formats.registry import Form, Format, Reading
+
+
+def fail(thing):
+    raise TypeError("made to fail")
+
+
+READING = Reading(fail, forms=(Form("rewards:FILE", "rewards"),), takes=fail, marks=("*.rewards",), recognises=fail)
+FORMAT = Format("rewards", "lists of rewards", READING)
+"""
+
+
+def test_one_whose_guesses_fail_disturbs_no_other(tmp_path: Path, file: Path) -> None:
+    site = tmp_path / "wrong"
+    install(site, "wrong", "rewards", "wrong:FORMAT", GUESSES_WRONG)
+    listed = command(site, "inspect", str(file.parent))
+    assert "made to fail" in listed.stderr and "Traceback" not in listed.stderr
+    refused = run(site, "-c", "import rlds2reverb; rlds2reverb.open_source(3)")
+    assert "SourceError" in refused.stderr.splitlines()[-1]
+
+
+def test_one_that_only_reads_is_no_destination(site: Path, tmp_path: Path) -> None:
+    refused = command(site, "convert", "bundled:cartpole", f"rewards:{tmp_path / 'out'}")
+    assert refused.returncode == 2
+    assert "writing lists of rewards by a name" in refused.stderr
+    assert "did you mean" not in refused.stderr

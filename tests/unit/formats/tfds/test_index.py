@@ -18,7 +18,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlds2reverb.errors import SourceError, WriteError
+from rlds2reverb.errors import ConfigError, SourceError, WriteError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.paths import stamp_of
@@ -439,3 +439,13 @@ def test_a_file_of_the_hub_is_told_from_another_one_of_its_size() -> None:
 
     stamps = {Entry(5, 0, "", blob).stat().st_mtime_ns for blob in ("one", "two", "")}
     assert len(stamps) == 3
+
+
+def test_what_is_beside_a_shard_counts_without_a_cache_folder(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    indexed(shard, len(RECORDS), beside=True)
+
+    def refuse(path: Path, kind: str = "index") -> Path:
+        raise ConfigError(f"{path}: no folder for a cache of the {kind}")
+
+    monkeypatch.setattr(index, "cached_path", refuse)
+    assert len(index.load(shard, stamp_of(shard))) > 1
