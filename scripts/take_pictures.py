@@ -307,7 +307,7 @@ _NEWEST = 196
 """Number of the newest checkpoint."""
 _SPACE = Space(1_134_006_272, 1_874_418_432)
 _FULL = (
-    f"{_FOLDER}: {_SPACE.free_bytes} bytes are free, {_SPACE.needed_bytes} are needed, as many as generation {_NEWEST} takes; nothing was "
+    f"{_FOLDER}: {_SPACE.free_bytes} bytes are free, {_SPACE.needed_bytes} are needed, as many as checkpoint {_NEWEST} takes; nothing was "
     "written. Make the disk larger; the next checkpoint is then tried as usual"
 )
 _MEMORY, _LIMIT = 3_420_000_000, 8_000_000_000

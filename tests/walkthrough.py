@@ -7,7 +7,8 @@
 | `python`, `yaml` | written to the file that its first line names |
 
 Environments are not made: the lines of INSTALLS are left out, and tests/packaging/project/test_tutorials.py reads them. The page's ports 8000 and
-8080 are free ones. Measured numbers (MEASURED), times and what was sampled (SAMPLED) may differ.
+8080 are free ones. Measured numbers (MEASURED), times and what was sampled (SAMPLED) may differ. A slow machine prints lines of progress
+(PROGRESS), which no page shows.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ MEASURED = re.compile(
     r"(?<![\w.])[\d,]+(\.\d+)?(?= (items/s|episodes/s|MB in|s\b))|(?<=loss )\d+\.\d+|(?<=key )\d+|(?<=bytes=)\d+|[\d,]+(?= encoded)"
     r"|(?<=^bytes )[\d,]+|(?<=^seconds )[\d.]+|[\d,]+(?= bytes$)"
 )
+PROGRESS = re.compile(r"\S.*  (ETA )?\d+:\d\d:\d\d( +waiting)?$")
 SAMPLED = re.compile(r"(?<=\]) .* \(\S+ to \S+\)$")
 """Values of a sample's column, and their range."""
 START_SECONDS = 240.0
@@ -77,7 +79,8 @@ class Reader:
     yaml = python
 
     def text(self, text: str) -> None:
-        printed = [_plain(line) for line in self._as_on_the_page(self.printed).splitlines()]
+        lines = [line for line in self._as_on_the_page(self.printed).splitlines() if not PROGRESS.match(line)]
+        printed = [_plain(line) for line in lines]
         parts = [
             [_plain(line) for line in part.splitlines()] for part in re.split(r"^\.\.\.\n", text, flags=re.MULTILINE)
         ]
