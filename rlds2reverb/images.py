@@ -93,7 +93,7 @@ def decode_images(
       exact: JPEG by the accurate DCT, as Pillow does, and so LeRobot and Minari; else by the fast one, as TensorFlow and TFDS do. Values
         differ by a few of 255 levels.
       size: of the images returned, as (height, width) or "HEIGHTxWIDTH:METHOD"; None for that of the files. JPEG files are decoded at
-        the smallest scale of libjpeg that is no smaller, then resized as a push with `resize` does it (`resized`): faster, and values
+        the smallest scale of libjpeg that is no smaller, then resized as a push with `resize` does it (`resize_images`): faster, and values
         differ by a few of 255 levels from those of the whole image resized.
 
     Returns:
@@ -506,7 +506,7 @@ def _decode_part(
         elif is_png:
             whole = np.empty((*_size(file, place), out.shape[3]), out.dtype)
             _decode_png(file, whole, place)
-            into[...] = resized(whole[None], size)[0]
+            into[...] = resize_images(whole[None], size)[0]
         else:
             _decode_small_jpeg(file, into, place, exact, size)
 
@@ -523,7 +523,7 @@ def _decode_small_jpeg(file: bytes, out: Array, where: str, exact: bool, size: S
     decoded = _jpeg(file, where, out.shape[2], exact, min_height=size.height, min_width=size.width)
     whole = decoded.reshape(*decoded.shape[:2], -1)
     if whole.shape != out.shape:
-        whole = resized(whole[None], size)[0]
+        whole = resize_images(whole[None], size)[0]
     np.multiply(whole, 1 if out.dtype == np.uint8 else 256, out=out, dtype=out.dtype)
 
 
@@ -658,7 +658,7 @@ class _Taps:
     scale: np.float32  # what remains to be divided by
 
 
-def resized(images: Array, size: Size) -> Array:
+def resize_images(images: Array, size: Size) -> Array:
     """[T, H, W, C] -> [T, height, width, C] of the same dtype, one of `IMAGE_DTYPES`; at least one pixel.
 
     Works image by image, so beside the result it needs memory for one image as float32.

@@ -115,9 +115,8 @@ def _columns(batch: Batch, transitions: Transitions, layout: Layout) -> dict[str
     if layout.trajectory:
         collector["traj_ids"] = _pop_trajectories(columns, layout.trajectory, count)
     elif not transitions.is_single:
-        before = np.zeros_like(
-            transitions.valid
-        )  # each run of consecutive transitions gets a number; most slices are one run
+        # Each run of consecutive transitions gets a number; most slices are one run.
+        before = np.zeros_like(transitions.valid)
         before[:, 1:] = transitions.valid[:, :-1]
         collector["traj_ids"] = np.cumsum(transitions.valid & ~before).reshape(count) - 1
     if collector:

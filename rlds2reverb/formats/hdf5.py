@@ -94,11 +94,11 @@ def find(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
     Raises:
       BrokenEpisode: a link leads out of the folder, to a file that cannot be read, or in a circle.
     """
-    thing = find_id(group, name)
+    thing = find_handle(group, name)
     return h5py.Dataset(thing, readonly=True) if isinstance(thing, h5py.h5d.DatasetID) else thing
 
 
-def find_id(group: h5py.Group, name: str) -> h5py.Group | h5py.h5d.DatasetID | None:
+def find_handle(group: h5py.Group, name: str) -> h5py.Group | h5py.h5d.DatasetID | None:
     """As `find`, but with the id of a dataset, which costs less than h5py's `Dataset`."""
     at: Any = group
     ahead, links = deque(name.split("/")), 0
@@ -165,7 +165,7 @@ class HdfColumn:
     def __init__(self, group: h5py.Group, name: str, path: str, dataset: h5py.h5d.DatasetID | None = None) -> None:
         self.path, self._place = path, (group, name)
         try:
-            thing = find_id(group, name) if dataset is None else dataset
+            thing = find_handle(group, name) if dataset is None else dataset
             if not isinstance(thing, h5py.h5d.DatasetID) or not thing.shape:
                 raise self._broken(f"expected a dataset with rows, found {_kind(find(group, name))}")
             self._id, self.shape = thing, thing.shape
@@ -441,10 +441,8 @@ class _Bytes(io.RawIOBase):
 
     def close(self) -> None:
         super().close()
-        for name in (
-            "_file",
-            "_values",
-        ):  # absent where the file could not be opened; Python closes such an object, too
+        # Absent where the file could not be opened; Python closes such an object, too.
+        for name in ("_file", "_values"):
             if name in vars(self):
                 vars(self)[name].close()
 

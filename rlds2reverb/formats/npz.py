@@ -264,9 +264,8 @@ class _EpisodeFiles(Recordings):
         looks = self._looks.values()
         endings = dict.fromkeys(look.last_step for look in looks if look.last_step is not None)
         left_out = dict.fromkeys(key for look in looks for key in look.left_out)
-        features = (
-            self._features.left_out if "_features" in vars(self) else ()
-        )  # else reading notices would open all files
+        # Only where the features have been read: notices alone open no file.
+        features = self._features.left_out if "_features" in vars(self) else ()
         reported = {notice.path for notice in self._agreement.notices}
         dummies: tuple[Notice, ...] = ()
         if self._options.align is None:

@@ -373,9 +373,9 @@ def _find_columns(demo: h5py.Group, names: Mapping[str, str]) -> dict[str, hdf5.
     for path, name in names.items():
         above, _, last = name.rpartition("/")
         if above not in groups:
-            groups[above] = hdf5.find_id(demo, above)
+            groups[above] = hdf5.find_handle(demo, above)
         group = groups[above]
-        dataset = hdf5.find_id(group, last) if isinstance(group, h5py.Group) else None
+        dataset = hdf5.find_handle(group, last) if isinstance(group, h5py.Group) else None
         if isinstance(dataset, h5py.h5d.DatasetID):
             columns[path] = hdf5.HdfColumn(group, last, path, dataset)
     return columns

@@ -1,6 +1,6 @@
 """Recorded steps as rows of RLDS (`episode`), and datasets of rows in which flags or numbers say where episodes end.
 
-`steps` and `marked` make RLDS' rows of an episode: T actions become T + 1 rows. `ended` does, of T recorded rows, whichever its format wants.
+`steps` and `mark_rows` make RLDS' rows of an episode: T actions become T + 1 rows. `ended` does, of T recorded rows, whichever its format wants.
 
 | the format has | rows |
 | --- | --- |
@@ -127,7 +127,7 @@ def last_step_of(where: str, paths: Collection[str], wanted: str | None) -> str:
     return wanted or (REPEAT if missing else NEXT)
 
 
-def marked(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
+def mark_rows(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:
     """RLDS columns of as many rows as were recorded: the last recorded step is the last one.
 
     Args:
@@ -160,10 +160,10 @@ def ended(
       after: path below `observation` -> next observations, the last of which is that of the last row; for `NEXT`.
 
     Raises:
-      BrokenEpisode: as `steps` and `marked`; or there is no observation that could be the last.
+      BrokenEpisode: as `steps` and `mark_rows`; or there is no observation that could be the last.
     """
     if last_step == MARK:
-        return marked(columns, is_terminal)
+        return mark_rows(columns, is_terminal)
     observation = {}
     for below, column in columns_below(columns, OBSERVATION).items():
         ahead = column if after is None or last_step != NEXT else after(below)

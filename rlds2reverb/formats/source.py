@@ -233,13 +233,13 @@ class Source:
                 f"{self.name}: encoded: has no step columns whose JPEG or PNG files can be kept as they are; "
                 "those of a TFDS dataset's Image features can. Leave encoded (--encoded) out"
             )
-        for wanted_path in encoded:
-            if wanted_path != ALL and not any(is_under(path, wanted_path) for path in images):
+        for prefix in encoded:
+            if prefix != ALL and not any(is_under(path, prefix) for path in images):
                 raise SourceError(
-                    f'{self.name}: encoded "{wanted_path}": expected image columns, which are {", ".join(images)}; or "{ALL}"'
+                    f'{self.name}: encoded "{prefix}": expected image columns, which are {", ".join(images)}; or "{ALL}"'
                 )
         return self.encoded(
-            [path for path in images if ALL in encoded or any(is_under(path, wanted_path) for wanted_path in encoded)]
+            [path for path in images if ALL in encoded or any(is_under(path, prefix) for prefix in encoded)]
         )
 
     def without(self, paths: Collection[str]) -> Source:

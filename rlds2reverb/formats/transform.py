@@ -378,8 +378,8 @@ class Made:
     def make(self, columns: Sequence[Array]) -> Array:
         """[T, ...] columns, in the order of `reads`, of equal length -> the new column."""
         if self.is_joined:
-            return joined(columns, self.spec.dtype)
-        return columns[0] if self.size is None else images.resized(columns[0], self.size)
+            return concat_columns(columns, self.spec.dtype)
+        return columns[0] if self.size is None else images.resize_images(columns[0], self.size)
 
 
 def made_columns(transform: Transform, recorded: Specs) -> dict[str, Made]:
@@ -527,7 +527,7 @@ def joined_spec(parts: Sequence[ArraySpec]) -> ArraySpec | None:
     return ArraySpec((*shapes[0][:-1], total), dtype)
 
 
-def joined(columns: Sequence[Array], dtype: np.dtype[Any]) -> Array:
+def concat_columns(columns: Sequence[Array], dtype: np.dtype[Any]) -> Array:
     """[T] and [T, ..., n] columns -> [T, ..., sum of n], in their order."""
     vectors = [column[:, None] if column.ndim == 1 else column for column in columns]
     return np.concatenate([vector.astype(dtype) for vector in vectors], axis=-1)

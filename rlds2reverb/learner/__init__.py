@@ -1,1 +1,1 @@
-"""Out to learners: batches of a table's items, weights, mixtures, and steps back in. See docs/architecture.md, the road I and J."""
+"""Out to learners: batches of a table's items, weights, mixtures, and steps back in. See docs/architecture.md."""

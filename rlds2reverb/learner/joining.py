@@ -18,7 +18,7 @@ from rlds2reverb.learner.batch import Batch, BatchInfo, columns_of, in_structure
 from rlds2reverb.learner.options import PAD
 from rlds2reverb.learner.states import State
 from rlds2reverb.specs import ArraySpec, Nest, dtype_name, flatten
-from rlds2reverb.wire.sample.batches import Column, placed
+from rlds2reverb.wire.sample.batches import Column, place_columns
 
 
 class Batches(Protocol):
@@ -219,7 +219,7 @@ def join_pieces(
     whole = []
     for path, values in zip(flatten(first.structure).values(), zip(*cut, strict=True), strict=True):
         _check_dtypes(path, values, pieces)
-        whole.append(placed(values, places, len(parts)))
+        whole.append(place_columns(values, places, len(parts)))
     batch = Batch(in_structure(whole, first.structure), _join_info(pieces, places, parts, whole))
     return _pad_batch(batch, first.structure, first.spec, pad_to) if ragged == PAD else batch
 
@@ -259,7 +259,7 @@ def _join_info(pieces: Sequence[Piece], places: Sequence[Array], parts: Array, c
             ]
         if name != "mask" and all(value is not None for value in values):
             own = [value[piece.start : piece.stop] for value, piece in zip(values, pieces)]
-            fields[name] = placed(own, places, len(parts))
+            fields[name] = place_columns(own, places, len(parts))
     info = BatchInfo(**{**dict.fromkeys(BatchInfo._fields), **fields})
     return info._replace(source=parts.astype(np.int64), mask=_join_masks(pieces, places, columns))
 
@@ -272,9 +272,8 @@ def _join_masks(pieces: Sequence[Piece], places: Sequence[Array], columns: Seque
         return None
     total = sum(piece.size for piece in pieces)
     ragged = [column for column in columns if isinstance(column, list)]
-    rows = np.array(
-        [min((len(piece[item]) for piece in ragged), default=length) for item in range(total)], np.int64
-    )  # [B]
+    # [B]
+    rows = np.array([min((len(column[item]) for column in ragged), default=length) for item in range(total)], np.int64)
     length = max([length, *(int(rows[place].max()) for place, mask in zip(places, masks) if mask is None)])
     whole = np.zeros((total, length), bool)
     for place, mask in zip(places, masks):

@@ -35,7 +35,7 @@ from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.base import View, spell_view
 from rlds2reverb.views.trajectory import FIELDS, FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
 from rlds2reverb.wire.messages import TableInfo, priority_exponent
-from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, joined, stacked
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, join_columns, stack_values
 
 _ALIKE = ("uniform", "fifo")  # samplers that hand out all items equally often; prioritised ones give the probability
 _MOST_PER_SAMPLE = 1 << 20  # slices; more come of a probability near 0, and would fill the memory
@@ -216,7 +216,7 @@ class Slicing:
         parts = [value[start : start + length] for value, start in zip(values, starts.tolist())]
         if len({(value.shape[1:], value.dtype) for value in parts}) == 1:
             return self._equalise(np.concatenate(parts), np.array([len(part) for part in parts]), length)
-        return stacked([self._equalise(part.copy(), np.array([len(part)]), length)[0] for part in parts])
+        return stack_values([self._equalise(part.copy(), np.array([len(part)]), length)[0] for part in parts])
 
     def _equalise(self, rows: Array, lengths: Array, length: int) -> Array:
         """[sum of lengths, ...], slice after slice -> [n, length, ...]."""
@@ -238,7 +238,7 @@ def _whole(column: Column, samples: Array) -> Column:
     """Repeats a column that is not cut, once for every slice."""
     if not isinstance(column, list):
         return column[samples]
-    return stacked([column[sample].copy() for sample in samples.tolist()])
+    return stack_values([column[sample].copy() for sample in samples.tolist()])
 
 
 _FLAG = ArraySpec((), np.dtype(bool))
@@ -410,7 +410,7 @@ def join_rows(parts: Sequence[CutRows]) -> CutRows:
     """Joins the items of one part or more."""
     if len(parts) == 1:
         return parts[0]
-    columns = [joined(values) for values in zip(*(part.columns for part in parts))]
+    columns = [join_columns(values) for values in zip(*(part.columns for part in parts))]
     masks = [part.mask for part in parts if part.mask is not None]
     return CutRows(columns, np.concatenate([part.start for part in parts]), np.concatenate(masks) if masks else None)
 

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlds2reverb.episode import Array
-from rlds2reverb.images import FILE, FIRST, JPEG_START, Size, decode_images, kind, kind_of, resized
+from rlds2reverb.images import FILE, FIRST, JPEG_START, Size, decode_images, kind, kind_of, resize_images
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec
 
 Picture = npt.NDArray[np.uint8]
@@ -127,7 +127,7 @@ def fit_picture(picture: Picture, height: int, width: int) -> Picture:
         return picture
     if height % before[0] == 0 and width % before[1] == 0:
         return np.asarray(picture.repeat(height // before[0], axis=0).repeat(width // before[1], axis=1))
-    return np.asarray(resized(picture[None], Size(height, width))[0], np.uint8)
+    return np.asarray(resize_images(picture[None], Size(height, width))[0], np.uint8)
 
 
 def thumbnail_size(size: tuple[int, int], side: int) -> tuple[int, int]:

@@ -191,8 +191,8 @@ class Preparation:
 
     def __iter__(self) -> Iterator[Prepared]:
         preparer = self.preparer()
-        for episode, found in self.read():
-            yield preparer.prepare(episode, found)
+        for episode, problems in self.read():
+            yield preparer.prepare(episode, problems)
 
 
 class Preparer:
@@ -224,16 +224,16 @@ class Preparer:
     def prepare(
         self,
         episode: Episode,
-        found: Sequence[Problem] = (),
-        wanted: Sequence[int] | None = None,
+        dataset_problems: Sequence[Problem] = (),
+        output_numbers: Sequence[int] | None = None,
         is_dropped: bool = False,
         examined: Examined | None = None,
     ) -> Prepared:
         """Decides about an episode, and cuts it when it is good.
 
         Args:
-          found: its problems that only other episodes show.
-          wanted: numbers of the outputs to cut it for, where the rest has it already; None for all, one of which must make an item.
+          dataset_problems: its problems that only other episodes show.
+          output_numbers: the outputs to cut it for, where the others have it already; None for all, one of which must make an item.
           is_dropped: it is not stored even if it is good, so no stream takes it in.
           examined: what `examine` or `examine_together` found; None to examine it now.
 
@@ -245,7 +245,9 @@ class Preparer:
         whole = self._whole or self
         whole.columns = whole.columns.after(episode)
         try:
-            prepared = self._prepared(episode, examined or self.examine(episode), found, wanted, is_dropped)
+            prepared = self._prepared(
+                episode, examined or self.examine(episode), dataset_problems, output_numbers, is_dropped
+            )
         except (InvalidEpisode, ViewError):
             self.steps_rejected += len(episode)
             raise
@@ -277,23 +279,23 @@ class Preparer:
         self,
         episode: Episode,
         examined: Examined,
-        found: Sequence[Problem],
-        wanted: Sequence[int] | None,
+        dataset_problems: Sequence[Problem],
+        output_numbers: Sequence[int] | None,
         is_dropped: bool,
     ) -> Prepared:
         filled, problems, mended = examined
-        prepared = Prepared(episode, filled, (*problems, *found), mended)
+        prepared = Prepared(episode, filled, (*problems, *dataset_problems), mended)
         if not self.policy.accepts(episode, prepared.problems, mended):
             return prepared
-        cutters = self.cutters if wanted is None else [self.cutters[number] for number in wanted]
+        cutters = self.cutters if output_numbers is None else [self.cutters[number] for number in output_numbers]
         try:
             normalised = self.normalise(filled)
             cuts = [cutter.cut(normalised) for cutter in cutters]
         except ViewError as error:
             return prepared._replace(refused=self.policy.reject_refused(episode, error))
         try:
-            for cutter, made in zip(cutters, cuts):
-                cutter.check_rows(made.cut)
+            for cutter, output_cut in zip(cutters, cuts):
+                cutter.check_rows(output_cut.cut)
         except ViewError as error:  # a tolerated problem reached the items
             self.policy.reject_refused(episode, error, must_stop=True)
         is_for_all = len(cutters) == len(self.cutters)
@@ -305,8 +307,8 @@ class Preparer:
             return prepared._replace(refused=lacking)
         # Streams advance last: an episode that is rejected must leave none of its steps in them.
         if not is_dropped:
-            for cutter, made in zip(cutters, cuts):
-                cutter.take_in(made)
+            for cutter, output_cut in zip(cutters, cuts):
+                cutter.take_in(output_cut)
         is_end_mended = self._standard.conventions.mends_end(filled)
         return prepared._replace(normalised=normalised, cuts=cuts, is_end_mended=is_end_mended)
 

@@ -251,7 +251,7 @@ class WatchedBudget(Budget):
         deadlines: Deadlines,
         guarded: bool = True,
     ) -> None:
-        self._transport, self._most, self._deadlines = transport, limits, deadlines
+        self._transport, self._limits, self._deadlines = transport, limits, deadlines
         self._capacities = {table.name: TableCapacity(table, guarded) for table in tables}
         self._is_guarded = any(capacity.guarded for capacity in self._capacities.values())
         self._pending: list[EncodedEpisode] = []  # while it is tight, until all their items are sent
@@ -298,9 +298,9 @@ class WatchedBudget(Budget):
     def limits(self) -> RequestLimits:
         """While it is tight, at most as many items as the fullest table has free places."""
         if not self.is_tight:
-            return self._most
+            return self._limits
         free = [capacity.free for capacity in self._capacities.values() if capacity.guarded and capacity.free > 0]
-        return replace(self._most, items=min(self._most.items, *free)) if free else replace(self._most, items=1)
+        return replace(self._limits, items=min(self._limits.items, *free)) if free else replace(self._limits, items=1)
 
     def check(self, request: Request) -> None:
         if not self.is_tight:

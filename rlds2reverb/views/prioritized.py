@@ -224,8 +224,7 @@ def by_return(episode: Episode, steps: Array) -> Array:
 def return_of(priority: npt.ArrayLike) -> Array:
     """The returns that such priorities stand for, as of `info.priority`; up to rounding."""
     priorities = np.asarray(priority, np.float64)
-    with np.errstate(
-        divide="ignore"
-    ):  # `where` computes both sides, and a priority of 0 stands for a return of minus infinity
+    # `where` computes both sides, and a priority of 0 stands for a return of minus infinity.
+    with np.errstate(divide="ignore"):
         returns: Array = np.where(priorities >= 1, priorities - 1, 1 - 1 / priorities)
     return returns

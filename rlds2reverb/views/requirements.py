@@ -249,7 +249,7 @@ class Requirements(BaseView):
         if strange := [name for name in requirements if not isinstance(name, str)]:
             raise ViewError(f"requirements: {strange[0]!r}: expected the name of a column")
         every = {name: ViewRequirement.of(name, value) for name, value in requirements.items()}
-        self.requirements = {name: column for name, column in every.items() if column.used_for_training}
+        self.requirements = {name: requirement for name, requirement in every.items() if requirement.used_for_training}
         if not self.requirements:
             raise ViewError("requirements: no column is used for training")
         _check_names(self.requirements)
@@ -273,7 +273,8 @@ class Requirements(BaseView):
         initial = {path: value.tolist() for path, value in self._initial.items()}
         first = f", initial_state={initial}" if initial else ""
         further = f", extras={self.extras!r}" if self.extras else ""
-        return f"Requirements({ {name: asdict(column) for name, column in self.requirements.items()} }{further}{first})"
+        options = {name: asdict(requirement) for name, requirement in self.requirements.items()}
+        return f"Requirements({options}{further}{first})"
 
     @staticmethod
     def _identity_of(name: str, requirement: ViewRequirement) -> list[object]:

@@ -27,7 +27,7 @@ from rlds2reverb.images import (
     decode_images,
     kind,
     kind_of,
-    resized,
+    resize_images,
 )
 
 UINT8 = np.dtype(np.uint8)
@@ -70,7 +70,7 @@ class TestSizes:
         pixels = np.random.default_rng(height).integers(0, 256, (3, 24, 32, 3), np.uint8)
         size = Size(height, width, method)
         found = decode_images(list(map(png, pixels)), (24, 32, 3), size=str(size) if is_text else size)
-        assert np.array_equal(found, resized(pixels, size))
+        assert np.array_equal(found, resize_images(pixels, size))
 
     @pytest.mark.parametrize("channels", [1, 3])
     @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ class TestSizes:
         found = decode_images([file, b""], (96, 128, channels), size=(height, width))
         assert found.shape == (2, height, width, channels)
         assert not found[1].any()
-        whole = resized(decode_images([file], (96, 128, channels)), Size(height, width))
+        whole = resize_images(decode_images([file], (96, 128, channels)), Size(height, width))
         assert np.abs(found[:1].astype(int) - whole).max() <= 6
 
     def test_files_of_several_sizes_make_one_batch(self) -> None:

@@ -118,7 +118,7 @@ class Description:
             config[key] = self.texts.get(key, str(config.get(key, "rlds2reverb")))
         color = self.texts.get("color_space", "")
         named = Named("imitation.augment.color", "ColorSpace", (color if color in _COLORS else _COLORS[0],))
-        inflated = {key: None if space is None else _name_space(space) for key, space in spaces.items()}
+        inflated = {key: None if space is None else _pickled_space(space) for key, space in spaces.items()}
         return pickle_value({"env_cfg": config, **inflated, "color_space": named})
 
     def _space(self, key: str, spec: ArraySpec | None) -> dict[str, Any] | None:
@@ -170,7 +170,7 @@ def _space_of(spec: ArraySpec, is_action: bool) -> dict[str, Any] | None:
     return {"dtype": spec.dtype.name, "high": high, "low": low, "shape": list(spec.shape), "type": "Box"}
 
 
-def _name_space(space: Mapping[str, Any]) -> Named:
+def _pickled_space(space: Mapping[str, Any]) -> Named:
     options: dict[str, Any] = {key: value for key, value in space.items() if key != "type"}
     if space["type"] == "Box":
         dtype, shape = np.dtype(space["dtype"]), tuple(space["shape"])

@@ -96,9 +96,8 @@ def _read_runs(path: Path, file: Any, group: int, first: int, columns: Mapping[s
     """The runs of a row group whose first row is `first`; `columns` has the places of the keys' columns among all of the file."""
     about = file.metadata.row_group(group)
     episode, *index = (_range_by_statistics(about, number) for number in columns.values())
-    if (
-        episode is not None and episode[0] == episode[1] and None not in index
-    ):  # LeRobot writes an episode as a row group
+    # LeRobot writes an episode as a row group.
+    if episode is not None and episode[0] == episode[1] and None not in index:
         yield Run(path, episode[0], first, first + about.num_rows, *(index[0] if index and index[0] else ()))
         return
     check_row_groups(path, file, columns, [group])

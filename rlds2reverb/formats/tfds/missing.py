@@ -76,7 +76,7 @@ def _sentences(
                 "features.json from where those files were written, or copy the missing shards"
             )
         else:
-            yield f"{what}; copy what is missing from where the dataset was prepared{_read_the_rest(split.name, there, count)}"
+            yield f"{what}; copy what is missing from where the dataset was prepared{_suggest_present_shards(split.name, there, count)}"
 
 
 def _name_files(split: SplitInfo, files: list[str], numbers: list[int]) -> str:
@@ -106,7 +106,7 @@ def _other_sets(split: SplitInfo, folder: Path, names: set[str]) -> str:
     return " and ".join(f"{counted(count, 'file')} {name}" for name, count in islice(sorted(sets.items()), _MOST_NAMED))
 
 
-def _read_the_rest(split: str, there: list[int], count: int) -> str:
+def _suggest_present_shards(split: str, there: list[int], count: int) -> str:
     """How to read the shards that are there; "" where there are none, or they lie too far apart to be written."""
     ranges = []
     for _, group in groupby(enumerate(there), lambda pair: pair[1] - pair[0]):

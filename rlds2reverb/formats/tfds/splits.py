@@ -124,9 +124,8 @@ def _parse_bounds(term: str, selector: str, split: SplitInfo) -> tuple[int, int]
             low, high = (None if text is None else float(text) for text in texts)
             if max(abs(low or 0), abs(high or 0)) > 100:
                 raise SourceError(f'"{term}": expected percentages from -100 to 100')
-            begin = (
-                0 if low is None else round(low * records / 100.0)
-            )  # in TFDS' order of steps: floats round otherwise
+            # In TFDS' order of steps: floats round otherwise.
+            begin = 0 if low is None else round(low * records / 100.0)
             return begin, records if high is None else round(high * records / 100.0)
         else:
             first, last = (None if text is None else int(text) for text in texts)

@@ -31,7 +31,7 @@ from rlds2reverb.prepare.preparation import Preparation, outputs_of
 from rlds2reverb.specs import Nest
 from rlds2reverb.views import ViewLike
 from rlds2reverb.wire.messages import RateLimiter, TableInfo
-from rlds2reverb.wire.sample.batches import FlatBatch, joined_parts
+from rlds2reverb.wire.sample.batches import FlatBatch, join_batches
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -108,7 +108,7 @@ class Local(BatchIterator):
         while count and (part := self._next_part(count)) is not None:
             parts.append(part)
             count -= len(part)
-        return self._packing.pack(joined_parts(parts)) if parts else None
+        return self._packing.pack(join_batches(parts)) if parts else None
 
     def stop(self) -> None:
         """Ends it at once: the next batch is None. Nothing is prefetched, so unlike a `Sampler` it has nothing to `drain`."""

@@ -19,7 +19,7 @@ from rlds2reverb.prepare.preparation import Prepared
 from rlds2reverb.push.keys import ItemNames
 from rlds2reverb.wire.codec import as_bytes, as_wire_array, wire_number
 from rlds2reverb.wire.insert import checked_span, item_fields, keys_of_items
-from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, placed
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo, place_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +65,6 @@ def _as_stored(column: Array) -> Array:
     return np.array([as_bytes(text) for text in rows.ravel()], object).reshape(rows.shape)
 
 
-_Item = tuple[EpisodeItems, int]
-"""An episode's items, and the number of one of them."""
-
-
 class TakenItems(NamedTuple):
     """Some items of one episode, cut, in memory of their own."""
 
@@ -110,7 +106,7 @@ def flat_batch(parts: Sequence[TakenItems], among: Array, epoch: int) -> FlatBat
     groups = [part.places for part in parts]
     columns: tuple[Column, ...] = tuple(parts[0].columns) if len(parts) == 1 else ()
     if len(parts) > 1:
-        columns = tuple(placed(values, groups, len(among)) for values in zip(*(part.columns for part in parts)))
+        columns = tuple(place_columns(values, groups, len(among)) for values in zip(*(part.columns for part in parts)))
     return FlatBatch(columns, sample_info(key, priority, among, epoch))
 
 

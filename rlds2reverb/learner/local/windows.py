@@ -24,7 +24,7 @@ from rlds2reverb.learner.local.orders import GlobalOrder, Permutation
 from rlds2reverb.learner.states import State, count_in, counts_in, digest
 from rlds2reverb.prepare.preparation import Preparation
 from rlds2reverb.push.keys import ItemNames
-from rlds2reverb.wire.sample.batches import Column, FlatBatch, stacked
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, stack_values
 
 _EPISODES_PER_ITEM = 8
 """If there are so many times more episodes than items in a batch, the first window has the items of one batch only. So the first batch comes
@@ -84,7 +84,7 @@ class ItemWindow:
     def batch(self, places: Array, among: Array, epoch: int) -> FlatBatch:
         """The items at these places, in memory of their own."""
         columns = (
-            column[places] if isinstance(column, np.ndarray) else stacked([column[place] for place in places])
+            column[places] if isinstance(column, np.ndarray) else stack_values([column[place] for place in places])
             for column in self._columns
         )
         return FlatBatch(tuple(columns), sample_info(self._keys[places], self._priorities[places], among, epoch))

@@ -55,14 +55,14 @@ def in_batches(parts: Sequence[FlatBatch], size: int) -> Iterator[FlatBatch]:
     """
     if not parts:
         return
-    whole = joined_parts(parts)
+    whole = join_batches(parts)
     if len(whole) <= size:
         yield whole
         return
     for start in range(0, len(whole), size):
         rows = slice(start, start + size)
         columns = (
-            column[rows] if isinstance(column, np.ndarray) else stacked(column[rows]) for column in whole.columns
+            column[rows] if isinstance(column, np.ndarray) else stack_values(column[rows]) for column in whole.columns
         )
         yield FlatBatch(tuple(columns), SampleInfo(*(values[rows] for values in whole.info)))
 
@@ -149,14 +149,14 @@ class PlainBuilder:
         with _needing_memory(message, self._batch_size):
             for sample in samples:
                 with self._cache.lock:
-                    self._held.append(_of_one(sample, self._cache.chunks))
+                    self._held.append(_batch_of_one(sample, self._cache.chunks))
                 if len(self._held) == self._batch_size:
                     held, self._held = self._held, []
-                    full.append(joined_parts(held))
+                    full.append(join_batches(held))
 
     def rest(self) -> FlatBatch | None:
         held, self._held = self._held, []
-        return joined_parts(held) if held else None
+        return join_batches(held) if held else None
 
     def lost(self) -> None:
         self._begun = b""
@@ -238,7 +238,7 @@ class NativeBuilder:
 
     def _add_plain(self, sample: plain.Sample, full: list[FlatBatch]) -> None:
         self._end_group()
-        self._parts.append(_of_one(sample, self._cache.chunks))
+        self._parts.append(_batch_of_one(sample, self._cache.chunks))
         self.waiting += 1
         self._hand_out(full)
 
@@ -261,7 +261,7 @@ class NativeBuilder:
         self._end_group()
         parts, self._parts, self.waiting = self._parts, [], 0
         self._are_alike = len(parts) == 1
-        return joined_parts(parts)
+        return join_batches(parts)
 
 
 class _Memory:
@@ -305,13 +305,13 @@ def _holders(blocks: list[Array], at: int) -> int:
 _FREE = _holders([np.empty(1)], 0)
 
 
-def _of_one(sample: plain.Sample, chunks: plain.Chunks) -> FlatBatch:
+def _batch_of_one(sample: plain.Sample, chunks: plain.Chunks) -> FlatBatch:
     values = chunks.values(sample)
     info = SampleInfo(*(np.array([value], dtype) for value, dtype in zip(sample.info, native.INFO_DTYPES)))
-    return FlatBatch(tuple(stacked([value]) for value in values), info)
+    return FlatBatch(tuple(stack_values([value]) for value in values), info)
 
 
-def joined_parts(parts: Sequence[FlatBatch]) -> FlatBatch:
+def join_batches(parts: Sequence[FlatBatch]) -> FlatBatch:
     """All samples of the parts, in their order.
 
     Raises:
@@ -322,19 +322,19 @@ def joined_parts(parts: Sequence[FlatBatch]) -> FlatBatch:
     if len(counts := {len(part.columns) for part in parts}) > 1:
         raise unequal_columns(counts)
     info = SampleInfo(*(np.concatenate(values) for values in zip(*(part.info for part in parts))))
-    return FlatBatch(tuple(joined(columns) for columns in zip(*(part.columns for part in parts))), info)
+    return FlatBatch(tuple(join_columns(columns) for columns in zip(*(part.columns for part in parts))), info)
 
 
 def unequal_columns(counts: set[int]) -> WireError:
     return WireError(f"sampled items of one batch have {sorted(counts)} columns; batch_size=1 takes them one by one")
 
 
-def stacked(values: list[Array]) -> Column:
+def stack_values(values: list[Array]) -> Column:
     """One array where all values have one shape and dtype; else the list."""
     return np.stack(values) if len({(value.shape, value.dtype) for value in values}) == 1 else values
 
 
-def joined(columns: Sequence[Column]) -> Column:
+def join_columns(columns: Sequence[Column]) -> Column:
     """Parts of one column, one after the other."""
     if len(columns) == 1:
         return columns[0]
@@ -347,10 +347,10 @@ def joined(columns: Sequence[Column]) -> Column:
             values += column
         else:
             values += [column[0, ...]] if len(column) == 1 else [column[at, ...].copy() for at in range(len(column))]
-    return stacked(values)
+    return stack_values(values)
 
 
-def placed(values: Sequence[Column], places: Sequence[Array], total: int) -> Column:
+def place_columns(values: Sequence[Column], places: Sequence[Array], total: int) -> Column:
     """Columns of groups of items -> one column with each item at its place.
 
     Args:

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from rlds2reverb.episode import FLAGS
 from rlds2reverb.formats.recordings import BrokenEpisode
-from rlds2reverb.formats.rows import differing, exactly, marked, steps, with_last
+from rlds2reverb.formats.rows import differing, exactly, mark_rows, steps, with_last
 
 THREE = np.arange(3)
 
@@ -24,7 +24,7 @@ def test_a_recorded_column_with_the_name_of_a_flag_is_refused(flag: str) -> None
         steps({"": np.arange(4)}, {"": THREE}, None, True, column)
     assert broken.value.path == flag
     with pytest.raises(BrokenEpisode, match="have a column of this name"):
-        marked({"observation": THREE, "action": THREE, **column}, None)
+        mark_rows({"observation": THREE, "action": THREE, **column}, None)
 
 
 def test_two_columns_of_one_name_are_refused() -> None:

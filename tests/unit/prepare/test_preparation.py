@@ -85,7 +85,7 @@ def test_a_good_episode_is_cut_for_every_output_in_their_order() -> None:
 
 
 def test_it_is_cut_for_those_outputs_that_want_it() -> None:
-    assert anchors(preparer("two_step", "sequence:length=3").prepare(an_episode(4), wanted=[1])) == [[0, 1]]
+    assert anchors(preparer("two_step", "sequence:length=3").prepare(an_episode(4), output_numbers=[1])) == [[0, 1]]
 
 
 def test_a_mended_episode_has_a_name_of_its_own() -> None:
@@ -134,7 +134,7 @@ class TestAnEpisodeWithoutItems:
         assert anchors(preparer("two_step", *self.VIEWS).prepare(an_episode(4))) == [[0, 1, 2], [], []]
 
     def test_is_let_through_where_other_outputs_have_it(self) -> None:
-        assert anchors(preparer("two_step", *self.VIEWS).prepare(an_episode(4), wanted=[1, 2])) == [[], []]
+        assert anchors(preparer("two_step", *self.VIEWS).prepare(an_episode(4), output_numbers=[1, 2])) == [[], []]
 
     def test_is_let_through_where_a_stream_takes_it_in(self) -> None:
         one = preparer("across_episodes:length=9")

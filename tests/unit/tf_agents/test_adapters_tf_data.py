@@ -16,7 +16,7 @@ import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.adapters.tf_data import as_dataset, without_lists
 from rlds2reverb.errors import ConfigError, ServerUnreachable
-from rlds2reverb.images import Size, resized
+from rlds2reverb.images import Size, resize_images
 from rlds2reverb.learner.options import SliceSpec
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec, flatten, named_tuple_type
@@ -284,7 +284,7 @@ def test_encoded_images_are_decoded_to_the_size_asked_for(tables: Embedded, ours
     data, _ = next(iter(dataset))
     assert dataset.element_spec[0]["camera"] == tf.TensorSpec((3, 2, 5, 7, 3), tf.uint8)
     assert np.array_equal(
-        data["camera"], resized(pixels.reshape(-1, *pixels.shape[2:]), Size(5, 7)).reshape(3, 2, 5, 7, 3)
+        data["camera"], resize_images(pixels.reshape(-1, *pixels.shape[2:]), Size(5, 7)).reshape(3, 2, 5, 7, 3)
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
-from rlds2reverb.images import Size, resized
+from rlds2reverb.images import Size, resize_images
 from rlds2reverb.specs import IMAGE_DTYPES
 from tests import strategies
 
@@ -39,7 +39,7 @@ def cases(draw: st.DrawFn) -> tuple[Array, int, int]:
 def test_area_is_tensorflows_to_the_bit(case: tuple[Array, int, int]) -> None:
     images, height, width = case
     size = Size(height, width)
-    np.testing.assert_array_equal(resized(images, size), tensorflow_does(images, size))
+    np.testing.assert_array_equal(resize_images(images, size), tensorflow_does(images, size))
 
 
 @given(cases())
@@ -47,7 +47,7 @@ def test_area_is_tensorflows_to_the_bit(case: tuple[Array, int, int]) -> None:
 def test_lanczos3_is_tensorflows_within_one(case: tuple[Array, int, int]) -> None:
     images, height, width = case
     size = Size(height, width, "lanczos3")
-    made, wanted = resized(images, size), tensorflow_does(images, size)
+    made, wanted = resize_images(images, size), tensorflow_does(images, size)
     assert made.dtype == wanted.dtype
     if made.dtype.kind == "f":
         np.testing.assert_allclose(made, wanted, atol=1e-5)
@@ -59,7 +59,7 @@ def test_lanczos3_is_tensorflows_within_one(case: tuple[Array, int, int]) -> Non
 def test_images_of_cameras_are_equal(height: int, width: int, to_height: int, to_width: int) -> None:
     images = np.random.default_rng(0).integers(0, 256, (2, height, width, 3), np.uint8)
     by_area, by_lanczos = Size(to_height, to_width), Size(to_height, to_width, "lanczos3")
-    np.testing.assert_array_equal(resized(images, by_area), tensorflow_does(images, by_area))
-    apart = np.abs(resized(images, by_lanczos).astype(int) - tensorflow_does(images, by_lanczos))
+    np.testing.assert_array_equal(resize_images(images, by_area), tensorflow_does(images, by_area))
+    apart = np.abs(resize_images(images, by_lanczos).astype(int) - tensorflow_does(images, by_lanczos))
     assert apart.max() <= 1
     assert np.mean(apart > 0) < 1e-4  # where the exact value is a half, up to an error of float32

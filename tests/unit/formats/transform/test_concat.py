@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
-from rlds2reverb.formats.transform import joined, joined_spec, parts_of, too_large, written
+from rlds2reverb.formats.transform import concat_columns, joined_spec, parts_of, too_large, written
 from rlds2reverb.specs import ArraySpec, column_spec
 from tests import strategies
 
@@ -25,7 +25,7 @@ def test_every_number_is_there_in_its_order_and_exactly(data: st.DataObject) -> 
     columns = [strategies.array(rng, np.dtype(dtype), (steps, *shape)) for dtype, shape in parts]
     spec = joined_spec([column_spec(column) for column in columns])
     assert spec is not None
-    made = joined(columns, spec.dtype)
+    made = concat_columns(columns, spec.dtype)
     assert column_spec(made) == spec
     for step in range(steps):
         numbers = [float(number) for column in columns for number in np.ravel(column[step])]
@@ -91,7 +91,7 @@ def test_integers_that_no_float_holds_are_told(value: int, dtype: type, into: ty
     reason = too_large(column, np.dtype(into))
     if fits:
         assert reason is None
-        assert joined([column], np.dtype(into))[1, 1] == value
+        assert concat_columns([column], np.dtype(into))[1, 1] == value
     else:
         assert f"step 1 has {value}: expected integers of at most " in str(reason)
 

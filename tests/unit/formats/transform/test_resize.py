@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.images import METHODS, MOST_PIXELS, Size, resized
+from rlds2reverb.images import METHODS, MOST_PIXELS, Size, resize_images
 from rlds2reverb.specs import IMAGE_DTYPES
 from tests import strategies
 
@@ -62,7 +62,7 @@ def sizes() -> st.SearchStrategy[Size]:
 
 @given(images(), sizes())
 def test_is_what_the_definition_says(given_images: Array, size: Size) -> None:
-    made, exact = resized(given_images, size), slowly(given_images, size)
+    made, exact = resize_images(given_images, size), slowly(given_images, size)
     assert made.dtype == given_images.dtype
     if made.dtype.kind == "f":
         np.testing.assert_allclose(made, exact, atol=2e-5)
@@ -75,42 +75,42 @@ def test_is_what_the_definition_says(given_images: Array, size: Size) -> None:
 @given(images())
 def test_of_the_same_size_is_the_same_image_by_area(given_images: Array) -> None:
     np.testing.assert_array_equal(
-        resized(given_images, Size(given_images.shape[1], given_images.shape[2])), given_images
+        resize_images(given_images, Size(given_images.shape[1], given_images.shape[2])), given_images
     )
 
 
 @given(SIDES, SIDES, sizes(), st.integers(0, 255))
 def test_one_grey_stays_that_grey(height: int, width: int, size: Size, grey: int) -> None:
     plain = np.full((1, height, width, 1), grey, np.uint8)
-    assert (resized(plain, size) == grey).all()
+    assert (resize_images(plain, size) == grey).all()
 
 
 @given(images(), sizes())
 def test_steps_and_channels_do_not_touch_one_another(given_images: Array, size: Size) -> None:
-    made = resized(given_images, size)
+    made = resize_images(given_images, size)
     for step in range(len(given_images)):
         for channel in range(given_images.shape[3]):
-            alone = resized(given_images[step : step + 1, :, :, channel : channel + 1], size)
+            alone = resize_images(given_images[step : step + 1, :, :, channel : channel + 1], size)
             np.testing.assert_array_equal(made[step : step + 1, :, :, channel : channel + 1], alone)
 
 
 @given(images(), sizes())
 def test_how_the_images_lie_in_memory_changes_nothing(given_images: Array, size: Size) -> None:
-    made = resized(given_images, size)
+    made = resize_images(given_images, size)
     other_order = given_images.astype(given_images.dtype.newbyteorder())
     for same in (np.asfortranarray(given_images), other_order, given_images[::-1][::-1]):
-        np.testing.assert_array_equal(resized(same, size), made)
-    assert resized(other_order, size).dtype.isnative
+        np.testing.assert_array_equal(resize_images(same, size), made)
+    assert resize_images(other_order, size).dtype.isnative
 
 
 def test_halves_go_to_the_even_number_and_overshoot_is_cut() -> None:
     pairs = np.array([[0, 1], [1, 2], [2, 3], [254, 255]], np.uint8).reshape(4, 1, 2, 1)
-    assert resized(pairs, Size(1, 1)).ravel().tolist() == [0, 2, 2, 254]
+    assert resize_images(pairs, Size(1, 1)).ravel().tolist() == [0, 2, 2, 254]
     edge = np.repeat(np.array([0, 255], np.uint8), 8).reshape(1, 1, 16, 1)
     larger = slowly(edge, Size(1, 31, "lanczos3"))
     assert larger.min() < 0
     assert larger.max() > 255
-    made = resized(edge, Size(1, 31, "lanczos3"))
+    made = resize_images(edge, Size(1, 31, "lanczos3"))
     assert (made.min(), made.max()) == (0, 255)
     assert (made[larger < 0] == 0).all()
 
@@ -118,7 +118,7 @@ def test_halves_go_to_the_even_number_and_overshoot_is_cut() -> None:
 def test_pixels_that_are_not_finite_stay_so() -> None:
     picture = np.zeros((1, 4, 4, 1), np.float32)
     picture[0, 0, 0] = np.nan
-    made = resized(picture, Size(2, 2))
+    made = resize_images(picture, Size(2, 2))
     assert np.isnan(made[0, 0, 0, 0])
     assert made[0, 1:].tolist() == [[[0], [0]]]
 

@@ -16,7 +16,7 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import Source
 from rlds2reverb.formats.transform import Transform, transformed
-from rlds2reverb.images import Size, resized
+from rlds2reverb.images import Size, resize_images
 from rlds2reverb.specs import ArraySpec, Nest, column_spec, flatten, map_leaves
 from tests import strategies
 
@@ -87,7 +87,7 @@ def slowly(columns: dict[str, Array], transform: Transform) -> dict[str, Array]:
         columns = {path: one for path, one in columns.items() if named(path, (*transform.select, *always))}
     columns = {path: one for path, one in columns.items() if not named(path, transform.drop)}
     for path, text in transform.resize.items():
-        columns[path] = resized(columns[path], Size.parse(text))
+        columns[path] = resize_images(columns[path], Size.parse(text))
     for old, new in transform.rename.items():
         columns = {new + path[len(old) :] if named(path, [old]) else path: one for path, one in columns.items()}
     return columns

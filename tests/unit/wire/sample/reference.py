@@ -66,10 +66,10 @@ class SlowBuilder:
         )
         if len({len(values) for _, values in held}) > 1:
             raise WireError("items of unequal numbers of columns")
-        return FlatBatch(tuple(joined(column) for column in zip(*(values for _, values in held))), told)
+        return FlatBatch(tuple(join_columns(column) for column in zip(*(values for _, values in held))), told)
 
 
-def joined(values: Sequence[Array]) -> Column:
+def join_columns(values: Sequence[Array]) -> Column:
     return np.stack(values) if len({(value.shape, value.dtype) for value in values}) == 1 else list(values)
 
 
