@@ -19,7 +19,7 @@ from rlds2reverb.inspection.statistics import Statistics
 from rlds2reverb.look.collector import Collector
 from rlds2reverb.look.html import NOTHING, Html, element, plain, together
 from rlds2reverb.look.pictures import choose_steps
-from rlds2reverb.look.statistics import ByTime, Histogram, Histograms, join_histograms, reaching, time_steps
+from rlds2reverb.numbers.distributions import ByTime, Histogram, Histograms, join_histograms, reaching, time_steps
 from rlds2reverb.text import number, shortened, visible
 
 _DIGITS = 4

@@ -20,8 +20,9 @@ from rlds2reverb.images import kind
 from rlds2reverb.inspection.inspection import Inspection, return_of
 from rlds2reverb.look.drawing import items_drawing
 from rlds2reverb.look.pictures import Picture, Pictures, choose_steps, fit_picture, pictures_of, thumbnail_size
-from rlds2reverb.look.sketches import DIMENSIONS, WAITING, Chosen, Numbers, Sketch, Texts, sketch_of
-from rlds2reverb.look.statistics import ByTime
+from rlds2reverb.look.sketches import Chosen, Sketch, Texts, sketch_of
+from rlds2reverb.numbers.distributions import ByTime
+from rlds2reverb.numbers.sketch import DIMENSIONS, WAITING, Numbers
 from rlds2reverb.prepare.conventions import fill_absent
 from rlds2reverb.prepare.findings import EXAMPLES
 from rlds2reverb.prepare.preparation import OutputCut

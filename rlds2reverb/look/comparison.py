@@ -18,8 +18,9 @@ from rlds2reverb.inspection.inspection import Inspection
 from rlds2reverb.look.charts import PageContent, histogram_of, section
 from rlds2reverb.look.collector import Collector
 from rlds2reverb.look.html import NOTHING, Html, element, table, together
-from rlds2reverb.look.sketches import Numbers, Sketch, Texts
-from rlds2reverb.look.statistics import Histogram, join_histograms, largest_gap
+from rlds2reverb.look.sketches import Sketch, Texts
+from rlds2reverb.numbers.distributions import Histogram, join_histograms, largest_gap
+from rlds2reverb.numbers.sketch import Numbers
 from rlds2reverb.plain import Count, members, printed
 from rlds2reverb.text import counted, number, shortened, visible
 

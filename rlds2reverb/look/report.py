@@ -27,9 +27,10 @@ from rlds2reverb.look.charts import (
 from rlds2reverb.look.comparison import comparison_section
 from rlds2reverb.look.episodes import Album, anchors_of, bad_section, chosen_section, gallery_section
 from rlds2reverb.look.html import NOTHING, Html, asset, document, element, lines, table, text, together
-from rlds2reverb.look.sketches import Numbers, Texts
-from rlds2reverb.look.statistics import Histogram
+from rlds2reverb.look.sketches import Texts
 from rlds2reverb.look.summary import behaviour_section, column_anchor, constants_line, is_constant, summary_section
+from rlds2reverb.numbers.distributions import Histogram
+from rlds2reverb.numbers.sketch import Numbers
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.text import counted, number, shortened, visible
 from rlds2reverb.views import shorten_view

@@ -10,8 +10,9 @@ from rlds2reverb.episode import Array
 from rlds2reverb.look.charts import Dataset, PageContent, list_names, scatter, section
 from rlds2reverb.look.collector import is_instruction
 from rlds2reverb.look.html import NOTHING, Html, element, table, text
-from rlds2reverb.look.sketches import Numbers, Texts
-from rlds2reverb.look.statistics import join_histograms
+from rlds2reverb.look.sketches import Texts
+from rlds2reverb.numbers.distributions import join_histograms
+from rlds2reverb.numbers.sketch import Numbers
 from rlds2reverb.text import counted, number, shortened, visible
 
 _HEAD = ("column", "dtype", "values", "min", "mean", "sd", "max", "constant")

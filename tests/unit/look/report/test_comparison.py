@@ -17,7 +17,7 @@ from rlds2reverb.inspection.inspection import Inspection
 from rlds2reverb.look.charts import histogram_of
 from rlds2reverb.look.comparison import compare_inspections, rows_of
 from rlds2reverb.look.sketches import Texts
-from rlds2reverb.look.statistics import largest_gap
+from rlds2reverb.numbers.distributions import largest_gap
 from rlds2reverb.views import view_of
 from tests.unit.look.report.reported import HOSTILE, by_workers, dataset, page, robot, robots
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
-from rlds2reverb.look import statistics
-from rlds2reverb.look.sketches import Numbers
+from rlds2reverb.numbers import distributions
+from rlds2reverb.numbers.sketch import Numbers
 from rlds2reverb.specs import column_spec
 from tests.profiles import examples
 
@@ -25,7 +25,7 @@ OFFSETS = [0.0, 5.0, -3e4, 1e7]
 def sketched(column: Array, lengths: list[int], waiting: int = 1 << 10) -> Numbers:
     """What is told of a column that comes in episodes, by small blocks."""
     made, start = Numbers(column_spec(column), 32, waiting), 0
-    with mock.patch.multiple(statistics, _ROWS=3, _WIDTH=64, _FOLDS=4):
+    with mock.patch.multiple(distributions, _ROWS=3, _WIDTH=64, _FOLDS=4):
         for length in [*lengths, len(column)]:
             made.add(column[start : start + length])
             start += length

@@ -45,10 +45,10 @@ class Block:
         self.count, self.width = values.size // len(low), int(values.shape[1])
         self.is_one = low == high
 
-    def parts(self, dtype: Any) -> Iterator[Array]:
-        """The values as a dtype, in parts [n, width] that stay in the processor's fastest caches."""
-        for start in range(0, len(self.values), _TOGETHER):
-            yield self.values[start : start + _TOGETHER].astype(dtype, copy=False)
+    def parts(self, dtype: Any, rows: int = _TOGETHER) -> Iterator[Array]:
+        """The values as a dtype, in parts [rows, width]; few rows stay in the processor's fastest caches."""
+        for start in range(0, len(self.values), rows):
+            yield self.values[start : start + rows].astype(dtype, copy=False)
 
     def sums(self, row: Array) -> Array:
         """[dimensions] sums of what belongs to the values of a row, [width]."""
@@ -97,7 +97,15 @@ def _fold(ufunc: np.ufunc, row: Array, dimensions: int) -> Array:
     return folded
 
 
-BINS = 64  # most bins of a histogram
+def interpolate(low: Array, high: Array, share: Array) -> Array:
+    """Between two values, as numpy's quantiles do: exact at both ends."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the distance may be beyond float64
+        apart = high - low
+        between = np.where(share < 0.5, low + apart * share, high - apart * (1 - share))
+    return np.asarray(np.where(np.isfinite(apart), between, np.where(share < 0.5, low, high)))
+
+
+BINS = 64  # most bins of a histogram that is drawn
 
 _DIGITS = 50
 """Most bits of a value that bins distinguish, so that numbers of bins are whole in float64."""
@@ -148,6 +156,15 @@ class Histogram:
     def total(self) -> int:
         return int(self.counts.sum())
 
+    def value_at(self, ranks: Array) -> Array:
+        """[n] the values with these ranks, [n] from 0; as if the values of a bin were spread evenly over it."""
+        ends = self.counts.cumsum()
+        at = np.searchsorted(ends, ranks, side="right")
+        place = 0.0 if self.has_a_bin_each else (ranks - (ends - self.counts)[at] + 0.5) / self.counts[at]
+        values = np.ldexp(self.first + at + place, self.exponent)
+        values = np.where(ranks == 0, self.low, np.where(ranks == self.total - 1, self.high, values))
+        return np.asarray(np.clip(values, self.low, self.high))
+
     @property
     def has_a_bin_each(self) -> bool:
         """Whether a bin holds one whole number and nothing else, so that narrower bins can be filled exactly."""
@@ -155,15 +172,22 @@ class Histogram:
 
 
 class Histograms:
-    """One histogram per dimension, filled together. With `is_whole` no bin is narrower than 1: narrow spans have a bin per value."""
+    """One histogram per dimension, filled together.
 
-    def __init__(self, dimensions: int, is_whole: bool = False) -> None:
+    Args:
+      dimensions: number of histograms.
+      is_whole: values are whole numbers. No bin is narrower than 1 then: narrow spans have a bin per value.
+      bins: most bins of each, a power of 2.
+    """
+
+    def __init__(self, dimensions: int, is_whole: bool = False, bins: int = BINS) -> None:
+        self.bins = bins
         self._is_whole, self._narrowest = is_whole, 0 if is_whole else _NARROWEST
         self.low = np.full(dimensions, np.inf)
         self.high = np.full(dimensions, -np.inf)
         self.exponents = np.full(dimensions, self._narrowest, np.int64)
         self.firsts = np.zeros(dimensions, np.int64)
-        self.counts = np.zeros((dimensions, BINS), np.int64)
+        self.counts = np.zeros((dimensions, bins), np.int64)
         self._way: _WayToBins | None = None
 
     def add(self, values: Array, finite: Array | None = None) -> None:
@@ -183,7 +207,9 @@ class Histograms:
             return
         way = self._way_to_bins(block)
         may_vanish = way.may_vanish and block.values.dtype != np.float32
-        for values in block.parts(way.scale.dtype):
+        # Each part makes an array of all counts, so many bins are worth many rows.
+        rows = max(_TOGETHER, self.counts.size // block.width)
+        for values in block.parts(way.scale.dtype, rows):
             places = np.multiply(values, way.scale)
             np.floor(places, out=places)
             if may_vanish:
@@ -202,7 +228,7 @@ class Histograms:
             is_single = block.values.dtype == np.float32 and not may_vanish and are_small.all()
             dtype = np.float32 if is_single else np.float64
             scale = across(np.ldexp(1.0, -self.exponents).astype(dtype), block.width)
-            firsts = self.firsts - BINS * np.arange(len(self.firsts))
+            firsts = self.firsts - self.bins * np.arange(len(self.firsts))
             self._way = _WayToBins(kind, scale, across(firsts.astype(dtype), block.width), may_vanish)
         return self._way
 
@@ -227,10 +253,30 @@ class Histograms:
         low, high = float(self.low[dimension]), float(self.high[dimension])
         return Histogram(exponent, first, counts, low, high, self._is_whole)
 
+    @property
+    def widths(self) -> Array:
+        """[dimensions] width of the bins; 0 where each value has one of its own, or all are the same."""
+        is_exact = (self._is_whole & (self.exponents == 0)) | (self.low >= self.high)
+        return np.where(is_exact, 0.0, np.ldexp(1.0, self.exponents))
+
+    def quantiles(self, shares: Sequence[float]) -> Array:
+        """[shares, dimensions] float64 values below which these shares of the values lie; NaN without any.
+
+        They lie between two neighbours of rank share * (n - 1), as numpy's; a neighbour is known up to the width of its bin.
+        """
+        quantiles = np.full((len(shares), len(self.low)), np.nan)
+        for dimension in np.flatnonzero(self.counts.any(axis=1)):
+            histogram = self.histogram(int(dimension))
+            ranks = np.asarray(shares, np.float64) * (histogram.total - 1)
+            below = np.floor(ranks)
+            neighbours = [histogram.value_at(np.minimum(below + step, histogram.total - 1)) for step in (0, 1)]
+            quantiles[:, dimension] = interpolate(*neighbours, ranks - below)
+        return quantiles
+
     def _counted(self, values: Array, finite: Array | None) -> Array:
         with np.errstate(invalid="ignore", over="ignore"):  # of values that are not finite, and not counted
             places = _places(values, self.exponents)  # [n, dimensions]
-            places += BINS * np.arange(len(self.low)) - self.firsts
+            places += self.bins * np.arange(len(self.low)) - self.firsts
         flat = places.ravel() if finite is None else places[finite]
         return np.bincount(flat.astype(np.intp), minlength=self.counts.size).reshape(self.counts.shape)
 
@@ -245,7 +291,7 @@ class Histograms:
         is_empty = low > high
         # A dimension without values has infinite ends, which have no bin.
         low, high = np.where(is_empty, 0.0, low), np.where(is_empty, 0.0, high)
-        exponents = _exponents(low, high, self._narrowest)
+        exponents = _exponents(low, high, self._narrowest, self.bins)
         firsts = _bin_of(low, exponents)
         self.counts = _rebin(self, exponents, firsts)
         self.exponents, self.firsts = exponents, firsts
@@ -298,14 +344,14 @@ def _counts_over(histogram: Histogram, exponent: int, first: int) -> Array:
     return counts
 
 
-def _exponents(low: Array, high: Array, narrowest: int) -> Array:
-    """The narrowest bins that span each pair of values."""
+def _exponents(low: Array, high: Array, narrowest: int, bins: int = BINS) -> Array:
+    """The narrowest bins that span each pair of values with no more than `bins` of them."""
     _, digits = np.frexp(np.maximum(np.abs(low), np.abs(high)))
     half = high / 2 - low / 2  # the span itself may be beyond float64
     _, span = np.frexp(half)
     least = np.maximum(digits.astype(np.int64) - _DIGITS, narrowest)
-    exponents = np.where(half > 0, np.maximum(span.astype(np.int64) - 5, least), least)
-    while (too_narrow := _bin_of(high, exponents) - _bin_of(low, exponents) >= BINS).any():
+    exponents = np.where(half > 0, np.maximum(span.astype(np.int64) - bins.bit_length() + 2, least), least)
+    while (too_narrow := _bin_of(high, exponents) - _bin_of(low, exponents) >= bins).any():
         exponents = exponents + too_narrow
     return exponents
 
