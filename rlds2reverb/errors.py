@@ -128,8 +128,8 @@ def _describe_tolerance(problems: Sequence[EpisodeProblem]) -> str:
     codes = sorted({problem.code for problem in problems})
     if not codes or not all(problem.is_advice for problem in problems):
         return "a code with allow=(code,) (--allow CODE)"
-    options = f"allow={tuple(codes)} ({' '.join(f'--allow {code}' for code in codes)})"
-    return f"{options.replace(chr(39), chr(34))}, or leave out strict (--strict)"
+    allowed = ", ".join(f'"{code}"' for code in codes) + ("," if len(codes) == 1 else "")
+    return f"allow=({allowed}) ({' '.join(f'--allow {code}' for code in codes)}), or leave out strict (--strict)"
 
 
 class ViewError(Rlds2ReverbError):

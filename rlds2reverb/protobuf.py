@@ -71,7 +71,7 @@ def varint(value: int) -> bytes:
 
 def varint_width(largest: int) -> int:
     """Bytes of the varint of any value from 0 to `largest`."""
-    return len(varint(largest))
+    return max(1, -(-largest.bit_length() // 7))
 
 
 def varint_columns(values: Array, width: int) -> Array:

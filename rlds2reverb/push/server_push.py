@@ -292,11 +292,33 @@ class ServerPush:
           TransportError: sending failed.
         """
         shared = [_share_rows(outgoing) for outgoing in ready]
-        if len(ready) > 1 and self._go_together(ready, shared):
-            self._send(ready, shared)
-        else:
-            for outgoing, own in zip(ready, shared):
-                self._send([outgoing], [own])
+        goes_together = len(ready) > 1 and self._go_together(ready, shared)
+        batches = [(ready, shared)] if goes_together else [([outgoing], [own]) for outgoing, own in zip(ready, shared)]
+        sender, budget, writer = self._open
+        for together, rows in batches:
+            items_by_table = self._items_to_send(together)
+            if budget.wants_a_look(items_by_table):
+                writer.drain()
+                budget.look()
+            budget.admit(items_by_table, self._options.again)
+            # Begun before it is sent: a confirmation may come while the rest is still being written.
+            for outgoing, own in zip(together, rows):
+                self.account.begin(outgoing, len(own), len(self.ledgers) > 0)
+            parts: list[list[list[Part]]] = []  # of each episode, group by group
+            for outgoing, own in zip(together, rows):
+                # In this order, since the names of a stream's items depend on the episodes before.
+                for number, _ in outgoing.cuts:
+                    self._names[number].take_in(outgoing.key_name)
+                parts.append([[self._names[number].part(cut) for number, cut in group] for group in own])
+            ids = [outgoing.episode.id for outgoing in together]
+            for group in zip(*parts):
+                encoded = writer.write(ids[0], group[0], [*zip(ids, group)][1:])
+                if self._options.move:
+                    for table, keys in encoded.table_keys.items():
+                        self.account.sent_keys.setdefault(table, []).append(keys)
+            for outgoing in together:
+                self.account.send(outgoing)
+            budget.watch(sender.confirmed_items)
 
     def _go_together(self, ready: Sequence[Outgoing], shared: Sequence[Shared]) -> bool:
         if not all(cut.items_per_table for outgoing in ready for _, cut in outgoing.cuts):
@@ -310,33 +332,6 @@ class ServerPush:
         except CapacityError:
             return False  # the first episodes may fit: each is sent by itself until one does not
         return self._open.budget.is_ample(items_by_table)
-
-    def _send(self, ready: Sequence[Outgoing], shared: Sequence[Shared]) -> None:
-        """Sends the items of one episode, or of several that go together."""
-        sender, budget, writer = self._open
-        items_by_table = self._items_to_send(ready)
-        if budget.wants_a_look(items_by_table):
-            writer.drain()
-            budget.look()
-        budget.admit(items_by_table, self._options.again)
-        # Begun before it is sent: a confirmation may come while the rest is still being written.
-        for outgoing, own in zip(ready, shared):
-            self.account.begin(outgoing, len(own), len(self.ledgers) > 0)
-        parts: list[list[list[Part]]] = []  # of each episode, group by group
-        for outgoing, own in zip(ready, shared):
-            # In this order, since the names of a stream's items depend on the episodes before.
-            for number, _ in outgoing.cuts:
-                self._names[number].take_in(outgoing.key_name)
-            parts.append([[self._names[number].part(cut) for number, cut in group] for group in own])
-        ids = [outgoing.episode.id for outgoing in ready]
-        for group in zip(*parts):
-            encoded = writer.write(ids[0], group[0], [*zip(ids, group)][1:])
-            if self._options.move:
-                for table, keys in encoded.table_keys.items():
-                    self.account.sent_keys.setdefault(table, []).append(keys)
-        for outgoing in ready:
-            self.account.send(outgoing)
-        budget.watch(sender.confirmed_items)
 
     def _items_to_send(self, ready: Sequence[Outgoing]) -> dict[str, int]:
         """Table -> items of the episodes, where there are any; raises CapacityError for more than a table holds."""

@@ -259,12 +259,6 @@ class Servers:
         if len(self) > 1:
             name_server(error, server.address)
 
-    def _mark_there(self, server: Server) -> None:
-        with self._lock:
-            was_missing, server.missing = server.missing, ""
-        if was_missing:
-            _log_back(server)
-
     # Calls to many servers at the same time.
 
     def each(self, ask: Callable[[Server], T], servers: Iterable[Server] | None = None) -> dict[Server, T]:
@@ -277,9 +271,21 @@ class Servers:
         called = [server for server in (self if servers is None else servers) if not server.missing]
         if servers is None:
             called = called or list(self)
+
+        def call(server: Server) -> T | Rlds2ReverbError:
+            try:
+                return ask(server)
+            except Rlds2ReverbError as error:
+                return error
+
+        if len(called) < 2:  # the usual case while sampling: no thread for it
+            outcomes = [*map(call, called)]
+        else:
+            with ThreadPoolExecutor(len(called), "rlds2reverb-ask") as threads:
+                outcomes = [*threads.map(call, called)]
         answers: dict[Server, T] = {}
         failure: ServerUnreachable | None = None
-        for server, answer in zip(called, _call_all(ask, called), strict=True):
+        for server, answer in zip(called, outcomes):
             if isinstance(answer, ServerUnreachable):
                 failure = self.lose(server, answer)
             elif isinstance(answer, TransportError):
@@ -288,7 +294,10 @@ class Servers:
                 raise answer
             else:
                 answers[server] = answer
-                self._mark_there(server)
+                with self._lock:
+                    was_missing, server.missing = server.missing, ""
+                if was_missing:
+                    _log_back(server)
         if failure is not None and not answers and servers is None:
             raise failure
         return answers
@@ -350,21 +359,6 @@ class Servers:
                     server.info, server.missing = info, ""
         for server in back:
             _log_back(server)
-
-
-def _call_all(ask: Callable[[Server], T], servers: Sequence[Server]) -> list[T | Rlds2ReverbError]:
-    """What each server answered; an error in place of an answer."""
-
-    def call(server: Server) -> T | Rlds2ReverbError:
-        try:
-            return ask(server)
-        except Rlds2ReverbError as error:
-            return error
-
-    if len(servers) < 2:  # the usual case while sampling: no thread for it
-        return [call(server) for server in servers]
-    with ThreadPoolExecutor(len(servers), "rlds2reverb-ask") as threads:
-        return list(threads.map(call, servers))
 
 
 def name_server(error: Rlds2ReverbError, address: str) -> None:

@@ -173,8 +173,8 @@ class GrpcTransport:
 
     def _start_server_info(self, waits: bool, connection: grpc.Channel, seconds: float) -> Any:
         call = connection.unary_unary(f"{_SERVICE}ServerInfo")
-        request = codec.encode_server_info_request()
-        return begin(lambda: call.future(request, timeout=seconds, metadata=self.metadata, wait_for_ready=waits))
+        # A ServerInfoRequest has no fields that this package sets.
+        return begin(lambda: call.future(b"", timeout=seconds, metadata=self.metadata, wait_for_ready=waits))
 
     def _no_answer(self, error: grpc.RpcError) -> TransportError:
         """The error for a failed ServerInfo; if nothing answered, asks once more without waiting, and probes the address."""

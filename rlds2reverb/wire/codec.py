@@ -370,16 +370,12 @@ def _parse(name: str, data: bytes) -> Any:
         raise WireError(f"{name}: {len(data)} bytes that are no such message ({error})") from error
 
 
-def encode_server_info_request() -> bytes:
-    """ServerInfoRequest has no fields that this package sets."""
-    return b""
-
-
 def decode_server_info(data: bytes) -> ServerInfo:
     """ServerInfoResponse: tables_state_id(1), table_info(2)."""
     proto = _parse("ServerInfoResponse", data)
-    tables = {table.name: _table_info(table) for table in proto.table_info}
-    return ServerInfo(proto.tables_state_id.high << 64 | proto.tables_state_id.low, tables)
+    tables = [*map(_table_info, proto.table_info)]
+    state_id = proto.tables_state_id.high << 64 | proto.tables_state_id.low
+    return ServerInfo(state_id, {table.name: table for table in tables})
 
 
 def _table_info(proto: Any) -> TableInfo:

@@ -10,6 +10,7 @@ import secrets
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +73,7 @@ class EpisodeEncoder:
         # From here on, the same part of all episodes is one cut: its anchors count rows as the layout does.
         cuts, table_keys = join(separate, layout.starts), [keys_of_items(*own) for own in zip(*episodes)]
         plans = [self._item_plans.of(cut, layout.stop) for cut in cuts]
-        encoded = [_encode_part(*part, layout) for part in zip(cuts, plans, table_keys, zip(*episodes))]
+        encoded = [*map(_encode_part, cuts, plans, table_keys, zip(*episodes), repeat(layout))]
         items, item_keys, first, last, owner = encoded[0]
         if len(encoded) > 1:
             # All items in one order, each part's own order kept, so that few chunks are held for later items.
