@@ -1,6 +1,6 @@
 """Draws docs/views/*.svg: what the views store of a small episode, and which rows some of their items hold.
 
-What is drawn of a view stands in its case (`tests/unit/views/cases`). Everything in a picture comes from the cut itself: boxes are stored rows, lines of boxes stored columns, coloured bars the
+What is drawn of a view stands in its case (`tests/support/views/cases`). Everything in a picture comes from the cut itself: boxes are stored rows, lines of boxes stored columns, coloured bars the
 windows of an item (`rlds2reverb/look/drawing.py`). `scripts/generate_docs.py` (`make docs`) writes the files.
 """
 
@@ -19,8 +19,8 @@ from rlds2reverb.views import view_of
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # for the suite
 
-from tests.unit.views.case import Picture
-from tests.unit.views.every import CASES, cuts_of
+from tests.support.views.case import Picture
+from tests.support.views.every import CASES, cuts_of
 
 _STYLE = """
 text { font: 12px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #1f2328; }

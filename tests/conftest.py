@@ -16,13 +16,13 @@ import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
-from tests import notes
-from tests.profiles import DEEP, SEED, SIZE, drawn
+from tests.support import notes
+from tests.support.profiles import DEEP, SEED, SIZE, drawn
 
 if TYPE_CHECKING:  # the core has no TensorFlow
     from rlds2reverb import Client
-    from tests.buckets import Faults, Storage
-    from tests.unit.server.forks import Embedded, Forks
+    from tests.support.buckets import Faults, Storage
+    from tests.support.forks import Embedded, Forks
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -53,7 +53,7 @@ FULL = (
 """Folders whose tests need the full environment. Elsewhere such a test has the marker itself."""
 
 LONGEST = (
-    "unit/wire/sample/test_sanitized.py",
+    "unit/wire/sample/test_native_sanitized.py",
     "unit/workers/test_processes.py",
 )
 """Files that take a minute or have tests of many seconds. They come first: a worker that begins one last would leave the rest of the machine idle."""
@@ -61,7 +61,8 @@ LONGEST = (
 SYSTEMS = "systems/storage"
 """The folder of tests that run where the system that they are about is installed."""
 
-collect_ignore_glob = ["data/make_*.py"]  # scripts, each for the system whose files it makes
+# Scripts, each for the system whose files it makes; and what tests are written with, some of which needs TensorFlow.
+collect_ignore_glob = ["data/make_*.py", "support/*"]
 if not DEEP:
     collect_ignore_glob += ["harness/*"]  # tests of the tests' own tools, which no change of the library can break
 if importlib.util.find_spec("tensorflow") is None:
@@ -162,7 +163,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """Starts services, servers and programs in a tenth of a second each."""
-    from tests.unit.server.forks import Forks
+    from tests.support.forks import Forks
 
     made = Forks(tmp_path_factory.mktemp("forks") / "log")
     yield made
@@ -210,7 +211,7 @@ def client(server: Embedded) -> Iterator[Client]:
 @pytest.fixture(scope="session")
 def storage() -> Iterator[Storage]:
     """An object storage on this machine, of `s3://` and `gs://`; `cloud` leads the names there."""
-    from tests import buckets
+    from tests.support import buckets
 
     with buckets.storage() as found:
         yield found
@@ -220,7 +221,7 @@ def storage() -> Iterator[Storage]:
 def cloud(storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Faults]:
     """The storage behind a proxy that may disturb it; with its credentials in the environment."""
     from rlds2reverb.formats.objects import forget
-    from tests import buckets
+    from tests.support import buckets
 
     with buckets.proxy(storage.url) as faults:
         for name, value in buckets.environment(faults.url, tmp_path).items():

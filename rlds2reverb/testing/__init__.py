@@ -13,7 +13,7 @@
 >>> report.items_confirmed, len(server.contents("replay"))
 (4, 4)
 
-It decodes the bytes that a real server would receive. One suite of tests (`tests/contract/transport.py`) runs over this transport and,
+It decodes the bytes that a real server would receive. One suite of tests (`tests/support/contract/transport.py`) runs over this transport and,
 over gRPC, over a real server. Faults can be planned: streams break, nothing is let in, calls are refused, another process
 answers. Signatures are reported, not checked.
 """

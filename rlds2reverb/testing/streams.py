@@ -1,7 +1,7 @@
 """Insert and sample streams of a server in memory: both sides.
 
 Every sampled item comes with one chunk of its own, which holds one row per column: the item's value. Samples are drawn when the
-client reads, not before. Source of the rules: docs/wire.md; `tests/contract/samples.py` holds them to a real server.
+client reads, not before. Source of the rules: docs/wire.md; `tests/support/contract/samples.py` holds them to a real server.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A table of a server in memory: its items, its limiter, its evictions, and its description.
 
-Source of the rules: reverb/cc/table.cc, and what was observed with 0.14; `tests/contract/transport.py` holds them to a real server.
+Source of the rules: reverb/cc/table.cc, and what was observed with 0.14; `tests/support/contract/transport.py` holds them to a real server.
 
 | event | a known key | a new key |
 | --- | --- | --- |

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_agents.replay_buffers import reverb_utils, rlds_to_reverb
 
 from rlds2reverb.tf_agents import push_rlds_to_reverb
-from tests import reference, rlds_data
+from tests.support import reference, rlds_data
 
 SPECS: dict[str, dict[str, Any]] = {
     "flat": {},

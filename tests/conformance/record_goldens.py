@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 
 from rlds2reverb.specs import ArraySpec, named_tuple_type
-from tests import rlds_data
+from tests.support import rlds_data
 
 GOLDENS = Path(__file__).parent / "goldens"
 STEPS = 7

@@ -22,8 +22,8 @@ import rlds2reverb
 from rlds2reverb import cli
 from rlds2reverb.views import view_of
 from tests.conformance import bad_dataset
-from tests.processes import started, wait_until
-from tests.unit.server.forks import Forks
+from tests.support.forks import Forks
+from tests.support.processes import started, wait_until
 
 
 @dataclass

@@ -19,8 +19,8 @@ from tf_agents.replay_buffers import reverb_utils
 import rlds2reverb
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.views.trajectory import table_signature, two_step
-from tests.project import ROOT, code_of
-from tests.unit.server.forks import Forks
+from tests.support.forks import Forks
+from tests.support.project import ROOT, code_of
 
 PAGES = [
     "README.md",

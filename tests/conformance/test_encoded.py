@@ -25,10 +25,10 @@ from rlds2reverb.tf_agents import image_decoder
 from rlds2reverb.views import view_of
 from rlds2reverb.views.base import View
 from rlds2reverb.views.trajectory import table_signature
-from tests import rlds_data
-from tests.pictures import CAMERA, WRIST, Pictures, episodes
-from tests.rlds_data import take_all
-from tests.unit.server.forks import Forks
+from tests.support import rlds_data
+from tests.support.forks import Forks
+from tests.support.pictures import CAMERA, WRIST, Pictures, episodes
+from tests.support.rlds_data import take_all
 
 VIEWS = (
     "two_step",

@@ -31,9 +31,9 @@ from rlds2reverb.views import FROM_CONFIG_ONLY, VIEWS, view_of
 from rlds2reverb.views.base import View, signature_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.trajectory import table_signature
-from tests import rlds_data, strategies
-from tests.unit.server.forks import Forks
-from tests.unit.views.test_extras import all_items
+from tests.support import rlds_data, strategies
+from tests.support.forks import Forks
+from tests.unit.views.test_base_extras import all_items
 
 WANTED = ["all", "metadata/language_instruction", "metadata/seed"]
 OPTIONS = (

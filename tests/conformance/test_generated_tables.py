@@ -35,8 +35,8 @@ from tests.conformance.observing import (
     dataset,
     outcome,
 )
-from tests.rlds_data import tensor_spec
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.forks import Embedded, Forks
+from tests.support.rlds_data import tensor_spec
 
 VIEWS = {
     "pairs": "two_step",

@@ -15,9 +15,9 @@ from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import Request, RequestBuilder, RequestLimits
 from rlds2reverb.wire.messages import Chunk, Item
 from rlds2reverb.wire.schema import message_class
-from tests import reference
 from tests.conformance import record_goldens
-from tests.unit.wire.insert.cuts import Encoder
+from tests.support import reference
+from tests.support.wire.insert_cuts import Encoder
 
 COLUMNS = dict(sorted(record_goldens.episode().items()))
 

@@ -25,7 +25,6 @@ from rlds2reverb.specs import ArraySpec, map_leaves
 from rlds2reverb.tf_agents import convert_rlds_to_trajectories, push_rlds_to_reverb
 from rlds2reverb.views.base import View
 from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
-from tests import reference, rlds_data
 from tests.conformance.observing import (
     SIDES,
     Episodes,
@@ -41,8 +40,9 @@ from tests.conformance.observing import (
     outcome,
     tables_of_both_sides,
 )
-from tests.profiles import DEEP, on_one_server
-from tests.unit.server.forks import Forks
+from tests.support import reference, rlds_data
+from tests.support.forks import Forks
+from tests.support.profiles import DEEP, on_one_server
 
 
 def outlook(current: Any, following: Any) -> Any:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.server.forks import Embedded
+from tests.support.forks import Embedded
 
 reverb = pytest.importorskip("reverb")
 
@@ -26,10 +26,10 @@ from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, Sourc
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.views.trajectory import two_step
-from tests import reference, rlds_data, strategies
-from tests.profiles import on_one_server
-from tests.rlds_data import StoredItem, take_all
-from tests.unit.server.forks import Forks
+from tests.support import reference, rlds_data, strategies
+from tests.support.forks import Forks
+from tests.support.profiles import on_one_server
+from tests.support.rlds_data import StoredItem, take_all
 
 STEP_TYPE, OBSERVATION, ACTION, NEXT_STEP_TYPE, REWARD, DISCOUNT = range(6)
 

@@ -16,9 +16,9 @@ from replay_server import TableConfig
 import rlds2reverb
 from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, ViewError
 from rlds2reverb.push.known import OTHER_NAMES
-from tests import strategies
-from tests.unit.push.in_memory import Unmeasured
-from tests.unit.server.forks import Embedded, Forks
+from tests.support import strategies
+from tests.support.forks import Embedded, Forks
+from tests.support.push.in_memory import Unmeasured
 
 reverb = pytest.importorskip("reverb")
 

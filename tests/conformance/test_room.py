@@ -19,9 +19,9 @@ import rlds2reverb
 from rlds2reverb.errors import CapacityError, InvalidEpisode, Stalled
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.wire.messages import waits_when_full
-from tests import strategies
-from tests.processes import Process, started, wait_until
-from tests.unit.server.forks import Embedded, Forks
+from tests.support import strategies
+from tests.support.forks import Embedded, Forks
+from tests.support.processes import Process, started, wait_until
 
 reverb = pytest.importorskip("reverb")
 
@@ -202,7 +202,7 @@ class TestWhatStopsAPush:
 
 PROGRAM = """
 from rlds2reverb.cli import main, push
-from tests.faults.tools import make_episodes
+from tests.support.faults.tools import make_episodes
 from rlds2reverb.formats.lists import EpisodeList
 push.open_dataset = lambda name: EpisodeList(make_episodes(40, 41), name)
 main()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rlds2reverb.transport.grpc import GrpcTransport
-from tests.contract.samples import TABLES, SampleContract
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.contract.samples import TABLES, SampleContract
+from tests.support.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -21,10 +21,10 @@ from rlds2reverb.episode import Array
 from rlds2reverb.views.base import View
 from rlds2reverb.views.n_step import NStep
 from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
-from tests import strategies
-from tests.profiles import on_one_server
-from tests.unit.server.forks import Embedded, Forks
-from tests.unit.wire.sample import responses
+from tests.support import strategies
+from tests.support.forks import Embedded, Forks
+from tests.support.profiles import on_one_server
+from tests.support.wire import responses
 
 reverb = pytest.importorskip("reverb")
 tf = pytest.importorskip("tensorflow")

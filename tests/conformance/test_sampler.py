@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from rlds2reverb import Client
 from rlds2reverb.errors import ConfigError, Stalled
-from tests.faults import tools
-from tests.faults.sampling import contents
-from tests.processes import wait_until
-from tests.unit.server.forks import Embedded
+from tests.support.faults import tools
+from tests.support.faults.sampling import contents
+from tests.support.forks import Embedded
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -25,8 +25,8 @@ from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.views.prioritized import Prioritized, by_return, return_of
 from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.trajectory import WholeEpisode, table_signature
-from tests import strategies
-from tests.unit.server.forks import Embedded, Forks
+from tests.support import strategies
+from tests.support.forks import Embedded, Forks
 
 EPISODES = [strategies.episode(np.random.default_rng(seed), 5 + seed, episode_id=f"e{seed}") for seed in range(12)]
 WHOLE = table_signature(WholeEpisode().signature(filled_spec(spec_of(EPISODES[0]))))

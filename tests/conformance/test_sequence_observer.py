@@ -22,7 +22,6 @@ from tf_agents.replay_buffers import reverb_utils, rlds_to_reverb
 from rlds2reverb.errors import ServerRestarted
 from rlds2reverb.tf_agents import create_trajectory_data_spec, push_rlds_to_reverb
 from rlds2reverb.tf_agents.observers import StreamCutter, left_where_it_ends, stream_from
-from tests import reference, rlds_data
 from tests.conformance.observing import (
     SIDES,
     Outcome,
@@ -33,8 +32,9 @@ from tests.conformance.observing import (
     make_episodes,
     tables_of_both_sides,
 )
-from tests.profiles import on_one_server
-from tests.unit.server.forks import Embedded, Forks
+from tests.support import reference, rlds_data
+from tests.support.forks import Embedded, Forks
+from tests.support.profiles import on_one_server
 
 SEEDS = st.integers(0, 2**32 - 1)
 LENGTHS = st.lists(st.integers(1, 12), max_size=4)

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.unit.server.forks import Embedded
+from tests.support.forks import Embedded
 
 reverb = pytest.importorskip("reverb")
 
@@ -25,9 +25,9 @@ from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves, named_tuple_
 from rlds2reverb.wire.codec import decode_signature, encode_signature
 from rlds2reverb.wire.messages import insert_wait, inserts_needed, sample_wait, samples_needed, sentence
 from rlds2reverb.wire.schema import message_class
-from tests import strategies
-from tests.rlds_data import once, tensor_spec
-from tests.unit.server.forks import Forks
+from tests.support import strategies
+from tests.support.forks import Forks
+from tests.support.rlds_data import once, tensor_spec
 
 FLOAT32 = np.dtype(np.float32)
 

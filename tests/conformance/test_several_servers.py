@@ -21,8 +21,8 @@ from rlds2reverb.learner.batch import columns_of, paths_of
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import table_signature
-from tests.unit.learner.reading import next_of, source_of
-from tests.unit.server.forks import Forks
+from tests.support.forks import Forks
+from tests.support.learner.reading import next_of, source_of
 
 SOURCE = "bundled:cartpole@train[:6]"
 VIEWS = {"pairs": "two_step", "whole": "episode", "stacks": "frame_stack:frames=3", "returns": "n_step:n=2"}

@@ -17,10 +17,10 @@ from rlds2reverb.formats.source import spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.base import View
 from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
-from tests import reference, strategies
-from tests.profiles import on_one_server
-from tests.rlds_data import StoredItem, take_all
-from tests.unit.server.forks import Embedded
+from tests.support import reference, strategies
+from tests.support.forks import Embedded
+from tests.support.profiles import on_one_server
+from tests.support.rlds_data import StoredItem, take_all
 
 reverb = pytest.importorskip("reverb")
 

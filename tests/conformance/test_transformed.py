@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.forks import Embedded, Forks
 
 reverb = pytest.importorskip("reverb")
 tf = pytest.importorskip("tensorflow")
@@ -19,7 +19,7 @@ from rlds2reverb import Client, Episode
 from rlds2reverb.formats.transform import transform_of, transformed
 from rlds2reverb.specs import flatten
 from rlds2reverb.views import view_of
-from tests import rlds_data, strategies
+from tests.support import rlds_data, strategies
 
 VIEW = "sequence:length=2"
 TRANSFORM = """

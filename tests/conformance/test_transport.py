@@ -10,7 +10,7 @@ from replay_server import EmbeddedServer, TableConfig
 from replay_server.tables import Queue
 
 from rlds2reverb.transport.grpc import GrpcTransport
-from tests.contract.transport import NARROW, PLAIN, REMOVERS, TransportContract
+from tests.support.contract.transport import NARROW, PLAIN, REMOVERS, TransportContract
 
 reverb = pytest.importorskip("reverb")
 

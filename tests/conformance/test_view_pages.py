@@ -18,7 +18,7 @@ from replay_server import EmbeddedServer, TableConfig
 from replay_server.config import decode, table_configs
 
 from rlds2reverb.cli import cli
-from tests.project import ROOT, code_of
+from tests.support.project import ROOT, code_of
 
 PAGES = [
     *(f"docs/views/{path.name}" for path in sorted((ROOT / "docs" / "views").glob("*.md"))),

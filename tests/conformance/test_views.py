@@ -18,11 +18,11 @@ from rlds2reverb.specs import flatten
 from rlds2reverb.views import view_of
 from rlds2reverb.views.base import View
 from rlds2reverb.views.frame_stack import FrameStack
-from tests import reference, rlds_data, strategies
-from tests.rlds_data import take_all
-from tests.unit.server.forks import Forks
-from tests.unit.views.every import EVERY, case_of
-from tests.unit.wire.insert.cuts import Encoder
+from tests.support import reference, rlds_data, strategies
+from tests.support.forks import Forks
+from tests.support.rlds_data import take_all
+from tests.support.views.every import EVERY, case_of
+from tests.support.wire.insert_cuts import Encoder
 
 SPECS: dict[str, strategies.Columns] = {
     "flat": {"observation": (np.dtype(np.float32), (3,)), "action": (np.dtype(np.int32), ())},

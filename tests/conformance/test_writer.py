@@ -14,9 +14,9 @@ import reverb
 import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.specs import flatten
-from tests.faults import tools
-from tests.unit.learner.writing.loops import steps_of, write, write_as_loop
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.faults import tools
+from tests.support.forks import Embedded, Forks
+from tests.support.learner.loops import steps_of, write, write_as_loop
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 
@@ -90,7 +90,9 @@ def test_and_from_processes_with_a_client_each(forks: Forks, server: Embedded, c
     for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        actors.append(forks.module(folder, "tests.faults.actor", server.address, "one", f"actor-{number}", "5", "30"))
+        actors.append(
+            forks.module(folder, "tests.support.faults.actor", server.address, "one", f"actor-{number}", "5", "30")
+        )
     reports: list[dict[str, Any]] = []
     for actor in actors:
         with actor:

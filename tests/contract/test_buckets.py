@@ -8,9 +8,9 @@ import pytest
 
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.options import escape_text
-from tests.buckets import Faults, Storage
 from tests.contract.test_damaged import WRITTEN
 from tests.contract.test_sources import contents
+from tests.support.buckets import Faults, Storage
 
 SERVERS = ("reverb",)
 """Formats that read from a running server, or from its own disk."""

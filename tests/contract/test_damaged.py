@@ -15,9 +15,9 @@ import pytest
 
 from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.formats import open_source
-from tests import damage
 from tests.contract.test_sources import CASES
-from tests.raising import error_of
+from tests.support import damage
+from tests.support.raising import error_of
 
 
 def writes(scheme: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.source import Source
 from tests.contract.destination_cases import data
 from tests.contract.destination_cases.coming_back import assert_comes_back
-from tests.raising import outcome_of
+from tests.support.raising import outcome_of
 
 FOLDER = Path(data.__file__).parent
 LOSSES = {known.scheme: side.losses for known, side in DESTINATIONS.own_sides().items()}

@@ -20,12 +20,12 @@ from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.source import Source
 from rlds2reverb.formats.transform import Transform, transformed
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec, flatten
-from tests.buckets import Faults, Storage
 from tests.contract.source_cases import d4rl, data, minari, robomimic, ted
 from tests.contract.source_cases.lerobot import DATA as LEROBOT
 from tests.contract.test_sources import SOURCES, bytes_of, kinds
-from tests.unit.formats.minari.made import dataset
-from tests.unit.push import in_memory
+from tests.support.buckets import Faults, Storage
+from tests.support.formats.minari import dataset
+from tests.support.push import in_memory
 
 
 def values(source: Source, kept: Any = None) -> list[Any]:

@@ -25,11 +25,11 @@ from rlds2reverb.formats.source import Slice, Source, metadata_spec_of
 from rlds2reverb.formats.tfds import bundled_path
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.specs import differences, flatten, nested
-from tests.contract import toy
 from tests.contract.source_cases import data
 from tests.contract.source_cases.data import EPISODES
 from tests.contract.source_cases.tfds import of_tfds
-from tests.unit.push import in_memory
+from tests.support.contract import toy
+from tests.support.push import in_memory
 
 FOLDER = Path(data.__file__).parent
 WITH_DATA = [one.scheme for one in FORMATS if (FOLDER / f"{one.scheme}.py").exists()]

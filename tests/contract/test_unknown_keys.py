@@ -17,7 +17,7 @@ from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.transform import transform_of
 from rlds2reverb.views import read_view
-from tests.unit.formats.ilr import made
+from tests.support.formats import ilr as made
 
 Reader = Callable[[Path], object]
 

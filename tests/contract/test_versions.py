@@ -24,14 +24,14 @@ from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.options import escape_text
 from rlds2reverb.formats.paths import WrittenAnew
 from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
-from tests import rlds_data
-from tests.buckets import Faults, Storage
 from tests.contract.source_cases import data
 from tests.contract.test_buckets import NAMES
 from tests.contract.test_damaged import WRITTEN
 from tests.contract.test_sources import bytes_of
-from tests.unit.push import in_memory
-from tests.workers_in_threads import InThreads
+from tests.support import rlds_data
+from tests.support.buckets import Faults, Storage
+from tests.support.push import in_memory
+from tests.support.workers_in_threads import InThreads
 
 OPENED, FIRST, LAST = "opened", "first", "last"
 MOMENTS = (OPENED, FIRST, LAST)

@@ -15,11 +15,11 @@ from rlds2reverb.errors import Rlds2ReverbError, StorageError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.objects import forget
-from tests.buckets import Faults, Request, Storage
 from tests.contract.destination_cases import data
 from tests.contract.test_destinations import contents, written
-from tests.profiles import DEEP, SEED, drawn
-from tests.raising import outcome_of
+from tests.support.buckets import Faults, Request, Storage
+from tests.support.profiles import DEEP, SEED, drawn
+from tests.support.raising import outcome_of
 
 FORMS = (
     "tfds:{}/my_set?shards=2",

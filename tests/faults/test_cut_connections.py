@@ -15,9 +15,9 @@ from rlds2reverb.errors import Rlds2ReverbError, ServerUnreachable, TransportErr
 from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.views.base import View
 from rlds2reverb.views.trajectory import SequenceView, WholeEpisode
-from tests.faults import tools
-from tests.faults.proxy import DOWN, UP, Proxy
-from tests.unit.server.forks import Embedded
+from tests.support.faults import tools
+from tests.support.faults.proxy import DOWN, UP, Proxy
+from tests.support.forks import Embedded
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(120)]
 

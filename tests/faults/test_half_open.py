@@ -14,10 +14,10 @@ import rlds2reverb
 from rlds2reverb import Client
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, Stalled
 from rlds2reverb.transport import grpc
-from tests.faults import tools
-from tests.faults.proxy import BOTH, DOWN, UP, Proxy
-from tests.unit.server.forks import Embedded
-from tests.unit.transport.fake_reverb import FakeReverb
+from tests.support.fake_reverb import FakeReverb
+from tests.support.faults import tools
+from tests.support.faults.proxy import BOTH, DOWN, UP, Proxy
+from tests.support.forks import Embedded
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -13,10 +13,10 @@ import pytest
 from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, Stalled, TransportError, WireError
 from rlds2reverb.testing import streams
 from rlds2reverb.wire.schema import message_class
-from tests.faults import hostile
-from tests.faults.hostile import HostileServer, Requests
-from tests.faults.sampling import be_quick, contents, sampler_of
-from tests.processes import wait_until
+from tests.support.faults import hostile
+from tests.support.faults.hostile import HostileServer, Requests
+from tests.support.faults.sampling import be_quick, contents, sampler_of
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(60)]
 

@@ -17,8 +17,8 @@ import pytest
 import rlds2reverb
 from rlds2reverb.errors import Rlds2ReverbError, ServerRestarted, ServerUnreachable, Stalled, TransportError, WireError
 from rlds2reverb.transport.grpc import GrpcTransport
-from tests.faults import hostile, tools
-from tests.faults.hostile import HostileServer, Requests, confirmation, item_keys
+from tests.support.faults import hostile, tools
+from tests.support.faults.hostile import HostileServer, Requests, confirmation, item_keys
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(60)]
 

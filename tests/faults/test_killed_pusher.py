@@ -14,11 +14,11 @@ import pytest
 
 from rlds2reverb import Client
 from rlds2reverb.views.frame_stack import FrameStack
-from tests.faults import tools
-from tests.faults.proxy import UP, Proxy
-from tests.processes import Process
-from tests.unit.server.forks import Embedded, Forks
-from tests.unit.views.every import slow_items
+from tests.support.faults import tools
+from tests.support.faults.proxy import UP, Proxy
+from tests.support.forks import Embedded, Forks
+from tests.support.processes import Process
+from tests.support.views.every import slow_items
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]
 
@@ -49,7 +49,7 @@ class Pushers:
         self, source: str = MADE, on_invalid: str = "raise", ledger: Path | str = "", tables: str = "one"
     ) -> Process:
         arguments = (self.proxy.address, tables, source, on_invalid, str(ledger))
-        return self.forks.module(self.folder, "tests.faults.pusher", *arguments)
+        return self.forks.module(self.folder, "tests.support.faults.pusher", *arguments)
 
     def kill_after(self, count: int, **how: Any) -> None:
         """Runs one, and kills it when `count` bytes have come through and it waits for more to be taken."""

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from replay_server.store import Checkpoint, read_checkpoint
 
-from tests.processes import wait_until
-from tests.profiles import drawn
-from tests.unit.server.forks import Forks
+from tests.support.forks import Forks
+from tests.support.processes import wait_until
+from tests.support.profiles import drawn
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(600)]
 

@@ -13,11 +13,11 @@ from replay_server.uploads import FETCHED, Fetching, look
 
 from rlds2reverb.formats import objects
 from rlds2reverb.formats.buckets import BucketPath
-from tests.buckets import Faults, Request, Storage, environment
-from tests.processes import wait_until
-from tests.profiles import drawn
-from tests.unit.server.forks import Forks
-from tests.unit.server.running import Server
+from tests.support.buckets import Faults, Request, Storage, environment
+from tests.support.forks import Forks
+from tests.support.processes import wait_until
+from tests.support.profiles import drawn
+from tests.support.server_running import Server
 from tests.unit.server.test_service import config_of, insert
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(600)]

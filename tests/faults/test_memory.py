@@ -11,9 +11,9 @@ from replay_server import TableConfig
 import rlds2reverb
 from rlds2reverb.push.sender import QUEUE_BYTES
 from rlds2reverb.wire.session import SessionWindow
-from tests.faults.memory import stream_bytes
-from tests.processes import started
-from tests.unit.server.forks import Forks
+from tests.support.faults.memory import stream_bytes
+from tests.support.forks import Forks
+from tests.support.processes import started
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(240)]
 
@@ -24,7 +24,7 @@ MOST_GROWTH_BYTES = QUEUE_BYTES + SessionWindow().bytes + (16 << 20)
 
 def test_the_clients_memory_does_not_grow_with_the_push(forks: Forks, tmp_path: Path) -> None:
     with forks.embedded([TableConfig("bounded", max_size=MAX_SIZE)]) as server:
-        with started(tmp_path, "-m", "tests.faults.memory", server.address, "bounded") as pusher:
+        with started(tmp_path, "-m", "tests.support.faults.memory", server.address, "bounded") as pusher:
             code, output, errors = pusher.result(200)
         assert code == 0, errors
         with rlds2reverb.connect(server.address) as client:

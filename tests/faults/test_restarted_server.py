@@ -13,9 +13,9 @@ from replay_server import TableConfig
 
 import rlds2reverb
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable
-from tests.faults import tools
-from tests.processes import free_port, wait_until
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.faults import tools
+from tests.support.forks import Embedded, Forks
+from tests.support.processes import free_port, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(240)]
 

@@ -14,11 +14,11 @@ from replay_server import TableConfig
 from rlds2reverb import Client, cli
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, Stalled
 from rlds2reverb.transport import grpc
-from tests.faults import tools
-from tests.faults.proxy import BOTH, DOWN, UP, Proxy
-from tests.faults.sampling import be_quick, contents, sampler_of
-from tests.processes import free_port, wait_until
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.faults import tools
+from tests.support.faults.proxy import BOTH, DOWN, UP, Proxy
+from tests.support.faults.sampling import be_quick, contents, sampler_of
+from tests.support.forks import Embedded, Forks
+from tests.support.processes import free_port, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -21,9 +21,9 @@ from rlds2reverb.push.plan import Tuning, plan_push
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push
 from rlds2reverb.transport.grpc import GrpcTransport
-from tests.faults import tools
-from tests.processes import free_port, wait_until
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.faults import tools
+from tests.support.forks import Embedded, Forks
+from tests.support.processes import free_port, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(240)]
 

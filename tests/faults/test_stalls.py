@@ -17,9 +17,9 @@ from replay_server.tables import SampleToInsertRatio
 import rlds2reverb
 from rlds2reverb.errors import Stalled
 from rlds2reverb.prepare.progress import Progress
-from tests.faults import tools
-from tests.processes import eventually
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.faults import tools
+from tests.support.forks import Embedded, Forks
+from tests.support.processes import eventually
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rlds2reverb import Client
-from tests.faults import tools
-from tests.gated import Gated, episode
-from tests.unit.server.forks import Embedded
+from tests.support.faults import tools
+from tests.support.forks import Embedded
+from tests.support.gated import Gated, episode
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]
 

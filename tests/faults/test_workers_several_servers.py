@@ -13,10 +13,10 @@ from replay_server import TableConfig
 
 from rlds2reverb import Client, PushReport, connect
 from rlds2reverb.errors import ServerRestarted, ServerUnreachable, report_of
-from tests.faults import tools
-from tests.gated import Gated, episode
-from tests.processes import free_port, wait_until
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.faults import tools
+from tests.support.forks import Embedded, Forks
+from tests.support.gated import Gated, episode
+from tests.support.processes import free_port, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(240)]
 

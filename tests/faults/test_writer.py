@@ -16,13 +16,13 @@ from replay_server.tables import SampleToInsertRatio
 from rlds2reverb import Client
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerRestarted, ServerUnreachable
 from rlds2reverb.prepare.progress import Progress
-from tests.faults import tools
-from tests.faults.actor import writer
-from tests.faults.proxy import DOWN, UP, Proxy
-from tests.processes import free_port, wait_until
-from tests.raising import error_of
-from tests.unit.learner.writing.loops import write
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.faults import tools
+from tests.support.faults.actor import writer
+from tests.support.faults.proxy import DOWN, UP, Proxy
+from tests.support.forks import Embedded, Forks
+from tests.support.learner.loops import write
+from tests.support.processes import free_port, wait_until
+from tests.support.raising import error_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(180)]
 
@@ -109,7 +109,7 @@ def test_the_same_steps_complete_what_a_killed_actor_left(
         proxy.hold_after(UP, count)
         folder = tmp_path / str(number)
         folder.mkdir()
-        with forks.module(folder, "tests.faults.actor", proxy.address, "one", "actor-3", "20", "41") as actor:
+        with forks.module(folder, "tests.support.faults.actor", proxy.address, "one", "actor-3", "20", "41") as actor:
             reached = proxy.fired.wait(120)
         assert reached, actor.errors
         proxy.cut()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import damage, notes
-from tests.modules import CHECKOUT
-from tests.profiles import DEEP, SIZE
+from tests.support import damage, notes
+from tests.support.modules import CHECKOUT
+from tests.support.profiles import DEEP, SIZE
 
 
 def draws(part: int) -> dict[str, float]:
@@ -49,8 +49,8 @@ def test_an_error_that_is_not_ours_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 KILLS = """
 import os
-from tests import damage
-from tests.profiles import SIZE
+from tests.support import damage
+from tests.support.profiles import SIZE
 
 def job(name, draw):
     if "case 3 " in name:

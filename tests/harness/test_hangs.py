@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.modules import CHECKOUT
+from tests.support.modules import CHECKOUT
 
 HANGS = """
 import threading

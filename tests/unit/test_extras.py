@@ -17,7 +17,7 @@ import pytest
 import rlds2reverb
 from rlds2reverb import extras
 from rlds2reverb.extras import ON_ANY_PYTHON, PYTHONS, how_to_install, needing
-from tests.project import ROOT, project
+from tests.support.project import ROOT, project
 
 FULL = [(3, 10), (3, 11)]
 CORE_ONLY = [(3, 12), (3, 13), (4, 0)]

@@ -10,7 +10,7 @@ import pytest
 
 from rlds2reverb.errors import WriteError
 from rlds2reverb.files import append_whole, can_be_replaced, can_be_written, writing
-from tests.disks import fill, small_disk_at
+from tests.support.disks import fill, small_disk_at
 
 
 def test_a_file_that_is_there_or_may_be_made(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import ConfigError, DecodeError
 from rlds2reverb.specs import ArraySpec, ImageSpec, named_tuple_type
-from tests.pictures import IMAGE, files, png
+from tests.support.pictures import IMAGE, files, png
 
 pytest.importorskip("imagecodecs")
 simplejpeg = pytest.importorskip("simplejpeg")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rlds2reverb import strict_yaml
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.strict_yaml import MOST_BYTES, MOST_DEPTH, MOST_NODES, parse, read
-from tests.raising import error_of
+from tests.support.raising import error_of
 
 pytestmark = pytest.mark.timeout(60)
 

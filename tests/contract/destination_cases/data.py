@@ -11,7 +11,7 @@ import numpy as np
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import Source
-from tests import strategies
+from tests.support import strategies
 
 EPISODES = 4
 

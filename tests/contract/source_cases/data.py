@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests import rlds_data
+from tests.support import rlds_data
 
 EPISODES = 5
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlds2reverb.formats import open_source
 from tests.contract.source_cases.data import EPISODES
-from tests.unit.formats.ilr import made
+from tests.support.formats import ilr as made
 
 
 def trajectories() -> list[Any]:

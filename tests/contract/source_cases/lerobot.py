@@ -12,7 +12,7 @@ from typing import Any
 from pyarrow import parquet
 
 from rlds2reverb.formats import open_source
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 DATA = ROOT / "tests" / "data" / "lerobot"
 

@@ -11,7 +11,7 @@ import h5py
 
 from rlds2reverb.formats import open_source
 from tests.contract.source_cases import data
-from tests.unit.formats.minari.made import dataset
+from tests.support.formats.minari import dataset
 
 _BOX = {"type": "Box", "dtype": "float32", "low": float("-inf"), "high": float("inf")}
 

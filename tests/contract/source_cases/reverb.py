@@ -11,7 +11,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import spec_of
 from rlds2reverb.views.trajectory import two_step
 from tests.contract.source_cases import data
-from tests.unit.stored import folders
+from tests.support.stored import folders
 
 
 def write(folder: Path) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rlds2reverb.formats import open_source
-from tests import rlds_data
 from tests.contract.source_cases import data
+from tests.support import rlds_data
 
 
 def rlds(change: Callable[[Any], Any] = lambda dataset: dataset, **options: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlds2reverb.formats import open_source
 from tests.contract.source_cases import data
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 DATA = ROOT / "tests" / "data" / "rllib"
 

@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 
 from rlds2reverb.formats import open_source
-from tests.unit.formats.robomimic.written import demonstrations, write_file
+from tests.support.formats.robomimic import demonstrations, write_file
 
 
 def write(folder: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlds2reverb.formats import open_source
 from tests.contract.source_cases.writing import written
-from tests.unit.formats.ted import made
+from tests.support.formats import ted as made
 
 
 def write(folder: Path, options: str = "?layout=memmap") -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.server.forks import Forks
+from tests.support.forks import Forks
 
 SIZE = float(os.environ.get("CHAOS_SIZE", "0.1"))
 """1 for the whole suite (some 35 minutes), 0.1 for a tenth of its kills and of its soak."""

@@ -15,7 +15,7 @@ from rlds2reverb import Episode, connect
 from rlds2reverb.episode import KnownEpisode
 from rlds2reverb.formats.source import IsKnown, Source, check_shard, spec_of, unless_known
 from rlds2reverb.specs import Nest
-from tests.faults import tools
+from tests.support.faults import tools
 
 EPISODES = 160
 PART = 16

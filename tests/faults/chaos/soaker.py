@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import rlds2reverb
-from tests.faults import tools
+from tests.support.faults import tools
 
 
 def main(address: str, table: str) -> None:

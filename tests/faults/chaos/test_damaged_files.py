@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from replay_server.store import read_checkpoint
 
-from tests.raising import outcome_of
-from tests.unit.server.forks import Forks
+from tests.support.forks import Forks
+from tests.support.raising import outcome_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

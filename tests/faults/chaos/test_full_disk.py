@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.disks import FILLER, fill, small_disk_at
 from tests.faults.chaos.world import World
-from tests.unit.server.forks import Forks
+from tests.support.disks import FILLER, fill, small_disk_at
+from tests.support.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

@@ -17,8 +17,8 @@ import rlds2reverb
 from rlds2reverb import Episode
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import Rlds2ReverbError, TransportError
-from tests.processes import free_port, wait_until
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.forks import Embedded, Forks
+from tests.support.processes import free_port, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

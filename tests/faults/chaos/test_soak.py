@@ -10,8 +10,8 @@ from statistics import median
 import pytest
 import reverb
 
-from tests.processes import started, wait_until
-from tests.unit.server.forks import Forks
+from tests.support.forks import Forks
+from tests.support.processes import started, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.faults.chaos.world import PUSH_BYTES, World
-from tests.faults.proxy import BOTH, DOWN, UP
-from tests.unit.server.forks import Forks
+from tests.support.faults.proxy import BOTH, DOWN, UP
+from tests.support.forks import Forks
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

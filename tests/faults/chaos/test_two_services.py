@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.faults.chaos.world import TABLE, World
-from tests.unit.server.forks import Forks, Running
+from tests.support.forks import Forks, Running
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

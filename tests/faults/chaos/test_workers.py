@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.faults import tools
 from tests.faults.chaos.forking import EPISODES, STEPS
-from tests.gated import is_running
-from tests.processes import Process, started, wait_until
-from tests.unit.server.forks import Forks
+from tests.support.faults import tools
+from tests.support.forks import Forks
+from tests.support.gated import is_running
+from tests.support.processes import Process, started, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.server, pytest.mark.timeout(3600)]
 

@@ -19,10 +19,10 @@ from replay_server.errors import CheckpointError
 from replay_server.files import verify_record_files
 
 import rlds2reverb
-from tests.faults import tools
-from tests.faults.proxy import UP, Proxy
-from tests.processes import Process, wait_until
-from tests.unit.server.forks import Forks, Running
+from tests.support.faults import tools
+from tests.support.faults.proxy import UP, Proxy
+from tests.support.forks import Forks, Running
+from tests.support.processes import Process, wait_until
 
 PUSH_SECONDS = 180
 """Bound of a push that is not killed."""
@@ -152,7 +152,7 @@ class World:
         """Starts a pusher of `EPISODES`, through the proxy."""
         ledger = str(self.ledger) if with_ledger else ""
         arguments = (self.proxy.address, TABLE, MADE, "raise", ledger)
-        pusher = self._forks.module(self._forks.log.parent, "tests.faults.pusher", *arguments)
+        pusher = self._forks.module(self._forks.log.parent, "tests.support.faults.pusher", *arguments)
         self._pushers.append(pusher)
         return pusher
 

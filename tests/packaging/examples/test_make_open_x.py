@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import open_x
+from tests.support import open_x
 
 tfds = pytest.importorskip("tensorflow_datasets")
 

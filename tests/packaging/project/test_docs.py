@@ -18,7 +18,7 @@ from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
 from rlds2reverb.views import VIEWS
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 COMMAND = re.compile(r"^ *(?:\$ )?rlds2reverb ([a-z]+ .*)$", re.MULTILINE)
 """A line of a block of code."""

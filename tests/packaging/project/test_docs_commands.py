@@ -12,7 +12,7 @@ import click
 import pytest
 
 from rlds2reverb import cli
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "examples" / "open_x.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from tests.imports import CODE
-from tests.project import ROOT
-from tests.unit.test_imports import OPTIONAL
+from tests.support.imports import CODE
+from tests.support.project import ROOT
+from tests.unit.test_rlds2reverb_imports import OPTIONAL
 
 NO_MODULES = {"crypt", "fcntl", "grp", "posix", "pty", "pwd", "resource", "spwd", "syslog", "termios", "tty"}
 """Modules of the standard library that Windows lacks. Source: the availability notes of Python's documentation."""
@@ -94,13 +94,13 @@ def test_what_is_taken_away_is_missed() -> None:
 def test_episodes_are_pushed_where_these_are_missing() -> None:
     said = on_windows(
         "from rlds2reverb.cli import main",
-        "from tests.unit.push.in_memory import Server, episodes, push",
+        "from tests.support.push.in_memory import Server, episodes, push",
         "server = Server()",
         "push(server, episodes(3))",
         "print(len(server.items['replay']))",
         "sys.argv = ['rlds2reverb', '--help']",
         "main()",
-        first="import tests.unit.push.in_memory, tests.strategies",
+        first="import tests.support.push.in_memory, tests.support.strategies",
     )
     assert said.startswith("9\n")
     assert "inspect" in said

@@ -17,9 +17,9 @@ import yaml
 
 import rlds2reverb
 from rlds2reverb.formats.registry import Format, own_formats
-from tests.imports import CODE, Package, statements_in, top
-from tests.project import ROOT, project, requirements_of
-from tests.unit.test_imports import OPTIONAL
+from tests.support.imports import CODE, Package, statements_in, top
+from tests.support.project import ROOT, project, requirements_of
+from tests.unit.test_rlds2reverb_imports import OPTIONAL
 
 SERVER = Package("replay_server", ROOT / "server" / "replay_server")
 

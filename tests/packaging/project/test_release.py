@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import rlds2reverb
 from rlds2reverb.cli import cli
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 
 def _load() -> ModuleType:

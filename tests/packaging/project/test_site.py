@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import rlds2reverb
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 DOCS = ROOT / "docs"
 

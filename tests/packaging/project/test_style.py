@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import modules
+from tests.support import modules
 
 CHECKOUT = modules.CHECKOUT
 TESTS = CHECKOUT / "tests"
@@ -102,7 +102,7 @@ def asserts_beside_a_try(text: str) -> list[int]:
 
 def test_no_test_claims_anything_in_an_except() -> None:
     lines = {path: asserts_beside_a_try(path.read_text(encoding="utf-8")) for path in TESTS.rglob("*.py")}
-    assert {path: found for path, found in lines.items() if found} == {}, "tests.raising has what to use"
+    assert {path: found for path, found in lines.items() if found} == {}, "tests.support.raising has what to use"
 
 
 def test_a_claim_in_an_except_would_be_found() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.project import ROOT, project
-from tests.walkthrough import BLOCK, TUTORIALS
+from tests.support.project import ROOT, project
+from tests.support.walkthrough import BLOCK, TUTORIALS
 
 PAGES = sorted(page for page in TUTORIALS.glob("*.md") if page.name != "index.md")
 NEEDS = {

@@ -21,7 +21,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.processes import Process, answers, free_port, wait_until
+from tests.support.processes import Process, answers, free_port, wait_until
 
 pytest.importorskip("reverb", reason="needs a real Reverb server")
 
@@ -32,7 +32,7 @@ from rlds2reverb.errors import ServerUnreachable, TransportError
 from rlds2reverb.formats import open_source
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.views import view_of
-from tests.unit.server.forks import Embedded, Forks
+from tests.support.forks import Embedded, Forks
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright import sync_api
 
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright import sync_api
 
-from tests.chromium import accessibility_findings
+from tests.support.chromium import accessibility_findings
 
 # Some tests open every page in turn: four minutes for the longest on two cores without a graphics card.
 pytestmark = pytest.mark.timeout(1800)

@@ -9,8 +9,8 @@ import pytest
 from replay_server import TableConfig
 
 import rlds2reverb
-from tests import learner_examples as examples
-from tests.unit.server.forks import Forks
+from tests.support import learner_examples as examples
+from tests.support.forks import Forks
 
 
 @pytest.fixture(scope="module")

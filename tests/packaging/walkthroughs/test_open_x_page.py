@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from replay_server.config import decode, table_configs
 
 from rlds2reverb.cli import cli
-from tests import open_x
-from tests.unit.server.forks import Forks
+from tests.support import open_x
+from tests.support.forks import Forks
 
 PAGE = Path(__file__).parents[3] / "examples" / "open_x.md"
 MAKER = ["python", "examples/make_open_x.py"]

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 pytest.importorskip("playwright.sync_api")
 Image: Any = pytest.importorskip("PIL.Image")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.walkthrough import TUTORIALS, Reader, losses
+from tests.support.walkthrough import TUTORIALS, Reader, losses
 
 
 @pytest.mark.timeout(1200)  # two starts of a server and ten commands, on a busy machine

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.wheels.installing import ALL_PYTHONS, UV, Environment, install, made
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 Install = Callable[..., Environment]
 

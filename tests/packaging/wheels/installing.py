@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 UV = Path(sys.executable).with_name("uv")
 """Of the environment that runs the tests; the lock pins it."""

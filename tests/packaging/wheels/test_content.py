@@ -22,7 +22,7 @@ from packaging.specifiers import SpecifierSet
 import rlds2reverb
 from tests.packaging.wheels.conftest import build
 from tests.packaging.wheels.installing import made, run_uv
-from tests.project import ROOT, plain, project
+from tests.support.project import ROOT, plain, project
 
 PACKAGES = {"rlds2reverb": ROOT / "rlds2reverb", "replay_server": ROOT / "server" / "replay_server"}
 LEFT_OUT = {".ci/run"}

@@ -11,8 +11,8 @@ from rlds2reverb.extras import ON_ANY_PYTHON, PYTHONS
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES
 from tests.packaging.project.test_project import CODE, DISTRIBUTIONS, SERVER, needed_by
 from tests.packaging.wheels.installing import ALL_PYTHONS, Environment
-from tests.project import project, requirements_of
-from tests.unit.server.forks import Embedded
+from tests.support.forks import Embedded
+from tests.support.project import project, requirements_of
 
 PROGRAM = Path(__file__).with_name("importing.py")
 

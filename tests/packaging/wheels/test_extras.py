@@ -12,7 +12,7 @@ import rlds2reverb
 from rlds2reverb.extras import ON_ANY_PYTHON
 from tests.packaging.wheels.conftest import Install
 from tests.packaging.wheels.installing import Environment
-from tests.project import project, requirements_of
+from tests.support.project import project, requirements_of
 
 NEWEST, FULL = "3.13", "3.11"
 

@@ -20,8 +20,8 @@ from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest
 from rlds2reverb.views import view_from
 from rlds2reverb.views.trajectory import table_signature
-from tests.processes import eventually
-from tests.project import ROOT
+from tests.support.processes import eventually
+from tests.support.project import ROOT
 
 SERVER_PYTHON = "RLDS2REVERB_SERVER_PYTHON"
 """Environment variable: the Python that has Reverb."""

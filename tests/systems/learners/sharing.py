@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import rlds2reverb
 from rlds2reverb.adapters.jax import Placement, sample
 from rlds2reverb.errors import ConfigError
-from tests.raising import error_of
+from tests.support.raising import error_of
 
 
 def main(coordinator: str, process: int, server: str, batch_size: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import ROOT, code_of
+from tests.support.project import ROOT, code_of
 
 
 @pytest.mark.parametrize("page", ["pytorch", "torchrl", "jax"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rlds2reverb
-from tests import learner_examples as examples
+from tests.support import learner_examples as examples
 from tests.systems.learners.conftest import StartServer
 
 PNG_START = b"\x89PNG"

@@ -25,8 +25,8 @@ from rlds2reverb.errors import ConfigError, Stalled
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.specs import ArraySpec, flatten
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
-from tests.processes import eventually, free_port
-from tests.project import ROOT
+from tests.support.processes import eventually, free_port
+from tests.support.project import ROOT
 from tests.systems.learners.servers import batch_of, numbers, store_numbers
 
 PATIENCE_SECONDS = 60

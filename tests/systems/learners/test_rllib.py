@@ -26,7 +26,7 @@ from rlds2reverb.specs import ArraySpec, flatten, map_with_path
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
 from rlds2reverb.views import view_from
 from rlds2reverb.views.requirements import Requirements
-from tests.project import ROOT
+from tests.support.project import ROOT
 from tests.systems.peers.episodes import items, random_episode, random_episodes
 
 VIEWS = {

@@ -22,8 +22,8 @@ from rlds2reverb.errors import ConfigError, Stalled, TransportError
 from rlds2reverb.learner.batch import Batch
 from rlds2reverb.specs import flatten
 from rlds2reverb.wire.codec import NUMPY_DTYPES
-from tests.processes import eventually
-from tests.project import ROOT
+from tests.support.processes import eventually
+from tests.support.project import ROOT
 from tests.systems.learners.conftest import StartServer
 from tests.systems.learners.loading import loaded, loader
 from tests.systems.learners.servers import batch_of, numbers, signature_of, store_numbers

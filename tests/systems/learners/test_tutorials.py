@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.walkthrough import TUTORIALS, Reader, losses
 from tests.systems.learners.servers import SERVER_PYTHON
-from tests.walkthrough import TUTORIALS, Reader, losses
 
 
 @pytest.mark.timeout(1200)

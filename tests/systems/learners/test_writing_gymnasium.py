@@ -10,8 +10,8 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from rlds2reverb import EpisodeWriter
-from tests.unit.learner.writing.loops import writer
-from tests.unit.push.in_memory import Server
+from tests.support.learner.loops import writer
+from tests.support.push.in_memory import Server
 
 COUNT, STEPS, SEED = 3, 60, 5
 

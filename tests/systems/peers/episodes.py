@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episode import Array, Episode
-from tests.unit.views.cutting import field_value
+from tests.support.views.cutting import field_value
 
 LENGTHS = (2, 3, 4, 5, 8, 13)
 """Rows; two rows are one transition."""

@@ -16,7 +16,7 @@ webdataset = pytest.importorskip("webdataset")
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.options import escape_text
-from tests.unit.formats.ilr import made
+from tests.support.formats import ilr as made
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

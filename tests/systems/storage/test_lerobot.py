@@ -21,9 +21,9 @@ from pyarrow import parquet
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats import open_source
-from tests import strategies
 from tests.data import make_lerobot
-from tests.unit.formats.lerobot.writing import written
+from tests.support import strategies
+from tests.support.formats.lerobot import written
 
 DATA = Path(__file__).parents[2] / "data" / "lerobot"
 VERSION = lerobot_dataset.CODEBASE_VERSION

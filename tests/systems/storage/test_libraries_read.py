@@ -12,7 +12,7 @@ import pytest
 
 from rlds2reverb.conversion.convert import planned
 from rlds2reverb.episode import Array, Episode
-from tests import strategies
+from tests.support import strategies
 
 DTYPES = (*strategies.DTYPES, *(np.dtype(kind) for kind in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)))
 SHAPES = [(), (1,), (3,), (2, 2), (2, 3, 4), (0,), (0, 3), (3, 0), (2, 0, 3)]

@@ -18,7 +18,7 @@ from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.source import metadata_spec_of
 from rlds2reverb.specs import flatten
-from tests.raising import error_of
+from tests.support.raising import error_of
 
 minari = pytest.importorskip("minari")
 spaces: Any = pytest.importorskip("gymnasium.spaces")

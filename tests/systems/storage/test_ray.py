@@ -23,10 +23,10 @@ from ray.cluster_utils import Cluster
 from rlds2reverb import Client, PushReport, connect, convert
 from rlds2reverb.errors import ConfigError, InvalidEpisode, report_of
 from rlds2reverb.workers.processes import choose_executor
-from tests.gated import ROWS, Gated
-from tests.processes import REPOSITORY, free_port, started, wait_until
-from tests.unit.conversion.test_in_workers import files
-from tests.unit.transport.fake_reverb import FakeReverb
+from tests.support.fake_reverb import FakeReverb
+from tests.support.gated import ROWS, Gated
+from tests.support.processes import REPOSITORY, free_port, started, wait_until
+from tests.unit.conversion.test_convert_in_workers import files
 
 COUNT, ITEMS = 60, ROWS - 1
 
@@ -172,7 +172,7 @@ from pathlib import Path
 from rlds2reverb import connect
 from rlds2reverb.errors import WorkersLost
 from rlds2reverb.workers import ray as on_ray
-from tests.gated import Gated
+from tests.support.gated import Gated
 
 on_ray._RECONNECT_SECONDS = float(sys.argv[4])
 with connect(sys.argv[1]) as client:

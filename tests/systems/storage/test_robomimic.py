@@ -1,6 +1,6 @@
 """robomimic's files as robomimic itself reads them: the same observations, actions and next observations, which it casts to float32.
 
-robomimic 0.3.0 reads what tests/unit/formats/robomimic/written.py writes by its layout.
+robomimic 0.3.0 reads what tests/support/formats/robomimic.py writes by its layout.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rlds2reverb.formats import open_source
 h5py = pytest.importorskip("h5py")
 dataset = pytest.importorskip("robomimic.utils.dataset")
 obs_utils = pytest.importorskip("robomimic.utils.obs_utils")
-written = pytest.importorskip("tests.unit.formats.robomimic.written")
+written = pytest.importorskip("tests.support.formats.robomimic")
 
 LOW = "robot0_eef_pos"
 KEYS = ("actions", "rewards", "dones")

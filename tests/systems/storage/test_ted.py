@@ -28,8 +28,8 @@ from torchrl.data.replay_buffers.utils import find_start_stop_traj
 
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats import open_source
-from tests import strategies
-from tests.unit.formats.ted.writing import LAYOUTS, write
+from tests.support import strategies
+from tests.support.formats.ted_writing import LAYOUTS, write
 
 FORMS = {
     "memmap": None,

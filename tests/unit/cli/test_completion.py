@@ -23,7 +23,7 @@ from rlds2reverb import cli
 from rlds2reverb.cli.completion import SECONDS, VARIABLE, answer, patience, quote_for_bash, split_line
 from rlds2reverb.testing import table_info
 from rlds2reverb.views import VIEWS
-from tests.unit.transport.fake_reverb import FakeReverb
+from tests.support.fake_reverb import FakeReverb
 
 INSTALL = Path(__file__).parents[3] / "scripts" / "install-shells"
 SHELLS = ("bash", "zsh", "fish")

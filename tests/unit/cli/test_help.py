@@ -13,7 +13,7 @@ from rlds2reverb.cli.help import WRITERS
 from rlds2reverb.formats.registry import DESTINATIONS, SOURCES, Formats
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.views import FROM_CONFIG_ONLY, PURPOSES, VIEWS, view_of
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 _WIDE = 300
 

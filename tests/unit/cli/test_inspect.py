@@ -14,7 +14,7 @@ from rlds2reverb.cli import cli, inspect
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.lists import EpisodeList
-from tests import strategies
+from tests.support import strategies
 from tests.unit.prepare.test_endings import poisoned
 
 Tell = Callable[..., str]

@@ -13,7 +13,7 @@ from rlds2reverb import cli
 from rlds2reverb.cli import push
 from rlds2reverb.client import Client
 from rlds2reverb.testing import MemoryTransport
-from tests.unit.push import in_memory
+from tests.support.push import in_memory
 
 Run = Callable[..., tuple[int, str, str]]
 PARTS = ("bundled:cartpole@train[:3]", "bundled:cartpole@train[10:12]")

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.cli import output
 from rlds2reverb.cli.output import Part, cells, lines_for, wrap_parts
-from tests.processes import read_to_end
+from tests.support.processes import read_to_end
 
 KINDS = ["", "problem", "advice", "good", "name", "aside"]
 PARTS = st.lists(st.tuples(st.text(st.sampled_from("ab-/.\u4f60 ,:"), max_size=90), st.sampled_from(KINDS)), max_size=6)

@@ -23,7 +23,7 @@ from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.transport.http import ServerHttp, WrittenCheckpoint
 from rlds2reverb.views import View, two_step
-from tests.processes import read_to_end, wait_until
+from tests.support.processes import read_to_end, wait_until
 
 SOURCE = "bundled:cartpole@train[:3]"
 HALF = Progress(5, 5000, 20, 4000, 2_000_000, 2.0)

@@ -14,7 +14,7 @@ from rlds2reverb.cli import push
 from rlds2reverb.client import Client
 from rlds2reverb.push.run import Push
 from rlds2reverb.testing import MemoryTransport
-from tests.unit.push import in_memory
+from tests.support.push import in_memory
 
 SOURCE = "bundled:cartpole@train[:3]"
 

@@ -20,7 +20,7 @@ from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.specs import ArraySpec, ImageSpec
 from rlds2reverb.testing import FREE_LIMITER, MemoryServer, MemoryTransport, table_info
 from rlds2reverb.wire.messages import RateLimiter
-from tests.unit.cli.json_schema import faults
+from tests.support.cli.json_schema import faults
 
 FLOAT = ArraySpec((2,), np.dtype(np.float32))
 SIGNATURE = {"observation": FLOAT, "text": ArraySpec((), np.dtype(object))}

@@ -15,7 +15,7 @@ from rlds2reverb.cli import show
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.look.contents import contents_at
 from rlds2reverb.look.film import sheet
-from tests.unit.look.show.shown import episode
+from tests.support.look.shown import episode
 
 CARTPOLE = "bundled:cartpole"
 

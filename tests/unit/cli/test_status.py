@@ -12,8 +12,8 @@ from rlds2reverb.look.accounts import next_command
 from rlds2reverb.specs import ArraySpec, with_view
 from rlds2reverb.testing import table_info
 from rlds2reverb.wire.messages import TableInfo
-from tests.unit.cli.top.made import table
-from tests.unit.transport.fake_reverb import FakeReverb
+from tests.support.cli.top_status import table
+from tests.support.fake_reverb import FakeReverb
 
 SIGNED = with_view({"reward": ArraySpec((2,), np.dtype(np.float32))}, "n_step:n=5")
 

@@ -18,12 +18,12 @@ from rlds2reverb.errors import CapacityError, ConfigError, InvalidEpisode, Sourc
 from rlds2reverb.prepare.problems import ENDS_ALIKE
 from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.push.options import PushOptions
-from tests import strategies
-from tests.profiles import examples
+from tests.support import strategies
+from tests.support.profiles import examples
+from tests.support.push import in_memory
+from tests.support.push.in_memory import Server, table_info
+from tests.support.workers_in_threads import push
 from tests.unit.prepare.test_endings import poisoned
-from tests.unit.push import in_memory
-from tests.unit.push.in_memory import Server, table_info
-from tests.workers_in_threads import push
 
 
 def made(count: int, bad: frozenset[int] = frozenset(), rows: int = 4) -> list[Episode]:
@@ -233,7 +233,7 @@ def test_two_episodes_of_one_id_in_different_parts_are_told() -> None:
 
     server, episodes = Server(), made(6)
     plan_source = Twice(episodes, "test")
-    from tests.workers_in_threads import InThreads, distributed
+    from tests.support.workers_in_threads import InThreads, distributed
 
     plan = in_memory.planned(server, plan_source, workers=2)
     divided = distributed(server, plan, lambda job: InThreads(job, 2), 2)

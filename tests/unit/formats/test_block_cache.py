@@ -19,8 +19,8 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.block_cache import BYTES_VARIABLE, BlockCache, block_cache, bytes_of, version_of
 from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.objects import forget
-from tests.buckets import Faults, Storage
 from tests.contract.destination_cases import data
+from tests.support.buckets import Faults, Storage
 
 MIB = 1 << 20
 ONE, TWO = version_of("s3://a/b", "1", 10), version_of("s3://a/b", "2", 10)

@@ -25,8 +25,8 @@ from rlds2reverb.formats.objects import access
 from rlds2reverb.formats.paths import stamp_of
 from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.formats.tfds import bundled_path
-from tests import buckets as services
-from tests.buckets import COMMIT, Faults, Request, Storage, delayed
+from tests.support import buckets as services
+from tests.support.buckets import COMMIT, Faults, Request, Storage, delayed
 
 SIZE = 11 * (1 << 20) + 123
 DATA = random.Random(5).randbytes(SIZE)

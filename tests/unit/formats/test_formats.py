@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import LedgerError
 from rlds2reverb.extras import Lazily, how_to_install
 from rlds2reverb.formats.registry import Form, Format, Reading, SourceFormats
-from tests.raising import outcome_of
+from tests.support.raising import outcome_of
 
 
 def needs(library: str) -> Callable[..., Any]:

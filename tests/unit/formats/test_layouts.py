@@ -15,7 +15,7 @@ import pytest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import layouts, open_source
 from rlds2reverb.formats.registry import SOURCES
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 DATA = ROOT / "tests" / "data"
 

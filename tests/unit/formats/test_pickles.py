@@ -20,9 +20,9 @@ from hypothesis.extra import numpy as hnp
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.pickles import Inert, safe_loads, stable_repr
-from tests import damage
-from tests.profiles import examples
-from tests.raising import error_of
+from tests.support import damage
+from tests.support.profiles import examples
+from tests.support.raising import error_of
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import ROOT
+from tests.support.project import ROOT
 
 CSV = """
 from pathlib import Path

@@ -14,8 +14,8 @@ from rlds2reverb import formats
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.registry import SOURCES, Format, Side, SourceFormats, own_formats
-from tests.contract import toy
-from tests.project import project
+from tests.support.contract import toy
+from tests.support.project import project
 
 
 def test_no_two_formats_share_a_scheme() -> None:

@@ -12,7 +12,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import Source, check_shard, checked_spec, columns_of, spec_of
 from rlds2reverb.specs import ArraySpec, flatten
-from tests import strategies
+from tests.support import strategies
 
 
 def numbered(rows: int, start: int = 0, episode_id: str = "") -> Episode:

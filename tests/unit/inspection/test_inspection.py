@@ -19,9 +19,9 @@ from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNT
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import outputs_of
 from rlds2reverb.views import view_of
-from tests import strategies
+from tests.support import strategies
+from tests.support.push.in_memory import Server, episodes, push_to, table_info
 from tests.unit.prepare.test_endings import poisoned
-from tests.unit.push.in_memory import Server, episodes, push_to, table_info
 
 VIEWS = {
     "pairs": "two_step",

@@ -17,10 +17,10 @@ from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
 from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.views import view_of
-from tests import strategies
-from tests.profiles import examples
+from tests.support import strategies
+from tests.support.profiles import examples
+from tests.support.workers_in_threads import InThreads
 from tests.unit.prepare.test_endings import poisoned
-from tests.workers_in_threads import InThreads
 
 VIEWS = {"pairs": view_of("two_step"), "steps": view_of("n_step:n=3")}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.learner.tables import set_threads_aside
+from tests.support.learner.tables import set_threads_aside
 
 
 @pytest.fixture(autouse=True)

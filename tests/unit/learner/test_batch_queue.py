@@ -16,8 +16,8 @@ from rlds2reverb.testing import MemoryServer
 from rlds2reverb.testing.streams import SamplePlan
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.transport.stream import Reason
-from tests.unit.learner.reading import next_of, source_of
-from tests.unit.servers.memory import filled, group_of, priorities, server_of, table
+from tests.support.learner.reading import next_of, source_of
+from tests.support.servers.memory import filled, group_of, priorities, server_of, table
 
 
 def test_every_item_is_as_likely_as_in_one_table() -> None:

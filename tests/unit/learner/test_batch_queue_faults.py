@@ -16,8 +16,8 @@ from rlds2reverb.learner.batch_queue import ServerPart
 from rlds2reverb.learner.sampler import Sampler
 from rlds2reverb.testing import MemoryServer, MemoryTransport, SamplePlan
 from rlds2reverb.wire.messages import ServerInfo
-from tests.unit.learner.reading import next_of
-from tests.unit.learner.tables import PATIENCE_SECONDS, fill, keys_of, once, our_threads, table
+from tests.support.learner.reading import next_of
+from tests.support.learner.tables import PATIENCE_SECONDS, fill, keys_of, once, our_threads, table
 
 
 def filled(*keys: int, plain: bool = False) -> MemoryServer:

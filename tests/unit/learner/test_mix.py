@@ -20,8 +20,8 @@ from rlds2reverb.learner.batch import columns_of, paths_of
 from rlds2reverb.learner.joining import Feed, Iterated, Repeated
 from rlds2reverb.learner.mix import MixOptions, PartChoices
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
-from tests import strategies
-from tests.unit.learner.reading import next_of, source_of
+from tests.support import strategies
+from tests.support.learner.reading import next_of, source_of
 
 
 def of_lengths(*lengths: int, first: int = 0, columns: Any = None) -> list[Episode]:

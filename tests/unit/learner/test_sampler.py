@@ -21,9 +21,9 @@ from rlds2reverb.learner import server_queue
 from rlds2reverb.learner.options import GIVE_UP_SECONDS, SampleOptions, SliceSpec
 from rlds2reverb.testing import MemoryServer, MemoryTransport, SamplePlan
 from rlds2reverb.transport.stream import Reason
-from tests.processes import wait_until
-from tests.unit.learner.stored import STEPS, episodes_of, server_of
-from tests.unit.learner.tables import PATIENCE_SECONDS, fill, keys_of, once, our_threads, table
+from tests.support.learner.stored import STEPS, episodes_of, server_of
+from tests.support.learner.tables import PATIENCE_SECONDS, fill, keys_of, once, our_threads, table
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 

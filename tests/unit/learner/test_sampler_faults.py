@@ -22,8 +22,8 @@ from rlds2reverb.testing.tables import MemoryTable
 from rlds2reverb.transport.stream import Reason
 from rlds2reverb.wire.messages import ServerInfo
 from rlds2reverb.wire.sample.batches import unequal_columns
-from tests.processes import wait_until
-from tests.unit.learner.tables import PATIENCE_SECONDS, fill, keys_of, once, our_threads, table
+from tests.support.learner.tables import PATIENCE_SECONDS, fill, keys_of, once, our_threads, table
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 

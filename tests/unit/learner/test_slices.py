@@ -18,7 +18,7 @@ from rlds2reverb.learner.slices import CutBatch, Cutting, Slicing
 from rlds2reverb.specs import ArraySpec, map_leaves
 from rlds2reverb.testing import table_info
 from rlds2reverb.wire.sample.batches import Column, FlatBatch, SampleInfo
-from tests.unit.learner.stored import STEPS, connected, episodes_of, server_of
+from tests.support.learner.stored import STEPS, connected, episodes_of, server_of
 
 INT, TEXT = np.dtype(np.int64), np.dtype(object)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.look.charts import bars
 from rlds2reverb.numbers.distributions import BINS, Histogram, Histograms, join_histograms
-from tests.profiles import examples
+from tests.support.profiles import examples
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-1000, 1000).map(float) | st.floats(-1, 1)
 

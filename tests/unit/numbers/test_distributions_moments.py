@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlds2reverb.numbers.distributions import SPANS, ByTime, Moments, reaching, time_steps
-from tests.profiles import examples
+from tests.support.profiles import examples
 
 VALUES = st.lists(st.tuples(*[st.floats(-1e6, 1e6)] * 2), min_size=1, max_size=50)
 

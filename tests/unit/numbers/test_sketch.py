@@ -15,7 +15,7 @@ from rlds2reverb.episode import Array
 from rlds2reverb.numbers import distributions
 from rlds2reverb.numbers.sketch import Numbers
 from rlds2reverb.specs import column_spec
-from tests.profiles import examples
+from tests.support.profiles import examples
 
 DTYPES = ["f2", "f4", "f8", ">f4", "i1", "u1", "i2", "u2", "i4", "i8", "u8", "?"]
 SCALES = [1e-3, 1.0, 30.0, 1e4]

@@ -17,9 +17,9 @@ from rlds2reverb.prepare.checks import find_problems, find_problems_of_all
 from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS, Conventions
 from rlds2reverb.prepare.problems import CODES, Problem
 from rlds2reverb.specs import ArraySpec, ImageSpec
-from tests import strategies
-from tests.pictures import IMAGE, png
-from tests.unit.prepare import faults
+from tests.support import strategies
+from tests.support.pictures import IMAGE, png
+from tests.support.prepare import faults
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -23,7 +23,7 @@ from rlds2reverb.prepare.conventions import (
     zero_transition_discount,
 )
 from rlds2reverb.specs import ArraySpec
-from tests import strategies
+from tests.support import strategies
 
 OPTIONAL = ("is_terminal", "reward", "discount")
 FLOAT = ArraySpec((), np.dtype(np.float32))

@@ -27,7 +27,7 @@ from rlds2reverb.prepare.endings import (
     with_problems_of_ends,
 )
 from rlds2reverb.prepare.problems import Problem
-from tests import strategies
+from tests.support import strategies
 
 SEEDS = st.integers(0, 2**32 - 1)
 SHARED = "last_observation_shared"

@@ -21,8 +21,8 @@ from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.prepare.image_files import changes, image_columns
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, map_with_path
 from rlds2reverb.views.trajectory import two_step
-from tests.pictures import CAMERA, HEIGHT, IMAGE, WIDTH, WRIST, Pictures, episodes
-from tests.raising import outcome_of
+from tests.support.pictures import CAMERA, HEIGHT, IMAGE, WIDTH, WRIST, Pictures, episodes
+from tests.support.raising import outcome_of
 
 pytest.importorskip("simplejpeg")
 imagecodecs = pytest.importorskip("imagecodecs")

@@ -19,8 +19,8 @@ from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.policy import ACTIONS, Policy
 from rlds2reverb.prepare.problems import CODES, Problem
 from rlds2reverb.prepare.standard import Standard
-from tests.disks import fill, small_disk_at
-from tests.unit.prepare import faults
+from tests.support.disks import fill, small_disk_at
+from tests.support.prepare import faults
 
 FAULTS = st.lists(st.sampled_from(sorted(faults.SPOILERS)), max_size=3, unique=True)
 EPISODES = st.lists(st.tuples(FAULTS, st.booleans()), max_size=6)

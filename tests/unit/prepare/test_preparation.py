@@ -16,7 +16,7 @@ from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import Output, Preparation, Prepared, Preparer
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.views import view_of
-from tests import strategies
+from tests.support import strategies
 
 
 def an_episode(rows: int, name: str = "e") -> Episode:

@@ -18,8 +18,8 @@ from rlds2reverb.prepare.conventions import Conventions, fill_absent
 from rlds2reverb.prepare.problems import CODES, Problem
 from rlds2reverb.prepare.standard import Standard, repair
 from rlds2reverb.specs import ArraySpec
-from tests import reference, strategies
-from tests.unit.prepare import faults
+from tests.support import reference, strategies
+from tests.support.prepare import faults
 
 SHIFT = Conventions(last_reward="shift")
 

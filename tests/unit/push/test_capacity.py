@@ -22,8 +22,8 @@ from rlds2reverb.push.capacity import TableCapacity
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.wire.insert import RequestLimits
 from rlds2reverb.wire.messages import RateLimiter
-from tests.raising import outcome_of
-from tests.unit.push.in_memory import Server, Unmeasured, episodes, push, push_to, table_info
+from tests.support.push.in_memory import Server, Unmeasured, episodes, push, push_to, table_info
+from tests.support.raising import outcome_of
 
 ITEMS = 3
 """Items that each of `episodes` gives a table of pairs."""

@@ -10,7 +10,7 @@ from rlds2reverb.prepare.preparation import Output
 from rlds2reverb.push.keys import ItemNames
 from rlds2reverb.views.base import View
 from rlds2reverb.views.trajectory import AcrossEpisodes, SequenceView, WholeEpisode, two_step
-from tests import strategies
+from tests.support import strategies
 
 CUT = two_step().cut(strategies.episode(np.random.default_rng(0), 4))
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import LedgerError
 from rlds2reverb.push import ledger as ledgers
 from rlds2reverb.push.ledger import SqliteLedger, check_ledger_file
-from tests.disks import fill, small_disk_at
+from tests.support.disks import fill, small_disk_at
 
 EPISODES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 

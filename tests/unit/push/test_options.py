@@ -20,7 +20,7 @@ from rlds2reverb.push.plan import Tuning
 from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views.trajectory import two_step
-from tests.unit.push.in_memory import Server
+from tests.support.push.in_memory import Server
 
 DOCS = Path(__file__).parents[3] / "docs"
 OPTIONS = command_options(PushOptions)

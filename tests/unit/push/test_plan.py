@@ -15,7 +15,7 @@ from rlds2reverb.errors import CapacityError, ConfigError, LedgerError, SourceEr
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.views import view_of
 from rlds2reverb.wire.messages import RateLimiter
-from tests.unit.push.in_memory import FLOAT, Server, Unmeasured, episodes, planned, push, run, table_info
+from tests.support.push.in_memory import FLOAT, Server, Unmeasured, episodes, planned, push, run, table_info
 
 
 class Unread(EpisodeList):

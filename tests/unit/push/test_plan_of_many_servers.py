@@ -7,8 +7,8 @@ import json
 import pytest
 
 from rlds2reverb.errors import CapacityError, ConfigError, SpecMismatch
-from tests.unit.push.in_memory import FLOAT, Server, episodes, table_info
-from tests.unit.push.many_servers import planned, push, servers
+from tests.support.push.in_memory import FLOAT, Server, episodes, table_info
+from tests.support.push.many_servers import planned, push, servers
 
 
 def test_tables_of_all_servers_are_compared_before_anything_is_sent() -> None:

@@ -34,10 +34,10 @@ from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
 from rlds2reverb.wire.insert import RequestLimits
-from tests import reference, strategies
-from tests.unit.prepare import faults
-from tests.unit.push.in_memory import FLOAT, Server, Unmeasured, episodes, options_of, planned, push, table_info
-from tests.unit.views.cutting import ordered_items, slow_episode_items, slow_sequence_items
+from tests.support import reference, strategies
+from tests.support.prepare import faults
+from tests.support.push.in_memory import FLOAT, Server, Unmeasured, episodes, options_of, planned, push, table_info
+from tests.support.views.cutting import ordered_items, slow_episode_items, slow_sequence_items
 
 
 def expected_items(source: list[Episode], view: SequenceView) -> list[list[np.ndarray]]:

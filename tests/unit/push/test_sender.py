@@ -24,12 +24,12 @@ from rlds2reverb.transport.retry import Deadlines
 from rlds2reverb.views.trajectory import SequenceView
 from rlds2reverb.wire.insert import Request, RequestBuilder, RequestLimits
 from rlds2reverb.wire.session import SessionWindow
-from tests import strategies
-from tests.faults.proxy import UP, Proxy
-from tests.processes import wait_until
-from tests.unit.transport.fake_reverb import PATIENCE_SECONDS, FakeReverb, plan
-from tests.unit.wire.insert.cuts import Encoder
-from tests.unit.wire.insert.replay import assert_all_same, cut_values
+from tests.support import strategies
+from tests.support.fake_reverb import PATIENCE_SECONDS, FakeReverb, plan
+from tests.support.faults.proxy import UP, Proxy
+from tests.support.processes import wait_until
+from tests.support.wire.insert_cuts import Encoder
+from tests.support.wire.insert_replay import assert_all_same, cut_values
 
 TABLE = "replay"
 EPISODES, STEPS, LENGTH, ITEMS_A_REQUEST = 4, 23, 5, 6

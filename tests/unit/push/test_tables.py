@@ -17,7 +17,7 @@ from rlds2reverb.specs import ArraySpec, Nest, flatten, with_view
 from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import table_signature, two_step
 from rlds2reverb.wire.messages import RateLimiter, ServerInfo, TableInfo
-from tests import strategies
+from tests.support import strategies
 
 STEPS = filled_spec(spec_of(strategies.episode(np.random.default_rng(0), 4)))
 SIGNATURE = two_step().signature(STEPS)

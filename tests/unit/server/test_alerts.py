@@ -31,7 +31,7 @@ from replay_server.uploads import Uploads, UploadState
 
 from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.wire.messages import ServerInfo, TableInfo
-from tests.unit.push.in_memory import table_info
+from tests.support.push.in_memory import table_info
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -27,8 +27,8 @@ from replay_server.store import Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 
 from rlds2reverb.specs import ArraySpec
-from tests.profiles import examples
-from tests.raising import error_of
+from tests.support.profiles import examples
+from tests.support.raising import error_of
 from tests.unit.server.test_store import FILES, add, record_file, which, write_checkpoint
 from tests.unit.server.test_store import opened as open_folder
 

@@ -13,8 +13,8 @@ import pytest
 import reverb
 from replay_server.store import read_checkpoint
 
-from tests.processes import wait_until
-from tests.unit.server.forks import Forks, Running
+from tests.support.forks import Forks, Running
+from tests.support.processes import wait_until
 from tests.unit.server.test_service import config_of, document, insert, metrics, take
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]

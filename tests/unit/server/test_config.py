@@ -17,7 +17,7 @@ from replay_server.tables import SELECTORS, MinSize, Prefill, Queue, SampleToIns
 
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, SourceError, ViewError
 from rlds2reverb.specs import flatten
-from tests.raising import error_of, outcome_of
+from tests.support.raising import error_of, outcome_of
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

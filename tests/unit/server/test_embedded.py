@@ -20,7 +20,7 @@ from replay_server import EmbeddedServer, TableConfig
 import rlds2reverb
 from rlds2reverb.errors import ServerUnreachable
 from rlds2reverb.extras import how_to_install
-from tests.processes import answers, free_port, wait_until
+from tests.support.processes import answers, free_port, wait_until
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 

@@ -16,7 +16,7 @@ import reverb
 import rlds2reverb
 from rlds2reverb.specs import view_in
 from rlds2reverb.wire.messages import TableInfo
-from tests.unit.server.forks import Forks, Running
+from tests.support.forks import Forks, Running
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

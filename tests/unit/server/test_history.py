@@ -33,8 +33,8 @@ from replay_server.history import (
 from replay_server.recorder import GAP_SECONDS, Recorder
 from replay_server.store import CheckpointStore
 
-from tests.processes import PATIENCE_SECONDS, wait_until
-from tests.raising import outcome_of
+from tests.support.processes import PATIENCE_SECONDS, wait_until
+from tests.support.raising import outcome_of
 from tests.unit.server.test_store import add, killed_at, newest_valid, opened, which
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]

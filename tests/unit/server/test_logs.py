@@ -14,7 +14,7 @@ from replay_server.logs import Reading, bytes_in, bytes_read, share
 from replay_server.monitor import PrefillTeller
 from replay_server.tables import MinSize, Prefill, TableConfig
 
-from tests.processes import wait_until
+from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -6,7 +6,7 @@ from replay_server.monitor import Monitor
 
 from rlds2reverb.errors import ServerUnreachable
 from rlds2reverb.wire.messages import ServerInfo
-from tests.unit.push.in_memory import table_info
+from tests.support.push.in_memory import table_info
 
 
 def test_tables_are_known_as_soon_as_it_is_started() -> None:

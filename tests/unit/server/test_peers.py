@@ -13,10 +13,10 @@ from replay_server.peers import Peers
 
 from rlds2reverb.errors import TransportError
 from rlds2reverb.transport.http import Status
-from tests.processes import eventually
-from tests.unit.cli.top.made import STATUS
-from tests.unit.server.forks import Forks
-from tests.unit.server.running import Server, get
+from tests.support.cli.top_status import STATUS
+from tests.support.forks import Forks
+from tests.support.processes import eventually
+from tests.support.server_running import Server, get
 
 
 def status(size: int = 5, name: str = "replay", **server: Any) -> dict[str, Any]:

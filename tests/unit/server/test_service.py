@@ -30,9 +30,9 @@ from replay_server.http import make_app
 from replay_server.service import ReplayService
 
 import rlds2reverb
-from tests.processes import eventually, free_port, wait_until
-from tests.unit.server.forks import Forks, Running
-from tests.unit.server.running import Server, ready
+from tests.support.forks import Forks, Running
+from tests.support.processes import eventually, free_port, wait_until
+from tests.support.server_running import Server, ready
 from tests.unit.server.test_store import add, write_checkpoint
 from tests.unit.server.test_store import opened as open_folder
 

@@ -25,7 +25,7 @@ from replay_server.status import rates_of, status
 from rlds2reverb.errors import ServerUnreachable
 from rlds2reverb.transport.http import MOST_BYTES
 from rlds2reverb.wire.messages import ServerInfo
-from tests.unit.push.in_memory import table_info
+from tests.support.push.in_memory import table_info
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -23,8 +23,8 @@ from replay_server.restore import choose
 from replay_server.store import LEFT_OUT, Checkpoint, CheckpointStore, LeftOut, read_checkpoint
 
 from rlds2reverb.wire.schema import message_class
-from tests.profiles import DEEP
-from tests.raising import error_of, outcome_of
+from tests.support.profiles import DEEP
+from tests.support.raising import error_of, outcome_of
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

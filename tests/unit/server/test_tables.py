@@ -24,10 +24,10 @@ from rlds2reverb.specs import ArraySpec, Nest, flatten, map_leaves
 from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
 from rlds2reverb.wire.codec import decode_signature
 from rlds2reverb.wire.messages import TableInfo
-from tests import strategies
-from tests.processes import END_SECONDS
-from tests.rlds_data import tensor_spec
-from tests.unit.server.forks import Forks
+from tests.support import strategies
+from tests.support.forks import Forks
+from tests.support.processes import END_SECONDS
+from tests.support.rlds_data import tensor_spec
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 

@@ -21,8 +21,8 @@ import rlds2reverb
 from rlds2reverb.cli import cli
 from rlds2reverb.errors import ServerUnreachable
 from tests.conformance import bad_dataset
-from tests.processes import free_port, wait_until
-from tests.unit.server.forks import Forks
+from tests.support.forks import Forks
+from tests.support.processes import free_port, wait_until
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 

@@ -34,11 +34,11 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import objects
 from rlds2reverb.formats.buckets import BucketPath
 from rlds2reverb.formats.objects import access
-from tests.buckets import Faults, Request, Storage, environment
-from tests.disks import small_disk_at
-from tests.processes import eventually, wait_until
-from tests.unit.server.forks import Forks
-from tests.unit.server.running import Server
+from tests.support.buckets import Faults, Request, Storage, environment
+from tests.support.disks import small_disk_at
+from tests.support.forks import Forks
+from tests.support.processes import eventually, wait_until
+from tests.support.server_running import Server
 from tests.unit.server.test_service import config_of, insert, metrics, take
 from tests.unit.server.test_store import add, opened
 

@@ -7,8 +7,8 @@ import pytest
 
 from rlds2reverb.errors import ConfigError, TransportError
 from rlds2reverb.testing import MemoryServer
-from tests.unit.learner.reading import next_of
-from tests.unit.servers.memory import filled, group_of, priorities, server_of
+from tests.support.learner.reading import next_of
+from tests.support.servers.memory import filled, group_of, priorities, server_of
 
 
 def test_priorities_reach_the_server_that_a_key_came_from() -> None:

@@ -9,7 +9,7 @@ from rlds2reverb import Client, connect
 from rlds2reverb.errors import ConfigError, ServerUnreachable, SpecMismatch
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
-from tests.unit.servers.memory import filled, group_of, server_of, table
+from tests.support.servers.memory import filled, group_of, server_of, table
 
 
 def test_sizes_and_counts_add_up() -> None:

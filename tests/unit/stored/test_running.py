@@ -15,7 +15,7 @@ from rlds2reverb.stored.episodes import recordings_of
 from rlds2reverb.stored.running import CHECKPOINT, ELSEWHERE, SAMPLING, Place, place_of, take_snapshot
 from rlds2reverb.testing import MemoryServer, MemoryTransport
 from rlds2reverb.testing.streams import SamplePlan
-from tests.unit.learner import stored as tables
+from tests.support.learner import stored as tables
 from tests.unit.stored.test_source import DATA, NAMES
 
 ITEMS = tables.episodes_of([3, 1, 2])
@@ -181,7 +181,7 @@ def test_a_real_server_gives_its_episodes(forks: Any, tmp_path: Path, through: s
 
     from rlds2reverb import connect, open_source
     from rlds2reverb.views.trajectory import two_step
-    from tests.unit.push import in_memory
+    from tests.support.push import in_memory
 
     episodes = in_memory.episodes(4, 9)
     with forks.embedded([TableConfig("replay"), TableConfig("other")], None, tmp_path) as running:
@@ -202,7 +202,7 @@ def test_a_real_server_gives_its_episodes(forks: Any, tmp_path: Path, through: s
 def test_the_service_and_its_generations_are_read(forks: Any, tmp_path: Path) -> None:
     from rlds2reverb import connect, open_source
     from rlds2reverb.views.trajectory import two_step
-    from tests.unit.push import in_memory
+    from tests.support.push import in_memory
 
     episodes = in_memory.episodes(2, 5)
     config = {"tables": [{"name": "replay"}], "checkpoints": {"folder": str(tmp_path / "kept")}}

@@ -13,9 +13,9 @@ import pytest
 from rlds2reverb.errors import ServerUnreachable, SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.specs import spec_texts
-from tests.processes import dead_port
-from tests.project import ROOT
-from tests.unit.stored import folders
+from tests.support.processes import dead_port
+from tests.support.project import ROOT
+from tests.support.stored import folders
 
 DATA = ROOT / "tests" / "data" / "reverb"
 ROWS = np.arange(6)

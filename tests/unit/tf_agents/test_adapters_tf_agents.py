@@ -29,7 +29,7 @@ from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.views import view_from
 from rlds2reverb.views.trajectory import table_signature
-from tests.unit.server.forks import Forks
+from tests.support.forks import Forks
 
 SOURCE = "bundled:cartpole@train[:2]"
 ONCE: dict[str, Any] = {"sampler": "fifo", "max_times_sampled": 1}

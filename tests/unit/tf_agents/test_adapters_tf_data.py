@@ -22,8 +22,8 @@ from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import ArraySpec, flatten, named_tuple_type
 from rlds2reverb.views import view_from
 from rlds2reverb.views.trajectory import table_signature
-from tests import pictures, strategies
-from tests.unit.server.forks import Embedded, Forks
+from tests.support import pictures, strategies
+from tests.support.forks import Embedded, Forks
 
 FLOAT = np.dtype(np.float32)
 PAIR = named_tuple_type("Pair", ("left", "right"))

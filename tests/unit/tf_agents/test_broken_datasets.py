@@ -22,7 +22,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.dataset_files import DatasetFiles
 from rlds2reverb.formats.tfds import bundled_path
-from tests.raising import error_of
+from tests.support.raising import error_of
 
 tf = pytest.importorskip("tensorflow")
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -33,8 +33,8 @@ from tensorflow_datasets.core.utils import file_utils
 
 from rlds2reverb.formats.tfds import by_tensorflow
 from rlds2reverb.formats.tfds.names import Request
-from tests.profiles import scaled
-from tests.unit.tf_agents.roads import ROADS, through_tfds
+from tests.support.profiles import scaled
+from tests.support.tf_agents.roads import ROADS, through_tfds
 
 INFO, FEATURES, DATA = "dataset_info.json", "features.json", "cartpole-train.tfrecord-00000"
 CORE = "tensorflow_datasets.core.features"

@@ -11,7 +11,7 @@ import tensorflow as tf
 from rlds2reverb.errors import DecodeError
 from rlds2reverb.specs import ArraySpec, ImageSpec
 from rlds2reverb.tf_agents.decoding import image_decoder
-from tests.pictures import IMAGE, files, png
+from tests.support.pictures import IMAGE, files, png
 
 UINT8 = np.dtype(np.uint8)
 SIGNATURE = {"camera": ArraySpec.of_images(IMAGE, (2,)), "text": ArraySpec((2,), np.dtype(object))}

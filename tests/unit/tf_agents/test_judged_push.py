@@ -16,7 +16,7 @@ from tf_agents.specs import tensor_spec
 from rlds2reverb import Client, create_trajectory_data_spec, push_rlds_to_reverb
 from rlds2reverb.errors import ConfigError, InvalidEpisode
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
-from tests.rlds_data import dataset, episode, trajectory_signature
+from tests.support.rlds_data import dataset, episode, trajectory_signature
 
 ROWS = (4, 5, 3)
 BAD = 1

@@ -23,9 +23,9 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.tfds.info import FEATURES_FILE, INFO_FILE
 from rlds2reverb.specs import flatten
-from tests import reference, strategies
-from tests.rlds_data import dataset, episode, signature
-from tests.unit.formats.tfds import examples as make
+from tests.support import reference, strategies
+from tests.support.formats import tfds as make
+from tests.support.rlds_data import dataset, episode, signature
 
 NESTED = {
     "observation": {"b": ("uint8", (2, 2)), "a": ("O", ())},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Array
 from rlds2reverb.images import Size, resize_images
 from rlds2reverb.specs import IMAGE_DTYPES
-from tests import strategies
+from tests.support import strategies
 
 SIDES = st.integers(1, 90)
 CAMERAS = [(480, 640, 256, 256), (256, 320, 256, 256), (180, 320, 128, 128), (180, 320, 224, 224), (64, 64, 128, 96)]

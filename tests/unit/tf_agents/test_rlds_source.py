@@ -11,7 +11,7 @@ import pytest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.specs import flatten
-from tests.rlds_data import dataset, episode
+from tests.support.rlds_data import dataset, episode
 
 tf = pytest.importorskip("tensorflow")
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb.tf_agents.step_stream import MESSAGES
-from tests.raising import outcome_of
+from tests.support.raising import outcome_of
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_agents")
@@ -20,9 +20,9 @@ from tf_agents.replay_buffers import rlds_to_reverb as theirs
 
 from rlds2reverb import convert_rlds_to_trajectories, create_trajectory_data_spec
 from rlds2reverb.tf_agents import conversion
-from tests import reference
-from tests.profiles import scaled
-from tests.rlds_data import dataset, episode
+from tests.support import reference
+from tests.support.profiles import scaled
+from tests.support.rlds_data import dataset, episode
 
 SPECS: dict[str, dict[str, Any]] = {
     "flat": {"observation": ("float32", (3,)), "action": ("int64", ())},

@@ -19,7 +19,7 @@ from rlds2reverb.tf_agents import push as pushing
 from rlds2reverb.tf_agents import specs as plans
 from rlds2reverb.tf_agents.specs import PolicyInfo, step_spec_of
 from rlds2reverb.views.trajectory import two_step
-from tests.rlds_data import dataset, episode
+from tests.support.rlds_data import dataset, episode
 
 
 class Counted:

@@ -15,8 +15,8 @@ from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.tfds.tfrecord import tfrecords
 from rlds2reverb.specs import ArraySpec, ImageSpec, flatten
-from tests import rlds_data
 from tests.contract.destination_cases import data
+from tests.support import rlds_data
 
 tf = pytest.importorskip("tensorflow")
 tfds = pytest.importorskip("tensorflow_datasets")

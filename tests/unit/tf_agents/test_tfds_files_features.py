@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.specs import flatten
-from tests.profiles import scaled
-from tests.raising import outcome_of
+from tests.support.profiles import scaled
+from tests.support.raising import outcome_of
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
-from tests.unit.tf_agents import tfds_features as kinds
-from tests.unit.tf_agents.tfds_features import F, Kind, assert_same, read_here, through_tfds
+from tests.support.formats import tfds_features as kinds
+from tests.support.formats.tfds_features import F, Kind, assert_same, read_here, through_tfds
 
 
 def serialized(steps: Kind, metadata: dict[str, Kind], sizes: list[list[int]], seed: int) -> tuple[Any, list[bytes]]:

@@ -16,8 +16,8 @@ from PIL import Image
 from rlds2reverb.errors import SourceError
 from rlds2reverb.images import decode_files
 from rlds2reverb.specs import ImageSpec
-from tests.profiles import scaled
-from tests.raising import outcome_of
+from tests.support.profiles import scaled
+from tests.support.raising import outcome_of
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("imagecodecs")

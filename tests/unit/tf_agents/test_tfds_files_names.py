@@ -14,8 +14,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.tfds import BUNDLED, bundled_path
 from rlds2reverb.formats.tfds.info import INFO_FIELDS, SPLIT_FIELDS, read_info
 from rlds2reverb.formats.tfds.names import DatasetName, find, in_snake_case
-from tests.profiles import scaled
-from tests.raising import outcome_of
+from tests.support.profiles import scaled
+from tests.support.raising import outcome_of
 
 tfds = pytest.importorskip("tensorflow_datasets")
 

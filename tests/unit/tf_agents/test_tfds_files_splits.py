@@ -15,8 +15,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.tfds.info import FileNames, SplitInfo
 from rlds2reverb.formats.tfds.selection import runs
 from rlds2reverb.formats.tfds.splits import EvenPart, parts_of
-from tests.profiles import scaled
-from tests.raising import outcome_of
+from tests.support.profiles import scaled
+from tests.support.raising import outcome_of
 
 tf = pytest.importorskip("tensorflow")
 tfds = pytest.importorskip("tensorflow_datasets")

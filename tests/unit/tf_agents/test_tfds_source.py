@@ -24,7 +24,7 @@ from tensorflow_datasets.core.utils import file_utils
 from rlds2reverb.formats.rlds import RldsSource
 from rlds2reverb.formats.tfds import by_tensorflow
 from rlds2reverb.formats.tfds.read import TfdsSource
-from tests.unit.tf_agents.roads import ROADS, through_tfds
+from tests.support.tf_agents.roads import ROADS, through_tfds
 
 
 @pytest.fixture(params=ROADS)

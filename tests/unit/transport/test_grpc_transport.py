@@ -17,9 +17,9 @@ from rlds2reverb.transport import grpc as grpc_transport
 from rlds2reverb.transport import grpc as question
 from rlds2reverb.transport.base import RETRYABLE
 from rlds2reverb.transport.grpc import GrpcTransport
-from tests.processes import dead_port
-from tests.unit.transport.fake_reverb import FakeReverb, plan
-from tests.unit.wire.certificates import self_signed
+from tests.support.fake_reverb import FakeReverb, plan
+from tests.support.processes import dead_port
+from tests.support.wire.certificates import self_signed
 
 # What each status means for the same call, tried again.
 AGAIN_HELPS = {

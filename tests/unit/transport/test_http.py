@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from rlds2reverb.errors import ConfigError, Rlds2ReverbError, ServerUnreachable, TransportError, WireError
 from rlds2reverb.transport.http import ServerHttp, Status
-from tests.processes import dead_port
-from tests.unit.cli.top.made import STATUS
+from tests.support.cli.top_status import STATUS
+from tests.support.processes import dead_port
 
 PATIENCE = 60.0
 JSON = st.recursive(

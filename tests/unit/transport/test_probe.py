@@ -22,10 +22,10 @@ from rlds2reverb.errors import ServerUnreachable, TransportError
 from rlds2reverb.transport import probe
 from rlds2reverb.transport.grpc import GrpcTransport
 from rlds2reverb.transport.probe import why_unavailable
-from tests.faults.proxy import Proxy
-from tests.processes import dead_port
-from tests.unit.transport.fake_reverb import FakeReverb
-from tests.unit.wire.certificates import self_signed
+from tests.support.fake_reverb import FakeReverb
+from tests.support.faults.proxy import Proxy
+from tests.support.processes import dead_port
+from tests.support.wire.certificates import self_signed
 
 pytestmark = pytest.mark.timeout(30)
 

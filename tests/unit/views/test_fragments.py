@@ -15,9 +15,9 @@ from rlds2reverb.formats.source import spec_of
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import flatten
 from rlds2reverb.views.fragments import Fragments
-from tests import reference, strategies
-from tests.unit.views.cases.fragments import fragment_items
-from tests.unit.views.cutting import Streamed, columns_of, items_of
+from tests.support import reference, strategies
+from tests.support.views.cases.fragments import fragment_items
+from tests.support.views.cutting import Streamed, columns_of, items_of
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 MODES = ("truncate_episodes", "complete_episodes")

@@ -17,10 +17,10 @@ from rlds2reverb.formats.source import spec_of
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.views import jigsaw, view_from
 from rlds2reverb.views.jigsaw import Jigsaw, read_tile_orders, tile_orders
-from tests import reference, strategies
-from tests.profiles import examples
-from tests.unit.views.cutting import ordered_items
-from tests.unit.views.every import slow_items
+from tests.support import reference, strategies
+from tests.support.profiles import examples
+from tests.support.views.cutting import ordered_items
+from tests.support.views.every import slow_items
 
 
 def images(rows: int, shape: tuple[int, ...] = (12, 12, 3), name: str = "e", filling: int = 0) -> Episode:

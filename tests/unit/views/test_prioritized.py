@@ -24,7 +24,7 @@ from rlds2reverb.views.requirements import Requirements
 from rlds2reverb.views.slices import Slices
 from rlds2reverb.views.trajectory import AcrossEpisodes, two_step
 from rlds2reverb.views.transition import Transition
-from tests.unit.views.cutting import Streamed, field_value
+from tests.support.views.cutting import Streamed, field_value
 
 STEP_OF = {
     "two_step": ("observation", 0),

@@ -21,8 +21,8 @@ from rlds2reverb.views.base import notices_of
 from rlds2reverb.views.fragments import Fragments
 from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.requirements import MADE_BY_POLICIES, Requirements
-from tests import strategies
-from tests.unit.views.cutting import field_value
+from tests.support import strategies
+from tests.support.views.cutting import field_value
 
 
 def recorded(rows: int, **columns: Array) -> Episode:

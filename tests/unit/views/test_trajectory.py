@@ -25,7 +25,7 @@ from rlds2reverb.views.trajectory import (
     trajectory_spec,
     with_window,
 )
-from tests import reference, strategies
+from tests.support import reference, strategies
 
 FLAGS = st.tuples(st.booleans(), st.booleans(), st.booleans())
 FLOAT = ArraySpec((), np.dtype(np.float32))

@@ -27,11 +27,11 @@ from rlds2reverb.views.prioritized import Prioritized
 from rlds2reverb.views.requirements import Requirements, ViewRequirement
 from rlds2reverb.views.target_pair import TargetPair
 from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, name_of, table_signature, two_step
-from tests import reference
-from tests.raising import error_of, outcome_of
-from tests.unit.views.case import ViewCase
-from tests.unit.views.cutting import columns_of, items_of
-from tests.unit.views.every import EVERY, WITH_CASE, case_of, cuts_of
+from tests.support import reference
+from tests.support.raising import error_of, outcome_of
+from tests.support.views.case import ViewCase
+from tests.support.views.cutting import columns_of, items_of
+from tests.support.views.every import EVERY, WITH_CASE, case_of, cuts_of
 
 
 def accepted(view: View, episode: Episode) -> bool:

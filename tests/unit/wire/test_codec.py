@@ -22,10 +22,10 @@ from rlds2reverb.wire.codec import encode_signature
 from rlds2reverb.wire.insert import RequestBuilder, RequestLimits
 from rlds2reverb.wire.messages import Chunk, Item, ItemColumn, RateLimiter, Slice
 from rlds2reverb.wire.schema import message_class
-from tests import strategies
-from tests.raising import outcome_of
-from tests.unit.wire import mutants
-from tests.unit.wire.insert.cuts import Encoder
+from tests.support import strategies
+from tests.support.raising import outcome_of
+from tests.support.wire import mutants
+from tests.support.wire.insert_cuts import Encoder
 
 DECODERS: dict[str, Callable[[bytes], Any]] = {
     "InsertStreamRequest": codec.decode_insert_request,

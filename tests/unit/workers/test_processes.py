@@ -36,10 +36,10 @@ from rlds2reverb.workers.driver import (
     WorkerError,
 )
 from rlds2reverb.workers.processes import Processes
-from tests.gated import ROWS, Gated, is_running
-from tests.processes import PATIENCE_SECONDS, started, wait_until
-from tests.unit.push import in_memory
-from tests.unit.transport.fake_reverb import FakeReverb
+from tests.support.fake_reverb import FakeReverb
+from tests.support.gated import ROWS, Gated, is_running
+from tests.support.processes import PATIENCE_SECONDS, started, wait_until
+from tests.support.push import in_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
@@ -138,7 +138,7 @@ def test_the_first_bad_episode_is_the_error(client: Client, tmp_path: Path) -> N
 def test_an_interruption_ends_all_workers_and_says_what_is_stored(server: FakeReverb, tmp_path: Path) -> None:
     source = Gated(tmp_path, COUNT, gate=20)
     with started(
-        tmp_path, "-m", "tests.unit.fleet.interrupted", server.address, str(tmp_path), str(COUNT), "20"
+        tmp_path, "-m", "tests.support.fleet.interrupted", server.address, str(tmp_path), str(COUNT), "20"
     ) as pusher:
         worker = source.wait_for_worker()
         wait_until(lambda: len(values(server)) >= 16 * ITEMS)
@@ -161,7 +161,7 @@ def test_workers_end_with_the_process_that_started_them(
 ) -> None:
     source = Gated(tmp_path, COUNT, gate=20)
     with started(
-        tmp_path, "-m", "tests.unit.fleet.interrupted", server.address, str(tmp_path), str(COUNT), "20"
+        tmp_path, "-m", "tests.support.fleet.interrupted", server.address, str(tmp_path), str(COUNT), "20"
     ) as pusher:
         worker = source.wait_for_worker()
         if is_worker_stopped:
@@ -194,7 +194,7 @@ def test_an_exit_in_the_source_is_an_error_of_the_push(client: Client, tmp_path:
 def test_workers_end_though_a_fork_of_that_process_holds_their_connections(server: FakeReverb, tmp_path: Path) -> None:
     source, mark = Gated(tmp_path, COUNT, gate=20), tmp_path / "fork"
     arguments = (server.address, str(tmp_path), str(COUNT), "20", "forks")
-    with started(tmp_path, "-m", "tests.unit.fleet.interrupted", *arguments) as pusher:
+    with started(tmp_path, "-m", "tests.support.fleet.interrupted", *arguments) as pusher:
         worker = source.wait_for_worker()
         wait_until(lambda: mark.exists() and bool(mark.read_text()))
         pusher.kill()
@@ -523,7 +523,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from rlds2reverb import connect
-from tests.gated import Gated
+from tests.support.gated import Gated
 
 class Mine(Gated):
     pass
@@ -550,7 +550,7 @@ def test_what_the_script_itself_defines_is_refused_before_a_worker_starts(
 def test_a_class_that_a_worker_cannot_import_is_told(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "only_here.py").write_text("from tests.gated import Gated\nclass Here(Gated): pass")
+    (tmp_path / "only_here.py").write_text("from tests.support.gated import Gated\nclass Here(Gated): pass")
     monkeypatch.syspath_prepend(tmp_path)
     import only_here  # type: ignore[import-not-found]
 

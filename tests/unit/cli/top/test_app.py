@@ -21,8 +21,8 @@ from rlds2reverb.cli.top.rows import SORTS
 from rlds2reverb.cli.top.watching import Moment, Watch, WatchedServer
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.transport.http import Status
-from tests.unit.cli.top.made import NOW, STATUS, known, table
-from tests.unit.cli.top.test_texts import HOSTILE
+from tests.support.cli.top_status import NOW, STATUS, known, table
+from tests.unit.cli.top.test_rows_texts import HOSTILE
 
 SMALL, LARGE, TINY = (80, 24), (160, 50), (20, 5)
 LIMITED: dict[str, Any] = {"samples_per_insert": 4.0, "min_diff": -10.0, "max_diff": 10.0}

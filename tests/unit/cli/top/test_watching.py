@@ -14,8 +14,8 @@ from rlds2reverb.cli.top.watching import Watch, WatchedServer, WatchTarget
 from rlds2reverb.errors import ServerUnreachable, TransportError
 from rlds2reverb.transport.http import Status
 from rlds2reverb.wire.messages import ServerInfo
-from tests.processes import PATIENCE_SECONDS, wait_until
-from tests.unit.cli.top.made import STATUS, info, table
+from tests.support.cli.top_status import STATUS, info, table
+from tests.support.processes import PATIENCE_SECONDS, wait_until
 
 
 class Way:

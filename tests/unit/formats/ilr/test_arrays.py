@@ -12,7 +12,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from tests.unit.formats.ilr import made
+from tests.support.formats import ilr as made
 
 
 @pytest.fixture

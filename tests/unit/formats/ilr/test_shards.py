@@ -22,8 +22,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.ilr import archives
 from rlds2reverb.specs import ArraySpec
-from tests.profiles import examples
-from tests.unit.formats.ilr import made
+from tests.support.formats import ilr as made
+from tests.support.profiles import examples
 
 
 @pytest.fixture

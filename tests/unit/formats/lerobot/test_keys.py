@@ -21,7 +21,7 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lerobot import read
 from tests.contract.source_cases.lerobot import DATA
-from tests.profiles import examples
+from tests.support.profiles import examples
 
 FOLDER = Path(mkdtemp()) / "dataset"
 FEATURES = {

@@ -19,8 +19,8 @@ from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.lerobot.write import open_lerobot
 from rlds2reverb.specs import ArraySpec
-from tests import strategies
-from tests.unit.formats.lerobot.writing import content_of, written
+from tests.support import strategies
+from tests.support.formats.lerobot import content_of, written
 
 
 def episodes(count: int = 5, rows: int = 6) -> list[Episode]:

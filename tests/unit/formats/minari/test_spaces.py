@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.minari.spaces import parse_space
 from rlds2reverb.specs import ArraySpec
-from tests.profiles import examples
+from tests.support.profiles import examples
 
 INF = float("inf")
 

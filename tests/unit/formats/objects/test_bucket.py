@@ -20,7 +20,7 @@ from rlds2reverb.errors import StorageError
 from rlds2reverb.formats import objects
 from rlds2reverb.formats.objects import Bounds, Bucket
 from rlds2reverb.formats.objects.hub import Hub
-from tests.buckets import environment
+from tests.support.buckets import environment
 
 SHA = "0123456789" * 4
 PAGE = 20

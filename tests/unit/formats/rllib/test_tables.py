@@ -15,7 +15,7 @@ import pytest
 from rlds2reverb.episode import Episode, content_digest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source, paths
-from tests import damage
+from tests.support import damage
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("msgpack")

@@ -16,8 +16,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.tfds.columns import EpisodeFeatures
 from rlds2reverb.images import NotReadHere
 from rlds2reverb.specs import ArraySpec, flatten
-from tests.raising import outcome_of
-from tests.unit.formats.tfds import examples as make
+from tests.support.formats import tfds as make
+from tests.support.raising import outcome_of
 
 
 def column(feature: dict[str, Any], **stored: bytes) -> Any:

@@ -16,8 +16,8 @@ from rlds2reverb.formats.tfds.example import varints
 from rlds2reverb.formats.tfds.write import FeatureChoices, layout_of
 from rlds2reverb.protobuf import packed_varints, varint
 from rlds2reverb.specs import ArraySpec, column_spec
-from tests import strategies
-from tests.profiles import examples
+from tests.support import strategies
+from tests.support.profiles import examples
 
 
 def through(

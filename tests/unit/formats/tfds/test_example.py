@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.tfds import example
 from rlds2reverb.protobuf import bytes_field, varint
-from tests.raising import error_of, outcome_of
-from tests.unit.formats.tfds import examples as make
+from tests.support.formats import tfds as make
+from tests.support.raising import error_of, outcome_of
 
 INTEGERS = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 300), st.booleans().map(int))
 FLOATS = st.floats(width=32, allow_nan=False)

@@ -14,8 +14,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.tfds.features import Stored, TensorFeature, parse_features
 from rlds2reverb.images import NotReadHere
 from rlds2reverb.specs import ImageSpec, flatten
-from tests.raising import outcome_of
-from tests.unit.formats.tfds import examples as make
+from tests.support.formats import tfds as make
+from tests.support.raising import outcome_of
 
 TEXT = TensorFeature((), np.dtype(object))
 

@@ -26,9 +26,9 @@ from rlds2reverb.formats.tfds import bundled_path, index, selection
 from rlds2reverb.formats.tfds.read import selection_of
 from rlds2reverb.formats.tfds.tfrecord import index_file, tfrecords
 from rlds2reverb.workers.driver import split_tasks
-from tests.buckets import Faults, Storage
-from tests.raising import outcome_of
-from tests.unit.formats.tfds.examples import framed, tfrecord
+from tests.support.buckets import Faults, Storage
+from tests.support.formats.tfds import framed, tfrecord
+from tests.support.raising import outcome_of
 
 RECORDS = [bytes([number]) * (number * 7 % 50) for number in range(150)]
 RECORD_LISTS = st.lists(st.binary(max_size=40), min_size=1, max_size=12)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.tfds import BUNDLED, bundled_path
 from rlds2reverb.formats.tfds.info import DatasetInfo, FileNames, read_info
-from tests.raising import outcome_of
+from tests.support.raising import outcome_of
 
 
 def info_of(folder: Path, **fields: Any) -> DatasetInfo:

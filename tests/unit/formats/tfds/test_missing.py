@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.tfds.info import FileNames
-from tests.buckets import Faults, Storage
-from tests.unit.formats.tfds import examples
+from tests.support.buckets import Faults, Storage
+from tests.support.formats import tfds as examples
 from tests.unit.formats.tfds.test_read import STEPS, episode, numbers
 
 HINT = re.compile(r'read the shards that are there: "(@\S+)" behind the name$')

@@ -21,7 +21,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.tfds import read, selection
 from rlds2reverb.formats.tfds.columns import EpisodeFeatures
 from rlds2reverb.formats.tfds.read import TfdsSource
-from tests.unit.formats.tfds import examples
+from tests.support.formats import tfds as examples
 
 TEMPLATE = "{SPLIT}-{SHARD_INDEX}"
 

@@ -13,8 +13,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.tfds.records import check_format, open_records
 from rlds2reverb.formats.tfds.selection import Selection
 from rlds2reverb.formats.tfds.splits import Part
-from tests.raising import outcome_of
-from tests.unit.formats.tfds.examples import tfrecord
+from tests.support.formats.tfds import tfrecord
+from tests.support.raising import outcome_of
 
 RECORDS = [bytes([number]) * (number * 7 % 50) for number in range(150)]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.tfds import BUNDLED, bundled_path
 from rlds2reverb.formats.tfds.tfrecord import check_records, masked_checksum, tfrecords
-from tests.raising import error_of
-from tests.unit.formats.tfds.examples import framed, tfrecord
+from tests.support.formats.tfds import framed, tfrecord
+from tests.support.raising import error_of
 
 
 def file_of(path: Path, *lengths: int) -> Path:

@@ -24,11 +24,11 @@ from rlds2reverb.formats.transform import Transformed, transform_of
 from rlds2reverb.learner.batch import columns_of, paths_of
 from rlds2reverb.specs import Nest, flatten
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info
-from tests import strategies
-from tests.raising import error_of
+from tests.support import strategies
+from tests.support.raising import error_of
 from tests.unit.prepare.test_endings import poisoned
-from tests.unit.push.test_encoded import CAMERA, Pictures
-from tests.unit.push.test_encoded import episodes as pictures
+from tests.unit.push.test_run_encoded import CAMERA, Pictures
+from tests.unit.push.test_run_encoded import episodes as pictures
 
 VIEWS = (
     "two_step",

@@ -18,11 +18,11 @@ from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.learner.local.options import GLOBAL
 from rlds2reverb.learner.local.orders import Permutation
-from tests import strategies
-from tests.profiles import examples
+from tests.support import strategies
+from tests.support.profiles import examples
 from tests.unit.learner.local.test_local import assert_resumes, assert_same, bad, keys_of, of_lengths
-from tests.unit.push.test_encoded import CAMERA, Pictures
-from tests.unit.push.test_encoded import episodes as pictures
+from tests.unit.push.test_run_encoded import CAMERA, Pictures
+from tests.unit.push.test_run_encoded import episodes as pictures
 
 VIEWS = ("two_step", "sequence:length=3,stride=2,pad_end=true", "episode", "n_step:n=2,early=true", "transition")
 

@@ -20,9 +20,9 @@ from rlds2reverb.wire.insert import choose_chunk_length, chunks, keys
 from rlds2reverb.wire.insert.chunks import ChunkLayout, encode_chunks
 from rlds2reverb.wire.messages import Chunk
 from rlds2reverb.wire.schema import message_class
-from tests import strategies
-from tests.unit.wire.insert import cuts
-from tests.unit.wire.insert.replay import assert_same, wire_form
+from tests.support import strategies
+from tests.support.wire import insert_cuts as cuts
+from tests.support.wire.insert_replay import assert_same, wire_form
 
 
 def decoded(data: bytes) -> Chunk:

@@ -16,10 +16,10 @@ from rlds2reverb.views.trajectory import two_step
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import EncodedEpisode, EpisodeEncoder, Part, choose_chunk_length, keys, seed
 from rlds2reverb.wire.messages import Chunk, Item
-from tests import strategies
-from tests.unit.wire.insert import cuts
-from tests.unit.wire.insert.cuts import Encoder
-from tests.unit.wire.insert.replay import assert_all_same, cut_values
+from tests.support import strategies
+from tests.support.wire import insert_cuts as cuts
+from tests.support.wire.insert_cuts import Encoder
+from tests.support.wire.insert_replay import assert_all_same, cut_values
 
 
 def a_cut(steps: int = 9) -> Cut:

@@ -17,7 +17,7 @@ from rlds2reverb.wire.insert import checked_span, keys
 from rlds2reverb.wire.insert.chunks import ChunkLayout
 from rlds2reverb.wire.insert.items import ItemBatch, ItemField, ItemPlans, encode_items
 from rlds2reverb.wire.messages import Item, ItemColumn, Slice
-from tests.unit.wire.insert import cuts
+from tests.support.wire import insert_cuts as cuts
 
 FIRST_KEY, LAST_KEY = 2**63, 2**64 - 1
 

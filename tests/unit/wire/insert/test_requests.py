@@ -12,10 +12,10 @@ from rlds2reverb.views.base import View
 from rlds2reverb.views.trajectory import SequenceView, WholeEpisode, two_step
 from rlds2reverb.wire import codec
 from rlds2reverb.wire.insert import EncodedEpisode, Request, RequestBuilder, RequestLimits
-from tests import strategies
-from tests.unit.wire.insert import cuts
-from tests.unit.wire.insert.cuts import Encoder
-from tests.unit.wire.insert.replay import assert_all_same, cut_values
+from tests.support import strategies
+from tests.support.wire import insert_cuts as cuts
+from tests.support.wire.insert_cuts import Encoder
+from tests.support.wire.insert_replay import assert_all_same, cut_values
 
 TABLES = ("one", "two", "three")
 

@@ -19,9 +19,8 @@ from rlds2reverb.errors import WireError
 from rlds2reverb.wire.sample import native
 from rlds2reverb.wire.sample.batches import ChunkCache, FlatBatch, batch_builder
 from rlds2reverb.wire.schema import message_class
-from tests.unit.wire import mutants
-from tests.unit.wire.sample import responses
-from tests.unit.wire.sample.reference import SlowBuilder, bits
+from tests.support.wire import mutants, responses
+from tests.support.wire.sample_reference import SlowBuilder, bits
 
 BOTH = [False] if native.LIBRARY is None else [False, True]
 WAYS = st.sampled_from(BOTH)

@@ -13,8 +13,7 @@ from rlds2reverb.errors import WireError
 from rlds2reverb.protobuf import varint_columns
 from rlds2reverb.wire.sample.trajectories import Pointers, read_plainly, read_trajectories
 from rlds2reverb.wire.schema import message_class
-from tests.unit.wire import mutants
-from tests.unit.wire.sample import responses
+from tests.support.wire import mutants, responses
 
 Plain = list[list[tuple[list[tuple[int, int, int, int]], bool]]]
 

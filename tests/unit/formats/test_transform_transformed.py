@@ -1,0 +1,172 @@
+"""A source with other columns: what a slow reference makes, episode by episode; bad episodes are never mended by chance."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlds2reverb.episode import Array, Episode
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.source import Source
+from rlds2reverb.formats.transform import Transform, transformed
+from rlds2reverb.images import Size, resize_images
+from rlds2reverb.specs import ArraySpec, Nest, column_spec, flatten, map_leaves
+from tests.support import strategies
+
+FLOAT32 = np.dtype(np.float32)
+COLUMNS: strategies.Columns = {
+    "observation/image": (np.dtype(np.uint8), (6, 5, 3)),
+    "observation/state": (FLOAT32, (2,)),
+    "observation/words": (np.dtype(object), ()),
+    "action/arm": (FLOAT32, (3,)),
+    "action/grip": (np.dtype(bool), ()),
+    "action/mode": (np.dtype(np.int32), (1,)),
+}
+WHOLE = Transform(
+    action="concat(grip, arm)",
+    select=["observation", "action"],
+    drop=["observation/words"],
+    resize={"observation/image": "3x4"},
+    rename={"observation/state": "proprio"},
+)
+
+
+def robot(number: int, rows: int = 4) -> Episode:
+    episode = strategies.episode(np.random.default_rng(number), rows, COLUMNS, episode_id=f"robots#{number}")
+    mode = episode.columns["action/mode"] % 1000  # as float32 holds it
+    return replace(
+        episode.with_only_columns({**episode.columns, "action/mode": mode}),
+        metadata={"episode_metadata/episode_id": f"kitchen {number}".encode()},
+    )
+
+
+def source(*episodes: Episode) -> Source:
+    return EpisodeList(episodes or [robot(number) for number in range(3)], "robots")
+
+
+def with_column(path: str, column: Array | None) -> Episode:
+    recorded = robot(1)
+    columns = {**recorded.columns, path: column}
+    return recorded.with_only_columns({path: one for path, one in columns.items() if one is not None})
+
+
+def paths() -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from([*COLUMNS, "observation", "action", "*/i*", "reward"]), unique=True, max_size=3)
+
+
+@st.composite
+def transforms(draw: st.DrawFn) -> Transform:
+    """Transforms of robots; some are refused."""
+    parts = draw(st.lists(st.sampled_from(["arm", "grip", "mode", "/observation/state"]), unique=True, max_size=4))
+    return Transform(
+        select=draw(paths()),
+        drop=draw(paths()),
+        action=f"concat({', '.join(parts)})" if parts else "",
+        resize=draw(st.dictionaries(st.just("observation/image"), st.sampled_from(["2x3", "7x9:lanczos3"]))),
+        rename=draw(st.dictionaries(st.sampled_from([*COLUMNS, "action"]), st.sampled_from(["a", "observation/b"]))),
+    )
+
+
+def slowly(columns: dict[str, Array], transform: Transform) -> dict[str, Array]:
+    """One operation after the other, as the documentation has them."""
+    if transform.parts:
+        reads = [part[1:] if part[0] == "/" else f"action/{part}" for part in transform.parts]
+        rows = [[float(x) for path in reads for x in np.ravel(columns[path][t])] for t in range(len(columns["reward"]))]
+        action = np.array(rows, np.float32).reshape(len(rows), -1)
+        columns = {path: column for path, column in columns.items() if not path.startswith("action/")}
+        columns["action"] = action
+    if transform.select:
+        always = ("reward", "discount", "is_first", "is_last", "is_terminal")
+        columns = {path: one for path, one in columns.items() if named(path, (*transform.select, *always))}
+    columns = {path: one for path, one in columns.items() if not named(path, transform.drop)}
+    for path, text in transform.resize.items():
+        columns[path] = resize_images(columns[path], Size.parse(text))
+    for old, new in transform.rename.items():
+        columns = {new + path[len(old) :] if named(path, [old]) else path: one for path, one in columns.items()}
+    return columns
+
+
+def named(path: str, patterns: Any) -> bool:
+    below = path.startswith(tuple(f"{pattern}/" for pattern in patterns))
+    return path in patterns or below or ("*/i*" in patterns and "/i" in path)
+
+
+@given(transforms(), st.integers(2, 5))
+def test_every_episode_is_what_the_operations_make_of_it_one_after_the_other(transform: Transform, rows: int) -> None:
+    recorded = robot(7, rows)
+    changed = transformed(source(recorded), transform)
+    try:
+        spec = flatten(changed.spec())
+    except ConfigError:
+        return
+    (episode,) = changed
+    wanted = slowly(dict(recorded.columns), transform)
+    assert episode.columns.keys() == wanted.keys() == spec.keys()
+    for path, column in episode.columns.items():
+        assert column_spec(column) == spec[path]
+        np.testing.assert_array_equal(column, wanted[path])
+    assert (episode.id, episode.metadata, episode.faults) == (recorded.id, recorded.metadata, ())
+
+
+def test_without_operations_on_columns_a_source_stays_what_it_is() -> None:
+    plain = source()
+    assert transformed(plain, Transform()) is plain
+    assert transformed(plain, Transform(reward_last="shift")) is plain
+    assert plain.left_out == ()
+
+
+def test_names_counts_and_shards_are_those_of_the_source() -> None:
+    plain = source()
+    changed = transformed(plain, WHOLE)
+    assert (changed.name, changed.episode_count) == (plain.name, plain.episode_count)
+    assert [one.id for one in changed] == [one.id for one in plain] == [one.id for one in changed]
+    for index in range(2):
+        shard = changed.shard(index, 2)
+        assert [one.id for one in shard] == [one.id for one in plain.shard(index, 2)]
+        assert flatten(shard.spec()) == flatten(changed.spec())
+    assert changed.shard(0, 5).shard(0, 2).spec() == changed.spec()
+    with pytest.raises(SourceError, match="shard 2 of 2"):
+        changed.shard(2, 2)
+
+
+def test_what_is_left_out_is_told() -> None:
+    assert transformed(source(), WHOLE).left_out == ("action/mode", "observation/words")
+
+
+def test_the_spec_is_checked_before_an_episode_is_read() -> None:
+    class Unread(EpisodeList):
+        def __iter__(self) -> Any:
+            raise AssertionError("read")
+
+    changed = transformed(Unread([robot(0)]), Transform(drop=["nothing"]))
+    for look in (changed.spec, changed.__iter__):
+        with pytest.raises(ConfigError, match='"nothing" is no column'):
+            look()
+
+
+Pair = namedtuple("Pair", "left right")
+
+
+def test_lists_and_tuples_stay_what_they_are_while_they_are_whole() -> None:
+    class Nested(EpisodeList):
+        def spec(self) -> Nest:
+            image = ArraySpec((4, 4, 3), np.dtype(np.uint8))
+            return {"is_first": image, "is_last": image, "list": [image] * 11, "pair": Pair(image, (image, image))}
+
+    def shapes(**options: Any) -> Nest:
+        return map_leaves(lambda leaf: leaf.shape[0], transformed(Nested([]), Transform(**options)).spec())
+
+    whole = shapes(resize={"list/10": "2x2", "pair/right/0": "3x3"})
+    assert whole["list"] == [4] * 10 + [2]
+    assert whole["pair"] == Pair(4, (3, 4))
+    assert isinstance(whole["pair"], Pair)
+    part = shapes(drop=["list/3", "pair/left"])
+    assert list(part["list"]) == sorted(str(number) for number in range(11) if number != 3)
+    assert part["pair"] == {"right": (4, 4)}

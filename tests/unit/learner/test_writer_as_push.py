@@ -1,0 +1,133 @@
+"""An episode that is appended step by step is stored as `client.push` stores it: the same items under the same keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlds2reverb import Episode, PushReport
+from rlds2reverb.errors import Rlds2ReverbError
+from rlds2reverb.push.options import PushOptions
+from rlds2reverb.push.plan import plan_push
+from rlds2reverb.push.run import Push
+from rlds2reverb.testing import MemoryTransport
+from tests.support import strategies
+from tests.support.learner.loops import write, write_as_loop, writer
+from tests.support.push.in_memory import Server, table_info
+from tests.support.raising import outcome_of
+
+VIEWS = [
+    "two_step",
+    "sequence:length=3,stride=2",
+    "episode",
+    "across_episodes:length=4",
+    "transition",
+    "n_step:n=3,gamma=0.9",
+    "slices:length=4",
+    "fragments:length=4",
+    "frame_stack:frames=2",
+    "goal",
+    "target_pair",
+]
+FLAGS = ("is_first", "is_last", "is_terminal")
+
+
+def pushed(episodes: list[Episode], tables: Any, **options: Any) -> Any:
+    """What a push stores, and its account; or its error."""
+    server = Server({name: table_info(name) for name in tables})
+    transport = MemoryTransport(server)
+
+    def push() -> Any:
+        plan = plan_push(episodes, PushOptions(tables, **options), lambda: {"memory": transport.server_info()})
+        return Push({"memory": transport}, plan).run()
+
+    report = outcome_of(Rlds2ReverbError, push)
+    return server.items, report
+
+
+def written(episodes: list[Episode], tables: Any, how: Any = write, **options: Any) -> Any:
+    """What a writer stores, and its account; or its error."""
+    server = Server({name: table_info(name) for name in tables})
+
+    def run() -> Any:
+        with writer(server, tables, **options) as to:
+            for episode in episodes:
+                how(to, episode, episode.id)
+        return to.report()
+
+    report = outcome_of(Rlds2ReverbError, run)
+    return server.items, report
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, items in ours.items():
+        assert list(items) == list(theirs[name])
+        for key, values in items.items():
+            for value, other in zip(values, theirs[name][key], strict=True):
+                assert (value.dtype, value.shape) == (other.dtype, other.shape)
+                np.testing.assert_array_equal(value, other)
+
+
+def same_columns(specs: Any, count: int, seed: int) -> list[Episode]:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 9, count)
+    return [strategies.episode(rng, int(steps), specs, bool(n % 2), f"episode-{n}") for n, steps in enumerate(lengths)]
+
+
+@settings(max_examples=40)
+@given(strategies.column_specs(), st.integers(1, 4), st.integers(0, 99), st.sampled_from(VIEWS), st.booleans())
+def test_items_keys_and_account_are_those_of_a_push(
+    specs: Any, count: int, seed: int, view: str, has_flags: bool
+) -> None:
+    episodes = same_columns(specs, count, seed)
+    left_out = () if has_flags else FLAGS
+    tables = {"replay": view, "other": "two_step"}
+    theirs, report = pushed(episodes, tables)
+    ours, account = written(episodes, tables, lambda to, episode, name: write(to, episode, name, left_out))
+    if isinstance(report, Rlds2ReverbError):
+        assert type(account) is type(report)
+        return
+    assert_same(ours, theirs)
+    told = [
+        (one.episodes_pushed, one.steps_pushed, one.items_confirmed, one.items_made, one.left_over, one.advice)
+        for one in (account, report)
+    ]
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"terminal_discount": "transition"},
+        {"last_reward": "shift", "allow": ["first_reward_lost"]},
+        {"last_observation": "drop"},
+        {"transform": "drop=reward"},
+        {"chunk_length": 3},
+    ],
+    ids=str,
+)
+def test_so_are_those_of_a_loop_that_gives_only_what_an_environment_tells(view: str, options: Any) -> None:
+    episodes = same_columns(None, 5, 7)
+    plain = [
+        Episode(
+            {
+                **{path: column for path, column in one.columns.items() if path != "discount"},
+                "action": np.concatenate((one.columns["action"][:-1], np.zeros((1, 6), np.float32))),
+            },
+            id=one.id,
+        )
+        for one in episodes
+    ]
+    theirs, report = pushed(plain, {"replay": view}, **options)
+    ours, account = written(episodes, {"replay": view}, write_as_loop, **options)
+    assert isinstance(report, PushReport), report
+    assert isinstance(account, PushReport), account
+    assert_same(ours, theirs)
+    assert len(ours["replay"]) >= 5

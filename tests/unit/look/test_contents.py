@@ -1,0 +1,155 @@
+"""Each column is shown in the way that its values ask for; what there is no room for is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from rlds2reverb.episode import Episode
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.look.contents import MOST_COLUMNS, MOST_CURVES
+from rlds2reverb.prepare.problems import Problem
+from tests.support.look.shown import HOSTILE, contents, episode
+
+
+def test_every_column_is_shown_once() -> None:
+    one = episode(columns={"complex": np.zeros(6, complex), "nothing": np.zeros((6, 0)), "labels": np.array(["a"] * 6)})
+    shown = contents(one)
+    assert [one.path for one in shown.images] == ["observation/camera"]
+    assert [panel.path for panel in shown.panels] == ["observation/state", "action", "reward", "discount"]
+    assert shown.texts == {"language": ('"reach for it"',), "labels": ('"a"',)}
+    assert shown.flags == {"is_first": "at 0", "is_last": "at 5", "is_terminal": "at 5"}
+    assert shown.others == {"complex": "complex128[]", "nothing": "float64[0]"}
+    assert shown.left_out == {}
+
+
+def test_the_header() -> None:
+    shown = contents(episode(metadata={"seed": np.int64(7), "words": b"h\xc3\xa9", "many": np.arange(99)}))
+    assert (shown.title, shown.name, shown.caption) == ("Episode 3 (index 0 to 8)", "data#3", '"reach for it"')
+    assert dict(shown.facts) == {
+        "length": "6 steps",
+        "return": "5",
+        "ends": "terminal; the last row holds an action or a reward",
+    }
+    assert shown.metadata == {"seed": "7", "words": '"h\xe9"', "many": "int64[99]: 0, 1, 2, 3, 4, 5, 6, 7, ..."}
+    assert contents(count=None).title == "Episode 3"
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"is_terminal": np.zeros(6, bool)}, "truncated: the last row is not terminal"),
+        ({"is_last": np.zeros(6, bool)}, "the last row is not marked is_last"),
+        ({"action": np.zeros(6)}, "the last row was added for the last observation"),
+        ({"is_terminal": np.zeros(6, int)}, "no is_terminal, so it counts as truncated"),
+    ],
+)
+def test_how_it_ends(columns: Any, told: str) -> None:
+    assert told in dict(contents(episode(columns=columns)).facts)["ends"]
+
+
+def test_the_return_of_several_rewards_and_of_none() -> None:
+    assert dict(contents(episode(columns={"reward": np.ones((6, 2))})).facts)["return"] == "6, 6"
+    assert "return" not in dict(contents(episode(columns={"reward": np.zeros((6, 2, 2))})).facts)
+    assert dict(contents(episode(columns={"reward": np.full(6, np.inf)})).facts)["return"] == "inf"
+
+
+def test_problems_are_told_with_their_columns() -> None:
+    problems = [Problem("nan", "a", "step 2 is NaN"), Problem("nan", "b", "step 3 is NaN")]
+    facts = contents(problems=problems).facts
+    assert facts[-2:] == (
+        ("problem nan", 'column "a": step 2 is NaN'),
+        ("problem nan", 'column "b": step 3 is NaN'),
+    )
+    assert contents(problems=problems * 500).facts[-1] == ("problems", "and 960 more")
+
+
+def test_dimensions_are_cut_and_counted() -> None:
+    wide = contents(episode(columns={"wide": np.zeros((6, 5, 4))})).panels[-1]
+    assert (len(wide.curves), wide.dimensions) == (MOST_CURVES, 20)
+    assert [curve.label for curve in wide.curves][3:5] == ["[0, 3]", "[1, 0]"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "metadata", "caption"),
+    [
+        ({"observation/natural_language_instruction": np.array(["lift"] * 6)}, {}, '"lift"'),
+        ({"task": np.array(["a", "a", "b", "b", "b", "b"])}, {}, '0 to 1: "a"; 2 to 5: "b"'),
+        ({"language": np.zeros(6)}, {"language_instruction": b"pour"}, '"pour"'),
+        ({"language": np.zeros(6)}, {"language_instruction": 7}, ""),
+    ],
+)
+def test_the_instruction_is_the_caption(columns: Any, metadata: Any, caption: str) -> None:
+    assert contents(episode(columns=columns, metadata=metadata)).caption == caption
+
+
+def test_constant_columns_are_named_and_not_drawn() -> None:
+    half = np.stack([np.arange(6), np.zeros(6), np.full(6, np.nan), [1, 1, 1, 1, 1, np.inf]], 1)
+    shown = contents(episode(columns={"half": half, "wide": np.zeros((6, 20)), "two": np.tile([1, 2], (6, 1))}))
+    assert shown.constants == (
+        "discount = 1; half[1] = 0; half[2] = no finite value; wide = 0  (first 8 of 20 dimensions); two = [1, 2]"
+    )
+    assert [panel.path for panel in shown.drawn] == ["observation/state", "action", "reward", "half"]
+    assert [curve.label for curve in shown.drawn[-1].moving] == ["[0]", "[3]"]
+    many = contents(Episode({f"c{n}": np.tile([0, n % 2], (2, 1)) for n in range(99)}, id="e"))
+    assert many.drawn == ()
+    assert many.constants.startswith("c0 = 0; c1 = [0, 1]; ")
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint64, np.float16, ml_dtypes.bfloat16, ">f8"])
+def test_numbers_of_any_dtype_are_drawn(dtype: Any) -> None:
+    values = np.array([[0, 1], [1, 0], [1, 1]]).astype(dtype)
+    (panel,) = contents(Episode({"x": values}, id="e")).panels
+    assert [curve.values.tolist() for curve in panel.curves] == [[0, 1, 1], [1, 0, 1]]
+
+
+def test_ten_thousand_columns() -> None:
+    columns = {f"c{n}": np.zeros(2) for n in range(10_000)}
+    shown = contents(Episode({**columns, **{f"t{n}": np.array(["a", "b"]) for n in range(50)}}, id="e"))
+    assert len(shown.panels) == MOST_COLUMNS
+    assert shown.left_out == {"number column": 9_960, "text column": 10}
+    metadata = contents(episode(metadata={f"m{n}": n for n in range(1000)})).metadata
+    assert list(metadata.items())[-1] == ("...", "and 960 more")
+
+
+def test_columns_are_chosen_by_path_and_by_nest() -> None:
+    shown = contents(chosen=("observation", "reward", "is_last"))
+    assert [panel.path for panel in shown.panels] == ["observation/state", "reward"]
+    assert (len(shown.images), dict(shown.texts), list(shown.flags)) == (1, {}, ["is_last"])
+    with pytest.raises(ConfigError, match=r'--columns "obs": no such column.* there are observation/camera, '):
+        contents(chosen=("obs",))
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_episode_that_is_too_short(rows: int) -> None:
+    shown = contents(Episode({path: column[:rows] for path, column in episode().columns.items()}, id="e"))
+    assert dict(shown.facts)["length"] == ("0 steps" if not rows else "1 step")
+    assert shown.steps == rows
+
+
+def test_an_episode_without_columns_and_with_unequal_ones() -> None:
+    assert contents(Episode({}, id="e")).facts == (("length", "0 steps"), ("ends", "there is no step"))
+    odd = contents(episode(columns={"reward": np.ones(3), "observation/camera": np.zeros((2, 9, 9, 3), np.uint8)}))
+    assert {len(panel.curves[0].values) for panel in odd.panels} == {6, 3}
+
+
+def test_hostile_text_cannot_move_the_cursor() -> None:
+    text = np.empty(6, object)
+    text[:] = HOSTILE.encode()
+    shown = contents(
+        episode(columns={"words": text}, metadata={HOSTILE: HOSTILE, "list": np.array([HOSTILE] * 20)}),
+        [Problem("nan", HOSTILE, HOSTILE)],
+    )
+    told = [
+        shown.title,
+        shown.name,
+        shown.caption,
+        *map("".join, shown.facts),
+        *shown.metadata,
+        *shown.metadata.values(),
+        *shown.texts["words"],
+    ]
+    assert all(one.isprintable() for one in told)
