@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlds2reverb import Episode
-from rlds2reverb.errors import ViewError
+from rlds2reverb.cuts import Window
+from rlds2reverb.errors import ConfigError, ViewError
+from rlds2reverb.push.options import PushOptions
 from rlds2reverb.specs import ArraySpec, flatten, named_tuple_type
 from rlds2reverb.views.trajectory import (
     FIELDS,
     FIRST,
     LAST,
     MID,
+    AcrossEpisodes,
+    RowStream,
+    WholeEpisode,
     padding_rows,
     step_types,
     table_signature,
@@ -26,6 +33,7 @@ from rlds2reverb.views.trajectory import (
     with_window,
 )
 from tests.support import reference, strategies
+from tests.support.views.cutting import Streamed, columns_of, items_of, observed_rows, ordered_items, slow_episode_items
 
 FLAGS = st.tuples(st.booleans(), st.booleans(), st.booleans())
 FLOAT = ArraySpec((), np.dtype(np.float32))
@@ -245,3 +253,110 @@ def test_a_discount_that_no_tf_agents_table_has_is_left_as_it_is(discount: Array
 def test_items_that_are_no_trajectories_are_their_tables_signature() -> None:
     for items in ({"step_type": FLOAT}, FLOAT, named_tuple_type("Trajectory", ("observation",))(FLOAT)):
         assert table_signature(items) is items
+
+
+# Whole episodes agree with a step-by-step simulation of TF-Agents' episode observer.
+
+
+def an_episode(rows: int) -> Episode:
+    return strategies.episode(np.random.default_rng(rows), rows)
+
+
+@settings(max_examples=40)
+@given(strategies.episodes(min_steps=1, max_steps=12), st.none() | st.integers(1, 14))
+def test_items_are_those_of_tf_agents_observer(episode: Episode, max_length: int | None) -> None:
+    view = WholeEpisode(max_length, skip_longer=True)
+    reference.assert_same_items(ordered_items(view, episode), slow_episode_items(episode, max_length))
+
+
+def test_the_table_of_the_docstring_is_true() -> None:
+    table = re.findall(r"^ *\| ([a-d ]+) \| ([a-d]+) \|$", str(WholeEpisode.__doc__), re.MULTILINE)
+    assert table == [("a b c d", "abcd"), ("a", "a")]
+    for steps, item in table:
+        cut = WholeEpisode().cut(an_episode(len(steps.split())))
+        assert cut.anchors.tolist() == [0]
+        assert {field.windows for field in cut.fields.values()} == {(Window(0, len(item)),)}
+
+
+@given(st.integers(1, 8), st.integers(1, 8))
+def test_a_longer_episode_is_an_error_unless_it_is_skipped(rows: int, max_length: int) -> None:
+    episode = an_episode(rows)
+    assert len(WholeEpisode(max_length, skip_longer=True).cut(episode).anchors) == (rows <= max_length)
+    if rows <= max_length:
+        assert len(WholeEpisode(max_length).cut(episode).anchors) == 1
+    else:
+        with pytest.raises(ViewError, match=f"episode of {rows} steps: longer than max_length {max_length}; raise it"):
+            WholeEpisode(max_length).cut(episode)
+
+
+def test_the_item_has_the_views_priority() -> None:
+    assert WholeEpisode(priority=0.5).cut(an_episode(3)).priorities.tolist() == [0.5]
+
+
+def test_rows_are_not_copied() -> None:
+    episode = an_episode(5)
+    assert np.shares_memory(WholeEpisode().cut(episode).rows["observation"], episode.columns["observation"])
+
+
+@pytest.mark.parametrize("max_length", [0, -3, 2.0, "3"])
+def test_a_length_that_makes_no_sense_is_refused(max_length: Any) -> None:
+    with pytest.raises(ViewError, match=f"episode: max_length {max_length!r}: expected a whole number"):
+        WholeEpisode(max_length)
+
+
+def test_a_priority_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ViewError, match="episode: priority nan: expected a finite number"):
+        WholeEpisode(priority=float("nan"))
+
+
+# Windows over a stream of episodes: agreement with the slow, obvious way, and with TF-Agents' observer on a server.
+
+LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+
+
+@given(LENGTHS, st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_items_are_the_windows_of_the_joined_rows(lengths: list[int], length: int, stride: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    episodes = [strategies.episode(rng, rows) for rows in lengths]
+    view = AcrossEpisodes(length, stride)
+    cut = Streamed(view.stream())
+    found = [item for one in episodes for item in items_of(cut(one).in_order(columns_of(view, one)))]
+    rows = [row for one in episodes for row in observed_rows(one)[0]]
+    starts = range(0, len(rows) - length + 1, stride)
+    reference.assert_same_items(found, [reference.stack(rows[start : start + length]) for start in starts])
+
+
+@given(LENGTHS, st.integers(0, 6), st.integers(1, 6), st.integers(1, 5))
+def test_a_stream_goes_on_from_its_count_and_last_rows(lengths: list[int], stop: int, length: int, stride: int) -> None:
+    view = AcrossEpisodes(length, stride)
+    episodes = [strategies.episode(np.random.default_rng(number), rows) for number, rows in enumerate(lengths)]
+    one, other = Streamed(view.stream()), Streamed(view.stream())
+    expected = [item for episode in episodes for item in items_of(one(episode))]
+    found = [item for episode in episodes[:stop] for item in items_of(other(episode))]
+    stream = other.stream
+    assert isinstance(stream, RowStream)
+    assert stream.count == sum(lengths[:stop])
+    assert {len(column) for column in stream.last_rows.values()} <= {min(length, stream.count)}
+    kept = {path: column[len(column) - min(len(column), length - 1) :] for path, column in stream.last_rows.items()}
+    for last_rows in (kept, stream.last_rows):
+        resumed = Streamed(RowStream(view, stream.count, last_rows))
+        rest = [item for episode in episodes[stop:] for item in items_of(resumed(episode))]
+        reference.assert_same_items(found + rest, expected)
+
+
+def test_every_stream_begins_anew() -> None:
+    view, one = AcrossEpisodes(4), strategies.episode(np.random.default_rng(0), 3)
+    for _ in range(2):
+        cut = Streamed(view.stream())
+        assert [len(cut(one).anchors) for _ in range(3)] == [0, 3, 3]
+
+
+@pytest.mark.parametrize("options", [{"length": 0}, {"stride": 0}, {"length": True}, {"priority": -1}])
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ViewError, match="across_episodes"):
+        AcrossEpisodes(**options)
+
+
+def test_a_ledger_is_refused_because_items_depend_on_more_than_their_episode(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="run the whole push again"):
+        PushOptions("t", AcrossEpisodes(), ledger=tmp_path / "ledger.db")
