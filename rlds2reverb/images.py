@@ -502,20 +502,16 @@ def _decode_part(
         if size is None and is_png:
             _decode_png(file, into, place)
         elif size is None:
-            _decode_jpeg(file, into, place, exact)
+            room = into if into.dtype == np.uint8 else np.empty(into.shape, np.uint8)
+            _jpeg(file, place, into.shape[2], exact, buffer=room)
+            if room is not into:
+                np.multiply(room, 256, out=into, dtype=into.dtype)
         elif is_png:
             whole = np.empty((*_size(file, place), out.shape[3]), out.dtype)
             _decode_png(file, whole, place)
             into[...] = resize_images(whole[None], size)[0]
         else:
             _decode_small_jpeg(file, into, place, exact, size)
-
-
-def _decode_jpeg(file: bytes, out: Array, where: str, exact: bool) -> None:
-    room = out if out.dtype == np.uint8 else np.empty(out.shape, np.uint8)
-    _jpeg(file, where, out.shape[2], exact, buffer=room)
-    if room is not out:
-        np.multiply(room, 256, out=out, dtype=out.dtype)
 
 
 def _decode_small_jpeg(file: bytes, out: Array, where: str, exact: bool, size: Size) -> None:

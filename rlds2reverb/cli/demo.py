@@ -18,7 +18,6 @@ from rlds2reverb.extras import how_to_install
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.tfds import BUNDLED
 from rlds2reverb.prepare.conventions import filled_spec
-from rlds2reverb.push.report import PushReport
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import counted, rate
 from rlds2reverb.views import shorten_view, view_of
@@ -65,22 +64,18 @@ def command(dataset: str, as_json: bool) -> None:
     if as_json:
         output.print_json(documents.Demo(first, second, size, sample))
     else:
-        _print(first, size, sample)
+        output.print_fields(
+            {
+                "pushed": f"{counted(first.episodes_pushed, 'episode')}, {counted(first.steps_pushed, 'step')} of {first.source}",
+                "confirmed": f"{counted(first.items_confirmed, 'item')} of view {shorten_view(first.view)}, {rate(first.items_per_second)} per second",
+                "pushed again": f"the table still holds {counted(size, 'item')}: the same data has the same item keys",
+                "sampled": "one item, read back by Reverb's own client:",
+            }
+        )
+        output.print_fields(sample, "    ")
         output.talk("")
         output.talk(f"now data of your own: {_program()} inspect tfds:/path/to/my_dataset/1.0.0")
         output.talk(f"all commands: {_program()} --help")
-
-
-def _print(first: PushReport, size: int, sample: dict[str, str]) -> None:
-    output.print_fields(
-        {
-            "pushed": f"{counted(first.episodes_pushed, 'episode')}, {counted(first.steps_pushed, 'step')} of {first.source}",
-            "confirmed": f"{counted(first.items_confirmed, 'item')} of view {shorten_view(first.view)}, {rate(first.items_per_second)} per second",
-            "pushed again": f"the table still holds {counted(size, 'item')}: the same data has the same item keys",
-            "sampled": "one item, read back by Reverb's own client:",
-        }
-    )
-    output.print_fields(sample, "    ")
 
 
 def _program() -> str:

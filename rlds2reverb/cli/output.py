@@ -149,18 +149,15 @@ class _ReaderStream(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            self._leave()
+            self.is_left = True
+            sink = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(sink, self.fileno())
+            os.close(sink)
             if not (self._is_talk or error.errno in _LEFT):
                 raise write_error(
                     "stdout", error, "what was printed is cut short; make room, or write it elsewhere"
                 ) from error
         return memoryview(data).nbytes
-
-    def _leave(self) -> None:
-        self.is_left = True
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, self.fileno())
-        os.close(sink)
 
 
 @contextmanager

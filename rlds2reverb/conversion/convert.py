@@ -446,7 +446,13 @@ def planned(source: Any, destination: str | Destination, **options: Unpack[Conve
     refuse_unknown("convert", options, ConvertOptions)
     chosen = ConvertOptions(**options)
     if isinstance(destination, str):  # a class of the caller's may have codes of its own
-        _check_losses(chosen.allow_loss, destination)
+        # Codes of every format that this package writes are taken, so that one command fits several destinations.
+        entry = DESTINATIONS.find(destination)
+        sides = [*DESTINATIONS.own_sides().values(), *(() if entry is None else (entry[1],))]
+        known = {ALL, *LOSSES, *chain.from_iterable(side.losses for side in sides)}
+        if unknown := sorted(set(chosen.allow_loss) - known):
+            others = did_you_mean(unknown[0], known) or f"; known: {', '.join(sorted(known))}"
+            raise ConfigError(f"allow_loss (--allow-loss): unknown code {', '.join(unknown)}{others}")
     chosen.check_files()
     job = _make_job(source, destination, chosen).with_images()
     readers = None
@@ -454,16 +460,6 @@ def planned(source: Any, destination: str | Destination, **options: Unpack[Conve
         opens = partial(_make_job, source, destination, replace(chosen.silent(), on_progress=ignored))
         readers = ByWorkers(job, opens, choose_executor(chosen.workers, chosen.ray))
     return Conversion(job, chosen, readers)
-
-
-def _check_losses(codes: Sequence[str], destination: str) -> None:
-    """Codes of every format that this package writes are taken, so that one command fits several destinations."""
-    entry = DESTINATIONS.find(destination)
-    sides = [*DESTINATIONS.own_sides().values(), *(() if entry is None else (entry[1],))]
-    known = {ALL, *LOSSES, *chain.from_iterable(side.losses for side in sides)}
-    if unknown := sorted(set(codes) - known):
-        others = did_you_mean(unknown[0], known) or f"; known: {', '.join(sorted(known))}"
-        raise ConfigError(f"allow_loss (--allow-loss): unknown code {', '.join(unknown)}{others}")
 
 
 def _make_job(source: Any, destination: str | Destination, chosen: ConvertOptions) -> Job:

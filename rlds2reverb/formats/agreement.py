@@ -224,7 +224,7 @@ def agree(
         path: join(path, sorted(found, key=lambda spec: -len(found[spec]))) if len(found) > 1 else None
         for path, found in variants.items()
     }
-    specs = {path: joined[path] or looks[_of_most(found)][path] for path, found in variants.items()}
+    specs = {path: joined[path] or looks[max(found.values(), key=len)[0]][path] for path, found in variants.items()}
     if isinstance(spec_from, int):
         specs |= {path: joined[path] or spec for path, spec in looks[spec_from].items()}
     odd = {
@@ -245,11 +245,6 @@ def _variants(looks: Mapping[int, Mapping[str, ArraySpec]]) -> dict[str, dict[Ar
         for path, spec in columns.items():
             variants.setdefault(path, {}).setdefault(_key(spec), []).append(number)
     return variants
-
-
-def _of_most(found: Mapping[ArraySpec, list[int]]) -> int:
-    """An episode whose spec most episodes have; of equally many, the one that came first."""
-    return max(found.values(), key=len)[0]
 
 
 def _kept(

@@ -96,7 +96,12 @@ class DatasetFiles:
         else:
             self._disk.list(path, within, is_deep, boundary)
         self._pinned[canonical(path)] = None
-        return self._of_dataset(path)
+        # A path of a class whose paths know these files: paths made of it are of its class in every version of Python.
+        base = _ObjectPath if isinstance(path, BucketPath) else _DiskPath
+        files = self._buckets if isinstance(path, BucketPath) else self._disk
+        if base not in self._classes:
+            self._classes[base] = type(base.__name__, (base,), {"files": files})
+        return cast("Path", self._classes[base](path))
 
     @property
     def pinned(self) -> tuple[str, ...]:
@@ -175,14 +180,6 @@ class DatasetFiles:
     def check_recent(self) -> None:
         """As `check`, for what was used since the last call. Objects in buckets need none: they are read by their ETags."""
         self._disk.check_recent()
-
-    def _of_dataset(self, path: Path) -> Path:
-        """The path, as one of a class whose paths know these files: paths made of it are of its class in every version of Python."""
-        base = _ObjectPath if isinstance(path, BucketPath) else _DiskPath
-        files = self._buckets if isinstance(path, BucketPath) else self._disk
-        if base not in self._classes:
-            self._classes[base] = type(base.__name__, (base,), {"files": files})
-        return cast("Path", self._classes[base](path))
 
 
 def boundary_of(path: Path) -> Path:

@@ -227,7 +227,9 @@ def find_dummy_actions(episodes: Sequence[Columns], has_step_types: bool = False
       has_step_types: whether a column `step_type` is there.
     """
     long_enough = [
-        columns for columns in episodes if columns_below(columns, ACTION) and _row_count(columns) >= FIRST_ROWS
+        columns
+        for columns in episodes
+        if columns_below(columns, ACTION) and min(map(len, columns.values()), default=0) >= FIRST_ROWS
     ]
     dummies = sum(map(_begins_with_dummy, long_enough))
     kinds = {column.dtype.kind for columns in long_enough for column in columns_below(columns, ACTION).values()}
@@ -245,10 +247,6 @@ def find_dummy_actions(episodes: Sequence[Columns], has_step_types: bool = False
         "align=before says that they follow it"
     )
     return (Notice("observations_after", text, max(dummies, 1)),)
-
-
-def _row_count(columns: Columns) -> int:
-    return min(map(len, columns.values()), default=0)
 
 
 def _begins_with_dummy(columns: Columns) -> bool:
@@ -423,17 +421,14 @@ class _Blocks:
     def rows(self, start: int, stop: int) -> dict[str, Array]:
         """These rows of every column; views of their block. Raises `BrokenEpisode`, which names the column."""
         if not self._start <= start <= stop <= self._stop:
-            self._read(start, stop)
+            # A block has twice the rows of the one before, as long as episodes follow one another.
+            self._ahead = min(max(2 * self._ahead, 2 * (stop - start)), self._most_rows) if start == self._next else 0
+            try:
+                self._read_block(start, max(stop, start + self._ahead))
+            except BrokenEpisode:
+                self._read_block(start, stop)
         self._next = stop
         return {path: column[start - self._start : stop - self._start] for path, column in self._block.items()}
-
-    def _read(self, start: int, stop: int) -> None:
-        """Reads a block: twice the rows of the one before, as long as episodes follow one another."""
-        self._ahead = min(max(2 * self._ahead, 2 * (stop - start)), self._most_rows) if start == self._next else 0
-        try:
-            self._read_block(start, max(stop, start + self._ahead))
-        except BrokenEpisode:
-            self._read_block(start, stop)
 
     def _read_block(self, start: int, stop: int) -> None:
         self._start = self._stop = 0

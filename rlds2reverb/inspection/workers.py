@@ -115,7 +115,10 @@ class _InspectParts:
             read: PartStatistics = outcome.value
             self._done = self._done[0] + len(read.episodes), self._done[1] + read.steps
             for part in self._in_turn.take(task, outcome.value):
-                self._add(part)
+                self._whole.part.add_part(part)
+                for record in part.episodes:
+                    if self._order.add(record, record.ending):
+                        self._judge()
         return False
 
     def look(self) -> None:
@@ -132,12 +135,6 @@ class _InspectParts:
         now = Progress(episodes, steps, self._episode_count, 0, 0, seconds)
         self._shown = now.no_less_than(self._shown)
         self._on_progress(self._shown)
-
-    def _add(self, part: PartStatistics) -> None:
-        self._whole.part.add_part(part)
-        for record in part.episodes:
-            if self._order.add(record, record.ending):
-                self._judge()
 
     def _judge(self) -> None:
         """Adds the episodes that no later one can show anything about."""

@@ -16,7 +16,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -615,7 +615,13 @@ class SendingThread:
                 drains = 0 if together else self._drains_requested
                 is_over = self._is_closing and not together
         if together:
-            self._send(together)
+            self._push.send(together)
+            self._is_kept = True
+            if self._push.awaits_nothing:
+                self._flush()
+            with self._changed:
+                self._bytes -= sum(outgoing.episode.nbytes for outgoing in together)
+                self._changed.notify_all()
         elif drains > self._drains_done:
             self._push.drain()
             self._is_kept = False
@@ -650,15 +656,6 @@ class SendingThread:
     def _has_enough(self) -> bool:
         is_full = self._rows >= TOGETHER_ROWS or self._bytes >= min(TOGETHER_BYTES, self._most_bytes)
         return is_full or self._drains_requested > self._drains_done or self._is_closing
-
-    def _send(self, together: Sequence[Outgoing]) -> None:
-        self._push.send(together)
-        self._is_kept = True
-        if self._push.awaits_nothing:
-            self._flush()
-        with self._changed:
-            self._bytes -= sum(outgoing.episode.nbytes for outgoing in together)
-            self._changed.notify_all()
 
     def _flush(self) -> None:
         self._push.flush()

@@ -444,7 +444,11 @@ class Film:
                 "a film needs steps with images or numbers, and this episode has none; show it without --save"
             )
         width, top = self._width, max([self._images_end, *(top + plot.height for plot, top in self._plots)])
-        foot = self._foot
+        # The numbers that have no curve.
+        more = len(self.contents.drawn) - len(self._plots) + self.contents.left_out.get("number column", 0)
+        parts = [f"Constant: {self.contents.constants}"] if self.contents.constants else []
+        parts += [f"and {counted(more, 'more number column')}; --columns chooses which are shown"] if more else []
+        foot = [line for part in parts for line in _lines(part, self._width - 2 * _MARGIN, _SMALL, _FAINT)]
         top += _GAP
         height = top + _height(foot) + _MARGIN
         if max(height, width) > _LONGEST_SIDE:
@@ -517,11 +521,3 @@ class Film:
             placed.append((plot, top))
             top += plot.height
         return placed
-
-    @property
-    def _foot(self) -> list[TextLine]:
-        """The numbers that have no curve."""
-        more = len(self.contents.drawn) - len(self._plots) + self.contents.left_out.get("number column", 0)
-        parts = [f"Constant: {self.contents.constants}"] if self.contents.constants else []
-        parts += [f"and {counted(more, 'more number column')}; --columns chooses which are shown"] if more else []
-        return [line for part in parts for line in _lines(part, self._width - 2 * _MARGIN, _SMALL, _FAINT)]

@@ -128,7 +128,12 @@ class Push:
                 for moved in move_items(self.servers, sent_keys):
                     self._moved += moved
         except BaseException as error:
-            self._wind_up(error)
+            # All servers wind up within LINGER_SECONDS; only the failed one gets its transport error, for it cannot confirm any more.
+            until = time.monotonic() + LINGER_SECONDS
+            for server in self.servers.there:
+                is_of_another = isinstance(error, TransportError) and server is not self.servers.last_failed
+                own = Rlds2ReverbError("another server ended the push") if is_of_another else error
+                self._parts[server].wind_up(own, max(0.0, until - time.monotonic()))
             raise
 
     def _read(self) -> None:
@@ -201,14 +206,6 @@ class Push:
         part.wind_up(error)
         part.close()
         LOG.warning("server %s is missing; the push continues without it: %s", server.address, error)
-
-    def _wind_up(self, error: BaseException) -> None:
-        """Winds up all servers within LINGER_SECONDS; only the failed one gets its transport error, for it cannot confirm any more."""
-        until = time.monotonic() + LINGER_SECONDS
-        for server in self.servers.there:
-            is_of_another = isinstance(error, TransportError) and server is not self.servers.last_failed
-            own = Rlds2ReverbError("another server ended the push") if is_of_another else error
-            self._parts[server].wind_up(own, max(0.0, until - time.monotonic()))
 
     # Progress and report.
 

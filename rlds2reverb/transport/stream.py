@@ -283,7 +283,13 @@ class PersistentStream(Generic[Answer]):
             stream = self._stream = self._user.open(self._messages(self._number))
         try:
             for message in stream:
-                self._take(message)
+                answer = self._user.decode(message)  # without the lock: a sampler decodes batches here
+                with self.changed:
+                    if self._user.take(answer):
+                        self._idle.over()
+                        self._breaks.clear()
+                        self._stall.progress()
+                    self.changed.notify_all()
             if self._number < 0:
                 return None
             broken = TransportError(f"server {self._transport.address}: it ended the stream", retryable=True)
@@ -295,15 +301,6 @@ class PersistentStream(Generic[Answer]):
             self._stream = None
             broken, self._abandoned = self._abandoned or broken, None
         return broken
-
-    def _take(self, message: bytes) -> None:
-        answer = self._user.decode(message)  # without the lock: a sampler decodes batches here
-        with self.changed:
-            if self._user.take(answer):
-                self._idle.over()
-                self._breaks.clear()
-                self._stall.progress()
-            self.changed.notify_all()
 
     def _is_wanted(self) -> bool:
         """Stops the messages of the stream that ended; returns whether a new one is wanted."""

@@ -218,7 +218,11 @@ class Fetching:
     def checkpoint(self, folder: Path) -> Checkpoint:
         there = _describe(_in_bucket(folder))
         copy = self._made(folder)
-        self._check_room(sum(entry.bytes for name, entry in there.manifest.files.items() if name in self._names))
+        needed = sum(entry.bytes for name, entry in there.manifest.files.items() if name in self._names)
+        with self._writing(self._folder):
+            free = shutil.disk_usage(self._folder).free
+        if free < needed:
+            raise CannotKeepError(f"{self._folder}: {free} bytes are free, {needed} are needed; make room on the disk")
         for name, listed_file in there.manifest.files.items():
             if name not in self._names:
                 continue
@@ -255,12 +259,6 @@ class Fetching:
                 size += len(block)
                 out.write(block)
         return FileEntry(size, digest.hexdigest())
-
-    def _check_room(self, needed: int) -> None:
-        with self._writing(self._folder):
-            free = shutil.disk_usage(self._folder).free
-        if free < needed:
-            raise CannotKeepError(f"{self._folder}: {free} bytes are free, {needed} are needed; make room on the disk")
 
     @contextmanager
     def _writing(self, path: Path) -> Iterator[None]:
@@ -378,11 +376,6 @@ class UploadState:
         return max(0.0, time.time() - self.waiting[0][1]) if self.waiting else 0.0
 
 
-def _is_lasting(error: Exception) -> bool:
-    """Whether another try would find the same."""
-    return isinstance(error, CheckpointError) and not isinstance(error, CheckpointUnreadable)
-
-
 class _GivenUp(CheckpointError):
     """A checkpoint is not sent to its end, because it is gone or a newer one is wanted."""
 
@@ -475,7 +468,9 @@ class Uploads:
                         continue
                 except (Rlds2ReverbError, OSError) as error:
                     self._note_failure(error)
-                    if self._is_stopping and _is_lasting(error):
+                    if self._is_stopping and (
+                        isinstance(error, CheckpointError) and not isinstance(error, CheckpointUnreadable)
+                    ):
                         self._over.set()
                 except Exception as error:
                     self._log.exception("checkpoint not sent: this is a bug")

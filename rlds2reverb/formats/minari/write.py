@@ -401,7 +401,9 @@ class _MinariSink:
         if place.is_of_steps and not are_equal(column[-1:], zero_row(column)):
             losses.append(Loss("last_row", LOSSES["last_row"], place.path, LAST_ROW))
         if place.spec.image is not None:
-            _write_files(group, place, rows)
+            dataset = group.create_dataset(place.dataset, (len(rows),), h5py.vlen_dtype(np.uint8))
+            for row, file in enumerate(rows):
+                dataset[row] = np.frombuffer(file, np.uint8)
         elif place.spec.dtype.kind == "O":
             texts, is_changed = _encode_texts(rows)
             if is_changed:
@@ -454,12 +456,6 @@ def _create_file(name: bytes, output: Output | None) -> h5py.File:
     else:
         access.set_fileobj_driver(h5fd.fileobj_driver, output)
     return h5py.File(h5f.create(name, h5f.ACC_TRUNC, fcpl=_in_order(h5p.FILE_CREATE), fapl=access))
-
-
-def _write_files(group: h5py.Group, place: _ColumnPlace, files: Array) -> None:
-    dataset = group.create_dataset(place.dataset, (len(files),), h5py.vlen_dtype(np.uint8))
-    for row, file in enumerate(files):
-        dataset[row] = np.frombuffer(file, np.uint8)
 
 
 def _end_losses(episode: Episode, is_terminal: bool) -> Iterator[Loss]:

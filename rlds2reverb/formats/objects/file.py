@@ -130,19 +130,16 @@ class ObjectFile(io.RawIOBase):
                 self._run = min(2 * self._run, _MOST_RUN) if is_next else 1
                 self._request(number, self._run)
         if is_next and self.has_threads:
-            self._read_ahead(number)
+            # The file is read from front to end: the blocks after this one are requested, too.
+            ahead = max(_MOST_RUN, min(4 * _MOST_RUN, _BLOCKS // max(1, len(_open_files))))
+            while number < self._next <= number + ahead and self._next * BLOCK < self._size:
+                self._run = min(2 * self._run, _MOST_RUN)
+                self._request(self._next, self._run)
         if number not in self._held:
             self._receive(number)
         self._held.move_to_end(number)
         self._latest = number
         return self._held[number]
-
-    def _read_ahead(self, number: int) -> None:
-        """Requests the blocks after one that follows the last, where the file is read from front to end."""
-        ahead = max(_MOST_RUN, min(4 * _MOST_RUN, _BLOCKS // max(1, len(_open_files))))
-        while number < self._next <= number + ahead and self._next * BLOCK < self._size:
-            self._run = min(2 * self._run, _MOST_RUN)
-            self._request(self._next, self._run)
 
     def _request(self, first: int, blocks: int) -> None:
         last = min(first + blocks, -(-self._size // BLOCK))

@@ -112,7 +112,14 @@ class RequestBuilder:
             if self._is_full(0.5) and not self._has_room(len(items), size):
                 yield from self.flush()  # an episode in one request is worth one that is half full
             if self._has_room(len(items), size):
-                self._add_whole(episode, items, chunks, size)
+                draft = self._draft
+                draft.parts += chunks
+                draft.parts += items
+                draft.keys.append(episode.item_keys)
+                draft.items += len(items)
+                draft.bytes += size
+                draft.keep = b""
+                draft.finishes += [(end.episode_id, end.items) for end in episode.ends]
                 if self._is_full():
                     yield from self.flush()
                 return
@@ -145,16 +152,6 @@ class RequestBuilder:
 
     def _has_room(self, items: int, size: int) -> bool:
         return self._draft.items + items <= self.limits.items and self._draft.bytes + size <= self.limits.bytes
-
-    def _add_whole(self, episode: EncodedEpisode, items: list[bytes], chunks: list[bytes], size: int) -> None:
-        draft = self._draft
-        draft.parts += chunks
-        draft.parts += items
-        draft.keys.append(episode.item_keys)
-        draft.items += len(items)
-        draft.bytes += size
-        draft.keep = b""
-        draft.finishes += [(end.episode_id, end.items) for end in episode.ends]
 
     def _append(self, at: _Cursor, stop: int) -> None:
         """Adds the items up to `stop`, and the chunks that they need and that were not sent."""
