@@ -411,7 +411,7 @@ def talk(*parts: Part) -> None:
     click.echo(lines_for(sys.stderr, parts, _below(parts)), err=True, color=True)
 
 
-def propose(words: Sequence[str], why: str = "next") -> None:
+def propose(words: Sequence[str]) -> None:
     """A command to go on with, on stderr; never wrapped, for it is copied."""
-    talk((f"{why}:", "name"))
+    talk(("next:", "name"))
     click.echo(visible(f"  {shlex.join(words)}"), err=True)

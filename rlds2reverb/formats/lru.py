@@ -14,7 +14,7 @@ class LRU(Generic[K, V]):
     """Keeps the most recently used values. Used by one thread at a time.
 
     Args:
-      most: bound of the sum of the kept values' sizes; the last used value always stays.
+      most: bound of the sum of the kept values' sizes; the last used value always stays. May be set anew at any time.
       size: of a value; 1 by default, so that `most` is a number of values.
       close: is called with every value that is dropped.
     """
@@ -22,7 +22,7 @@ class LRU(Generic[K, V]):
     def __init__(
         self, most: int, size: Callable[[V], int] = lambda _: 1, close: Callable[[V], object] = lambda _: None
     ) -> None:
-        self._most, self._size, self._close = most, size, close
+        self.most, self._size, self._close = most, size, close
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._total = 0
 
@@ -35,14 +35,17 @@ class LRU(Generic[K, V]):
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of a key, made when it is not kept."""
         if key not in self._kept:
-            value = make()
-            size = self._size(value)
-            self._kept[key] = value, size
-            self._total += size
-            while self._total > self._most and len(self._kept) > 1:
-                self._drop_oldest()
+            self.put(key, make())
         self._kept.move_to_end(key)
         return self._kept[key][0]
+
+    def put(self, key: K, value: V) -> None:
+        """Keeps a value, in place of one that the key may have."""
+        size = self._size(value)
+        self._total += size - self._kept.get(key, (value, 0))[1]
+        self._kept[key] = value, size
+        while self._total > self.most and len(self._kept) > 1:
+            self._drop_oldest()
 
     def clear(self) -> None:
         while self._kept:

@@ -179,19 +179,16 @@ def refused_call(address: str, why: object) -> TransportError:
 _HOST_AND_PORT = re.compile(r"(\[[^\s/\[\]]+\]|[^\s/:\[\]]+):([0-9]{1,5})")
 
 
-def host_and_port(address: str, what: str = "server address") -> tuple[str, int]:
+def host_and_port(address: str) -> tuple[str, int]:
     """Host and port of "HOST:PORT"; a host that is an IPv6 address stands in brackets, and comes without them.
 
     >>> host_and_port("localhost:8000"), host_and_port("[::1]:8000")
     (('localhost', 8000), ('::1', 8000))
-
-    Args:
-      what: begins the message of the error.
     """
     match = _HOST_AND_PORT.fullmatch(address)
     if match is None or not 0 < int(match[2]) < 1 << 16:
         raise ConfigError(
-            f'{what} "{address}": expected HOST:PORT, such as localhost:8000, or [::1]:8000 for an IPv6 address'
+            f'server address "{address}": expected HOST:PORT, such as localhost:8000, or [::1]:8000 for an IPv6 address'
         )
     return match[1].strip("[]"), int(match[2])
 

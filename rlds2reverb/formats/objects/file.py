@@ -13,7 +13,6 @@ import shutil
 import stat
 import tempfile
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import xxhash
+
+from rlds2reverb.formats.lru import LRU
 
 BLOCK = 1 << 20
 _MOST_RUN = 4  # blocks of one request
@@ -69,7 +70,7 @@ class ObjectFile(io.RawIOBase):
         self._start = min(start, entry.size)  # byte of the object that is byte 0 here
         self._size = max(0, (entry.size if stop is None else min(stop, entry.size)) - self._start)
         self._at = 0
-        self._held: OrderedDict[int, memoryview] = OrderedDict()
+        self._held = LRU[int, memoryview](2 * _MOST_RUN)
         self._requests: dict[int, tuple[Future[memoryview], int]] = {}  # block -> request, and its first block
         self._latest, self._run, self._next = -2, 1, -1
         self.has_threads = True
@@ -135,11 +136,9 @@ class ObjectFile(io.RawIOBase):
             while number < self._next <= number + ahead and self._next * BLOCK < self._size:
                 self._run = min(2 * self._run, _MOST_RUN)
                 self._request(self._next, self._run)
-        if number not in self._held:
-            self._receive(number)
-        self._held.move_to_end(number)
+        block = self._held.get(number, partial(self._receive, number))
         self._latest = number
-        return self._held[number]
+        return block
 
     def _request(self, first: int, blocks: int) -> None:
         last = min(first + blocks, -(-self._size // BLOCK))
@@ -155,7 +154,8 @@ class ObjectFile(io.RawIOBase):
             self._requests[number] = request, first
         self._next = last
 
-    def _receive(self, number: int) -> None:
+    def _receive(self, number: int) -> memoryview:
+        """The block, once its request is answered; keeps the others that came with it."""
         request, first = self._requests[number]
         try:
             data = request.result()
@@ -163,12 +163,12 @@ class ObjectFile(io.RawIOBase):
             blocks = [block for block, (answered_by, _) in self._requests.items() if answered_by is request]
             for block in blocks:
                 del self._requests[block]
+        self._held.most = max(2 * _MOST_RUN, min(8 * _MOST_RUN, _BLOCKS // max(1, len(_open_files))))
+        came = {block: data[(block - first) * BLOCK : (block - first + 1) * BLOCK] for block in blocks}
         for block in blocks:
-            start = (block - first) * BLOCK
-            self._held[block] = data[start : start + BLOCK]
-        self._held.move_to_end(number)
-        while len(self._held) > max(2 * _MOST_RUN, min(8 * _MOST_RUN, _BLOCKS // max(1, len(_open_files)))):
-            del self._held[next(iter(self._held))]
+            if block != number:
+                self._held.put(block, came[block])
+        return came[number]
 
 
 _MOST_REQUESTS = 16
