@@ -102,11 +102,25 @@ def _is_in(path: Path, *folders: str) -> bool:
     return any(path.is_relative_to(_HERE / folder) for folder in folders)
 
 
+@functools.cache
+def _may_be_full(path: Path) -> bool:
+    return _is_in(path, *FULL, "contract") or "mark.full" in path.read_text(encoding="utf-8")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m full`, modules without such a test are not imported: four of five, by each worker."""
+    if config.option.markexpr != "full" or collection_path.suffix != ".py" or _may_be_full(collection_path):
+        return None
+    return True
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m full` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_in(item.path, *FULL):
             item.add_marker("full")
+        elif item.get_closest_marker("full") and not _may_be_full(item.path):
+            raise pytest.UsageError(f"{item.nodeid}: `-m full` would not find it; write pytest.mark.full in its module")
     items.sort(key=lambda item: not _is_in(item.path, *LONGEST))
 
 

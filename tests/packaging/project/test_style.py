@@ -29,6 +29,7 @@ BROAD_EXCEPTS = {
     "rlds2reverb/workers/ray.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/workers/worker.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/formats/objects/hub.py": "an error of the thread that asks the hub is raised in the one that waits for the answer",
+    "rlds2reverb/formats/registry.py": "a format of somebody else's that cannot tell whether a path is its own proposes nothing",
     "rlds2reverb/formats/source.py": "an error of the reading thread is raised in the caller's",
     "rlds2reverb/inspection/workers.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/learner/server_queue.py": "an error of a background call is raised in the one that waits for the answer",
@@ -141,3 +142,20 @@ def test_a_forbidden_word_would_be_found(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "binary").write_bytes(b"\xff\xfe" + FORBIDDEN[0].encode())
     assert list(forbidden_words(tmp_path / "text")) == [f"text:2: {FORBIDDEN[2]}"]
     assert list(forbidden_words(tmp_path / "binary")) == []
+
+
+def test_a_unit_test_lies_where_its_module_does() -> None:
+    """`rlds2reverb/push/plan.py` has tests/unit/push/test_plan.py, or more than one file that begins with `test_plan_`."""
+    unit = TESTS / "unit"
+    names: dict[Path, set[str]] = {}
+    for root, rooms in (("rlds2reverb", unit), ("server/replay_server", unit / "server")):
+        for module in (CHECKOUT / root).rglob("*.py"):
+            folder = rooms / module.parent.relative_to(CHECKOUT / root)
+            names.setdefault(folder, {rooms.name, "rlds2reverb"} if folder == rooms else {folder.name}).add(module.stem)
+    strays = [
+        str(path.relative_to(TESTS))
+        for path in unit.rglob("test_*.py")
+        if "tf_agents" not in path.parts  # all that needs TensorFlow, of any module
+        and not any(f"{path.stem}_".startswith(f"test_{name}_") for name in names.get(path.parent, ()))
+    ]
+    assert strays == []
