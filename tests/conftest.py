@@ -36,8 +36,8 @@ _HERE = Path(__file__).parent
 # No deadline and no "too slow": a busy machine is no failure.
 settings.register_profile("any", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 # A change passes or fails by itself, not by its draws: the gate draws the same each time.
-settings.register_profile("gate", settings.get_profile("any"), derandomize=True, max_examples=100)
-settings.register_profile("deep", settings.get_profile("any"), max_examples=drawn(100, 300))
+settings.register_profile("gate", settings.get_profile("any"), derandomize=True, max_examples=50)
+settings.register_profile("deep", settings.get_profile("any"), max_examples=drawn(50, 300))
 settings.load_profile("deep" if DEEP else "gate")
 
 FULL = (

@@ -17,7 +17,7 @@ from rlds2reverb.errors import Rlds2ReverbError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.transform import transform_of
 from rlds2reverb.views import read_view
-from tests.support.formats import ilr as made
+from tests.support.formats import ilr as ilr_data
 
 Reader = Callable[[Path], object]
 
@@ -96,7 +96,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("configs")
     data = root / "data" / "processed" / "demos" / "magical" / "Toy-v0"
     data.mkdir(parents=True)
-    made.shard(data / "demos.tar", [made.trajectory(np.random.default_rng(0), 3)])
+    ilr_data.shard(data / "demos.tar", [ilr_data.trajectory(np.random.default_rng(0), 3)])
     return root
 
 

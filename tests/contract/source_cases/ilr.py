@@ -12,22 +12,22 @@ import numpy as np
 
 from rlds2reverb.formats import open_source
 from tests.contract.source_cases.data import EPISODES
-from tests.support.formats import ilr as made
+from tests.support.formats import ilr as ilr_data
 
 
 def trajectories() -> list[Any]:
     rng = np.random.default_rng(8)
-    return [made.trajectory(rng, 2 + number % 3, is_done=number < EPISODES - 1) for number in range(EPISODES)]
+    return [ilr_data.trajectory(rng, 2 + number % 3, is_done=number < EPISODES - 1) for number in range(EPISODES)]
 
 
 def write(folder: Path) -> str:
     """Writes a small file into a folder; the name of the source."""
-    made.shard(folder / "demos.tar", trajectories()[:2])
+    ilr_data.shard(folder / "demos.tar", trajectories()[:2])
     return f"ilr:{folder}"
 
 
 def write_compressed(folder: Path) -> str:
-    made.shard(folder / "demos.tar.zst", trajectories()[:2])
+    ilr_data.shard(folder / "demos.tar.zst", trajectories()[:2])
     return f"ilr:{folder}"
 
 
@@ -66,7 +66,7 @@ def write_procgen(folder: Path) -> str:
 def write_magical(folder: Path) -> str:
     for number, one in enumerate(trajectories()):
         seen = [*one["obs"], one["next_obs"][-1]]
-        made.magical(folder / f"demo-{number}.pkl.gz", one["acts"], seen, one["rews"], one["infos"])
+        ilr_data.magical(folder / f"demo-{number}.pkl.gz", one["acts"], seen, one["rews"], one["infos"])
     return f"ilr:{folder}"
 
 
@@ -79,15 +79,15 @@ def write_dm_control(folder: Path) -> str:
         }
         for one in trajectories()
     ]
-    made.dm_control(folder / "demos.pkl.gz", fields)
+    ilr_data.dm_control(folder / "demos.pkl.gz", fields)
     return f"ilr:{folder / 'demos.pkl.gz'}"
 
 
 def opened(options: str = "") -> Any:
     folder = Path(mkdtemp())
     found = trajectories()
-    made.shard(folder / "demos-0.tar.zst", found[:2])
-    made.shard(folder / "demos-1.tar.zst", found[2:], task="Other-v0")
+    ilr_data.shard(folder / "demos-0.tar.zst", found[:2])
+    ilr_data.shard(folder / "demos-1.tar.zst", found[2:], task="Other-v0")
     return open_source(f"ilr:{folder}{options}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlds2reverb.formats import open_source
 from tests.contract.source_cases.writing import written
-from tests.support.formats import ted as made
+from tests.support.formats import ted as ted_data
 
 
 def write(folder: Path, options: str = "?layout=memmap") -> str:
@@ -20,7 +20,7 @@ def write(folder: Path, options: str = "?layout=memmap") -> str:
 
 def copies(form: str) -> Callable[[Path], str]:
     """What copies a buffer that TorchRL wrote in a form into a folder; it gives the name of the source."""
-    return lambda folder: f"ted:{shutil.copytree(made.folder(made.VERSIONS[0]) / form, folder / form)}"
+    return lambda folder: f"ted:{shutil.copytree(ted_data.folder(ted_data.VERSIONS[0]) / form, folder / form)}"
 
 
 def opened(written: str = "", options: str = "") -> Any:

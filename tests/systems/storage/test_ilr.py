@@ -16,14 +16,14 @@ webdataset = pytest.importorskip("webdataset")
 from rlds2reverb.conversion.convert import convert
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.options import escape_text
-from tests.support.formats import ilr as made
+from tests.support.formats import ilr as ilr_data
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def trajectories() -> list[Any]:
     rng = np.random.default_rng(5)
-    return [made.trajectory(rng, steps) for steps in (3, 5)]
+    return [ilr_data.trajectory(rng, steps) for steps in (3, 5)]
 
 
 class Plain(pickle.Unpickler):
@@ -48,11 +48,11 @@ def samples(path: Path) -> list[Any]:
 def test_webdataset_reads_what_is_written(tmp_path: Path, name: str) -> None:
     if name.endswith(".zst") and shutil.which("zstd") is None:
         pytest.skip("webdataset unpacks zstd by the program zstd")
-    made.shard(tmp_path / "from.tar", trajectories())
+    ilr_data.shard(tmp_path / "from.tar", trajectories())
     convert(f"ilr:{tmp_path / 'from.tar'}", f"ilr:{tmp_path / name}")
     first, *found = samples(tmp_path / name)
     assert set(first) == {"meta.pickle"}
-    wanted = list(made.frames(trajectories()))
+    wanted = list(ilr_data.frames(trajectories()))
     assert len(found) == len(wanted)
     for number, (one, step) in enumerate(zip(found, wanted)):
         assert one.pop("frame.pickle") == number
@@ -66,10 +66,10 @@ def test_webdataset_reads_what_is_written(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["set.tar", "set.tar.zst"])
 def test_what_webdataset_writes_is_read(tmp_path: Path, name: str) -> None:
-    first = made.description(trajectories()[0]["obs"][0])
+    first = ilr_data.description(trajectories()[0]["obs"][0])
     with webdataset.TarWriter(str(tmp_path / "set.tar")) as writer:
         writer.write({"__key__": "_metadata", "meta.pickle": first})
-        for number, step in enumerate(made.frames(trajectories())):
+        for number, step in enumerate(ilr_data.frames(trajectories())):
             pickles = {f"{key}.pickle": pickle.dumps(value) for key, value in step.items()}
             writer.write({"__key__": f"frame_{number:03d}", "frame.pickle": pickle.dumps(number), **pickles})
     if name.endswith(".zst"):
@@ -95,7 +95,7 @@ def test_a_name_is_no_command_and_no_pattern(tmp_path: Path, name: str, monkeypa
     if name.endswith(".zst") and shutil.which("zstd") is None:
         pytest.skip("webdataset unpacks zstd by the program zstd")
     monkeypatch.chdir(tmp_path)
-    made.shard(tmp_path / "from.tar", trajectories())
+    ilr_data.shard(tmp_path / "from.tar", trajectories())
     report = convert(f"ilr:{tmp_path / 'from.tar'}", f"ilr:{escape_text(tmp_path / name)}", verify=True)
     assert any(text.startswith("webdataset ") for text in report.verified_by)
     assert {path.name for path in tmp_path.iterdir()} >= {"from.tar", name}

@@ -26,7 +26,7 @@ from rlds2reverb.formats.ilr.archives import make_member
 from rlds2reverb.formats.ilr.pickles import pickle_value, row_pickles
 from rlds2reverb.formats.pickles import safe_loads
 from rlds2reverb.specs import column_spec
-from tests.support.formats import ilr as made
+from tests.support.formats import ilr as ilr_data
 from tests.support.profiles import examples
 
 OLD_CORE = "numpy.core.multiarray"
@@ -134,12 +134,12 @@ def test_what_is_read_back_is_what_was_written(
     compressed: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
-    trajectories = [made.trajectory(rng, steps) for steps in lengths]
+    trajectories = [ilr_data.trajectory(rng, steps) for steps in lengths]
     for one in trajectories:
         seen = rng.integers(0, 2, (len(one["obs"]) + 1, *shape)).astype(dtype)
         one["obs"], one["next_obs"] = seen[:-1], seen[1:]
     folder = tmp_path_factory.mktemp("there")
-    made.shard(folder / "demos.tar", trajectories)
+    ilr_data.shard(folder / "demos.tar", trajectories)
     target = folder / ("back.tar.zst" if compressed else "back.tar")
     report = convert(f"ilr:{folder / 'demos.tar'}", f"ilr:{target}", verify=True)
     assert report.losses == ()

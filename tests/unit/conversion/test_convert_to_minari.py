@@ -31,7 +31,7 @@ from rlds2reverb.formats.minari.spaces import Texts, space_of
 from rlds2reverb.formats.minari.write import places_of
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec
 from tests.contract.destination_cases.data import episode
-from tests.support.formats import minari as made
+from tests.support.formats import minari as minari_data
 from tests.support.processes import wait_until
 from tests.support.project import ROOT
 
@@ -418,7 +418,7 @@ def test_images_stay_files_where_all_of_them_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["hdf5", "arrow", "parquet"])
 def test_what_minari_made_comes_back(tmp_path: Path, kind: str) -> None:
-    source = open_source(f"minari:{made.dataset('0.5.4', f'kinds/{kind}-v0')}")
+    source = open_source(f"minari:{minari_data.dataset('0.5.4', f'kinds/{kind}-v0')}")
     report = convert(source, f"minari:{tmp_path}/back-v0", verify=True)
     assert (report.losses, report.verified) == ((), 3)
 
@@ -482,7 +482,7 @@ def described(folder: Path) -> dict[str, Any]:
 
 
 def test_a_copy_says_of_itself_what_the_dataset_says(tmp_path: Path) -> None:
-    first = made.copied("0.5.4", "plain/two-v3", tmp_path)
+    first = minari_data.copied("0.5.4", "plain/two-v3", tmp_path)
     told = described(first) | ABOUT
     (first / "data" / "metadata.json").write_text(json.dumps(told))
     report = convert(
@@ -499,11 +499,11 @@ def test_a_copy_says_of_itself_what_the_dataset_says(tmp_path: Path) -> None:
 
 
 def test_what_like_says_replaces_what_the_source_says(tmp_path: Path) -> None:
-    first = made.copied("0.5.4", "plain/two-v3", tmp_path)
+    first = minari_data.copied("0.5.4", "plain/two-v3", tmp_path)
     path = first / "data" / "metadata.json"
     path.write_text(json.dumps(described(first) | ABOUT | {"author": ["Cid"]}))
     liked = first.rename(tmp_path / "liked")
-    second = made.copied("0.5.4", "plain/two-v3", tmp_path)
+    second = minari_data.copied("0.5.4", "plain/two-v3", tmp_path)
     (second / "data" / "metadata.json").write_text(json.dumps(described(second) | ABOUT))
     convert(f"minari:{second}", f"minari:{tmp_path / 'other-v4'}?like={liked}", strict=True)
     assert described(tmp_path / "other-v4")["author"] == ["Cid"]
@@ -511,7 +511,7 @@ def test_what_like_says_replaces_what_the_source_says(tmp_path: Path) -> None:
 
 
 def test_attributes_of_older_versions_are_kept_too(tmp_path: Path) -> None:
-    first = made.copied("0.4.3", "two-own-v0", tmp_path)
+    first = minari_data.copied("0.4.3", "two-own-v0", tmp_path)
     with h5py.File(first / "data" / "main_data.hdf5", "a") as file:
         file.attrs["author"], file.attrs["requirements"] = "Ann", ["own>=1", "other"]
         file.attrs["ref_max_score"] = np.float32(1.5)
@@ -521,7 +521,7 @@ def test_attributes_of_older_versions_are_kept_too(tmp_path: Path) -> None:
 
 
 def test_what_another_system_has_no_place_for_is_lost(tmp_path: Path) -> None:
-    first = made.copied("0.5.4", "plain/two-v3", tmp_path)
+    first = minari_data.copied("0.5.4", "plain/two-v3", tmp_path)
     (first / "data" / "metadata.json").write_text(json.dumps(described(first) | ABOUT))
     with pytest.raises(ConversionError, match=r"dataset_metadata: .*dataset/eval_env_spec.*as a whole"):
         convert(f"minari:{first}", f"ted:{tmp_path / 'ted'}", strict=True, allow_loss=["metadata"])
@@ -533,7 +533,7 @@ def test_what_another_system_has_no_place_for_is_lost(tmp_path: Path) -> None:
 def test_a_mix_says_what_its_parts_say_alike(tmp_path: Path) -> None:
     folders = []
     for name, more in (("a", {}), ("b", {"author": ["Cid"]})):
-        folders.append(made.copied("0.5.4", "plain/two-v3", tmp_path).rename(tmp_path / name))
+        folders.append(minari_data.copied("0.5.4", "plain/two-v3", tmp_path).rename(tmp_path / name))
         (folders[-1] / "data" / "metadata.json").write_text(json.dumps(described(folders[-1]) | ABOUT | more))
     report = convert(f"mix:minari:{folders[0]}|minari:{folders[1]}", f"minari:{tmp_path / 'both-v0'}")
     copy = described(tmp_path / "both-v0")

@@ -17,7 +17,7 @@ from rlds2reverb.formats.lerobot import read
 from rlds2reverb.formats.minari import read as minari
 from rlds2reverb.formats.tfds.columns import EpisodeFeatures
 from tests.contract.destination_cases import data
-from tests.support.formats import minari as made
+from tests.support.formats import minari as minari_data
 from tests.support.modules import CHECKOUT
 from tests.support.push.in_memory import Server, planned, run, table_info
 from tests.support.workers_in_threads import InThreads, distributed
@@ -38,7 +38,7 @@ def episodes(count: int) -> list[Episode]:
     for number in range(count):
         rng = np.random.default_rng(100 + number)
         images = rng.integers(0, 256, (2 + number % 3, 18, 20, 3), np.uint8)
-        made.append(data.episode(number, {"observation": images}))
+        minari_data.append(data.episode(number, {"observation": images}))
     return made
 
 
@@ -82,7 +82,7 @@ def test_only_what_is_new_is_stored(
     [
         ("bundled:cartpole@train[:6]", EpisodeFeatures, "read"),
         (f"lerobot:{CHECKOUT}/tests/data/lerobot/v30", read, "decode_pictures"),
-        (f"minari:{made.dataset('0.5.4', 'kinds/hdf5-v0')}", minari.MinariRecordings, "_columns"),
+        (f"minari:{minari_data.dataset('0.5.4', 'kinds/hdf5-v0')}", minari.MinariRecordings, "_columns"),
     ],
     ids=["tfds", "lerobot", "minari"],
 )
@@ -123,7 +123,7 @@ def test_keys_are_what_they_were(name: str) -> None:
         "tfds": "bundled:cartpole@train[:2]",
         "lerobot v3": f"lerobot:{CHECKOUT}/tests/data/lerobot/v30?episodes=0",
         "lerobot v2": f"lerobot:{CHECKOUT}/tests/data/lerobot/v21?episodes=0",
-        "minari": f"minari:{made.dataset('0.5.4', 'kinds/hdf5-v0')}",
+        "minari": f"minari:{minari_data.dataset('0.5.4', 'kinds/hdf5-v0')}",
         "list": [Episode(data.episode(7).columns)],
     }
     server = Server({"replay": table_info()})

@@ -12,7 +12,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from tests.support.formats import ilr as made
+from tests.support.formats import ilr as ilr_data
 
 
 @pytest.fixture
@@ -33,13 +33,13 @@ def equal(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("options", ["", "?done_means=truncation", "?gaps=split", "?gaps=refuse"])
 def test_the_dict_format_reads_as_shards_of_the_same(tmp_path: Path, rng: np.random.Generator, options: str) -> None:
-    trajectories = [made.trajectory(rng, steps, is_done=steps != 5) for steps in (3, 12, 5)]
+    trajectories = [ilr_data.trajectory(rng, steps, is_done=steps != 5) for steps in (3, 12, 5)]
     trajectories[1]["next_obs"] = trajectories[1]["next_obs"].copy()
     trajectories[1]["next_obs"][9] ^= 1
-    arrays = made.joined(trajectories)
+    arrays = ilr_data.joined(trajectories)
     np.savez_compressed(tmp_path / "d.npz", **arrays)
     (tmp_path / "d.pickle").write_bytes(pickle.dumps(arrays))
-    (tmp_path / "demos.tar").write_bytes(made.archive(made.frames(trajectories), None))
+    (tmp_path / "demos.tar").write_bytes(ilr_data.archive(ilr_data.frames(trajectories), None))
     of_shards, of_npz, of_pickle = (
         open_source(f"ilr:{tmp_path}/{name}{options}") for name in ("demos.tar", "d.npz", "d.pickle")
     )
@@ -54,7 +54,7 @@ def test_the_dict_format_reads_as_shards_of_the_same(tmp_path: Path, rng: np.ran
 
 @pytest.mark.parametrize("gaps", ["keep", "split", "refuse"])
 def test_nan_is_no_gap(tmp_path: Path, rng: np.random.Generator, gaps: str) -> None:
-    arrays = made.joined([made.trajectory(rng, 4)])
+    arrays = ilr_data.joined([ilr_data.trajectory(rng, 4)])
     arrays["obs"], arrays["next_obs"] = (arrays[key].astype(np.float32) for key in ("obs", "next_obs"))
     arrays["obs"][2, 1] = arrays["next_obs"][1, 1] = np.nan
     np.savez(tmp_path / "d.npz", **arrays)
@@ -64,7 +64,7 @@ def test_nan_is_no_gap(tmp_path: Path, rng: np.random.Generator, gaps: str) -> N
 
 
 def test_a_dict_in_memory_is_a_source(rng: np.random.Generator) -> None:
-    arrays = made.joined([made.trajectory(rng, 3), made.trajectory(rng, 2)])
+    arrays = ilr_data.joined([ilr_data.trajectory(rng, 3), ilr_data.trajectory(rng, 2)])
     first, second = read(arrays)
     assert np.array_equal(first.columns["observation"][:-1], arrays["obs"][:3])
     assert np.array_equal(second.columns["observation"][-1], arrays["next_obs"][-1])
@@ -86,7 +86,7 @@ def test_arrays_that_do_not_go_together_are_refused(
     rng: np.random.Generator, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SourceError, match=message):
-        open_source({**made.joined([made.trajectory(rng, 5)]), **change})
+        open_source({**ilr_data.joined([ilr_data.trajectory(rng, 5)]), **change})
 
 
 def test_no_step_and_no_obs_are_refused() -> None:
@@ -146,7 +146,7 @@ def test_magical_has_a_file_for_each_demonstration(tmp_path: Path, rng: np.rando
     seen = rng.integers(0, 255, (3, 4, 2, 2), np.uint8)
     for number, one in enumerate(seen):
         seen_twice = [{"ego": row, "allo": row} for row in one]
-        made.magical(tmp_path / f"demo-{number}.pkl.gz", np.arange(3), seen_twice, [0.0] * 3, [{"s": 1.0}] * 3)
+        ilr_data.magical(tmp_path / f"demo-{number}.pkl.gz", np.arange(3), seen_twice, [0.0] * 3, [{"s": 1.0}] * 3)
     source = open_source(f"ilr:{tmp_path}")
     episodes = list(source)
     assert source.episode_count is None
@@ -168,7 +168,7 @@ def test_dm_control_has_lists_of_imitations_trajectories(
     seen = rng.integers(0, 255, (4, 2), np.uint8)
     fields = {"obs": seen, "acts": np.zeros((3, 2)), "infos": np.array([{"s": 1.0}] * 3), "rews": np.ones(3)}
     fields |= {} if terminal is None else {"terminal": terminal}
-    made.dm_control(tmp_path / "a.pkl.gz", [fields] * 2)
+    ilr_data.dm_control(tmp_path / "a.pkl.gz", [fields] * 2)
     episodes = read(f"ilr:{tmp_path / '*.pkl.gz'}")
     assert len(episodes) == 2
     assert np.array_equal(episodes[0].columns["observation"], seen)
@@ -214,7 +214,7 @@ def test_a_file_that_is_unlike_most_is_a_bad_episode(
     tmp_path: Path, rng: np.random.Generator, odd: int, broken: bool
 ) -> None:
     for number in range(3):
-        found = made.trajectory(rng, 3, size=5 if number == odd else 4)
+        found = ilr_data.trajectory(rng, 3, size=5 if number == odd else 4)
         np.savez(tmp_path / f"{number}.npz", **{key: column for key, column in found.items() if key != "infos"})
     if broken:
         (tmp_path / f"{odd}.npz").write_bytes(b"PK")

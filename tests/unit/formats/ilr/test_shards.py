@@ -22,7 +22,7 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.ilr import archives
 from rlds2reverb.specs import ArraySpec
-from tests.support.formats import ilr as made
+from tests.support.formats import ilr as ilr_data
 from tests.support.profiles import examples
 
 
@@ -32,8 +32,8 @@ def rng() -> np.random.Generator:
 
 
 def written(folder: Path, trajectories: Any, first: bytes | None = b"", **options: Any) -> str:
-    first = made.description(np.asarray(trajectories[0]["obs"][0])) if first == b"" else first
-    (folder / "demos.tar").write_bytes(made.archive(made.frames(trajectories), first, **options))
+    first = ilr_data.description(np.asarray(trajectories[0]["obs"][0])) if first == b"" else first
+    (folder / "demos.tar").write_bytes(ilr_data.archive(ilr_data.frames(trajectories), first, **options))
     return f"ilr:{folder / 'demos.tar'}"
 
 
@@ -80,7 +80,7 @@ def test_trajectories_are_read_as_they_were_written(
     with_rewards: bool,
 ) -> None:
     draw = np.random.default_rng(seed)
-    trajectories = [made.trajectory(draw, steps, with_rewards=with_rewards) for steps in lengths]
+    trajectories = [ilr_data.trajectory(draw, steps, with_rewards=with_rewards) for steps in lengths]
     if not is_done:
         trajectories[-1]["dones"] = trajectories[-1]["dones"] & False
     episodes = read(written(tmp_path_factory.mktemp("shards"), trajectories, protocol=protocol))
@@ -90,7 +90,7 @@ def test_trajectories_are_read_as_they_were_written(
 
 
 def test_what_done_means_is_chosen(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectory = made.trajectory(rng, 3)
+    trajectory = ilr_data.trajectory(rng, 3)
     name = written(tmp_path, [trajectory])
     (as_terminal,), (as_truncated,) = read(name), read(f"{name}?done_means=truncation")
     check(as_terminal, trajectory)
@@ -101,7 +101,7 @@ def test_what_done_means_is_chosen(tmp_path: Path, rng: np.random.Generator) -> 
 
 
 def test_dones_of_random_rollouts_are_whole_numbers(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectories = [made.trajectory(rng, 2), made.trajectory(rng, 3)]
+    trajectories = [ilr_data.trajectory(rng, 2), ilr_data.trajectory(rng, 3)]
     for one in trajectories:
         one["dones"] = one["dones"].astype(np.int64)
     for episode, trajectory in zip(read(written(tmp_path, trajectories)), trajectories, strict=True):
@@ -112,10 +112,10 @@ def test_dones_of_random_rollouts_are_whole_numbers(tmp_path: Path, rng: np.rand
 def test_rewards_that_are_missing_are_zeros_of_float32_and_told(
     tmp_path: Path, rng: np.random.Generator, is_dict: bool
 ) -> None:
-    trajectories = [made.trajectory(rng, steps, with_rewards=False) for steps in (2, 5)]
+    trajectories = [ilr_data.trajectory(rng, steps, with_rewards=False) for steps in (2, 5)]
     name = written(tmp_path, trajectories)
     if is_dict:
-        np.savez(tmp_path / "d.npz", **made.joined(trajectories))
+        np.savez(tmp_path / "d.npz", **ilr_data.joined(trajectories))
         name = f"ilr:{tmp_path}/d.npz"
     source = open_source(name)
     assert source.spec()["reward"] == ArraySpec((), np.dtype(np.float32))
@@ -130,27 +130,30 @@ def test_rewards_that_are_missing_are_zeros_of_float32_and_told(
 
 
 def test_rewards_that_are_made_up_are_no_part_of_the_name(tmp_path: Path, rng: np.random.Generator) -> None:
-    (episode,) = read(written(tmp_path, [made.trajectory(rng, 3, with_rewards=False)]))
+    (episode,) = read(written(tmp_path, [ilr_data.trajectory(rng, 3, with_rewards=False)]))
     recorded = {path: column for path, column in episode.columns.items() if path != "reward"}
     assert episode.id == content_name(content_digest(recorded))
 
 
 def test_shards_of_which_one_has_no_rewards_are_not_filled(tmp_path: Path, rng: np.random.Generator) -> None:
     for number in range(3):
-        trajectory = made.trajectory(rng, 2, with_rewards=number != 1)
-        made.shard(tmp_path / f"{number}.tar", [trajectory])
+        trajectory = ilr_data.trajectory(rng, 2, with_rewards=number != 1)
+        ilr_data.shard(tmp_path / f"{number}.tar", [trajectory])
     recorded = [not episode.faults for episode in read(f"ilr:{tmp_path}")]
     assert recorded == [True, False, True]
 
 
 def test_a_tail_that_is_not_done_is_a_truncated_episode(tmp_path: Path, rng: np.random.Generator) -> None:
-    assert codes(written(tmp_path, [made.trajectory(rng, 2), made.trajectory(rng, 2, is_done=False)]))["no_end"] == 1
+    assert (
+        codes(written(tmp_path, [ilr_data.trajectory(rng, 2), ilr_data.trajectory(rng, 2, is_done=False)]))["no_end"]
+        == 1
+    )
 
 
 @pytest.fixture(scope="module")
 def beyond_a_thousand(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """The folder of `demos.tar` with one trajectory, and the trajectory."""
-    trajectory = made.trajectory(np.random.default_rng(3), 1003, size=1)
+    trajectory = ilr_data.trajectory(np.random.default_rng(3), 1003, size=1)
     folder = tmp_path_factory.mktemp("long")
     written(folder, [trajectory])
     return folder, trajectory
@@ -172,9 +175,13 @@ def test_members_sorted_by_their_names_are_bad_episodes(tmp_path: Path, beyond_a
 
 
 def test_several_shards_are_read_by_name_each_ending_its_trajectory(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectories = [made.trajectory(rng, 2), made.trajectory(rng, 3, is_done=False), made.trajectory(rng, 2)]
-    made.shard(tmp_path / "b.tar.zst", trajectories[2:], task="Other-v0")
-    made.shard(tmp_path / "a.tar", trajectories[:2])
+    trajectories = [
+        ilr_data.trajectory(rng, 2),
+        ilr_data.trajectory(rng, 3, is_done=False),
+        ilr_data.trajectory(rng, 2),
+    ]
+    ilr_data.shard(tmp_path / "b.tar.zst", trajectories[2:], task="Other-v0")
+    ilr_data.shard(tmp_path / "a.tar", trajectories[:2])
     for name in (f"ilr:{tmp_path}", f"ilr:{tmp_path}/*.tar*"):
         episodes = read(name)
         for episode, trajectory, is_terminal in zip(episodes, trajectories, (True, False, True), strict=True):
@@ -184,11 +191,11 @@ def test_several_shards_are_read_by_name_each_ending_its_trajectory(tmp_path: Pa
 
 
 def test_a_later_description_within_a_shard_is_passed_over(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectories = [made.trajectory(rng, 2), made.trajectory(rng, 2)]
-    first, other = (made.description(trajectories[0]["obs"][0], task=task) for task in ("a", "b"))
+    trajectories = [ilr_data.trajectory(rng, 2), ilr_data.trajectory(rng, 2)]
+    first, other = (ilr_data.description(trajectories[0]["obs"][0], task=task) for task in ("a", "b"))
     end = 2 * 512
     parts = [
-        made.archive(made.frames([one]), told, start=2 * at)
+        ilr_data.archive(ilr_data.frames([one]), told, start=2 * at)
         for at, (one, told) in enumerate(zip(trajectories, (first, other)))
     ]
     whole = b"".join(part.rstrip(b"\0") + bytes(-len(part.rstrip(b"\0")) % 512) for part in parts) + bytes(end)
@@ -199,14 +206,14 @@ def test_a_later_description_within_a_shard_is_passed_over(tmp_path: Path, rng: 
 
 
 def test_a_shard_without_a_description_is_read(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectory = made.trajectory(rng, 2)
+    trajectory = ilr_data.trajectory(rng, 2)
     (episode,) = read(written(tmp_path, [trajectory], first=None))
     check(episode, trajectory)
     assert dict(episode.metadata) == {}
 
 
 def test_the_description_is_told_of_every_episode(tmp_path: Path, rng: np.random.Generator) -> None:
-    (episode,) = read(written(tmp_path, [made.trajectory(rng, 2)]))
+    (episode,) = read(written(tmp_path, [ilr_data.trajectory(rng, 2)]))
     assert {key: value.decode() for key, value in episode.metadata.items()} == {
         "benchmark_name": "toy",
         "task_name": "Toy-v0",
@@ -218,7 +225,7 @@ def test_the_description_is_told_of_every_episode(tmp_path: Path, rng: np.random
 
 
 def test_frames_of_zstd_follow_one_another(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectories = [made.trajectory(rng, 2), made.trajectory(rng, 3)]
+    trajectories = [ilr_data.trajectory(rng, 2), ilr_data.trajectory(rng, 3)]
     written(tmp_path, trajectories)
     data = (tmp_path / "demos.tar").read_bytes()
     skipped = b"\x50\x2a\x4d\x18\x03\0\0\0abc"
@@ -236,7 +243,7 @@ def gap(trajectory: Any, step: int) -> Any:
 
 
 def test_gaps_are_told_cut_or_refused(tmp_path: Path, rng: np.random.Generator) -> None:
-    broken, whole = gap(made.trajectory(rng, 12), 9), made.trajectory(rng, 3)
+    broken, whole = gap(ilr_data.trajectory(rng, 12), 9), ilr_data.trajectory(rng, 3)
     name = written(tmp_path, [broken, whole])
     assert codes(name)["gaps"] == 1
     check(read(name)[0], broken)
@@ -251,26 +258,26 @@ def test_gaps_are_told_cut_or_refused(tmp_path: Path, rng: np.random.Generator) 
 
 
 def test_gaps_at_the_first_steps_are_told_as_those_of_stacked_frames(tmp_path: Path, rng: np.random.Generator) -> None:
-    source = open_source(written(tmp_path, [gap(made.trajectory(rng, 12), 1)]))
+    source = open_source(written(tmp_path, [gap(ilr_data.trajectory(rng, 12), 1)]))
     list(source)
     assert any("as where frames are stacked anew" in one.text for one in source.notices)
 
 
 def test_a_last_observation_of_the_next_trajectory_is_told(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectories = [made.trajectory(rng, 3) for _ in range(3)]
+    trajectories = [ilr_data.trajectory(rng, 3) for _ in range(3)]
     for one, following in pairwise(trajectories):
         one["next_obs"] = np.concatenate([one["next_obs"][:-1], following["obs"][:1]])
     assert codes(written(tmp_path, trajectories))["foreign_last_observation"] == 2
 
 
 def test_a_last_observation_that_is_the_one_before_is_told(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectory = made.trajectory(rng, 3)
+    trajectory = ilr_data.trajectory(rng, 3)
     trajectory["next_obs"] = np.concatenate([trajectory["next_obs"][:-1], trajectory["obs"][-1:]])
     assert codes(written(tmp_path, [trajectory]))["repeated_last_observation"] == 1
 
 
 def test_without_next_observations_the_last_one_stands_there_again(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectory = made.trajectory(rng, 3)
+    trajectory = ilr_data.trajectory(rng, 3)
     after = trajectory.pop("next_obs")
     trajectory["next_obs"] = after
     (episode,) = read(written(tmp_path, [{key: value for key, value in trajectory.items() if key != "next_obs"}]))
@@ -292,7 +299,7 @@ def test_observations_and_actions_may_be_dictionaries_and_several_keys(
         "speed": np.arange(3),
     }
     (tmp_path / "demos.tar").write_bytes(
-        made.archive(({key: value[at] for key, value in trajectory.items()} for at in range(3)), None)
+        ilr_data.archive(({key: value[at] for key, value in trajectory.items()} for at in range(3)), None)
     )
     (episode,) = read(f"ilr:{tmp_path}")
     columns = episode.columns
@@ -304,7 +311,7 @@ def test_observations_and_actions_may_be_dictionaries_and_several_keys(
 
 
 def steps_with(rng: np.random.Generator, step: int, **values: Any) -> list[Any]:
-    steps = list(made.frames([made.trajectory(rng, 3), made.trajectory(rng, 2)]))
+    steps = list(ilr_data.frames([ilr_data.trajectory(rng, 3), ilr_data.trajectory(rng, 2)]))
     for key, value in values.items():
         steps[step].pop(key)
         if value is not None:
@@ -328,7 +335,7 @@ def steps_with(rng: np.random.Generator, step: int, **values: Any) -> list[Any]:
 def test_one_step_that_is_broken_makes_a_bad_episode(
     tmp_path: Path, rng: np.random.Generator, values: dict[str, Any], message: str
 ) -> None:
-    (tmp_path / "demos.tar").write_bytes(made.archive(steps_with(rng, 1, **values), None))
+    (tmp_path / "demos.tar").write_bytes(ilr_data.archive(steps_with(rng, 1, **values), None))
     bad, good = read(f"ilr:{tmp_path}")
     assert len(bad.faults) == 1
     assert not good.faults
@@ -337,7 +344,7 @@ def test_one_step_that_is_broken_makes_a_bad_episode(
 
 
 def test_a_pickle_that_would_run_code_makes_a_bad_episode(tmp_path: Path, rng: np.random.Generator) -> None:
-    (tmp_path / "demos.tar").write_bytes(made.archive(steps_with(rng, 1, acts=print), None))
+    (tmp_path / "demos.tar").write_bytes(ilr_data.archive(steps_with(rng, 1, acts=print), None))
     bad, good = read(f"ilr:{tmp_path}")
     assert 'refused: the pickle refers to "builtins.print"' in bad.faults[0][1]
     assert not good.faults
@@ -346,7 +353,7 @@ def test_a_pickle_that_would_run_code_makes_a_bad_episode(tmp_path: Path, rng: n
 def test_a_value_that_only_later_steps_have_is_left_out_and_told(tmp_path: Path, rng: np.random.Generator) -> None:
     steps = steps_with(rng, 0)
     steps[2]["odd"] = 5
-    (tmp_path / "demos.tar").write_bytes(made.archive(steps, None))
+    (tmp_path / "demos.tar").write_bytes(ilr_data.archive(steps, None))
     assert codes(f"ilr:{tmp_path}")["left_out"] == 1
 
 
@@ -381,7 +388,7 @@ def test_a_damaged_archive_is_an_error_of_ours(tmp_path: Path, data: bytes, mess
 
 
 def test_an_archive_that_is_cut_off_gives_what_is_before_and_an_error(tmp_path: Path, rng: np.random.Generator) -> None:
-    name = written(tmp_path, [made.trajectory(rng, 3) for _ in range(4)])
+    name = written(tmp_path, [ilr_data.trajectory(rng, 3) for _ in range(4)])
     data = (tmp_path / "demos.tar").read_bytes()
     (tmp_path / "demos.tar").write_bytes(data[: len(data) // 2 + 100])
     episodes = iter(open_source(name))
@@ -401,7 +408,7 @@ def test_the_values_of_one_step_are_bounded_together(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = steps_with(rng, 0)
-    (tmp_path / "demos.tar").write_bytes(made.archive([*steps[:1], {**steps[1], "infos": bytes(3000)}], None))
+    (tmp_path / "demos.tar").write_bytes(ilr_data.archive([*steps[:1], {**steps[1], "infos": bytes(3000)}], None))
     monkeypatch.setattr(archives, "_MOST_STEP_BYTES", 3000)
     with pytest.raises(SourceError, match=r"demos.tar: frame_001.infos.pickle: 3,\d+ bytes up to its end; expected"):
         read(f"ilr:{tmp_path}")
@@ -415,7 +422,7 @@ def test_a_key_that_the_first_step_has_not_is_not_read(
 ) -> None:
     steps = steps_with(rng, 0)
     steps[1]["odd"] = bytes(3000)
-    (tmp_path / "demos.tar").write_bytes(made.archive(steps, None))
+    (tmp_path / "demos.tar").write_bytes(ilr_data.archive(steps, None))
     monkeypatch.setattr(archives, "_MOST_STEP_BYTES", 3000)
     source = open_source(f"ilr:{tmp_path}")
     assert not any(one.faults for one in source)
@@ -431,8 +438,8 @@ def test_descriptions_and_headers_are_bounded(tmp_path: Path, name: bytes) -> No
 
 
 def test_names_of_members_may_be_long_and_have_folders(tmp_path: Path, rng: np.random.Generator) -> None:
-    trajectory, packed = made.trajectory(rng, 2), io.BytesIO()
-    steps = list(made.frames([trajectory]))
+    trajectory, packed = ilr_data.trajectory(rng, 2), io.BytesIO()
+    steps = list(ilr_data.frames([trajectory]))
     for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT):
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w", format=form) as tar:
@@ -449,13 +456,13 @@ def test_names_of_members_may_be_long_and_have_folders(tmp_path: Path, rng: np.r
 
 
 def test_members_are_passed_over_unless_they_are_read() -> None:
-    packed = io.BytesIO(made.archive([{"a": 1, "b": 2}], None))
+    packed = io.BytesIO(ilr_data.archive([{"a": 1, "b": 2}], None))
     names = [member.name for member in archives.members(packed, "x")]
     assert names == ["frame_000.a.pickle", "frame_000.b.pickle", "frame_000.frame.pickle"]
 
 
 def test_the_count_is_read_where_a_choice_needs_it(tmp_path: Path, rng: np.random.Generator) -> None:
-    name = written(tmp_path, [made.trajectory(rng, 2) for _ in range(5)])
+    name = written(tmp_path, [ilr_data.trajectory(rng, 2) for _ in range(5)])
     assert open_source(name).episode_count is None
     whole = [one.id for one in read(name)]
     assert [one.id for one in read(f"{name}?episodes=-2:")] == whole[-2:]
@@ -464,10 +471,10 @@ def test_the_count_is_read_where_a_choice_needs_it(tmp_path: Path, rng: np.rando
 
 
 def test_a_copy_has_the_same_names_and_changed_data_has_others(tmp_path: Path, rng: np.random.Generator) -> None:
-    name = written(tmp_path, [made.trajectory(rng, 2)])
+    name = written(tmp_path, [ilr_data.trajectory(rng, 2)])
     shutil.copy(tmp_path / "demos.tar", tmp_path / "copy.tar")
     (tmp_path / "other").mkdir()
-    (Path(written(tmp_path / "other", [made.trajectory(rng, 2)]).partition(":")[2])).rename(tmp_path / "other.tar")
+    (Path(written(tmp_path / "other", [ilr_data.trajectory(rng, 2)]).partition(":")[2])).rename(tmp_path / "other.tar")
     ids = [next(iter(open_source(one))).id for one in (name, f"ilr:{tmp_path}/copy.tar", f"ilr:{tmp_path}/other.tar")]
     assert ids[0] == ids[1] != ids[2]
 
@@ -475,7 +482,7 @@ def test_a_copy_has_the_same_names_and_changed_data_has_others(tmp_path: Path, r
 @pytest.mark.parametrize("odd", range(3))
 def test_most_shards_say_what_all_have(tmp_path: Path, rng: np.random.Generator, odd: int) -> None:
     for number in range(3):
-        made.shard(tmp_path / f"{number}.tar", [made.trajectory(rng, 3, size=5 if number == odd else 4)])
+        ilr_data.shard(tmp_path / f"{number}.tar", [ilr_data.trajectory(rng, 3, size=5 if number == odd else 4)])
     source = open_source(f"ilr:{tmp_path}")
     assert [bool(one.faults) for one in source] == [number == odd for number in range(3)]
     told = [notice.text for notice in source.notices if notice.code == "mixed_specs"]

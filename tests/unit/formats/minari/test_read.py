@@ -21,7 +21,7 @@ from rlds2reverb.formats.minari.read import MinariOptions, MinariRecordings
 from rlds2reverb.formats.source import metadata_spec_of
 from rlds2reverb.specs import spec_texts
 from tests.support import damage
-from tests.support.formats import minari as made
+from tests.support.formats import minari as minari_data
 from tests.support.formats.minari_written import Change, dataset, put
 
 NO, YES = np.zeros(3, bool), np.array([False, False, True])
@@ -312,7 +312,7 @@ def test_another_writing_of_a_number_is_no_episode(tmp_path: Path) -> None:
         group.file.copy(group, "episode_00")
 
     assert numbers(opened(tmp_path / "a", doubled)) == [0]
-    folder = made.copied("0.5.4", "kinds/arrow-v0", tmp_path)
+    folder = minari_data.copied("0.5.4", "kinds/arrow-v0", tmp_path)
     before = numbers(open_source(f"minari:{folder}"))
     shutil.copytree(folder / "data/0", folder / "data/00")
     assert numbers(open_source(f"minari:{folder}")) == before
@@ -331,7 +331,7 @@ def test_files_that_are_links_are_not_followed_out_of_the_folder(tmp_path: Path,
 
 @pytest.mark.parametrize("place", ["data/0", "data/0/observations"])
 def test_parts_of_arrow_datasets_that_are_links_are_bad_episodes(tmp_path: Path, place: str) -> None:
-    folder = made.copied("0.5.4", "kinds/arrow-v0", tmp_path)
+    folder = minari_data.copied("0.5.4", "kinds/arrow-v0", tmp_path)
     path = folder / "data/0" if place == "data/0" else next((folder / "data/0").glob("*.arrow"))
     shutil.move(path, tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
@@ -354,7 +354,7 @@ def test_a_snapshot_of_hugging_face_is_read_through_its_links(tmp_path: Path) ->
 
 @pytest.mark.parametrize("form", ["hdf5", "arrow", "parquet"])
 def test_files_that_are_written_anew_between_passes_are_told(tmp_path: Path, form: str) -> None:
-    folder = made.copied("0.5.4", f"kinds/{form}-v0", tmp_path)
+    folder = minari_data.copied("0.5.4", f"kinds/{form}-v0", tmp_path)
     source = open_source(f"minari:{folder}")
     assert numbers(source)
     path = next(path for path in sorted((folder / "data").rglob(f"*.{form}")))
@@ -387,7 +387,7 @@ def test_metadata_that_no_float_holds_beside_others_is_left_out(tmp_path: Path) 
 def test_an_episode_whose_metadata_cannot_be_read_is_a_bad_one(
     form: str, content: bytes | None, tmp_path: Path
 ) -> None:
-    folder = made.copied("0.5.4", f"kinds/{form}-v0", tmp_path)
+    folder = minari_data.copied("0.5.4", f"kinds/{form}-v0", tmp_path)
     file = folder / "data" / "1" / "metadata.json"
     file.unlink()
     if content is not None:
@@ -396,7 +396,7 @@ def test_an_episode_whose_metadata_cannot_be_read_is_a_bad_one(
     first, second, *_ = source
     assert not first.faults
     assert str(file) in second.faults[0][1]
-    whole = made.dataset("0.5.4", f"kinds/{form}-v0")
+    whole = minari_data.dataset("0.5.4", f"kinds/{form}-v0")
     assert metadata_spec_of(source) == metadata_spec_of(open_source(f"minari:{whole}"))
 
 
@@ -405,12 +405,12 @@ def test_an_episode_whose_metadata_cannot_be_read_is_a_bad_one(
 
 @pytest.mark.parametrize("part", damage.PARTS)
 @pytest.mark.parametrize(
-    ("version", "name", "options"), [one for one in made.OWN if "kinds" in one[1] or one[0] < "0.5"]
+    ("version", "name", "options"), [one for one in minari_data.OWN if "kinds" in one[1] or one[0] < "0.5"]
 )
 def test_damaged_files_give_our_errors_or_bad_episodes(
     version: str, name: str, options: str, part: int, tmp_path: Path
 ) -> None:
-    folder = made.copied(version, name, tmp_path)
+    folder = minari_data.copied(version, name, tmp_path)
     files = sorted(path for path in (folder / "data").rglob("*") if path.is_file())
     damage.check_files(files, f"minari:{folder}{options}", f"{name} of {version}", part, few=12, deep=2_000)
 
@@ -536,11 +536,11 @@ def same(ours: Any, theirs: Any) -> bool:
     return bool(ours.dtype == theirs.dtype and np.array_equal(ours, theirs))
 
 
-@pytest.mark.parametrize(("version", "name", "options"), made.OWN)
+@pytest.mark.parametrize(("version", "name", "options"), minari_data.OWN)
 def test_values_and_dtypes_are_those_that_minari_reads(version: str, name: str, options: str) -> None:
-    source = open_source(f"minari:{made.dataset(version, name)}{options}")
+    source = open_source(f"minari:{minari_data.dataset(version, name)}{options}")
     episodes = list(source)
-    wanted = made.expected(version, name)
+    wanted = minari_data.expected(version, name)
     assert len(episodes) == len(wanted) > 0
     for episode, theirs in zip(episodes, wanted):
         assert episode.faults == ()
@@ -558,16 +558,16 @@ def test_values_and_dtypes_are_those_that_minari_reads(version: str, name: str, 
 
 
 def test_equally_long_jpeg_files_are_images_as_well() -> None:
-    episodes = list(open_source(f"minari:{made.dataset('0.5.4', 'blank-v0')}"))
-    for episode, theirs in zip(episodes, made.expected("0.5.4", "blank-v0")):
+    episodes = list(open_source(f"minari:{minari_data.dataset('0.5.4', 'blank-v0')}"))
+    for episode, theirs in zip(episodes, minari_data.expected("0.5.4", "blank-v0")):
         assert np.array_equal(episode.columns["observation"], theirs["observations"])
         assert np.array_equal(episode.columns["reward"][:-1], theirs["rewards"])
         assert episode.columns["reward"].dtype == np.float64
 
 
 def test_infos_are_columns() -> None:
-    for version, name, options in made.OWN:
-        episode = next(iter(open_source(f"minari:{made.dataset(version, name)}{options}")))
+    for version, name, options in minari_data.OWN:
+        episode = next(iter(open_source(f"minari:{minari_data.dataset(version, name)}{options}")))
         has_infos = "plain" not in name and "raw" not in name and "blank" not in name
         assert ("infos/at" in episode.columns) == has_infos
         if has_infos:
@@ -576,14 +576,14 @@ def test_infos_are_columns() -> None:
 
 
 def test_infos_may_be_left_out() -> None:
-    source: Any = open_source(f"minari:{made.dataset('0.5.4', 'kinds/hdf5-v0')}?infos=drop")
+    source: Any = open_source(f"minari:{minari_data.dataset('0.5.4', 'kinds/hdf5-v0')}?infos=drop")
     assert not [path for path in next(iter(source)).columns if path.startswith("infos")]
     assert source.notices == ()
 
 
 def test_metadata_of_the_episodes() -> None:
     for kind in ("hdf5", "arrow", "parquet"):
-        episodes = list(open_source(f"minari:{made.dataset('0.5.4', f'kinds/{kind}-v0')}"))
+        episodes = list(open_source(f"minari:{minari_data.dataset('0.5.4', f'kinds/{kind}-v0')}"))
         assert [one.metadata["seed"] for one in episodes] == [1 << 63, 1, 2]
         assert {one.metadata["seed"].dtype for one in episodes} == {np.dtype(np.uint64)}
         assert [one.metadata["id"] for one in episodes] == [0, 1, 2]
@@ -593,14 +593,14 @@ def test_metadata_of_the_episodes() -> None:
 
 
 def test_what_was_linked_is_read_where_that_is_allowed() -> None:
-    parts = made.expected("0.4.3", "two-own-v0")
-    both = list(open_source(f"minari:{made.dataset('0.4.3', 'two-both-v0')}"))
+    parts = minari_data.expected("0.4.3", "two-own-v0")
+    both = list(open_source(f"minari:{minari_data.dataset('0.4.3', 'two-both-v0')}"))
     assert len(both) == len(parts) + 2
-    assert len(list(open_source(f"minari:{made.dataset('0.4.2', 'two-own-v0')}"))) == 5
+    assert len(list(open_source(f"minari:{minari_data.dataset('0.4.2', 'two-own-v0')}"))) == 5
 
 
 def test_the_spaces_bounds_are_in_the_spec() -> None:
-    recordings = MinariRecordings(made.dataset("0.5.4", "kinds/hdf5-v0") / "data", "own", MinariOptions())
+    recordings = MinariRecordings(minari_data.dataset("0.5.4", "kinds/hdf5-v0") / "data", "own", MinariOptions())
     spec = recordings.spec()
     assert (spec["observation/discrete"].minimum, spec["observation/discrete"].maximum) == (-2, 2)
     assert spec["observation/bounded"].maximum.tolist() == [1.0, 2.0]
@@ -610,7 +610,7 @@ def test_the_spaces_bounds_are_in_the_spec() -> None:
 
 
 def test_images_may_stay_jpeg_files() -> None:
-    source: Any = open_source(f"minari:{made.dataset('0.5.4', 'kinds/hdf5-v0')}")
+    source: Any = open_source(f"minari:{minari_data.dataset('0.5.4', 'kinds/hdf5-v0')}")
     assert list(source.images()) == ["observation/image"]
     encoded = source.encoded(["observation/image"])
     episode, plain = next(iter(encoded)), next(iter(source))
@@ -618,5 +618,5 @@ def test_images_may_stay_jpeg_files() -> None:
     assert encoded.spec()["observation"]["image"].image == source.images()["observation/image"]
     assert episode.id == plain.id
     assert np.array_equal(episode.columns["observation/grey"], plain.columns["observation/grey"])
-    raw: Any = open_source(f"minari:{made.dataset('0.5.2', 'kinds/hdf5-v0')}")
+    raw: Any = open_source(f"minari:{minari_data.dataset('0.5.2', 'kinds/hdf5-v0')}")
     assert raw.images() == {}

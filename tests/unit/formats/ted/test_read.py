@@ -18,21 +18,21 @@ from rlds2reverb.episode import content_digest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_destination, open_source
 from tests.contract.destination_cases import data
-from tests.support.formats import ted as made
+from tests.support.formats import ted as ted_data
 from tests.support.formats.ted_writing import content_of
 from tests.unit.formats.ted.test_read_names import STEPS, written
 
-VERSION = made.VERSIONS[0]
+VERSION = ted_data.VERSIONS[0]
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made.folder(VERSION) / "plain", tmp_path / "plain"))
+    return Path(shutil.copytree(ted_data.folder(VERSION) / "plain", tmp_path / "plain"))
 
 
 @pytest.fixture
 def flat(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made.folder(VERSION) / "ring_flat", tmp_path / "flat"))
+    return Path(shutil.copytree(ted_data.folder(VERSION) / "ring_flat", tmp_path / "flat"))
 
 
 def changed(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -62,7 +62,7 @@ def test_links_do_not_lead_out(plain: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["..", "ABSOLUTE", "/ABSOLUTE", "...outside", ""])
 def test_a_pytree_does_not_lead_out(tmp_path: Path, name: str) -> None:
-    folder = Path(shutil.copytree(made.folder(VERSION) / "pytree", tmp_path / "pytree"))
+    folder = Path(shutil.copytree(ted_data.folder(VERSION) / "pytree", tmp_path / "pytree"))
     np.arange(10).tofile(tmp_path / "outside.memmap")
     name = name.replace("ABSOLUTE", str(tmp_path / "outside").replace("/", "."))
     file = folder / "storage" / "storage_metadata.json"
@@ -158,7 +158,7 @@ def test_too_few_observations_of_the_flat_form_are_told(flat: Path) -> None:
 
 
 def test_more_rows_than_there_is_room_for(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(made.folder(VERSION) / "part_memmap", tmp_path / "part"))
+    folder = Path(shutil.copytree(ted_data.folder(VERSION) / "part_memmap", tmp_path / "part"))
     changed(folder / "storage" / "storage_metadata.json", lambda meta: meta.update(len=11))
     refused(folder, "len 11: expected at most 10")
     changed(folder / "storage" / "storage_metadata.json", lambda meta: meta.update(len="x"))
@@ -166,7 +166,7 @@ def test_more_rows_than_there_is_room_for(tmp_path: Path) -> None:
 
 
 def test_groups_of_an_h5_file_that_do_not_go_together_are_bad_episodes(tmp_path: Path) -> None:
-    shutil.copy(made.folder(VERSION) / "ring_h5" / "storage" / "checkpoint.h5", tmp_path / "x.h5")
+    shutil.copy(ted_data.folder(VERSION) / "ring_h5" / "storage" / "checkpoint.h5", tmp_path / "x.h5")
     with h5py.File(tmp_path / "x.h5", "r+") as file:
         del file["traj_1/action"]
         del file["traj_2/reward"]
@@ -207,7 +207,7 @@ def test_what_is_no_buffer_is_told(tmp_path: Path, content: bytes) -> None:
 )
 def test_options_that_make_no_sense(options: str, match: str) -> None:
     with pytest.raises(SourceError, match=match):
-        list(open_source(f"ted:{made.folder(VERSION) / 'ring_memmap'}{options}"))
+        list(open_source(f"ted:{ted_data.folder(VERSION) / 'ring_memmap'}{options}"))
 
 
 @pytest.mark.parametrize("form", ["flat", "nested", "h5"])
@@ -216,7 +216,7 @@ def test_options_of_teds_own_form_are_refused_for_others(form: str, option: str)
     with pytest.raises(
         SourceError, match=f"{option.split('=')[0]}: the Flat, Nested and H5 forms keep every observation once"
     ):
-        open_source(f"ted:{made.folder(VERSION) / f'ring_{form}'}?{option}")
+        open_source(f"ted:{ted_data.folder(VERSION) / f'ring_{form}'}?{option}")
 
 
 # A kill while a buffer is completed never leaves one without its data.

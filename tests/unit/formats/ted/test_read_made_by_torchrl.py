@@ -11,15 +11,15 @@ from rlds2reverb.episode import Episode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import Source
-from tests.support.formats import ted as made
+from tests.support.formats import ted as ted_data
 
 FORMS = ("memmap", "flat", "nested", "h5")
 FILLS = ("part", "full", "ring", "columns_part", "columns_ring")
-BOTH = pytest.mark.parametrize("version", made.VERSIONS)
+BOTH = pytest.mark.parametrize("version", ted_data.VERSIONS)
 
 
 def opened(version: str, name: str, options: str = "") -> Source:
-    return open_source(f"ted:{made.folder(version) / name}{options}")
+    return open_source(f"ted:{ted_data.folder(version) / name}{options}")
 
 
 def codes(source: Any) -> set[str]:
@@ -47,12 +47,12 @@ def check(found: Episode, wanted: dict[str, Any]) -> None:
 @pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_read_as_torchrl_holds_it(version: str, fill: str, form: str) -> None:
-    reference = made.expected(made.VERSIONS[0], f"{fill}_{'h5' if form == 'h5' else 'memmap'}")
+    reference = ted_data.expected(ted_data.VERSIONS[0], f"{fill}_{'h5' if form == 'h5' else 'memmap'}")
     if fill == "columns_part" and form in ("flat", "nested", "h5"):
         reference["start"], reference["stop"] = (
-            made.expected(made.VERSIONS[0], f"{fill}_memmap")[key] for key in ("start", "stop")
+            ted_data.expected(ted_data.VERSIONS[0], f"{fill}_memmap")[key] for key in ("start", "stop")
         )
-    wanted = made.trajectories(reference)
+    wanted = ted_data.trajectories(reference)
     source = opened(version, f"{fill}_{form}")
     found = by_id(source)
     assert source.episode_count == len(found) == len(wanted)
@@ -105,7 +105,7 @@ def test_multi_step_is_told(version: str) -> None:
     assert all(one.faults for one in opened(version, "multi_step", "?next=check"))
     assert not any(one.faults for one in opened(version, "ring_memmap", "?next=check"))
     kept = next(iter(opened(version, "multi_step", "?next=keep")))
-    held = made.expected(version, "multi_step")
+    held = ted_data.expected(version, "multi_step")
     np.testing.assert_array_equal(
         kept.columns["next/observation/state"][:-1], held["next/observation/state"][: len(kept) - 1]
     )

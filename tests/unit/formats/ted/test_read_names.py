@@ -14,7 +14,7 @@ import pytest
 
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from tests.support.formats import ted as made
+from tests.support.formats import ted as ted_data
 
 STEPS = 100
 NAMES = {np.dtype(np.float32): "torch.float32", np.dtype(bool): "torch.bool", np.dtype(np.int64): "torch.int64"}
@@ -75,10 +75,10 @@ def test_other_values_are_other_data(tmp_path: Path, change: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("form", ["flat", "nested", "h5", "memmap"])
 def test_rewards_between_are_seen_in_every_form(tmp_path: Path, form: str) -> None:
-    version = made.VERSIONS[0]
-    folder = Path(shutil.copytree(made.folder(version) / f"ring_{form}", tmp_path / form))
+    version = ted_data.VERSIONS[0]
+    folder = Path(shutil.copytree(ted_data.folder(version) / f"ring_{form}", tmp_path / form))
     before = ids(f"ted:{folder}")
-    assert before == ids(f"ted:{made.folder(version) / f'ring_{form}'}")
+    assert before == ids(f"ted:{ted_data.folder(version) / f'ring_{form}'}")
     changed_reward(folder)
     assert len(before - ids(f"ted:{folder}")) == 1
 
@@ -120,7 +120,7 @@ def test_mapped_files_that_are_written_anew_are_refused(tmp_path: Path) -> None:
 
 
 def test_h5_files_that_are_written_anew_are_refused(tmp_path: Path) -> None:
-    shutil.copy(made.folder(made.VERSIONS[0]) / "ring_h5" / "storage" / "checkpoint.h5", tmp_path / "x.h5")
+    shutil.copy(ted_data.folder(ted_data.VERSIONS[0]) / "ring_h5" / "storage" / "checkpoint.h5", tmp_path / "x.h5")
     source = open_source(f"ted:{tmp_path / 'x.h5'}")
     assert list(source)
     with h5py.File(tmp_path / "x.h5", "r+") as file:
