@@ -287,13 +287,13 @@ class ServerStream(ServerSide[StreamPlan]):
 
     def _take(self, message: bytes) -> None:
         self.messages.append(message)
+        self._changed.notify_all()  # before what may end it: `until` may wait for just this message
         if self._is_silent:
             return
         stored = self._rules.feed(message)
         self._gate.check(stored)
         self.waiting.extend(stored)
         self.most_waiting = max(self.most_waiting, len(self.waiting))
-        self._changed.notify_all()
 
     def _response(self) -> bytes | None:
         if self._is_silent or self._is_planned_end:
