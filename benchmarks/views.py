@@ -42,6 +42,7 @@ VIEWS: dict[str, tuple[View, Goal | None]] = {
         ),
         GOAL,
     ),
+    "chunk": (view_of("chunk:history=2,horizon=16"), GOAL),
     "transition": (view_of("transition"), None),
     "frame_stack": (view_of("frame_stack:frames=4"), None),
     "goal": (view_of("goal"), None),

@@ -43,6 +43,7 @@ from rlds2reverb.views import ViewLike, view_from
 from rlds2reverb.views.base import (
     EpisodeStream,
     StreamView,
+    Timed,
     View,
     item_count_of,
     metadata_in_items,
@@ -128,6 +129,7 @@ class Preparation:
                 f"{source.name}: {'; '.join(map(str, advice))}; tolerate {code} with allow=({code!r},) (--allow {code}), or leave out strict (--strict)"
             )
         check_steps(source, spec)
+        outputs = [replace(output, view=view_at_rate(output.view, source)) for output in outputs]
         step_spec, views = filled_spec(spec), [output.view for output in outputs]
         metadata_spec = metadata_spec_of(source) if wants_metadata(views) else ()
         return cls(
@@ -337,6 +339,23 @@ class Output:
     def view_name(self) -> str:
         """What messages call the view."""
         return spell_view(self.view)
+
+
+def view_at_rate(view: View, source: Source) -> View:
+    """The view with steps in place of seconds, by the rate that the dataset says (`fps`), where it has any.
+
+    Raises:
+      ViewError: the dataset has no rate, or seconds are no multiple of a step.
+    """
+    if not (isinstance(view, Timed) and view.is_in_seconds):
+        return view
+    fps = source.about.facts.get("fps")
+    if isinstance(fps, bool) or not isinstance(fps, (int, float)) or fps <= 0:
+        raise ViewError(
+            f"{spell_view(view)}: offsets or strides in seconds need a rate, and {source.name} says none that holds for all of it; "
+            "add fps=N to the view, or give steps"
+        )
+    return view.at_rate(fps)
 
 
 def item_bounds(view: View, conventions: Conventions, rows: int) -> tuple[int, int]:

@@ -165,6 +165,12 @@ class PushOptions(SendOptions, EpisodeOptions):
     def outputs(self) -> tuple[Output, ...]:
         return outputs_of(self.table, self.view)
 
+    def with_outputs(self, outputs: Sequence[Output]) -> PushOptions:
+        """The options with these outputs, which have the tables of its own."""
+        if isinstance(self.table, Mapping):
+            return replace(self, table={output.tables[0]: output.view for output in outputs})
+        return replace(self, view=outputs[0].view)
+
     @property
     def tables(self) -> tuple[str, ...]:
         return tuple(table for output in self.outputs for table in output.tables)

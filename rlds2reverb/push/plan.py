@@ -25,7 +25,7 @@ from rlds2reverb.specs import ArraySpec, Nest, spec_texts, view_in
 from rlds2reverb.text import as_html, counted
 from rlds2reverb.transport.base import Transport
 from rlds2reverb.transport.retry import Deadlines
-from rlds2reverb.views.base import item_count_of, not_in_items
+from rlds2reverb.views.base import NeedsRows, item_count_of, not_in_items
 from rlds2reverb.views.trajectory import name_of
 from rlds2reverb.wire.insert import RequestLimits
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, waits_when_full
@@ -289,6 +289,8 @@ def plan_push(
     elif options.move:
         raise ConfigError("move=True (--move) is for several servers: --server HOST:PORT,HOST:PORT")
     ready = Preparation.open(source, options, options.outputs, options.chosen_identity)
+    if ready.outputs != options.outputs:  # seconds have become steps
+        options = options.with_outputs(ready.outputs)
     if options.is_distributed:
         ready.source.known_count()
     infos = dict(ask())
@@ -296,6 +298,8 @@ def plan_push(
     plan = PushPlan(ready, options, Tuning.of(options) if tuning is None else tuning, names, allow_missing, infos, ())
     lengths = ready.source.episode_lengths()
     counts = None if lengths is None else Counter(lengths)
+    if counts is not None and options.stops:
+        _check_lengths(options, counts)
     items = [_bound_items(options, output, ready.source.episode_count, counts) for output in options.outputs]
     unknown = items if len(names) == 1 else [(0, None)] * len(items)
     server_tables: dict[str, tuple[TablePlan, ...]] = {}
@@ -425,6 +429,14 @@ def _bound_items(
     # With one view, an episode without items is bad; with more, another view may make some of it.
     gives_some = not may_leave_out and not options.allow and len(options.outputs) == 1
     return episodes if gives_some else 0, None if each is None else episodes * each
+
+
+def _check_lengths(options: PushOptions, lengths: Counter[int]) -> None:
+    """Raises `ViewError` for a view that refuses an episode because of its rows, before any is sent."""
+    for output in options.outputs:
+        if isinstance(output.view, NeedsRows):
+            for rows in sorted(lengths):
+                output.view.check_rows(rows)
 
 
 def _check_room(plan: PushPlan, info: ServerInfo) -> None:

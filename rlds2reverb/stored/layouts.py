@@ -246,6 +246,8 @@ _NO_ROWS = {
     "steps": "transitions of several steps, whose returns cannot be undone",
     "goal": "transitions with goals, whose rewards are made",
     "context": "pairs or puzzles made of observations",
+    "action_is_pad": "chunks, whose actions are windows already",
+    "action_pad_mask": "chunks, whose actions are windows already",
 }
 """Column -> what items with it are."""
 

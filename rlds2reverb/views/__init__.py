@@ -18,6 +18,7 @@ from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.errors import ViewError
 from rlds2reverb.text import did_you_mean
 from rlds2reverb.views.base import EpisodeStream, Extras, StreamView, View, spell_options
+from rlds2reverb.views.chunk import Chunk
 from rlds2reverb.views.fragments import Fragments
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
@@ -33,6 +34,7 @@ from rlds2reverb.views.transition import Transition
 __all__ = [
     "VIEWS",
     "AcrossEpisodes",
+    "Chunk",
     "Cut",
     "EpisodeStream",
     "Extras",
@@ -73,6 +75,7 @@ VIEWS: dict[str, Callable[..., View]] = {
     "transition": Transition,
     "n_step": NStep,
     "frame_stack": FrameStack,
+    "chunk": Chunk,
     "slices": Slices,
     "requirements": Requirements,
     "target_pair": TargetPair,
@@ -90,6 +93,7 @@ PURPOSES = {
     "transition": "single transitions, as TorchRL has them",
     "n_step": "n-step returns, as Acme or TorchRL make them",
     "frame_stack": "stacked frames (DQN, Atari)",
+    "chunk": "action chunks with padding masks (ACT, diffusion policy, VLA; LeRobot's delta_timestamps)",
     "slices": "random slices, as TorchRL samples them",
     "requirements": "RLlib's view requirements",
     "target_pair": "pairs of context and target (il-representations)",

@@ -150,6 +150,25 @@ class LeavesOut(Protocol):
         """The fields that items lack because steps of `step_spec` lack what they are made of."""
 
 
+@runtime_checkable
+class Timed(Protocol):
+    """A view whose options may be in seconds, which become steps by the rate of a dataset; optional."""
+
+    @property
+    def is_in_seconds(self) -> bool: ...
+
+    def at_rate(self, fps: float) -> View:
+        """The view with steps in place of seconds, at `fps` steps in a second."""
+
+
+@runtime_checkable
+class NeedsRows(Protocol):
+    """A view that refuses episodes with too few rows; optional."""
+
+    def check_rows(self, rows: int) -> None:
+        """Raises `ViewError` for an episode of `rows` rows that `cut` would refuse."""
+
+
 def notices_of(view: View, step_spec: Nest) -> tuple[Notice, ...]:
     """A note that names the fields which items were to have and lack, if there are any."""
     names = view.left_out(step_spec) if isinstance(view, LeavesOut) else ()

@@ -54,7 +54,9 @@ from rlds2reverb.views.base import (
     BaseView,
     Extras,
     LeavesOut,
+    NeedsRows,
     StreamView,
+    Timed,
     View,
     Wanted,
     item_count_of,
@@ -134,6 +136,17 @@ class Prioritized:
     def left_out(self, step_spec: Nest) -> tuple[str, ...]:
         """What the other view leaves out."""
         return self.view.left_out(step_spec) if isinstance(self.view, LeavesOut) else ()
+
+    @property
+    def is_in_seconds(self) -> bool:
+        return isinstance(self.view, Timed) and self.view.is_in_seconds
+
+    def at_rate(self, fps: float) -> Prioritized:
+        return replace(self, view=self.view.at_rate(fps)) if isinstance(self.view, Timed) else self
+
+    def check_rows(self, rows: int) -> None:
+        if isinstance(self.view, NeedsRows):
+            self.view.check_rows(rows)
 
     def item_count(self, rows: int | None) -> int | None:
         return item_count_of(self.view, rows)

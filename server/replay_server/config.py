@@ -513,15 +513,17 @@ def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
     from rlds2reverb.formats.source import metadata_spec_of
     from rlds2reverb.formats.transform import transform_of, transformed
     from rlds2reverb.prepare.conventions import filled_spec
+    from rlds2reverb.prepare.preparation import view_at_rate
     from rlds2reverb.views import view_from
     from rlds2reverb.views.base import signature_of, wants_metadata
     from rlds2reverb.views.trajectory import table_signature
 
     try:
         section = msgspec.convert(value, FromDataset, strict=True)
-        view, transform = view_from(section.view), transform_of(section.transform or ())
+        transform = transform_of(section.transform or ())
         encoded = (section.encoded,) if isinstance(section.encoded, str) else section.encoded
         source = transformed(open_source(section.from_dataset).with_encoded(encoded), transform)
+        view = view_at_rate(view_from(section.view), source)
         metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
         return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec), name_of(view))
     except msgspec.ValidationError as error:

@@ -52,6 +52,19 @@ def test_it_tells_what_is_filled() -> None:
     assert "reward" in plan.step_spec
 
 
+def test_an_episode_that_a_view_refuses_for_its_length_is_refused_before_any_is_read() -> None:
+    source = Unread(episodes(3), "short")
+    rows = source.episode_lengths()
+    assert rows is not None
+    view = f"chunk:horizon={min(rows)}"
+    with pytest.raises(
+        ViewError, match=f"expected at most {min(rows) - 1}, the actions of the episode, got {min(rows)}"
+    ):
+        planned(server_of("chunks"), source, {"chunks": view}, None)
+    assert planned(server_of("chunks"), source, {"chunks": f"{view},short=pad"}, None).episodes == 3
+    assert planned(server_of("chunks"), source, {"chunks": view}, None, on_invalid="skip").episodes == 3
+
+
 def test_it_is_plain_values_for_json() -> None:
     plan = planned(Server(), episodes(2))
     told = json.loads(json.dumps(plan.as_dict()))

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ViewError
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.views import frame_stack, goal, requirements, target_pair, transition, view_of
+from rlds2reverb.views import chunk, frame_stack, goal, requirements, target_pair, transition, view_of
 from rlds2reverb.views.base import StreamView, View
+from rlds2reverb.views.chunk import Chunk
 from rlds2reverb.views.frame_stack import FrameStack
 from rlds2reverb.views.goal import Goal
 from rlds2reverb.views.n_step import NStep
@@ -33,7 +34,7 @@ from tests.support.views.cutting import columns_of, field_value, ordered_items
 from tests.support.views.every import CASES, case_of, items_in
 
 EPISODES = strategies.episodes(min_steps=1, max_steps=12)
-OF_STEPS = ("transition", "n_step", "frame_stack", "slices", "target_pair", "goal")
+OF_STEPS = ("transition", "n_step", "frame_stack", "chunk", "slices", "target_pair", "goal")
 WITH_CASES = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
@@ -144,6 +145,7 @@ def test_what_is_drawn_depends_on_seed_and_name_only(view: View) -> None:
 # The docstrings.
 
 MODULES = (
+    "chunk",
     "frame_stack",
     "goal",
     "jigsaw",
@@ -194,10 +196,13 @@ def table(module: ModuleType) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in lines if not line.startswith("---")]
 
 
-@pytest.mark.parametrize(("module", "view"), [(transition, Transition()), (frame_stack, FrameStack(3))])
-def test_the_table_of_items_and_fields_is_true(module: ModuleType, view: View) -> None:
-    (_, *fields), *lines = table(module)
-    found = cells(view, spelled(3))
+@pytest.mark.parametrize(
+    ("module", "view", "rows"),
+    [(transition, Transition(), 3), (frame_stack, FrameStack(3), 3), (chunk, Chunk(history=2, horizon=3), 4)],
+)
+def test_the_table_of_items_and_fields_is_true(module: ModuleType, view: View, rows: int) -> None:
+    (_, *fields), *lines = [line for line in table(module) if len(line) == len(table(module)[0])]
+    found = cells(view, spelled(rows))
     assert [line[1:] for line in lines] == [[item[field] for field in fields] for item in found]
 
 
