@@ -30,6 +30,7 @@ from rlds2reverb.errors import ConfigError, SourceError, StorageError, WriteErro
 from rlds2reverb.files import write_error
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
+from rlds2reverb.formats.filtered import filtered
 from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.interrupts import held_interrupts, noted_interrupts, raise_lost_interrupt
@@ -393,6 +394,7 @@ class Conversion:
             verified=self._verified,
             verified_by=self._verified_by,
             transform=job.ready.options.chosen_transform.as_dict(),
+            filtered=job.source.filtered,
             episodes_kept=self._kept,
             workers=0 if readers is None else readers.workers,
             parts_again=0 if readers is None else readers.parts_again,
@@ -466,12 +468,12 @@ def _make_job(source: Any, destination: str | Destination, chosen: ConvertOption
     target = open_destination(destination) if isinstance(destination, str) else destination
     recorded = open_source(source)
     return job_of(
-        transformed(recorded.first(chosen.limit), chosen.chosen_transform),
+        transformed(filtered(recorded.first(chosen.limit), chosen.rules), chosen.chosen_transform),
         target,
         chosen,
         () if chosen.decode else chosen.encoded_paths or None,
         allowed_losses=chosen.allow_loss,
         places=places_of(source, recorded),
         source_label=label_of(source, recorded),
-        label=f"{chosen.data_label}|limit={chosen.limit}",
+        label=f"{chosen.data_label}|limit={chosen.limit}{chosen.filter_label and f'|filter={chosen.filter_label}'}",
     )

@@ -19,6 +19,7 @@ from rlds2reverb.formats.mix import SEPARATOR, MixedSource
 from rlds2reverb.formats.options import split_options, unescape_text
 from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.formats.source import Source
+from rlds2reverb.formats.splits import take_split
 
 _FOLDERS = re.compile(r"[^:;|,?=]*[/\\]")
 _MOST_FILES = 100_000
@@ -54,6 +55,8 @@ def label_of(source: object, opened: Source) -> str:
 
 
 def _list_places(name: str) -> Iterator[Path]:
+    with suppress(SourceError):
+        name = take_split(name)[0]
     scheme, _, text = name.partition(":")
     if scheme == "mix":
         for part in text.split(SEPARATOR):

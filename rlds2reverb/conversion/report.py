@@ -10,6 +10,7 @@ from typing import Any
 
 from rlds2reverb.episode import Notice, is_under
 from rlds2reverb.formats.destination import ALL_ROWS, LAST_ROW, NO_ROWS, Loss
+from rlds2reverb.formats.source import LeftOut
 from rlds2reverb.plain import members, printed
 from rlds2reverb.text import as_html, counted
 
@@ -42,6 +43,7 @@ class ConvertReport:
       verified_by: who read them: this package, and the destination's own library where it is installed.
       stopped: what ended the conversion, on one line; "" when it is finished.
       transform: what was done to the columns first: operation -> value, those that did something.
+      filtered: rule -> what it took out of the source before it was read.
       episodes_kept: of those written, on disk for the next run of the same conversion; 0 for a finished one.
       workers: processes that read, judged and encoded episodes at a time, in this run; 0 for none but this one.
       parts_again: parts of the source that were begun anew because their workers were lost.
@@ -68,6 +70,7 @@ class ConvertReport:
     verified: int | None = None
     stopped: str = ""
     transform: Mapping[str, Any] = field(default_factory=dict)
+    filtered: Mapping[str, LeftOut] = field(default_factory=dict)
     episodes_kept: int = 0
     workers: int = 0
     parts_again: int = 0

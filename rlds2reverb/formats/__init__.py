@@ -25,8 +25,7 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
       SourceError: an unknown scheme, a dataset that cannot be opened, or an extra that is not installed.
     """
     if isinstance(source, str):
-        named: Source = SOURCES.open(source)
-        return named
+        return _open_name(source)
     entry = SOURCES.taking(source)
     if entry is None and hasattr(source, "spec") and hasattr(source, "__iter__"):
         from rlds2reverb.formats.source import as_source
@@ -40,6 +39,19 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
         f"{type(source).__name__} is no source: expected a name ({SOURCES.syntax}), {', '.join(SOURCES.objects)}, "
         "or an object with spec() and __iter__"
     )
+
+
+def _open_name(name: str) -> Source:
+    named: Source
+    if "split=" not in name and "split_by=" not in name and "val_share=" not in name:
+        named = SOURCES.open(name)
+        return named
+    from rlds2reverb.formats.filtered import Filtered
+    from rlds2reverb.formats.splits import take_split
+
+    bare_name, split = take_split(name)
+    named = SOURCES.open(bare_name)
+    return named if split is None else Filtered(named, [split], name)
 
 
 def load(source: str | Source | Sequence[Episode] | Any) -> Any:

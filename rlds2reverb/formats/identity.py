@@ -102,9 +102,9 @@ class Identity:
 
     def _digest_of_id(self, episode: Episode) -> str:
         if self.id in episode.metadata:
-            value = _text_of(episode.metadata[self.id])
+            value = text_of(episode.metadata[self.id])
         elif self.id in episode.columns:
-            values = {_text_of(value) for value in episode.columns[self.id].tolist()}
+            values = {text_of(value) for value in episode.columns[self.id].tolist()}
             value = values.pop() if len(values) == 1 else None
         else:
             raise _Nameless(self.id, f"identity {self.text}: the episode has no such metadata and no such column")
@@ -235,7 +235,7 @@ def _is_numeric(dtype: np.dtype[Any], dimensions: int) -> bool:
     return dtype.kind in "biufc" and dimensions <= _MOST_NUMERIC_DIMENSIONS
 
 
-def _text_of(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
     """A number or text as text, see the module; None for anything else."""
     plain = value.item() if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 else value
     if isinstance(plain, bytes):

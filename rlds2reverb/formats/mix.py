@@ -39,8 +39,10 @@ from rlds2reverb.formats.options import Parse, read_options, whole_number, words
 from rlds2reverb.formats.source import (
     About,
     IsKnown,
+    LeftOut,
     Source,
     Tally,
+    add_left_out,
     as_source,
     checked_spec,
     columns_of,
@@ -220,6 +222,10 @@ class MixedSource(Source):
             return self._draw.length
         counts = self._counts
         return None if counts is None else sum(counts)
+
+    @property
+    def filtered(self) -> Mapping[str, LeftOut]:
+        return add_left_out(part.filtered for part in self._parts)
 
     def check_files(self) -> None:
         for part in self._parts:

@@ -264,6 +264,9 @@ class RecordedSource(Source):
     def _kept(self, columns: Mapping[str, T]) -> dict[str, T]:
         return {path: column for path, column in columns.items() if path not in self._lacking}
 
+    def pick(self, numbers: Sequence[int]) -> RecordedSource:
+        return self._copy_with(_numbers=[self._numbers[number] for number in numbers])
+
     def shard(self, index: int, count: int) -> RecordedSource:
         check_shard(index, count)
         if count == 1:

@@ -16,7 +16,9 @@ from typing import Any, Generic, TypeVar, cast
 
 from rlds2reverb.episode import IS_FIRST, IS_LAST, Episode, KnownEpisode, Notice, is_under, metadata_specs
 from rlds2reverb.errors import SourceError, SpecError
+from rlds2reverb.plain import Count, printed
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, nested
+from rlds2reverb.text import counted
 
 ENDLESS = 1 << 62  # larger than any dataset's number of episodes
 
@@ -61,6 +63,38 @@ class Tally:
     name: str
     episodes: int = 0
     steps: int = 0
+
+
+@printed("episodes", "steps", "emptied")
+@dataclass
+class LeftOut:
+    """What a rule takes out of a source.
+
+    Attributes:
+      episodes: left out as a whole by it.
+      steps: rows left out, those of whole episodes included.
+      emptied: episodes that kept no row, of which it took the last one; they are no part of `episodes`.
+    """
+
+    episodes: Count = 0
+    steps: Count = 0
+    emptied: Count = 0
+
+    def __str__(self) -> str:
+        emptied = f", and all rows of {self.emptied:,} more" if self.emptied else ""
+        return f"{counted(self.episodes, 'episode')}{emptied} ({counted(self.steps, 'step')})"
+
+
+def add_left_out(parts: Iterable[Mapping[str, LeftOut]]) -> dict[str, LeftOut]:
+    """What the rules of several sources take out in all."""
+    whole: dict[str, LeftOut] = {}
+    for part in parts:
+        for rule, counts in part.items():
+            before = whole.get(rule, LeftOut())
+            whole[rule] = LeftOut(
+                before.episodes + counts.episodes, before.steps + counts.steps, before.emptied + counts.emptied
+            )
+    return whole
 
 
 class Source:
@@ -271,6 +305,15 @@ class Source:
         """The amounts that the last reading read from each part of a mix; () for any other source."""
         return ()
 
+    @property
+    def filtered(self) -> Mapping[str, LeftOut]:
+        """What rules take out of a filtered source: rule -> counts; {} before it was first read or counted, and for any other source."""
+        return {}
+
+    def pick(self, numbers: Sequence[int]) -> Source:
+        """The episodes of these numbers, ascending, each once. The rest are not decoded where the format can tell their names before."""
+        return Picked(self, numbers)
+
     def shard(self, index: int, count: int) -> Source:
         """Every `count`-th episode, starting with number `index`.
 
@@ -350,6 +393,10 @@ class Wrapper(Source):
     def tallies(self) -> tuple[Tally, ...]:
         return self._source.tallies
 
+    @property
+    def filtered(self) -> Mapping[str, LeftOut]:
+        return self._source.filtered
+
 
 class Slice(Wrapper):
     """Some episodes of a source, by their `numbers` in its order, named as in the whole."""
@@ -406,6 +453,57 @@ class Slice(Wrapper):
         """The selected numbers below `whole`, the source's number of episodes."""
         numbers = self._numbers
         return range(numbers.start, min(numbers.stop, max(whole, numbers.start)), numbers.step)
+
+
+class Picked(Wrapper):
+    """Single episodes of a source, by their `numbers` in its order, ascending."""
+
+    def __init__(self, source: Source, numbers: Sequence[int]) -> None:
+        super().__init__(source)
+        self._numbers = numbers
+
+    @property
+    def episode_count(self) -> int | None:
+        return len(self._numbers)
+
+    def episode_lengths(self) -> Sequence[int] | None:
+        whole = self._source.episode_lengths()
+        return None if whole is None else [whole[number] for number in self._numbers]
+
+    def count_lengths(self) -> Sequence[int]:
+        whole = self._source.count_lengths()
+        return [whole[number] for number in self._numbers]
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        place_of = {self._numbers[place]: place for place in numbers}
+        return ((place_of[number], episode) for number, episode in self._source.at([*place_of]))
+
+    def encoded(self, paths: Collection[str]) -> Picked:
+        return Picked(self._source.encoded(paths), self._numbers)
+
+    def without(self, paths: Collection[str]) -> Picked:
+        return Picked(self._source.without(paths), self._numbers)
+
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        numbers = self._numbers[start:stop]
+        if not len(numbers):
+            return
+        first, end = int(numbers[0]), int(numbers[-1]) + 1
+        if end - first == len(numbers):
+            yield from self._source.read(first, end, is_known)
+            return
+        wanted = frozenset(map(int, numbers))
+        place = itertools.count(first)
+
+        def is_left_out(name: str) -> bool:
+            return next(place) not in wanted or (is_known is not None and is_known(name))
+
+        # As known episodes, those between are not decoded.
+        for number, episode in enumerate(self._source.read(first, end, is_left_out), first):
+            if number in wanted:
+                yield episode
 
 
 class Without(Wrapper):

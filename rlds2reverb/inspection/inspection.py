@@ -11,17 +11,19 @@ import numpy as np
 
 from rlds2reverb.episode import ACTION, DISCOUNT, REWARD, Array, Episode, Notice, Occurrences
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.source import LeftOut
 from rlds2reverb.formats.transform import Transform, TransformLike
 from rlds2reverb.inspection.statistics import Ends, Range, Returns, Statistics
 from rlds2reverb.interrupts import noted_interrupts
 from rlds2reverb.keywords import options_of, takes_options
 from rlds2reverb.plain import Count, attributes, members, printed
 from rlds2reverb.prepare.checks import loses_by_shift
-from rlds2reverb.prepare.conventions import ConventionKeywords, Conventions, last_row_is_added
+from rlds2reverb.prepare.conventions import last_row_is_added
 from rlds2reverb.prepare.endings import Ending
 from rlds2reverb.prepare.findings import Findings, FoundProblem
 from rlds2reverb.prepare.image_files import ImageColumn, image_columns
-from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.options import EpisodeOptions, ReadingKeywords, ReadingOptions
 from rlds2reverb.prepare.policy import SKIP
 from rlds2reverb.prepare.preparation import (
     ColumnStats,
@@ -83,6 +85,7 @@ _BEFORE_TABLES = (
     "steps",
     "step_bytes",
     "transform",
+    "filtered",
     "left_out",
     "step_spec",
     "images=images_by_path",
@@ -110,7 +113,8 @@ class Inspection:
         discount, which mean nothing there.
       findings: what is wrong with it.
       transform: what is done to the columns first.
-      left_out: paths of the recorded columns that it leaves out.
+      filtered: rule -> what it takes out before episodes are read.
+      left_out: paths of the recorded columns that the transform leaves out.
       ends: how the episodes end.
       watched: the `Watcher` that saw the episodes; None without one.
     """
@@ -126,6 +130,7 @@ class Inspection:
     ranges: dict[str, Range] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     transform: Transform = Transform()
+    filtered: dict[str, LeftOut] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     ends: Ends = field(default_factory=Ends)
     watched: Any = None
@@ -225,7 +230,7 @@ def inspect_source(
       ConfigError: the steps do not allow the transform.
       ViewError: the view cannot cut such steps.
     """
-    ready = prepare_collecting(source, views, options)
+    ready = prepare_collecting(source, views, options, limit)
     preparer, whole = ready.preparer(), InspectionBuilder(ready, watch)
     count, pace, began = ready.source.episode_count, Pace(), time.monotonic()
     if limit is not None and count is not None:
@@ -242,8 +247,12 @@ def inspect_source(
     return whole.complete([cutter.left_over for cutter in preparer.cutters])
 
 
-def prepare_collecting(source: Any, views: Mapping[str, View], options: EpisodeOptions) -> Preparation:
-    """A source of which no bad episode ends the reading, and all problems count."""
+def prepare_collecting(
+    source: Any, views: Mapping[str, View], options: EpisodeOptions, limit: int | None = None
+) -> Preparation:
+    """A source of which no bad episode ends the reading, and all problems count; filters see only the first `limit` episodes."""
+    if options.rules:
+        source = open_source(source).first(limit)
     collecting = replace(options, on_invalid=SKIP, quarantine=None, allow=(), strict=False)
     return Preparation.open(source, collecting, [Output((table,), view) for table, view in views.items()])
 
@@ -360,6 +369,7 @@ class InspectionBuilder:
     def complete(self, left_over: Sequence[int]) -> Inspection:
         """The inspection; `left_over` has, per output, the steps at the end of its stream that no item holds."""
         inspection, ready = self._inspection, self._ready
+        inspection.filtered = dict(ready.source.filtered)
         duplicates = duplicates_notice(self._names.copies)
         files = (notice for image in inspection.images for notice in image.notices)
         inspection.findings.notices = (*self.part.notices, *self.part.columns.notices, *files, *duplicates)
@@ -404,14 +414,14 @@ def meaningful_columns(episode: Episode) -> dict[str, Array]:
 _TABLE = "replay"  # the name of the table where only a view is given
 
 
-@takes_options(Conventions)
+@takes_options(ReadingOptions)
 def inspect(
     source: Any,
     view: ViewLike | Mapping[str, ViewLike] = "two_step",
     limit: int | None = None,
     transform: TransformLike = (),
     encoded: str | Sequence[str] = (),
-    **conventions: Unpack[ConventionKeywords],
+    **options: Unpack[ReadingKeywords],
 ) -> Inspection:
     """Reads a dataset once and returns what is in it, what is wrong with it, and which tables it needs. Stores nothing.
 
@@ -420,14 +430,14 @@ def inspect(
       view: of a table "replay"; or table -> view, for several. A view is one, its name with options, or a mapping as for `Client.push`.
       limit: episodes to read at most, or None for all.
       transform, encoded: as for `Client.push`.
-      conventions: `terminal_discount`, `last_reward` and `last_observation`, as for `Client.push`.
+      options: filters, `terminal_discount`, `last_reward` and `last_observation`, as for `Client.push`. Filters see the first `limit` episodes.
 
     Returns:
       What was found. `outputs[table].signature` is what a table must have.
 
     Raises:
-      SourceError: it cannot be opened or read.
-      ConfigError: a convention that there is not, no view, a limit below 1, or a transform that the steps do not allow.
+      SourceError: it cannot be opened or read, or filters leave nothing of it.
+      ConfigError: an option that there is not, no view, a limit below 1, or a transform that the steps do not allow.
       ViewError: a view that makes no sense, or cannot cut such steps.
     """
     of_tables = view if isinstance(view, Mapping) and not is_view_config(view) else {_TABLE: view}
@@ -439,9 +449,9 @@ def inspect(
         table: view_from(like, f'inspect: view of "{table}"') if isinstance(like, (str, Mapping)) else like
         for table, like in of_tables.items()
     }
-    if unknown := sorted(conventions.keys() - options_of(Conventions).keys()):
-        known = ("view", "limit", "transform", "encoded", *options_of(Conventions))
+    if unknown := sorted(options.keys() - options_of(ReadingOptions).keys()):
+        known = ("view", "limit", "transform", "encoded", *options_of(ReadingOptions))
         raise ConfigError(
             f"inspect has no option {', '.join(unknown)}; there are {', '.join(known)}{did_you_mean(unknown[0], known)}"
         )
-    return inspect_source(source, views, limit, EpisodeOptions(transform=transform, encoded=encoded, **conventions))
+    return inspect_source(source, views, limit, EpisodeOptions(transform=transform, encoded=encoded, **options))

@@ -54,7 +54,7 @@ class InspectJob:
     watch: Watch | None = None
 
     def prepare(self) -> Preparation:
-        return prepare_collecting(self.source.open(), self.views, self.options)
+        return prepare_collecting(self.source.open(), self.views, self.options, self.limit)
 
     @contextmanager
     def open(self) -> Iterator[_Reading]:

@@ -13,6 +13,7 @@ from rlds2reverb.views import shorten_view
 
 if TYPE_CHECKING:
     from rlds2reverb.conversion.report import ConvertReport
+    from rlds2reverb.formats.source import LeftOut
     from rlds2reverb.inspection.inspection import Inspection
     from rlds2reverb.inspection.statistics import Range, Statistics
     from rlds2reverb.prepare.findings import Findings
@@ -27,6 +28,7 @@ def push_fields(report: PushReport) -> dict[str, str]:
     fields = {
         "source": report.source,
         "tables": f"{', '.join(report.tables)}  (view {shorten_view(report.view)})",
+        **filtered_fields(report.filtered),
         "read": _episodes_and_steps(report.episodes_read, report.steps_read),
         "pushed": _episodes_and_steps(report.episodes_pushed, report.steps_pushed),
         "confirmed": confirmed(report),
@@ -90,7 +92,8 @@ def _not_stored(report: PushReport) -> str:
 def plan_fields(plan: PushPlan) -> dict[str, str]:
     episodes = "" if plan.episodes is None else f"  ({counted(plan.episodes, 'episode')})"
     filled = {"filled": ", ".join(plan.filled)} if plan.filled else {}
-    return {"source": f"{plan.source.name}{episodes}", **plan.options.chosen_transform.lines(), **filled}
+    filters = filtered_fields(plan.source.filtered)
+    return {"source": f"{plan.source.name}{episodes}", **filters, **plan.options.chosen_transform.lines(), **filled}
 
 
 def table_plan(table: TablePlan) -> str:
@@ -121,6 +124,7 @@ def conversion_fields(report: ConvertReport) -> dict[str, str]:
     fields = {
         "source": report.source,
         "destination": report.path,
+        **filtered_fields(report.filtered),
         "read": f"{_episodes_and_steps(report.episodes_read, report.steps_read)}{resumed}",
         "written": _episodes_and_steps(report.episodes_written, report.steps_written),
         "size": f"{report.bytes / 1e6:,.1f} MB of columns; {report.seconds:.2f} s, {rate(read / seconds)} episodes/s",
@@ -163,12 +167,18 @@ def inspection_fields(inspection: Inspection, spelling: Spelling = by_name) -> d
     style = f"  ({ends.describe(spelling)})" if ends.episodes else ""
     return {
         "source": inspection.source,
+        **filtered_fields(inspection.filtered),
         "counts": f"{_episodes_and_steps(inspection.episodes, inspection.steps)}, {step_bytes} per step, {total} in all",
         "episode length": statistics(inspection.episode_length),
         "return": f"{statistics(returns)}{left_out}",
         "ends": f"{ends.terminal:,} terminal, {ends.truncated:,} truncated{style}",
         "filled": ", ".join(inspection.filled) or "nothing: all seven RLDS fields are there",
     }
+
+
+def filtered_fields(filtered: Mapping[str, LeftOut]) -> dict[str, str]:
+    """What each rule takes out; {} without rules."""
+    return {rule: f"takes out {counts}" for rule, counts in filtered.items()}
 
 
 def transform_fields(inspection: Inspection) -> dict[str, str]:

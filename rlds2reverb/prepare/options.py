@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats.filtered import Rule
+from rlds2reverb.formats.splits import PARTS, VAL_SHARE, Split
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT, Transform, TransformLike, transform_of
 from rlds2reverb.keywords import command_option
 from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS, ConventionKeywords, Conventions
@@ -30,8 +32,70 @@ RAY = command_option(
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpisodeOptions:
-    """Which columns episodes have, what is mended in them, and what happens to bad ones.
+class ReadingOptions:
+    """Which episodes are read, and the conventions that are mended in them."""
+
+    terminal_discount: str = field(
+        default=AS_RECORDED,
+        metadata=command_option(
+            '"transition": discount 0 on the step that leads into a terminal one.',
+            TERMINAL_DISCOUNTS,
+            section="Bad data",
+        ),
+    )
+    last_reward: str = field(
+        default=AS_RECORDED,
+        metadata=command_option('"shift": every reward moves one step back.', LAST_REWARDS, section="Bad data"),
+    )
+    last_observation: str = field(
+        default=AS_RECORDED,
+        metadata=command_option(
+            'Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the '
+            "row out.",
+            LAST_OBSERVATIONS,
+            section="Bad data",
+        ),
+    )
+    split: str | None = field(
+        default=None,
+        metadata=command_option(
+            'Only the episodes for training ("train") or for validation ("val"), by a hash of their actions, the same in every format.',
+            metavar="train|val",
+            section="Filters",
+        ),
+    )
+    val_share: float = field(
+        default=VAL_SHARE,
+        metadata=command_option("Share of the episodes that are for validation.", section="Filters", unit=""),
+    )
+    split_by: str | None = field(
+        default=None,
+        metadata=command_option(
+            "Metadata or a column, such as task: episodes of one value are on one side of the split.",
+            metavar="PATH",
+            section="Filters",
+        ),
+    )
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What takes out episodes, before all else."""
+        if self.split is None:
+            if self.split_by is not None or self.val_share != VAL_SHARE:
+                option = "split_by (--split-by)" if self.split_by is not None else "val_share (--val-share)"
+                raise ConfigError(f"{option} goes with split (--split), {' or '.join(PARTS)}")
+            return ()
+        return (Split(self.split, self.val_share, self.split_by or ""),)
+
+    @property
+    def filter_label(self) -> str:
+        """Which episodes are left, for what a reading continues by; "" for all. No part of the item keys, which the episodes' names decide."""
+        return ";".join(rule.label for rule in self.rules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeOptions(ReadingOptions):
+    """Which episodes are read, which columns episodes have, what is mended in them, and what happens to bad ones.
 
     `encoded` takes one path, a list of paths, or "all".
 
@@ -57,27 +121,6 @@ class EpisodeOptions:
         default=False,
         metadata=command_option("Treat advice (terminal_discount, last_reward, ...) as a problem.", section="Bad data"),
     )
-    terminal_discount: str = field(
-        default=AS_RECORDED,
-        metadata=command_option(
-            '"transition": discount 0 on the step that leads into a terminal one.',
-            TERMINAL_DISCOUNTS,
-            section="Bad data",
-        ),
-    )
-    last_reward: str = field(
-        default=AS_RECORDED,
-        metadata=command_option('"shift": every reward moves one step back.', LAST_REWARDS, section="Bad data"),
-    )
-    last_observation: str = field(
-        default=AS_RECORDED,
-        metadata=command_option(
-            'Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the '
-            "row out.",
-            LAST_OBSERVATIONS,
-            section="Bad data",
-        ),
-    )
     encoded: str | Sequence[str] = field(
         default=(),
         metadata=command_option(
@@ -102,6 +145,7 @@ class EpisodeOptions:
             if not isinstance(path, str) or not path:
                 raise ConfigError(f'encoded (--encoded) {path!r}: expected a path such as observation/image, or "all"')
         object.__setattr__(self, "transform", self.chosen_transform)  # a file is read once
+        _ = self.rules  # refuses what makes no sense
 
     @property
     def conventions(self) -> Conventions:
@@ -146,7 +190,15 @@ class EpisodeOptions:
             check_report(Path(self.quarantine))
 
 
-class EpisodeKeywords(ConventionKeywords, total=False):
+class ReadingKeywords(ConventionKeywords, total=False):
+    """`ReadingOptions` as keywords."""
+
+    split: str | None
+    val_share: float
+    split_by: str | None
+
+
+class EpisodeKeywords(ReadingKeywords, total=False):
     """`EpisodeOptions` as keywords."""
 
     on_invalid: str

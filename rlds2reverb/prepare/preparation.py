@@ -1,8 +1,8 @@
-"""The one way from a source to what a view needs: open, transform, validate, decide, normalise, cut.
+"""The one way from a source to what a view needs: open, filter, transform, validate, decide, normalise, cut.
 
 | step | where | what |
 | --- | --- | --- |
-| open, transform | `Preparation.open` | the source, its specs, and the signatures of the items; no episode is read |
+| open, filter, transform | `Preparation.open` | the source, its specs, and the signatures of the items; no episode is read |
 | read | `Preparation.read` | episodes in order, with problems that only other episodes show |
 | examine | `Preparer.prepare` | absent fields are filled, all problems found, and some repaired where the policy repairs |
 | decide | `Preparer.prepare` | the policy accepts the episode, leaves it out, or ends the reading |
@@ -27,6 +27,7 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Array, Episode, Notice, faults
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.filtered import filtered
 from rlds2reverb.formats.identity import Identity, with_identity
 from rlds2reverb.formats.source import Source, check_steps, checked_spec, metadata_spec_of
 from rlds2reverb.formats.transform import transformed
@@ -110,7 +111,7 @@ class Preparation:
           ConfigError: a transform that the steps do not allow.
         """
         opened = with_identity(open_source(source).with_encoded(options.encoded_paths), identity)
-        return cls.of(transformed(opened, options.chosen_transform), options, outputs)
+        return cls.of(transformed(filtered(opened, options.rules), options.chosen_transform), options, outputs)
 
     @classmethod
     def of(

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from rlds2reverb.episode import Notice
 from rlds2reverb.errors import CapacityError, ConfigError, Rlds2ReverbError, keep_report, reason_of
-from rlds2reverb.formats.source import Source
+from rlds2reverb.formats.source import LeftOut, Source
 from rlds2reverb.formats.transform import Transform
 from rlds2reverb.plain import Count, members, plain, printed
 from rlds2reverb.prepare.preparation import Output, Preparation, item_bounds
@@ -121,6 +121,7 @@ class Plan(_OfServers):
       source: name of the dataset.
       episodes: that will be read; null where that is not known.
       transform: what is done to the columns first.
+      filtered: rule -> what it takes out of the dataset.
       filled: step fields that the dataset lacks and that are filled.
       notices: about the dataset as a whole.
       tables: table -> what is found there; sizes add up over the servers.
@@ -131,6 +132,7 @@ class Plan(_OfServers):
     source: str
     episodes: Count | None
     transform: Transform
+    filtered: dict[str, LeftOut]
     filled: list[str]
     notices: list[Notice]
     tables: dict[str, TablePlan]
@@ -235,6 +237,7 @@ class PushPlan:
             "source": self.source.name,
             "episodes": self.episodes,
             "transform": self.options.chosen_transform,
+            "filtered": dict(self.source.filtered),
             "filled": list(self.filled),
             "notices": list(self.notices),
             "tables": {table.name: table for table in self.tables},
@@ -370,6 +373,7 @@ def report_of_nothing(plan: PushPlan) -> PushReport:
         not_in_items=plan.not_in_items,
         episodes_unread=plan.episodes,
         transform=plan.options.chosen_transform.as_dict(),
+        filtered=plan.source.filtered,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from rlds2reverb.episode import Notice
+from rlds2reverb.formats.source import LeftOut
 from rlds2reverb.plain import members, printed
 from rlds2reverb.text import as_html
 
@@ -46,6 +47,7 @@ class PushReport:
       episodes_unread: left in the source; None when the source does not know its number of episodes.
       stopped: the error that ended the push, on one line; "" for a finished push.
       transform: operations on the columns that did something: operation -> value.
+      filtered: rule -> what it took out of the source before it was read.
       workers: number of worker processes; 0 for a push by one process.
       parts_again: tasks begun again because their worker, or its machine, was lost.
       ends_found_late: episodes stored by workers although their ends are those of other episodes (`last_observation_shared`), which
@@ -83,6 +85,7 @@ class PushReport:
     episodes_unread: int | None = None
     stopped: str = ""
     transform: Mapping[str, Any] = field(default_factory=dict)
+    filtered: Mapping[str, LeftOut] = field(default_factory=dict)
     workers: int = 0
     parts_again: int = 0
     ends_found_late: int = 0

@@ -26,6 +26,7 @@ from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.options import escape_text
 from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.source import Source
+from rlds2reverb.formats.splits import Split
 from tests.contract.destination_cases import data
 from tests.contract.destination_cases.coming_back import assert_comes_back
 from tests.support.raising import outcome_of
@@ -109,6 +110,20 @@ def test_what_is_written_comes_back_and_what_is_lost_is_told(scheme: str, name: 
     destination = open_destination(name)
     assert_comes_back(list(source), open_source(destination.source(destination.path)), report.losses)
     assert left_over(destination) == []
+
+
+@pytest.mark.parametrize("kind", data.KINDS)
+def test_a_conversion_leaves_every_episode_on_its_side_of_a_split(
+    scheme: str, name: str, kind: str, tmp_path: Path
+) -> None:
+    source = EpisodeList(list(data.KINDS[kind](tmp_path)))
+    if isinstance(outcome_of(Rlds2ReverbError, lambda: convert(source, name)), Rlds2ReverbError):
+        pytest.skip(f"{scheme} holds none of it")
+    destination = open_destination(name)
+    written_source = open_source(destination.source(destination.path))
+    for share in (0.2, 0.4, 0.6, 0.8):
+        split = Split("val", share)
+        assert [split.judge(episode) for episode in written_source] == [split.judge(episode) for episode in source]
 
 
 @pytest.mark.parametrize("column", ["observation", "action", "reward"])

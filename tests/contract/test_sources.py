@@ -18,10 +18,12 @@ import rlds2reverb
 from rlds2reverb.episode import Array, metadata_specs
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.filtered import filtered
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.options import escape_text, split_options
 from rlds2reverb.formats.registry import SOURCES as FORMATS
 from rlds2reverb.formats.source import Slice, Source, metadata_spec_of
+from rlds2reverb.formats.splits import Split
 from rlds2reverb.formats.tfds import bundled_path
 from rlds2reverb.prepare.problems import CODES
 from rlds2reverb.specs import differences, flatten, nested
@@ -30,6 +32,7 @@ from tests.contract.source_cases.data import EPISODES
 from tests.contract.source_cases.tfds import of_tfds
 from tests.support.contract import toy
 from tests.support.push import in_memory
+from tests.support.raising import outcome_of
 
 FOLDER = Path(data.__file__).parent
 WITH_DATA = [one.scheme for one in FORMATS if (FOLDER / f"{one.scheme}.py").exists()]
@@ -188,6 +191,20 @@ def test_a_span_is_a_slice_of_the_whole(source: Source) -> None:
     whole = contents(source)
     for start, stop in ((0, 1), (1, 3), (2, EPISODES + 5), (3, 3)):
         assert contents(source.slice(start, stop)) == whole[start:stop]
+
+
+def test_the_sides_of_a_split_are_the_whole(source: Source) -> None:
+    whole = contents(source)
+    parts = [
+        outcome_of(SourceError, lambda part=part: contents(filtered(source, [Split(part, 0.5)])))
+        for part in ("train", "val")
+    ]
+    if not whole or any("expected numbers in" in str(part) for part in parts):
+        return
+    left = [[] if isinstance(part, SourceError) else part for part in parts]
+    assert sorted(name for part in left for name, *_ in part) == sorted(name for name, *_ in whole)
+    for part in left:
+        assert part == [one for one in whole if one in part]
 
 
 def test_a_shard_of_a_shard_is_one_of_the_whole(source: Source) -> None:

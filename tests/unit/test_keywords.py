@@ -19,8 +19,7 @@ from rlds2reverb.learner.local.options import LocalKeywords
 from rlds2reverb.learner.mix import MixKeywords
 from rlds2reverb.learner.options import SampleKeywords
 from rlds2reverb.learner.recording import WriteKeywords
-from rlds2reverb.prepare.conventions import ConventionKeywords, Conventions
-from rlds2reverb.prepare.options import EpisodeKeywords, EpisodeOptions
+from rlds2reverb.prepare.options import EpisodeKeywords, EpisodeOptions, ReadingKeywords, ReadingOptions
 from rlds2reverb.push.options import PushKeywords, SendKeywords, SendOptions
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], type, type]] = {
@@ -29,7 +28,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], type, type]] = {
     "sample": (Client.sample, SampleOptions, SampleKeywords),
     "writer": (Client.writer, WriteOptions, WriteKeywords),
     "convert": (rlds2reverb.convert, ConvertOptions, ConvertKeywords),
-    "inspect": (inspect_dataset, Conventions, ConventionKeywords),
+    "inspect": (inspect_dataset, ReadingOptions, ReadingKeywords),
     "local": (rlds2reverb.local, LocalOptions, LocalKeywords),
     "mix": (rlds2reverb.mix, MixOptions, MixKeywords),
 }

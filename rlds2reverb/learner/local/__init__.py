@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.source import LeftOut
 from rlds2reverb.keywords import refuse_unknown, takes_options
 from rlds2reverb.learner.batch import Batch, BatchIterator
 from rlds2reverb.learner.local.epochs import Epoch, InOrderEpoch
@@ -87,6 +88,11 @@ class Local(BatchIterator):
     def rejected(self) -> dict[str, int]:
         """Code of a problem -> number of episodes of this epoch that were left out for it so far."""
         return self._epoch.rejected
+
+    @property
+    def filtered(self) -> Mapping[str, LeftOut]:
+        """What filters and a split take out: rule -> counts; {} without any."""
+        return self._ready.source.filtered
 
     def next_batch(self) -> Batch | None:
         """Returns the next batch; None at the end.
@@ -173,6 +179,7 @@ class Local(BatchIterator):
             "episodes": source.episode_count,
             "view": self._ready.outputs[0].view.label,
             "data": self._ready.identity,
+            **({"filter": options.filter_label} if options.filter_label else {}),
             "table": self.options.table,
             **({} if self.options.identity is None else {"identity": self.options.identity}),
             "shuffle": int(self.options.buffer_size) if self._order is None else GLOBAL,

@@ -72,6 +72,7 @@ def test_plain_values_go_through_json() -> None:
         "notices": [],
         "stopped": "",
         "transform": {},
+        "filtered": {},
         "workers": 0,
         "parts_again": 0,
         "ends_found_late": 0,

@@ -1,0 +1,282 @@
+"""A source without the episodes and rows that rules take out (`Filtered`), which sees what it is to leave out once, before anything is read.
+
+Rules judge the episodes as they are recorded, before any transform. That is one pass over the columns that the rules look at, and no other, when
+the number of episodes is asked for, or the first of them. From then on the source has a known number of episodes with known lengths, and what was
+taken out is counted by rule. So plans, workers, shards, random access and states of a reading need to know nothing of filters.
+
+Rows that are taken out of the middle of an episode leave a gap. The rows before and behind it are read as episodes of their own, its runs: the
+first row of each is first, its last row is last. A gap is thereby the end of an episode to all that comes after, to views, formats and statistics
+alike, and no item spans it. Of a run that ends in a gap the last row has a recorded action; by RLDS' convention it has no meaning, as any last row's.
+
+| an episode | its name |
+| --- | --- |
+| with all its rows | as it was |
+| the rows from 12 to 79 of it | its name with `[12:80]` behind it |
+
+So what a filter leaves alone keeps its items' keys, and rows that two filters leave alike have the same keys under both.
+An episode with faults is judged by validation, and not by rules: it is kept, so that it is not lost without a word.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from rlds2reverb.episode import IS_FIRST, IS_LAST, Array, Episode, KnownEpisode
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats.source import IsKnown, LeftOut, Source, Wrapper, add_left_out, columns_of
+from rlds2reverb.text import counted
+
+
+class Rule(Protocol):
+    """What decides about episodes, and rows of them."""
+
+    @property
+    def text(self) -> str:
+        """What reports call it."""
+
+    @property
+    def label(self) -> str:
+        """Where it is equal, so is what is left."""
+
+    def columns(self, source: Source) -> Collection[str] | None:
+        """Paths of the step columns that it looks at; None for all.
+
+        Raises:
+          SourceError: the source has not what it looks at.
+        """
+
+    def judge(self, episode: Episode) -> bool | Array:
+        """Whether to keep an episode; or [rows] bool, which rows of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Verdicts:
+    """What rules leave of a source, run by run.
+
+    Attributes:
+      numbers: [runs] int64, the number of each one's episode in the source, ascending.
+      starts, stops: [runs] int64, its rows in the episode.
+      is_whole: [runs] bool, whether it is the whole episode.
+      left_out: rule -> what it takes out.
+    """
+
+    numbers: Array
+    starts: Array
+    stops: Array
+    is_whole: Array
+    left_out: Mapping[str, LeftOut]
+
+
+class Judging:
+    """The verdicts of rules about a source, which all sources share that are made of it. It is read when they are first asked for."""
+
+    def __init__(self, source: Source, rules: Sequence[Rule]) -> None:
+        self.rules = tuple(rules)
+        self._source = source
+
+    @property
+    def left_out(self) -> Mapping[str, LeftOut]:
+        """Rule -> what it takes out; {} before the source was read."""
+        return self.verdicts.left_out if "verdicts" in vars(self) else {}
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """Raises `SourceError` if the data cannot be read, lack what a rule looks at, or nothing is left of them."""
+        left_out = {rule.text: LeftOut() for rule in self.rules}
+        runs: list[tuple[int, int, int, bool]] = []
+        number = -1
+        for number, episode in enumerate(self._light_source().episodes()):
+            rows = len(episode)
+            if episode.faults:
+                runs.append((number, 0, rows, True))
+                continue
+            kept = self._kept_rows(episode, left_out)
+            if kept is None:
+                runs.append((number, 0, rows, True))
+            else:
+                runs += [(number, start, stop, False) for start, stop in runs_of(kept)]
+        if number >= 0 and not runs:
+            told = "; ".join(f"{rule} takes out {counts}" for rule, counts in left_out.items())
+            raise SourceError(
+                f"{self._source.name}: nothing is left of {counted(number + 1, 'episode')}, expected at least one: {told}"
+            )
+        table = np.array(runs, np.int64).reshape(-1, 4)
+        return Verdicts(table[:, 0], table[:, 1], table[:, 2], table[:, 3].astype(bool), left_out)
+
+    def _light_source(self) -> Source:
+        """The source with the columns that rules look at, and the one that says how many rows there are."""
+        wanted = {IS_FIRST, IS_LAST}
+        for rule in self.rules:
+            paths = rule.columns(self._source)
+            if paths is None:
+                return self._source
+            wanted.update(paths)
+        columns = columns_of(self._source.spec(), self._source.name)
+        return self._source.without([path for path in columns if path not in wanted])
+
+    def _kept_rows(self, episode: Episode, left_out: Mapping[str, LeftOut]) -> Array | None:
+        """[rows] bool; None for all of them. Counts what is left out."""
+        kept = np.ones(len(episode), bool)
+        for rule in self.rules:
+            verdict, counts = rule.judge(episode), left_out[rule.text]
+            before = int(np.count_nonzero(kept))
+            if isinstance(verdict, np.ndarray):
+                kept &= verdict
+            elif not verdict:
+                kept[:] = False
+            after = int(np.count_nonzero(kept))
+            counts.steps += before - after
+            if before and not after:
+                counts.emptied += isinstance(verdict, np.ndarray)
+                counts.episodes += not isinstance(verdict, np.ndarray)
+            elif not isinstance(verdict, np.ndarray) and not verdict:  # an episode without rows
+                counts.episodes += 1
+            if not after:
+                return kept
+        return None if kept.all() else kept
+
+
+def filtered(source: Source, rules: Sequence[Rule]) -> Source:
+    """The source without what rules take out; the source itself without rules."""
+    return Filtered(source, rules) if rules else source
+
+
+def runs_of(kept: Array) -> list[tuple[int, int]]:
+    """[rows] bool -> (start, stop) of the rows that are kept side by side.
+
+    >>> runs_of(np.array([True, True, False, True]))
+    [(0, 2), (3, 4)]
+    """
+    edges = np.flatnonzero(np.diff(kept.astype(np.int8), prepend=0, append=0)).tolist()
+    return list(zip(edges[::2], edges[1::2]))
+
+
+class Filtered(Wrapper):
+    """What rules leave of a source: its episodes, and the runs of those that lost rows.
+
+    Args:
+      source: to be read.
+      rules: in the order in which they judge; what one takes out, those behind it do not see.
+      name: for messages; by default the source's.
+      judging: of a source with the same episodes, whose verdicts count; None to judge this one.
+    """
+
+    def __init__(self, source: Source, rules: Sequence[Rule], name: str = "", judging: Judging | None = None) -> None:
+        super().__init__(source, name)
+        self._judging = Judging(source, rules) if judging is None else judging
+
+    def _of(self, source: Source) -> Filtered:
+        return Filtered(source, self._judging.rules, self.name, self._judging)
+
+    @property
+    def _verdicts(self) -> Verdicts:
+        return self._judging.verdicts
+
+    @property
+    def filtered(self) -> Mapping[str, LeftOut]:
+        return add_left_out([self._source.filtered, self._judging.left_out])
+
+    @property
+    def episode_count(self) -> int | None:
+        return len(self._verdicts.numbers)
+
+    def episode_lengths(self) -> Sequence[int] | None:
+        verdicts = self._verdicts
+        lengths: list[int] = (verdicts.stops - verdicts.starts).tolist()
+        return lengths
+
+    def count_lengths(self) -> Sequence[int]:
+        return self.episode_lengths() or []
+
+    def encoded(self, paths: Collection[str]) -> Filtered:
+        return self._of(self._source.encoded(paths))
+
+    def without(self, paths: Collection[str]) -> Filtered:
+        return self._of(self._source.without(paths))
+
+    @cached_property
+    def _picked(self) -> tuple[Source, Array, Array]:
+        """The episodes of which something is left, [episodes + 1] the first run of each, and [runs] the place of each one's episode among them."""
+        numbers, firsts, places = np.unique(self._verdicts.numbers, return_index=True, return_inverse=True)
+        return self._source.pick(numbers.tolist()), np.append(firsts, len(places)), places
+
+    def read(
+        self, start: int = 0, stop: int | None = None, is_known: IsKnown | None = None
+    ) -> Iterator[Episode | KnownEpisode]:
+        runs = range(len(self._verdicts.numbers))[start:stop]
+        if not runs:
+            return
+        picked, firsts, places = self._picked
+        first, end = int(places[runs[0]]), int(places[runs[-1]]) + 1
+
+        def runs_at(place: int) -> range:
+            return range(max(int(firsts[place]), runs.start), min(int(firsts[place + 1]), runs.stop))
+
+        # The runs of the episodes that the source asked `is_known` for, and has not given yet: whether each is known.
+        asked = deque[list[bool]]()
+
+        def ask(name: str, place: int) -> list[bool]:
+            return [is_known is not None and is_known(self._run_name(name, run)) for run in runs_at(place)]
+
+        next_place = itertools.count(first)
+
+        def is_each_known(name: str) -> bool:
+            asked.append(ask(name, next(next_place)))
+            return all(asked[-1])
+
+        episodes = picked.read(first, end, None if is_known is None else is_each_known)
+        for place, episode in enumerate(episodes, first):
+            known = asked.popleft() if asked else ask(episode.id, place)  # a source may also not ask
+            for run, is_run_known in zip(runs_at(place), known):
+                if isinstance(episode, KnownEpisode) or is_run_known:
+                    yield KnownEpisode(self._run_name(episode.id, run))
+                else:
+                    yield self._run(episode, run)
+
+    def at(self, numbers: Sequence[int]) -> Iterator[tuple[int, Episode]]:
+        picked, _, places = self._picked
+        runs_at: dict[int, list[int]] = {}
+        for run in numbers:
+            runs_at.setdefault(int(places[run]), []).append(run)
+        for place, episode in picked.at(list(runs_at)):
+            for run in runs_at[place]:
+                yield run, self._run(episode, run)
+
+    def _rows(self, run: int) -> tuple[int, int] | None:
+        """Of a run; None for a whole episode."""
+        verdicts = self._verdicts
+        return None if verdicts.is_whole[run] else (int(verdicts.starts[run]), int(verdicts.stops[run]))
+
+    def _run_name(self, name: str, run: int) -> str:
+        rows = self._rows(run)
+        return name if rows is None else _name_of_rows(name, *rows)
+
+    def _run(self, episode: Episode, run: int) -> Episode:
+        rows = self._rows(run)
+        return episode if rows is None else rows_of(episode, *rows)
+
+
+def _name_of_rows(name: str, start: int, stop: int) -> str:
+    return f"{name}[{start}:{stop}]"
+
+
+def rows_of(episode: Episode, start: int, stop: int) -> Episode:
+    """Some rows of an episode as an episode: the first of them is first, the last one is last."""
+    columns = {path: column[start:stop] for path, column in episode.columns.items()}
+    for flag, row in ((IS_FIRST, 0), (IS_LAST, -1)):
+        if flag in columns and len(columns[flag]):
+            columns[flag] = columns[flag].copy()
+            columns[flag][row] = True
+    return replace(
+        episode,
+        columns=columns,
+        id=_name_of_rows(episode.id, start, stop),
+        where=episode.where and f"{episode.where}[{start}:{stop}]",
+    )

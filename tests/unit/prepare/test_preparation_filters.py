@@ -1,0 +1,131 @@
+"""Filters and splits leave the same in a push, in `local`, in an inspection and in a conversion, and are counted alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlds2reverb
+from rlds2reverb import Episode
+from rlds2reverb.episode import content_digest
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.mix import NamedSource
+from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
+from rlds2reverb.learner.recording import WriteOptions
+from rlds2reverb.prepare.options import EpisodeOptions
+from rlds2reverb.prepare.preparation import Preparation
+from rlds2reverb.views.trajectory import two_step
+from tests.support import strategies
+from tests.support.push import in_memory
+from tests.support.workers_in_threads import InThreads
+
+EPISODES = [strategies.episode(np.random.default_rng(number), 4 + number % 3) for number in range(20)]
+FILTERS: list[dict[str, Any]] = [
+    {"split": "train"},
+    {"split": "val", "val_share": 0.3},
+]
+
+
+def left_of(filters: dict[str, Any]) -> list[Episode]:
+    """Read by the preparation itself."""
+    return list(Preparation.open(EPISODES, EpisodeOptions(**filters)).source)
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_all_ways_leave_the_same(filters: dict[str, Any], tmp_path: Path) -> None:
+    left = left_of(filters)
+    assert len(left) > 0
+    server, by_hand = in_memory.Server(), in_memory.Server()
+    report = in_memory.push(server, EPISODES, **filters)
+    in_memory.push(by_hand, left)
+    assert [*server.items["replay"]] == [*by_hand.items["replay"]]
+    assert report.episodes_pushed == len(left)
+    batches = list(rlds2reverb.local(EPISODES, **filters))
+    assert [int(key) for batch in batches for key in batch.info.key] == [*server.items["replay"]]
+    shuffled = rlds2reverb.local(EPISODES, shuffle="global", **filters)
+    assert sorted(int(key) for batch in shuffled for key in batch.info.key) == sorted(server.items["replay"])
+    inspection = rlds2reverb.inspect(EPISODES, **filters)
+    assert inspection.lengths == [len(episode) for episode in left]
+    converted = rlds2reverb.convert(EPISODES, f"tfds:{tmp_path}/made", **filters)
+    digests = [content_digest(episode.columns) for episode in open_source(f"tfds:{tmp_path}/made/1.0.0?order=file")]
+    assert sorted(digests) == sorted(content_digest(episode.columns) for episode in left)
+    counts = inspection.filtered
+    assert counts == report.filtered == converted.filtered == shuffled.filtered
+    assert sum(rule.steps for rule in counts.values()) + inspection.steps == sum(map(len, EPISODES))
+    assert inspection.as_dict()["filtered"] == {
+        rule: {"episodes": count.episodes, "steps": count.steps, "emptied": count.emptied}
+        for rule, count in counts.items()
+    }
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_workers_leave_what_one_process_leaves(filters: dict[str, Any]) -> None:
+    options = EpisodeOptions(**filters)
+    job = InspectJob(NamedSource(EpisodeList(EPISODES)), {"replay": two_step()}, options=options)
+    divided = inspect_by_workers(job, lambda job: InThreads(job, 3), 2)
+    assert divided.as_dict() == rlds2reverb.inspect(EPISODES, **filters).as_dict() | {"source": divided.source}
+
+
+def test_a_plan_counts_what_is_left_before_anything_is_sent() -> None:
+    filters = {"split": "train"}
+    plan = in_memory.planned(in_memory.Server(), EPISODES, **filters)
+    assert plan.episodes == len(left_of(filters))
+    (table,) = plan.tables
+    assert table.least_items == sum(len(episode) - 1 for episode in left_of(filters))
+    assert plan.as_dict()["filtered"].keys() == {"split=train,val_share=0.1"}
+
+
+def test_filters_see_the_episodes_below_the_limit() -> None:
+    first = rlds2reverb.inspect(EPISODES[:7], split="train")
+    assert rlds2reverb.inspect(EPISODES, split="train", limit=7).lengths == first.lengths
+
+
+def test_a_state_of_another_split_is_refused() -> None:
+    batches = rlds2reverb.local(EPISODES, split="train", batch_size=4)
+    next(batches)
+    same = rlds2reverb.local(EPISODES, split="train", batch_size=4)
+    same.restore(batches.state())
+    np.testing.assert_array_equal(next(same).info.key, next(batches).info.key)
+    others: tuple[dict[str, Any], ...] = ({}, {"split": "val"}, {"split": "train", "val_share": 0.05})
+    for other in others:
+        with pytest.raises(ConfigError, match="restore"):
+            rlds2reverb.local(EPISODES, batch_size=4, **other).restore(batches.state())
+
+
+def test_a_conversion_of_another_split_does_not_go_on(tmp_path: Path) -> None:
+    def label(**filters: Any) -> str:
+        return rlds2reverb.conversion.convert.planned(EPISODES, f"tfds:{tmp_path}/made", **filters).job.label
+
+    assert len({label(), label(split="train"), label(split="val"), label(split="val", val_share=0.2)}) == 4
+    assert "filter" not in label()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "problem"),
+    [
+        ({"split": "test"}, ConfigError, "expected train or val"),
+        ({"split_by": "task"}, ConfigError, r"split_by \(--split-by\) goes with split"),
+        ({"val_share": 0.2}, ConfigError, r"val_share \(--val-share\) goes with split"),
+        ({"split": "val", "val_share": 1e-9}, SourceError, "nothing is left of 20 episodes, expected at least one"),
+        ({"split": "val", "split_by": "task"}, SourceError, 'split_by .* "task": expected metadata'),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_sent(
+    options: dict[str, Any], error: type[Exception], problem: str
+) -> None:
+    server = in_memory.Server()
+    with pytest.raises(error, match=problem):
+        in_memory.push(server, EPISODES, **options)
+    assert not server.items
+    with pytest.raises(error, match=problem):
+        rlds2reverb.inspect(EPISODES, **options)
+
+
+def test_an_actor_decides_itself_what_it_writes() -> None:
+    with pytest.raises(ConfigError, match="writer: split is an option of a push"):
+        WriteOptions("replay", split="val")
