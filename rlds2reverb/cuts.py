@@ -262,7 +262,7 @@ class _Merged:
             return self._same_memory[memory]
         look = (*shape, None if self._looked_at is None else column.row_bytes(self._looked_at))
         alike = self._alike.setdefault(look, [])
-        name = next((known for known in alike if self.columns[known].takes(column)), None)
+        name = next((name_before for name_before in alike if self.columns[name_before].takes(column)), None)
         if name is None:
             name = path if path not in self.columns else f"{path} ({len(self.columns)})"
             self.columns[name] = column

@@ -185,8 +185,8 @@ def _check(name: str) -> int:
 
 def repeated_ids(names: Names) -> Any:
     """Numbers of the given ids that come more than once."""
-    found, counts = np.unique(names[names % 2 == 1], return_counts=True)
-    return found[counts > 1]
+    unique_names, counts = np.unique(names[names % 2 == 1], return_counts=True)
+    return unique_names[counts > 1]
 
 
 Array = npt.NDArray[Any]

@@ -433,18 +433,18 @@ def decode_files(
     return out.view("<f4") if image.dtype.kind == "f" else out
 
 
-def _allocated(image: ImageSpec, files: Sequence[bytes], where: str, wanted: Size | None) -> Array:
+def _allocated(image: ImageSpec, files: Sequence[bytes], where: str, size_wanted: Size | None) -> Array:
     """An empty array for all images; for the bytes of float32 images."""
     sizes = [_size(file, f"{where}, image {number}") for number, file in enumerate(files)]
     for number, size in enumerate(sizes):
-        if any(side not in (None, found) for side, found in zip(image.shape, size)):
+        if any(side not in (None, length) for side, length in zip(image.shape, size)):
             raise SourceError(f"{where}, image {number}: has the size {size}; expected {image.shape[:2]}")
-        if wanted is None and size != sizes[0]:
+        if size_wanted is None and size != sizes[0]:
             raise SourceError(
                 f"{where}: images of different sizes, {sizes[0]} and {size}; all of an episode must have one"
             )
     channels = 4 if image.dtype.kind == "f" else image.shape[2] or _channels(files[0], where)
-    height, width = sizes[0] if wanted is None else (wanted.height, wanted.width)
+    height, width = sizes[0] if size_wanted is None else (size_wanted.height, size_wanted.width)
     shape = (len(files), height, width, channels)
     try:
         return np.empty(shape, np.uint8 if image.dtype.kind == "f" else image.dtype)
@@ -568,8 +568,8 @@ def _png(file: bytes, where: str) -> Any:
         raise _damaged(where, error) from error
 
 
-def _as_3d(found: Array) -> Array:
-    return found[..., None] if found.ndim == 2 else found
+def _as_3d(image: Array) -> Array:
+    return image[..., None] if image.ndim == 2 else image
 
 
 def _damaged(where: str, error: Exception) -> NotReadHere:
@@ -675,9 +675,9 @@ def resize_images(images: Array, size: Size) -> Array:
 
 def _columns_then_rows(image: Floats, rows: _Taps, columns: _Taps) -> Floats:
     """TensorFlow's order for `area`; the areas are divided by last."""
-    made = _along_rows(np.swapaxes(_along_rows(np.swapaxes(image, 0, 1), columns), 0, 1), rows)
-    made *= np.float32(1) / (rows.scale * columns.scale)
-    return made
+    resized = _along_rows(np.swapaxes(_along_rows(np.swapaxes(image, 0, 1), columns), 0, 1), rows)
+    resized *= np.float32(1) / (rows.scale * columns.scale)
+    return resized
 
 
 def _rows_then_columns(image: Floats, rows: _Taps, columns: _Taps) -> Floats:
@@ -688,13 +688,13 @@ def _rows_then_columns(image: Floats, rows: _Taps, columns: _Taps) -> Floats:
 def _along_rows(image: Floats, taps: _Taps) -> Floats:
     """[in, A, C] -> [out, A, C]: whole rows are added up, first tap first."""
     flat = np.ascontiguousarray(image).reshape(len(image), -1)
-    made = flat[taps.places[:, 0]] * taps.weights[:, :1]
-    addend = np.empty_like(made)
+    weighted = flat[taps.places[:, 0]] * taps.weights[:, :1]
+    addend = np.empty_like(weighted)
     for places, weights in zip(taps.places.T[1:], taps.weights.T[1:]):
         np.take(flat, places, axis=0, out=addend, mode="clip")  # other modes copy once more
         addend *= weights[:, None]
-        made += addend
-    reshaped: Floats = made.reshape(len(made), *image.shape[1:])
+        weighted += addend
+    reshaped: Floats = weighted.reshape(len(weighted), *image.shape[1:])
     return reshaped
 
 

@@ -277,7 +277,7 @@ def _named_tuple(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) ->
     return named_tuple_type(name, fields)(*values)
 
 
-def differences(expected: Nest, found: Nest) -> list[str]:
+def differences(expected: Nest, other: Nest) -> list[str]:
     """What keeps items of spec `expected` out of a table with signature `found`: one line per leaf.
 
     Sizes that the table leaves free (None) fit any size. The order and the names of the leaves
@@ -289,23 +289,29 @@ def differences(expected: Nest, found: Nest) -> list[str]:
       SpecError: two leaves of `expected` have the same path. Two of `found` are a difference.
     """
     try:
-        present = flatten(found)
+        present = flatten(other)
     except SpecError as error:
         return [f"table: {error}"]
-    wanted = flatten(expected)
-    views = view_in(expected), view_in(found)
+    item_specs = flatten(expected)
+    views = view_in(expected), view_in(other)
     is_other_view = all(views) and views[0] != views[1]
     lines = [f"view: items are of {views[0]}, table is for {views[1]}"] if is_other_view else []
     lines += [
-        f"{path}: items have {wanted[path]}, table has {present[path]}"
-        for path in wanted
+        f"{path}: items have {item_specs[path]}, table has {present[path]}"
+        for path in item_specs
         if path in present
-        and (str(wanted[path]) != str(present[path]) if is_other_view else not _fits(wanted[path], present[path]))
+        and (
+            str(item_specs[path]) != str(present[path]) if is_other_view else not _fits(item_specs[path], present[path])
+        )
     ]
-    lines += [f"{path}: items have {wanted[path]}, table has no such column" for path in wanted if path not in present]
-    lines += [f"{path}: table has {present[path]}, items have no such column" for path in present if path not in wanted]
-    if not lines and list(wanted) != list(present):
-        lines.append(f"column order: items have {list(wanted)}, table has {list(present)}")
+    lines += [
+        f"{path}: items have {item_specs[path]}, table has no such column" for path in item_specs if path not in present
+    ]
+    lines += [
+        f"{path}: table has {present[path]}, items have no such column" for path in present if path not in item_specs
+    ]
+    if not lines and list(item_specs) != list(present):
+        lines.append(f"column order: items have {list(item_specs)}, table has {list(present)}")
     return lines
 
 

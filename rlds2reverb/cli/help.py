@@ -39,8 +39,8 @@ def command(context: click.Context, topic: str | None) -> None:
         formatter = context.make_formatter()
         WRITERS[topic](formatter)
         click.echo(formatter.getvalue().strip("\n"))
-    elif (found := cli.cli.get_command(root, topic)) is not None:
-        click.echo(found.get_help(HelpContext(found, info_name=topic, parent=root)))
+    elif (found_command := cli.cli.get_command(root, topic)) is not None:
+        click.echo(found_command.get_help(HelpContext(found_command, info_name=topic, parent=root)))
     else:
         listed = f"; there are {', '.join(TOPICS)}, and all commands"
         raise click.UsageError(f'No such topic "{topic}"{did_you_mean(topic, (*TOPICS, *COMMANDS)) or listed}')

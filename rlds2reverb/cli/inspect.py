@@ -150,23 +150,23 @@ def command(
     watch = None if page is None and against is None else partial(_collector, seed or 0)
     read = partial(inspect_dataset, views, limit, options, watch, choose_executor(workers, ray), quiet)
     inspection = read(source)
-    found = [inspection]
+    inspections = [inspection]
     if against is not None:
-        found.append(read(against))
+        inspections.append(read(against))
     of_view = ["--view", view or "two_step"] if view_config is None else ["--view-config", str(view_config)]
     of_tables = repeat_option("--into", into) or ["--table", name]
-    made = {"encoded": encoded, "transform": transform, **given}
-    making = option_words(made)
+    source_options = {"encoded": encoded, "transform": transform, **given}
+    making = option_words(source_options)
     part = [] if limit is None else ["--limit", str(limit)]
     chosen = [*of_tables, *([] if into else of_view), *making]
     if page is not None:
         try:
             _check_server_package()
         except ConfigError:  # the page does without
-            configs = [""] * len(found)
+            configs = [""] * len(inspections)
         else:
-            configs = [_config_text(inspection.source, chosen, inspection, limit) for inspection in found]
-        written = _page_of(list(map(_dataset, found, configs)), seed or 0)
+            configs = [_config_text(inspection.source, chosen, inspection, limit) for inspection in inspections]
+        written = _page_of(list(map(_dataset, inspections, configs)), seed or 0)
         _write_page(page, written)
         output.talk(f"wrote {page}: {len(written) / 1e6:.2f} MB")
     if server_config:
@@ -177,7 +177,7 @@ def command(
             output.talk(f"left out: {code}: {many}, such as {example.title}: {example.problem.detail}")
         click.echo(_config_text(source, chosen, inspection, limit), nl=False)
     elif against is not None:
-        comparison = _compared(*found)
+        comparison = _compared(*inspections)
         if as_json:
             output.print_json(comparison)
             return
@@ -194,7 +194,7 @@ def command(
         if mended is not None and any(draft.items_per_table for draft in inspection.outputs.values()):
             push = ["rlds2reverb", "push", source, "--server", "localhost:8000", *of_tables]
             push += [] if view is None and view_config is None else of_view
-            output.propose([*push, *part, *option_words({**made, **mended})])
+            output.propose([*push, *part, *option_words({**source_options, **mended})])
 
 
 def _print_datasets(folder: str, as_json: bool) -> None:

@@ -131,9 +131,9 @@ class Command(click.Command):
 
 def _record(option: click.Parameter, ctx: click.Context) -> Iterator[tuple[str, str]]:
     """How an option is written, and what it does; nothing for an argument, which the text is about."""
-    found = None if isinstance(option, click.Argument) else option.get_help_record(ctx)
-    if found is not None:
-        yield found
+    record = None if isinstance(option, click.Argument) else option.get_help_record(ctx)
+    if record is not None:
+        yield record
 
 
 def _write_text(formatter: click.HelpFormatter, text: str) -> None:

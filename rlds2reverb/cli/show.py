@@ -99,10 +99,10 @@ def command(
 
     Pictures need a terminal with colours; where stdout is no terminal, lines are plain.
     """
-    wanted = transform_of(given.pop("transform"))
+    chosen_transform = transform_of(given.pop("transform"))
     columns, fps = given.pop("columns"), given.pop("fps")
     save = None if target is None else _saver(target, frames, fps)  # refused before anything is read
-    contents = contents_at(open_dataset(source), episode, columns, wanted, Conventions(**given))
+    contents = contents_at(open_dataset(source), episode, columns, chosen_transform, Conventions(**given))
     with without_collecting():
         if save is not None:
             output.talk(save(contents))

@@ -73,11 +73,11 @@ def command(
         part = [] if limit is None else ["--limit", str(limit)]
         if names := propose_names(dict.fromkeys(path.split("/")[0] for path in inspection.step_spec)):
             making["transform"] = (*making["transform"], renaming(names))
-        made = [*part, *option_words({**making, "strict": strict, "allow": allow, **(mended or {})})]
+        chosen_words = [*part, *option_words({**making, "strict": strict, "allow": allow, **(mended or {})})]
         if mended is not None:
             push = ["rlds2reverb", "push", source, "--server", "localhost:8000", "--table", "replay"]
-            output.propose([*push, *made])
+            output.propose([*push, *chosen_words])
         elif not verbose:
-            output.propose(["rlds2reverb", "validate", source, *made, "--verbose"])
+            output.propose(["rlds2reverb", "validate", source, *chosen_words, "--verbose"])
     if rejecting:
         raise click.exceptions.Exit(1)

@@ -126,15 +126,15 @@ def differs(column: Array, read: Array, is_last_known: bool = True) -> bool:
     if len(read) not in (len(column), len(column) - 1):
         return True
     compared = min(len(read), len(column) if is_last_known else len(column) - 1)
-    rows, given = column[:compared], read[:compared]
-    if rows.size != given.size:
+    rows, read_back = column[:compared], read[:compared]
+    if rows.size != read_back.size:
         return True
-    given = given.reshape(rows.shape)
-    if rows.dtype.kind == "O" or given.dtype.kind == "O":
-        return bool(rows.tolist() != given.tolist())
-    if rows.dtype == given.dtype:
-        return bool(rows.tobytes() != given.tobytes())
-    return not np.array_equal(rows, given, equal_nan=rows.dtype.kind in "fc" and given.dtype.kind in "fc")
+    read_back = read_back.reshape(rows.shape)
+    if rows.dtype.kind == "O" or read_back.dtype.kind == "O":
+        return bool(rows.tolist() != read_back.tolist())
+    if rows.dtype == read_back.dtype:
+        return bool(rows.tobytes() != read_back.tobytes())
+    return not np.array_equal(rows, read_back, equal_nan=rows.dtype.kind in "fc" and read_back.dtype.kind in "fc")
 
 
 def _send(where: str, path: str) -> None:

@@ -212,9 +212,9 @@ class DistributedPush:
             return
         for server in self._servers:
             if server.is_connected:
-                made = self._merged.items_made(server.address)
+                items_made = self._merged.items_made(server.address)
                 for output in self._plan.options.outputs:
-                    items = max(made.get(table, 0) for table in output.tables)
+                    items = max(items_made.get(table, 0) for table in output.tables)
                     with self._servers.about(server):
                         check_size(output, self._plan.infos[server.address], items, f"more than {items - 1}")
 

@@ -221,10 +221,10 @@ def agree(
     """
     variants = _variants(looks)
     joined = {
-        path: join(path, sorted(found, key=lambda spec: -len(found[spec]))) if len(found) > 1 else None
-        for path, found in variants.items()
+        path: join(path, sorted(by_spec, key=lambda spec: -len(by_spec[spec]))) if len(by_spec) > 1 else None
+        for path, by_spec in variants.items()
     }
-    specs = {path: joined[path] or looks[max(found.values(), key=len)[0]][path] for path, found in variants.items()}
+    specs = {path: joined[path] or looks[max(by_spec.values(), key=len)[0]][path] for path, by_spec in variants.items()}
     if isinstance(spec_from, int):
         specs |= {path: joined[path] or spec for path, spec in looks[spec_from].items()}
     odd = {
@@ -276,10 +276,10 @@ def _differing(
     specs: Mapping[str, ArraySpec],
     kept: set[str],
 ) -> Iterator[Notice]:
-    for path, found in variants.items():
-        if path not in kept or len(found) == 1 or joined[path] is not None:
+    for path, by_spec in variants.items():
+        if path not in kept or len(by_spec) == 1 or joined[path] is not None:
             continue
-        others = {spec: numbers for spec, numbers in found.items() if spec != _key(specs[path])}
+        others = {spec: numbers for spec, numbers in by_spec.items() if spec != _key(specs[path])}
         count = sum(map(len, others.values()))
         told = "; ".join(f"{spec} in {_episodes(numbers)}" for spec, numbers in others.items())
         text = (

@@ -38,18 +38,18 @@ def path_of(text: str) -> Path:
     Raises:
       SourceError: the scheme is unknown, the bucket has no name, or there is no user of that name.
     """
-    found = URL.match(text)
-    if found is None:
+    match = URL.match(text)
+    if match is None:
         try:
             return Path(text).expanduser()
         except RuntimeError as error:
             raise SourceError(f"{text}: {error}") from error
-    if found[1] not in SCHEMES:
+    if match[1] not in SCHEMES:
         schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise SourceError(f"{text}: unknown scheme; expected {schemes}, or a path on this machine")
     path = BucketPath(text)
-    if len(path.parts) < (4 if found[1] == "hf" else 2) or (found[1] == "hf" and path.parts[1] != "datasets"):
-        expected = "hf://datasets/ORG/NAME" if found[1] == "hf" else f"{found[1]}://BUCKET/FOLDER"
+    if len(path.parts) < (4 if match[1] == "hf" else 2) or (match[1] == "hf" and path.parts[1] != "datasets"):
+        expected = "hf://datasets/ORG/NAME" if match[1] == "hf" else f"{match[1]}://BUCKET/FOLDER"
         raise SourceError(f"{text}: expected {expected}")
     if "rlds2reverb.formats.objects" in sys.modules:  # a name that is opened is looked up anew
         from rlds2reverb.formats.objects import forget_looks
@@ -147,10 +147,10 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
 
     def stat(self, **_: Any) -> os.stat_result:
         bucket, key = self._place()
-        found = self.entry()
-        if found is None and not bucket.is_folder(key):
+        entry = self.entry()
+        if entry is None and not bucket.is_folder(key):
             raise FileNotFoundError(errno.ENOENT, "No such object", str(self))
-        return _FOLDER_STAT if found is None else found.stat()
+        return _FOLDER_STAT if entry is None else entry.stat()
 
     lstat = stat
 
@@ -222,7 +222,7 @@ class BucketPath(type(Path())):  # type: ignore[misc]  # the class that Path has
         """The objects below, sorted; asked for anew."""
         bucket, key = self._place()
         skipped = len(key) + 1 if key else 0
-        return [self / found[skipped:] for found in bucket.walk(key)]
+        return [self / key_below[skipped:] for key_below in bucket.walk(key)]
 
     def upload(self, file: Path) -> None:
         """Puts a file of this machine there, whole or not at all.

@@ -51,18 +51,18 @@ class _Stamp(NamedTuple):
     inode_changed: int
 
     @staticmethod
-    def of(found: os.stat_result) -> _Stamp:
-        return _Stamp(found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
+    def of(status: os.stat_result) -> _Stamp:
+        return _Stamp(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
-    def is_other(self, found: os.stat_result) -> bool:
+    def is_other(self, status: os.stat_result) -> bool:
         """Whether a file is no longer the one of this stamp.
 
         An inode alone says nothing: gcsfuse and its like give one file several. Its time alone says nothing, either: a chmod or a hard link
         changes it. Both change where another file with the same size and time took the name, as tar and rsync put it there.
         """
-        if found.st_size != self.size or found.st_mtime_ns != self.changed:
+        if status.st_size != self.size or status.st_mtime_ns != self.changed:
             return True
-        return found.st_ino != self.inode and found.st_ctime_ns != self.inode_changed
+        return status.st_ino != self.inode and status.st_ctime_ns != self.inode_changed
 
 
 class DatasetFiles:

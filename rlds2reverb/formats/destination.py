@@ -222,11 +222,11 @@ def are_equal(column: Array, other: Array | None) -> bool:
     return bool(column.tobytes() == other.tobytes())
 
 
-def rows_that_differ(column: Array, given: Array) -> str | None:
+def rows_that_differ(column: Array, read_back: Array) -> str | None:
     """The value of `Loss.rows` for a column [T, ...] that is read back as `given`; None if they are equal."""
-    if are_equal(column, given):
+    if are_equal(column, read_back):
         return None
-    return LAST_ROW if are_equal(column[:-1], given[:-1]) else ALL_ROWS
+    return LAST_ROW if are_equal(column[:-1], read_back[:-1]) else ALL_ROWS
 
 
 # Flags that a format derives from an episode's length and end; the episode's own flags may differ.

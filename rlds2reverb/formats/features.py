@@ -41,12 +41,12 @@ class Features:
         return fitted(self.of_each[place], self.spec)
 
 
-def fitted(found: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
+def fitted(values: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
     """The features that all episodes have, of one of them, in the dtype of all; {} where its features are unknown."""
-    if not found:
+    if not values:
         return {}
     return {
-        name: found[name] if spec.dtype == object else np.asarray(found[name], spec.dtype)[()]
+        name: values[name] if spec.dtype == object else np.asarray(values[name], spec.dtype)[()]
         for name, spec in specs.items()
     }
 

@@ -159,16 +159,16 @@ def _named_dtype(name: Any, *_: Any) -> _Dtype:
         return _Dtype(np.dtype(name))
     if not isinstance(name, str) or not _DTYPE.fullmatch(name):
         raise _Refused(f"the pickle has an array of {shortened(repr(name))}; only numbers, texts and objects are read")
-    made: np.dtype[Any] = np.dtype(name)
-    if made.itemsize > _MOST_ITEM_BYTES:
+    dtype: np.dtype[Any] = np.dtype(name)
+    if dtype.itemsize > _MOST_ITEM_BYTES:
         raise ValueError("an item of more than a GiB")
-    return _Dtype(made)
+    return _Dtype(dtype)
 
 
-def _dtype_of(found: Any) -> np.dtype[Any]:
-    if not isinstance(found, _Dtype):
-        raise TypeError(f"expected a dtype, found {type(found).__name__}")
-    return found.made
+def _dtype_of(dtype: Any) -> np.dtype[Any]:
+    if not isinstance(dtype, _Dtype):
+        raise TypeError(f"expected a dtype, found {type(dtype).__name__}")
+    return dtype.made
 
 
 def _empty_array(kind: Any, *_: Any) -> _Array:
@@ -198,9 +198,9 @@ def _array(contents: Any, dtype: np.dtype[Any], shape: Any, order: Any) -> Array
 
 def _from_buffer(buffer: Any, kind: Any, shape: Any, order: Any) -> _Array:
     """An array in protocol 5."""
-    made = _Array()
-    made.made = _array(buffer, _dtype_of(kind), shape, order)
-    return made
+    array = _Array()
+    array.made = _array(buffer, _dtype_of(kind), shape, order)
+    return array
 
 
 def _scalar(kind: Any, value: Any = b"") -> Any:
@@ -280,10 +280,10 @@ _TOO_DEEP = f"the pickle has more than {_MOST_DEPTH} containers within one anoth
 
 def _finish(value: Any) -> Any:
     """The value with real arrays and dtypes, as a tree; raises `_Refused` if it refers to itself, is too deep, or too large."""
-    made, size, _ = _tree(value, 0, {})
+    tree, size, _ = _tree(value, 0, {})
     if size > _MOST_VALUES:
         raise _Refused(f"the pickle has more than {_MOST_VALUES:,} values when every reference is followed")
-    return made
+    return tree
 
 
 def _tree(value: Any, depth: int, seen: dict[int, tuple[Any, int, int] | None]) -> tuple[Any, int, int]:
@@ -332,11 +332,11 @@ def _rebuild(value: Any, child: Callable[[Any], Any]) -> Any:
         return value.made
     if not isinstance(value, _Array) or value.made is None:
         raise _Refused(f"the pickle has {getattr(value, 'name', 'an array without contents')} as a value")
-    made = value.made
-    if made.dtype == object:
-        made = np.fromiter(map(child, made.ravel()), object, made.size).reshape(made.shape)
-    made.flags.writeable = False
-    return made
+    array = value.made
+    if array.dtype == object:
+        array = np.fromiter(map(child, array.ravel()), object, array.size).reshape(array.shape)
+    array.flags.writeable = False
+    return array
 
 
 def stable_repr(value: Any) -> str:

@@ -251,13 +251,13 @@ class Formats(Generic[AnySide]):
 
     def own_sides(self) -> dict[Format, AnySide]:
         """What this package itself has; formats with names before those that take objects only."""
-        sides = {known: side for known in self.own() if (side := self.side(known)) is not None}
+        sides = {entry: side for entry in self.own() if (side := self.side(entry)) is not None}
         return dict(sorted(sides.items(), key=lambda item: not item[1].forms))
 
     def all_sides(self) -> dict[Format, AnySide]:
         """With the formats of other packages, which are imported for it. One that cannot be used is left out with a warning."""
-        plugged = map(_guard_format, plugins.load_all(Format, frozenset(known.scheme for known in self.own())))
-        sides = {known: side for known in plugged if (side := self.side(known)) is not None}
+        plugged = map(_guard_format, plugins.load_all(Format, frozenset(entry.scheme for entry in self.own())))
+        sides = {entry: side for entry in plugged if (side := self.side(entry)) is not None}
         return {**self.own_sides(), **sides}
 
     def __iter__(self) -> Iterator[Format]:
@@ -266,7 +266,7 @@ class Formats(Generic[AnySide]):
     @property
     def syntax(self) -> str:
         """What names of all of them begin with."""
-        own = [known.scheme for known, side in self.own_sides().items() if side.forms]
+        own = [entry.scheme for entry, side in self.own_sides().items() if side.forms]
         return f"SCHEME:NAME, where SCHEME is one of {', '.join(dict.fromkeys((*own, *plugins.names())))}"
 
     def find(self, name: str) -> tuple[Format, AnySide] | None:
@@ -276,10 +276,10 @@ class Formats(Generic[AnySide]):
           self.error: another package has that format, and it cannot be used, or not for this.
         """
         scheme = name.partition(":")[0]
-        for known, side in self.own_sides().items():
-            if known.scheme == scheme and side.forms:
-                return known, side
-        if any(known.scheme == scheme for known in self.own()) or scheme not in plugins.names():
+        for entry, side in self.own_sides().items():
+            if entry.scheme == scheme and side.forms:
+                return entry, side
+        if any(entry.scheme == scheme for entry in self.own()) or scheme not in plugins.names():
             return None
         plugged = plugins.load(scheme, Format, self.error)
         plugged_side = self.side(plugged)
@@ -303,16 +303,16 @@ class Formats(Generic[AnySide]):
             hint = f"; write SCHEME:{name}, or list the datasets in it: rlds2reverb inspect {name}"
         raise self.error(f'{self.kind} "{name}": expected {self.syntax}{hint}')
 
-    def open_as(self, known: Format, side: Side[Any], what: Any) -> Any:
+    def open_as(self, entry: Format, side: Side[Any], what: Any) -> Any:
         """Opens the text behind a scheme, or an object, as this format. Raises as `open`."""
-        purpose = f"{self.verb} {known.title}"
-        with nullcontext() if known.extra is None else needing(purpose, known.extra, self.error):
+        purpose = f"{self.verb} {entry.title}"
+        with nullcontext() if entry.extra is None else needing(purpose, entry.extra, self.error):
             return side.open(what)
 
     def _meant(self, name: str) -> str:
         """What was probably meant, judged by the scheme or by what lies at the path, as the end of a sentence; "" if there is no guess."""
         scheme, colon, text = name.partition(":")
-        named = {known.scheme: side for known, side in self.own_sides().items() if side.forms}
+        named = {entry.scheme: side for entry, side in self.own_sides().items() if side.forms}
         if colon:
             near = get_close_matches(scheme.lower(), [*named, *plugins.names()], 1)
             return _propose(f"{near[0]}:{text}") if near and near[0] != scheme else ""
@@ -335,10 +335,10 @@ class Formats(Generic[AnySide]):
     def table(self, verb: str = "reads") -> str:
         """All that this package itself takes, as a table in Markdown; `verb` says what is done with it."""
         rows = [f"| written as | {verb} | extra | more |", "| --- | --- | --- | --- |"]
-        for known, side in self.own_sides().items():
-            extra = f"`{known.extra}`" if known.extra else ""
-            page = side.page or known.page
-            more = f"[{known.scheme}]({page})" if page else ""
+        for entry, side in self.own_sides().items():
+            extra = f"`{entry.extra}`" if entry.extra else ""
+            page = side.page or entry.page
+            more = f"[{entry.scheme}]({page})" if page else ""
             for form in side.forms:
                 written = ", ".join(f"`{example}`" for example in form.examples).replace("|", r"\|")
                 rows.append(f"| {written} | {form.names} | {extra} | {more} |")
@@ -364,7 +364,7 @@ class SourceFormats(Formats[Reading]):
     def taking(self, thing: object, with_plugins: bool = False) -> tuple[Format, Reading] | None:
         """The format of a Python object; None when it is of none. Asks the formats of other packages only with `with_plugins`."""
         sides = self.all_sides() if with_plugins else self.own_sides()
-        return next(((known, side) for known, side in sides.items() if side.takes(thing)), None)
+        return next(((entry, side) for entry, side in sides.items() if side.takes(thing)), None)
 
     def below(self, folder: Path) -> Iterator[str]:
         """The names of the datasets in a folder and below it, as far as their files tell; level by level, each sorted.
@@ -374,7 +374,7 @@ class SourceFormats(Formats[Reading]):
         """
         from concurrent.futures import ThreadPoolExecutor
 
-        sides = {known.scheme: side for known, side in self.all_sides().items()}
+        sides = {entry.scheme: side for entry, side in self.all_sides().items()}
         level = [folder]
         with ThreadPoolExecutor(_LISTED_AT_ONCE) as pool:
             for _ in range(_MOST_DEEP):
@@ -388,7 +388,7 @@ class SourceFormats(Formats[Reading]):
     def _meant_by_path(self, name: str, place: Path) -> str:
         if not place.exists():
             return ""
-        sides = {known.scheme: side for known, side in self.all_sides().items()}
+        sides = {entry.scheme: side for entry, side in self.all_sides().items()}
         for look in (Reading.dataset_at, Reading.dataset_around):
             for scheme, side in sides.items():
                 dataset = look(side, place)

@@ -106,7 +106,7 @@ def steps(
     return {**columns, **flags(rows, is_terminal)}
 
 
-def last_step_of(where: str, paths: Collection[str], wanted: str | None) -> str:
+def last_step_of(where: str, paths: Collection[str], choice: str | None) -> str:
     """What becomes of episodes' ends: as wanted, or by default their last next observation where there is one for each observation.
 
     Args:
@@ -120,11 +120,11 @@ def last_step_of(where: str, paths: Collection[str], wanted: str | None) -> str:
     observed = {path[len(OBSERVATION) :] for path in paths if path.split("/")[0] == OBSERVATION}
     after = {path[len(NEXT_OBSERVATION) :] for path in paths if path.split("/")[0] == NEXT_OBSERVATION}
     missing = sorted(observed - after)
-    if wanted == NEXT and missing:
+    if choice == NEXT and missing:
         raise SourceError(
             f"{where}: last_step=next: no next observation{missing[0] and f' of {missing[0][1:]}'}; choose repeat or mark"
         )
-    return wanted or (REPEAT if missing else NEXT)
+    return choice or (REPEAT if missing else NEXT)
 
 
 def mark_rows(columns: Columns, is_terminal: bool | None) -> dict[str, Array]:

@@ -224,11 +224,11 @@ def transform_of(given: TransformLike) -> Transform:
     if isinstance(given, Path):
         return _read(given)
     if isinstance(given, str):  # a file whose name looks like options can be written ./NAME
-        found = _OPTION.match(given)
-        if found is None:
+        match = _OPTION.match(given)
+        if match is None:
             return _read(Path(given))
         is_file = False
-        if found[1] not in OPTIONS:
+        if match[1] not in OPTIONS:
             with suppress(OSError, ValueError):  # too long for a name, or with a NUL
                 is_file = Path(given).exists()
         return _read(Path(given)) if is_file else _from_text(given)
@@ -393,10 +393,12 @@ def made_columns(transform: Transform, recorded: Specs) -> dict[str, Made]:
     if transform.select:
         _check_matched("select", columns, transform.select)
         kept = (*transform.select, *ALWAYS_SELECTED)
-        columns = {path: made for path, made in columns.items() if any(_matches(path, pattern) for pattern in kept)}
+        columns = {path: column for path, column in columns.items() if any(_matches(path, pattern) for pattern in kept)}
     _check_matched("drop", columns, transform.drop)
     columns = {
-        path: made for path, made in columns.items() if not any(_matches(path, pattern) for pattern in transform.drop)
+        path: column
+        for path, column in columns.items()
+        if not any(_matches(path, pattern) for pattern in transform.drop)
     }
     columns = _with_sizes(columns, transform.sizes)
     columns = _rename_columns(columns, transform.rename)
@@ -488,7 +490,7 @@ def _no_column(operation: str, path: str, there: Sequence[str], what: str = "no 
 
 def left_out(columns: Mapping[str, Made], recorded: Specs) -> tuple[str, ...]:
     """Recorded columns that none of the new ones is made of."""
-    read = {path for made in columns.values() for path in made.reads}
+    read = {path for column in columns.values() for path in column.reads}
     return tuple(path for path in recorded if path not in read)
 
 
@@ -565,7 +567,7 @@ class Transformed(Wrapper):
           SourceError: the source has no spec.
           ConfigError: its steps do not allow the transform.
         """
-        return _with_containers(nested({path: made.spec for path, made in self._made.items()}), self._recorded)
+        return _with_containers(nested({path: column.spec for path, column in self._made.items()}), self._recorded)
 
     def images(self) -> Mapping[str, ImageSpec]:
         """The source's, under their new names; without those that are resized or left out."""
@@ -637,7 +639,7 @@ def transformed(source: Source, transform: Transform) -> Source:
     return Transformed(source, transform) if transform.changes_columns else source
 
 
-def made_of(episode: Episode, made: Mapping[str, Made], recorded: Specs) -> Episode:
+def made_of(episode: Episode, new_columns: Mapping[str, Made], recorded: Specs) -> Episode:
     """An episode as recorded -> with the columns that are made of it, and the faults that prevent further ones.
 
     A column that the recorded spec does not have stays as it is, so that validation refuses it by name.
@@ -646,7 +648,7 @@ def made_of(episode: Episode, made: Mapping[str, Made], recorded: Specs) -> Epis
     if episode.faults and not episode.columns:
         return episode
     faults: list[tuple[str, str]] = []
-    for path, column in made.items():
+    for path, column in new_columns.items():
         if column.is_taken:  # whatever it is, validation sees it
             if column.reads[0] in episode.columns:
                 columns[path] = episode.columns[column.reads[0]]

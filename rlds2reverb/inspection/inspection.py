@@ -450,8 +450,8 @@ def inspect(
         for table, like in of_tables.items()
     }
     if unknown := sorted(options.keys() - options_of(ReadingOptions).keys()):
-        known = ("view", "limit", "transform", "encoded", *options_of(ReadingOptions))
+        option_names = ("view", "limit", "transform", "encoded", *options_of(ReadingOptions))
         raise ConfigError(
-            f"inspect has no option {', '.join(unknown)}; there are {', '.join(known)}{did_you_mean(unknown[0], known)}"
+            f"inspect has no option {', '.join(unknown)}; there are {', '.join(option_names)}{did_you_mean(unknown[0], option_names)}"
         )
     return inspect_source(source, views, limit, EpisodeOptions(transform=transform, encoded=encoded, **options))

@@ -88,8 +88,8 @@ class WriteOptions(PushOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, instead in _NOT_OF_WRITERS.items():
-            given = getattr(self, name)
-            if given and (name, given) != ("duplicates", KEEP):  # a writer keeps duplicates anyway
+            value = getattr(self, name)
+            if value and (name, value) != ("duplicates", KEEP):  # a writer keeps duplicates anyway
                 raise ConfigError(f"writer: {name} is an option of a push; {instead}")
         check_name("name", self.name)
         for name in ("max_steps", "most_episode_bytes", "most_waiting_bytes"):

@@ -228,17 +228,17 @@ class OpenEpisode:
             )
         return bool(terminal)
 
-    def _check_id(self, given: str | None) -> str:
-        check_name("id", given)
-        if given is None:
+    def _check_id(self, episode_id: str | None) -> str:
+        check_name("id", episode_id)
+        if episode_id is None:
             return self.id
         if self._pieces:
             raise ConfigError(
-                f'end_episode: id "{given}" comes too late: parts of this episode, cut by max_steps, went as {self._name}/{self._number}; name '
+                f'end_episode: id "{episode_id}" comes too late: parts of this episode, cut by max_steps, went as {self._name}/{self._number}; name '
                 "the writer instead (client.writer(..., name=...)). The episode is as before"
             )
-        self._writer.check_new(given)
-        return given
+        self._writer.check_new(episode_id)
+        return episode_id
 
     def _append_last(self, columns: RecordedColumns, last: Mapping[str, Any], is_terminal: bool) -> None:
         """Appends the last row; its missing values become 0, except flags, and discounts of 1 where the end is not terminal."""

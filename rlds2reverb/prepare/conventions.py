@@ -68,14 +68,14 @@ class Conventions:
     last_observation: str = AS_RECORDED
 
     def __post_init__(self) -> None:
-        for name, value, known in (
+        for name, value, choices in (
             ("terminal_discount", self.terminal_discount, TERMINAL_DISCOUNTS),
             ("last_reward", self.last_reward, LAST_REWARDS),
             ("last_observation", self.last_observation, LAST_OBSERVATIONS),
         ):
-            if value not in known:
+            if value not in choices:
                 raise ConfigError(
-                    f'{name} "{value}": expected one of {", ".join(known)}{did_you_mean(str(value), known)}'
+                    f'{name} "{value}": expected one of {", ".join(choices)}{did_you_mean(str(value), choices)}'
                 )
 
     @property

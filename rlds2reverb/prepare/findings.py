@@ -110,7 +110,7 @@ class Findings:
 
     def as_dict(self) -> dict[str, Any]:
         """Code -> `FoundProblem`, as plain values, for JSON."""
-        found: dict[str, FoundProblem] = {
+        problems: dict[str, FoundProblem] = {
             code: {
                 "episodes": count,
                 "problems": self.problems[code],
@@ -120,7 +120,7 @@ class Findings:
             }
             for code, count in sorted(self.episodes.items())
         }
-        return dict(plain(found))
+        return dict(plain(problems))
 
     def remedy(self, code: str) -> Remedy | None:
         """What to do about a code; None where only the data's producer can do something."""

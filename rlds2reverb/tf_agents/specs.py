@@ -93,14 +93,14 @@ def check_signature(spec: Any, observer: Any) -> None:
         raise ValueError(_SPEC_MISMATCH) from SpecMismatch("table", lines, _RIGHT_SIGNATURE)
 
 
-def _misfits(spec: Any, observer: Any, found: Any) -> list[str]:
-    if found is None:
+def _misfits(spec: Any, observer: Any, signature_found: Any) -> list[str]:
+    if signature_found is None:
         return ["the table has no signature"]
     bare = spec._replace(policy_info=())
-    if found == tensor_spec.add_outer_dim(bare):
+    if signature_found == tensor_spec.add_outer_dim(bare):
         return []
-    with_info = bool(tf.nest.flatten(getattr(found, POLICY_INFO, ())))
-    signature = _array_specs(found)
+    with_info = bool(tf.nest.flatten(getattr(signature_found, POLICY_INFO, ())))
+    signature = _array_specs(signature_found)
     is_free = all(leaf.shape[:1] == (None,) for leaf in flatten(signature).values())
     rows = None if is_free else item_rows(observer)
     return differences(with_window(_array_specs(spec if with_info else bare), rows), signature)

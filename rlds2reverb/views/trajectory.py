@@ -184,13 +184,13 @@ class _TrajectoryView(BaseView):
           ViewError: as `trajectory_spec`; or the steps have a policy_info that cannot take the extras.
         """
         plain = trajectory_spec(step_spec)
-        if found := self._extras_spec(step_spec, metadata_spec):
+        if extras_spec := self._extras_spec(step_spec, metadata_spec):
             own, where = plain.policy_info, f"{self._said}: extras: they go into {POLICY_INFO}, and that of the steps"
             if flatten(own) and not isinstance(own, Mapping):
                 raise ViewError(f"{where} is no dict; rename it")
-            if both := sorted(found.keys() & dict(own).keys()):
+            if both := sorted(extras_spec.keys() & dict(own).keys()):
                 raise ViewError(f"{where} has {', '.join(both)} already; rename it")
-            plain = plain._replace(policy_info={**dict(own), **found})
+            plain = plain._replace(policy_info={**dict(own), **extras_spec})
         return with_window(plain, size)
 
     def _rows(self, episode: Episode) -> dict[str, Array]:

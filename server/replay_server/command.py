@@ -53,13 +53,13 @@ def run(path: Path, overrides: Sequence[str], check: bool) -> None:
         sys.exit(EXIT_CONFIG)
     elsewhere = other_folder(path, config)
     if check:
-        found = outlook(config.checkpoints, tables)
+        restored = outlook(config.checkpoints, tables)
         uploaded, notes = check_place(config.checkpoints) if config.checkpoints.upload else ({}, ())
-        click.echo(describe(config, tables, found, uploaded))
-        for note in filter(None, (elsewhere, *found.notes, *notes)):
+        click.echo(describe(config, tables, restored, uploaded))
+        for note in filter(None, (elsewhere, *restored.notes, *notes)):
             _talk(note)
-        if found.refusal:
-            for line in found.refusal.splitlines():
+        if restored.refusal:
+            for line in restored.refusal.splitlines():
                 _talk(f"error: {line}")
             sys.exit(EXIT_START)
         return

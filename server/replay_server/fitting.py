@@ -208,13 +208,13 @@ def _held(record: Any) -> int:
 
 def _choose_trimmed(items: Path, configs: Sequence[TableConfig]) -> set[tuple[str, int]]:
     """(table, key) of the items to remove, as each table's remover would choose them."""
-    found: dict[str, Entries] = {config.name: [] for config in configs}
+    by_table: dict[str, Entries] = {config.name: [] for config in configs}
     for item in map(_parse_item, read_records(items) if configs else ()):
-        if item.table in found:
-            found[item.table].append((item.priority, item.key))
+        if item.table in by_table:
+            by_table[item.table].append((item.priority, item.key))
     doomed: set[tuple[str, int]] = set()
     for config in configs:
-        entries = found[config.name]
+        entries = by_table[config.name]
         order = removal_order(config.remover, entries)
         doomed.update((config.name, key) for _, key in order[: len(entries) - config.max_size])
     return doomed

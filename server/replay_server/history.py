@@ -274,13 +274,13 @@ def _without_checkpoint(history: History, now: int, every_seconds: float | None)
     longest = max((written.seconds for written in good), default=0.0)
     allowed = None if every_seconds is None else max(_LEAST_GAP_SECONDS, 2 * (every_seconds + longest))
     spans = itertools.pairwise([began, *(time for written in good for time in (written.first, written.last)), now])
-    found = []
+    gaps = []
     for first, last in itertools.islice(spans, 0, None, 2):  # every other one lies within a row
         has_failed = any(first <= failure.last and failure.first <= last for failure in failed)
         is_missing = has_failed if allowed is None else last - first > allowed
         if last > first and is_missing:
-            found.append(Gap("checkpoint", first, last))
-    return found
+            gaps.append(Gap("checkpoint", first, last))
+    return gaps
 
 
 def newest_checkpoint(folder: Path) -> CheckpointRow | None:

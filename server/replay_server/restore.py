@@ -72,25 +72,25 @@ def prepare(
     for path in store.clean():
         log.warning("unfinished checkpoint removed", path=str(path), meaning="the server was killed while writing it")
     staged, copy = store.reverb / _STAGED, store.folder / uploads.FETCHED
-    found = None if checkpoint is None else ChosenCheckpoint(checkpoint.folder)
+    chosen = None if checkpoint is None else ChosenCheckpoint(checkpoint.folder)
     with ExitStack() as copies:
-        if found is None and section.start_from is not None:
+        if chosen is None and section.start_from is not None:
             fetched = lambda: {"bytes": bytes_in(copy)}  # noqa: E731
             with log_progress(
                 log, "taking the checkpoint that start_from names", fetched, start_from=section.start_from
             ):
-                found = copies.enter_context(uploads.start_from(section, copy, stopped))
+                chosen = copies.enter_context(uploads.start_from(section, copy, stopped))
             if uploads.continues_place(section):
-                uploads.take_over(section, store, found)
-        if found is None:
+                uploads.take_over(section, store, chosen)
+        if chosen is None:
             log.info("no checkpoint to restore", folder=str(store.folder))
             return Start(None, Fit(tuple(tables), tuple(TableFit(table.name, 0) for table in tables)), None, unloaded)
-        for passed in found.unloaded:
+        for passed in chosen.unloaded:
             log.warning("broken checkpoint of start_from passed over", path=str(passed.path), reason=passed.reason)
-        source = found.place or found.folder
+        source = chosen.place or chosen.folder
         store.guard()  # verifying may have taken long
-        with log_progress(log, "fitting the checkpoint to the config", bytes=bytes_in(found.folder)):
-            fit = fit_checkpoint(found.folder, staged, tables, section.unfit_tables)
+        with log_progress(log, "fitting the checkpoint to the config", bytes=bytes_in(chosen.folder)):
+            fit = fit_checkpoint(chosen.folder, staged, tables, section.unfit_tables)
     for table in fit.tables:
         tell = log.warning if table.lost else log.info
         for change in table.changes:
@@ -177,25 +177,25 @@ def outlook(section: CheckpointSection, tables: Sequence[TableConfig]) -> Outloo
     held = Holder()
     try:
         held = holder(folder)
-        found = _of_content(section, folder, tables)
+        content = _of_content(section, folder, tables)
     except CheckpointError as error:
-        found = Outlook(_REFUSED, refusal=str(error))
+        content = Outlook(_REFUSED, refusal=str(error))
     except OSError as error:
-        found = Outlook(_REFUSED, refusal=f"checkpoint folder {section.folder}: cannot be read ({error})")
-    reasons = [reason for reason in (held.refusal, found.refusal) if reason]
-    return replace(found, used_by=held.words, refusal="\n".join(reasons))
+        content = Outlook(_REFUSED, refusal=f"checkpoint folder {section.folder}: cannot be read ({error})")
+    reasons = [reason for reason in (held.refusal, content.refusal) if reason]
+    return replace(content, used_by=held.words, refusal="\n".join(reasons))
 
 
 def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[TableConfig]) -> Outlook:
-    found = survey(folder / CHECKPOINTS)
-    checkpoint = found.checkpoint
+    survey_of_folder = survey(folder / CHECKPOINTS)
+    checkpoint = survey_of_folder.checkpoint
     last = (
         ""
         if checkpoint is None
         else _last(f"checkpoint {checkpoint.number}", checkpoint.manifest.created, checkpoint.bytes)
     )
     try:
-        left, notes = _left_by_reverb(folder, found)
+        left, notes = _left_by_reverb(folder, survey_of_folder)
     except (CheckpointUnreadable, OSError) as error:
         reason = why_left_unread(folder, error)
         if not section.start_empty:
@@ -208,7 +208,7 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
             fitted, last=_last(left.name, writing_times(left)[1], bytes_in(left)), notes=(*notes, *fitted.notes)
         )
     gone = missing(folder, newest_checkpoint(folder))
-    if (reason := found.refusal(gone)) and not section.start_empty:
+    if (reason := survey_of_folder.refusal(gone)) and not section.start_empty:
         return Outlook(_REFUSED, last, notes=tuple(notes), refusal=how_to_go_on(reason))
     if checkpoint is not None:
         words = f"checkpoint {checkpoint.number}, {checkpoint.item_count} items, {checkpoint.bytes} bytes"
@@ -218,7 +218,7 @@ def _of_content(section: CheckpointSection, folder: Path, tables: Sequence[Table
     else:
         chosen = _of_start_from(section, tables)
     ends = {True: "would be set aside", False: "would be passed over"}
-    own = (f"{passed.reason}; it {ends[passed.is_readable]}" for passed in found.unloaded)
+    own = (f"{passed.reason}; it {ends[passed.is_readable]}" for passed in survey_of_folder.unloaded)
     return replace(chosen, last=last, notes=(*notes, *filter(None, [gone]), *own, *chosen.notes))
 
 

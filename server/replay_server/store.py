@@ -190,7 +190,7 @@ class CheckpointStore:
           CannotKeepError: one cannot be made, or something else has its name.
         """
         self.guard()  # never makes the checkpoint folder itself: a volume that is gone is no empty one
-        made = []
+        folders = []
         for path in (self.kept, self._set_aside, self.reverb, self.taken):
             if path.is_dir():
                 continue
@@ -200,8 +200,8 @@ class CheckpointStore:
                 raise CannotKeepError(
                     f"{path}: no folder, and none can be made ({error.strerror}); clear the way"
                 ) from error
-            made.append(path)
-        return made
+            folders.append(path)
+        return folders
 
     def paths(self) -> list[Path]:
         """Folders of all finished checkpoints, newest first; not verified."""

@@ -178,7 +178,7 @@ class Frame:
         return int(match[1]) if match else None
 
 
-def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool]) -> Iterator[Frame | Metadata]:
+def frames(members: Iterator[Member], where: str, is_read: Callable[[str], bool]) -> Iterator[Frame | Metadata]:
     """The steps and the descriptions of a shard. `wanted` says whether to read the values of a key; it is called for every step, after the
     previous step has been yielded. Raises `SourceError` if a step has a key twice, or its values are too many or too large together.
     """
@@ -202,7 +202,7 @@ def frames(members: Iterator[Member], where: str, wanted: Callable[[str], bool])
             if frame is not None:
                 yield frame
             frame, held = Frame(name), 0
-        if not wanted(key):
+        if not is_read(key):
             continue
         held += member.size
         if key in frame.values:

@@ -183,9 +183,9 @@ class ArrayRecordings(PassRecordings):
             raise why
         return looks
 
-    def _pass(self, findings: Findings, wanted: Collection[int]) -> Iterator[Recording | None]:
+    def _pass(self, findings: Findings, numbers_read: Collection[int]) -> Iterator[Recording | None]:
         for number, (trajectories, at) in enumerate(self._list_all()):
-            if number not in wanted:
+            if number not in numbers_read:
                 yield None
                 continue
             try:

@@ -268,8 +268,8 @@ def _parse_entry(where: str, config: Any, defaults: Mapping[str, Any], folder: P
     if isinstance(config, Mapping):
         _check_keys(f"{where}: ", config, _KEYS)
     whole = _merge(defaults, {} if config is None else config, f"{where}: ")
-    for section, known in _SECTION_KEYS.items():
-        _check_keys(f"{where}: {section}: ", whole[section], known)
+    for section, section_keys in _SECTION_KEYS.items():
+        _check_keys(f"{where}: {section}: ", whole[section], section_keys)
     kind = _check_name(where, "type", whole["type"])
     benchmark, task = (
         _check_name(where, f"env_cfg.{key}", whole["env_cfg"].get(key)) for key in ("benchmark_name", "task_name")
@@ -289,17 +289,20 @@ def _parse_entry(where: str, config: Any, defaults: Mapping[str, Any], folder: P
         top / "processed" / kind / task / benchmark,
     )
     without_effect = [
-        f"{section}.{key}" for section, known in _SECTION_KEYS.items() for key in whole[section] if not known[key]
+        f"{section}.{key}"
+        for section, section_keys in _SECTION_KEYS.items()
+        for key in whole[section]
+        if not section_keys[key]
     ]
     return _ConfigEntry(where, folders, trajectories, tuple(without_effect), DatasetFiles())
 
 
-def _check_keys(where: str, config: Mapping[Any, Any], known: Collection[str]) -> None:
+def _check_keys(where: str, config: Mapping[Any, Any], expected_keys: Collection[str]) -> None:
     """Raises `SourceError` for a key that il-representations does not know."""
-    unknown = [str(key) for key in config if key not in known]
+    unknown = [str(key) for key in config if key not in expected_keys]
     if unknown:
         raise SourceError(
-            f"{where}unknown {shortened(', '.join(unknown))}; expected {', '.join(known)}{did_you_mean(unknown[0], known)}"
+            f"{where}unknown {shortened(', '.join(unknown))}; expected {', '.join(expected_keys)}{did_you_mean(unknown[0], expected_keys)}"
         )
 
 

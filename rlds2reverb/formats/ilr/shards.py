@@ -66,14 +66,14 @@ class PassRecordings(Recordings):
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The episodes of these numbers. Those before them are skipped, which takes the time of unpacking them."""
         self._findings = Findings()
-        wanted = numbers if isinstance(numbers, range) else frozenset(numbers)
-        for number, recording in enumerate(self._pass(self._findings, wanted) if numbers else ()):
+        numbers_read = numbers if isinstance(numbers, range) else frozenset(numbers)
+        for number, recording in enumerate(self._pass(self._findings, numbers_read) if numbers else ()):
             if recording is not None:
                 yield recording
             if number == numbers[-1]:
                 return
 
-    def _pass(self, findings: Findings, wanted: Collection[int]) -> Iterator[Recording | None]:
+    def _pass(self, findings: Findings, numbers_read: Collection[int]) -> Iterator[Recording | None]:
         """All episodes in order; None for those that are not wanted."""
         raise NotImplementedError
 
@@ -93,10 +93,10 @@ class ShardRecordings(PassRecordings):
     def metadata_spec(self) -> Nest:
         return dict.fromkeys(self.features, _TEXT)
 
-    def _pass(self, findings: Findings, wanted: Collection[int]) -> Iterator[Recording | None]:
+    def _pass(self, findings: Findings, numbers_read: Collection[int]) -> Iterator[Recording | None]:
         number = 0
         for path in self._paths:
-            cutting = _Cutting(self._layout, self._options, findings, wanted, number)
+            cutting = _Cutting(self._layout, self._options, findings, numbers_read, number)
             features, where, is_first = dict.fromkeys(self.features, b""), path.name, True
             with archives.open_archive(path) as file:
                 for part in frames(archives.members(file, where), where, cutting.wants):
@@ -196,9 +196,9 @@ class _Cutting:
     """Makes trajectories of the steps of one shard, of those numbers that are wanted; `begun` have begun, with those of earlier shards."""
 
     def __init__(
-        self, layout: _ShardLayout, options: IlrOptions, findings: Findings, wanted: Collection[int], begun: int
+        self, layout: _ShardLayout, options: IlrOptions, findings: Findings, numbers_read: Collection[int], begun: int
     ) -> None:
-        self._layout, self._options, self._findings, self._wanted = layout, options, findings, wanted
+        self._layout, self._options, self._findings, self._wanted = layout, options, findings, numbers_read
         self.begun = begun
         self.current: _Trajectory | None = None
         self._before: Mapping[str, Row] = {}

@@ -96,8 +96,8 @@ def _describe_place(path: Path) -> str:
 
 def _similar_ids(name: str, ids: list[str]) -> list[str]:
     """Similar ids: similar in spelling, or the same name in another version or namespace."""
-    by_id = {known.lower(): known for known in ids}
-    by_last = {known.lower().rsplit("/", 1)[-1]: known for known in ids}
+    by_id = {dataset_id.lower(): dataset_id for dataset_id in ids}
+    by_last = {dataset_id.lower().rsplit("/", 1)[-1]: dataset_id for dataset_id in ids}
     similar = [by_id[match] for match in get_close_matches(name.lower(), by_id, _MOST_NEAR)]
     similar += [by_last[match] for match in get_close_matches(name.lower().rsplit("/", 1)[-1], by_last, 1)]
     return list(dict.fromkeys(similar))[:_MOST_NEAR]

@@ -350,21 +350,21 @@ class EpisodeIndex:
         self._open: dict[tuple[str, str, str, str], list[Chain]] = {}
         self.episodes: list[Chain] = []
 
-    def add(self, found: FoundRows) -> None:
-        part = found.part
+    def add(self, found_rows: FoundRows) -> None:
+        part = found_rows.part
         for start, stop in part.runs():
             t = _NOT_RECORDED if part.t is None else int(part.t[start])
             policy = part.policy if part.policy or part.modules is None else str(part.modules[start])
             agent = "" if part.agents is None else str(part.agents[start])
             if part.episodes is None:
-                episode = f"{found.file.name}@{found.place.at}+{start}"
+                episode = f"{found_rows.file.name}@{found_rows.place.at}+{start}"
             else:
                 episode = str(part.episodes[start])
-            key = (episode, policy, agent, found.file.worker)  # ids are unique for one worker only
+            key = (episode, policy, agent, found_rows.file.worker)  # ids are unique for one worker only
             chain = self._chain_for(key, t, part.is_multi_agent)
             chain.last_t = _NOT_RECORDED if part.t is None else int(part.t[stop - 1])
             chain.ended = int(part.ended[stop - 1])
-            place = found.place
+            place = found_rows.place
             values = (place.file, place.at, place.row, place.part, start, stop, t, chain.number)
             for column, value in zip(self._places.values(), values):
                 column.append(value)

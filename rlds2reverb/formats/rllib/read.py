@@ -102,16 +102,16 @@ class RllibRecordings(Recordings):
 
     def _indexed(self, keeps_others: bool) -> frozenset[str]:
         """Indexes every piece. Returns the columns that all records have, and the rewards if any record has them."""
-        for found in self._store.scan(lambda name: name in _REQUIRED or (keeps_others and _is_other(name))):
-            columns = found.part.columns
-            if not found.part.rows:
+        for found_rows in self._store.scan(lambda name: name in _REQUIRED or (keeps_others and _is_other(name))):
+            columns = found_rows.part.columns
+            if not found_rows.part.rows:
                 self._store.troubles.empty += 1
                 continue
             if missing := [name for name in (keys.OBS, keys.ACTIONS) if name not in columns]:
                 there = f"no column {' and '.join(missing)}; it has {', '.join(sorted(columns))}"
-                self._store.troubles.add(f"{found.file}: record {found.place.at:,}", shortened(there))
+                self._store.troubles.add(f"{found_rows.file}: record {found_rows.place.at:,}", shortened(there))
                 continue
-            self._index.add(found)
+            self._index.add(found_rows)
             self._records += 1
             for column in columns:
                 self._counts[column] = self._counts.get(column, 0) + 1

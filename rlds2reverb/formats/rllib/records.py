@@ -83,7 +83,7 @@ class Store(ABC):
         Counts in `troubles` everything that is left out. Columns that are wanted later may be kept.
         """
         held: list[FoundRows] = []
-        for run, parts in groupby(self._scan(wanted), lambda found: found.file.run):
+        for run, parts in groupby(self._scan(wanted), lambda found_rows: found_rows.file.run):
             if run is None:
                 yield from held
                 held = []
@@ -91,7 +91,7 @@ class Store(ABC):
                 continue
             now = list(parts)
             if held and _repeats(now, held):
-                self.troubles.repeated += sum(found.part.rows for found in held)
+                self.troubles.repeated += sum(found_rows.part.rows for found_rows in held)
             else:
                 yield from held
             held = now
@@ -161,11 +161,11 @@ def _repeats(now: list[FoundRows], before: list[FoundRows]) -> bool:
     run, last = now[0].file.run, before[0].file.run
     if run is None or last is None or run[0] != last[0]:
         return False
-    rows = sum(found.part.rows for found in before)
+    rows = sum(found_rows.part.rows for found_rows in before)
     first, end = before[0].part.ends[0], before[-1].part.ends[1]
     if rows == 0 or not first or now[0].part.ends[0] != first or first == end:
         return False
-    old, new = ([found.part for found in writing if found.part.rows] for writing in (before, now))
+    old, new = ([found_rows.part for found_rows in writing if found_rows.part.rows] for writing in (before, now))
     compared: tuple[Callable[[PolicyRows], Array], ...] = (
         lambda part: np.full(part.rows, "") if part.episodes is None else part.episodes.astype(str),
         lambda part: part.ended,
