@@ -138,12 +138,7 @@ def decode_images(
 
 
 def decode_columns(
-    batch: Nest,
-    signature: Nest,
-    threads: int | None = None,
-    *,
-    exact: bool = False,
-    size: SizeLike | None = None,
+    batch: Nest, signature: Nest, threads: int | None = None, *, exact: bool = False, size: SizeLike | None = None
 ) -> Nest:
     """Decodes all encoded images of a batch; everything else stays as it is.
 
@@ -747,10 +742,7 @@ def _taps(places: Array, weights: Array, is_covered: Array, before: int, scale: 
 
 
 _TAPS: dict[str, Callable[[int, int], _Taps]] = {AREA: _area_taps, LANCZOS3: _lanczos3_taps}
-_ORDERS: dict[str, Callable[[Floats, _Taps, _Taps], Floats]] = {
-    AREA: _columns_then_rows,
-    LANCZOS3: _rows_then_columns,
-}
+_ORDERS: dict[str, Callable[[Floats, _Taps, _Taps], Floats]] = {AREA: _columns_then_rows, LANCZOS3: _rows_then_columns}
 
 
 _PNG_LEVEL = 3

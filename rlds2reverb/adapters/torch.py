@@ -73,11 +73,7 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
 
     @takes_options(SampleOptions)
     def __init__(
-        self,
-        server: Server,
-        table: str,
-        batch_size: int = SampleOptions.batch_size,
-        **options: Unpack[SampleKeywords],
+        self, server: Server, table: str, batch_size: int = SampleOptions.batch_size, **options: Unpack[SampleKeywords]
     ) -> None:
         super().__init__()
         make_options(SampleOptions, "TableDataset", batch_size, **options)  # wrong ones fail here, not in a worker

@@ -150,13 +150,7 @@ def _click_option(option: Option, command: CommandOption) -> Callable[[Command],
     if command.completion:
         value["shell_complete"] = suggest(command.completion)
     return click.option(
-        spelled,
-        option.name,
-        cls=FieldOption,
-        section=command.section,
-        default=option.default,
-        help=help_text,
-        **value,
+        spelled, option.name, cls=FieldOption, section=command.section, default=option.default, help=help_text, **value
     )
 
 

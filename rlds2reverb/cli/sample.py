@@ -47,11 +47,7 @@ from rlds2reverb.wire.messages import NEVER, TableInfo, clause, sample_wait, sam
     help="How many. The server takes so many and not one more; one at a time.",
 )
 @click.option(
-    "--values",
-    type=click.IntRange(min=0),
-    default=6,
-    show_default=True,
-    help="How many values of each column to show.",
+    "--values", type=click.IntRange(min=0), default=6, show_default=True, help="How many values of each column to show."
 )
 @click.option(
     "--timeout-seconds",

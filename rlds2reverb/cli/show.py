@@ -10,13 +10,7 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import documents, output, without_collecting
-from rlds2reverb.cli.options import (
-    conventions_options,
-    json_option,
-    open_dataset,
-    source_argument,
-    transform_option,
-)
+from rlds2reverb.cli.options import conventions_options, json_option, open_dataset, source_argument, transform_option
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.extras import Lazily
 from rlds2reverb.formats.transform import transform_of
@@ -84,14 +78,7 @@ class _TakesNegative(Command):
 @transform_option
 @conventions_options
 @json_option
-def command(
-    source: str,
-    episode: str,
-    target: Path | None,
-    frames: int | None,
-    as_json: bool,
-    **given: Any,
-) -> None:
+def command(source: str, episode: str, target: Path | None, frames: int | None, as_json: bool, **given: Any) -> None:
     """Show one episode: what it is, how it ends, what is wrong with it, its images as a strip and its numbers as curves.
 
     EPISODE is its number, from 0 on, or from the end (-1 is the last); or its id, as inspect and validate print it, or the

@@ -150,10 +150,7 @@ class FleetBudgets:
         self._plan, self._servers = plan, servers
         self._budgets = {
             server: ServerBudgets(
-                plan.options,
-                plan.infos[server.address],
-                workers,
-                partial(server.check_process, plan.tuning.deadlines),
+                plan.options, plan.infos[server.address], workers, partial(server.check_process, plan.tuning.deadlines)
             )
             for server in servers
             if server.is_connected

@@ -208,9 +208,7 @@ Join = Callable[[str, Sequence[ArraySpec]], ArraySpec | None]
 
 
 def agree(
-    looks: Mapping[int, Mapping[str, ArraySpec]],
-    spec_from: SpecFrom = EVERY,
-    join: Join = lambda _path, _specs: None,
+    looks: Mapping[int, Mapping[str, ArraySpec]], spec_from: SpecFrom = EVERY, join: Join = lambda _path, _specs: None
 ) -> Agreement:
     """The spec of a dataset, from the columns of some episodes, path -> spec by number; see the module.
 
@@ -290,10 +288,7 @@ def _differing(
 
 
 def _missing(
-    looks: Mapping[int, Mapping[str, ArraySpec]],
-    specs: Mapping[str, ArraySpec],
-    kept: set[str],
-    spec_from: SpecFrom,
+    looks: Mapping[int, Mapping[str, ArraySpec]], specs: Mapping[str, ArraySpec], kept: set[str], spec_from: SpecFrom
 ) -> Iterator[Notice]:
     for path in specs:
         lacking = [number for number, columns in looks.items() if path not in columns]

@@ -232,7 +232,7 @@ def rows_that_differ(column: Array, read_back: Array) -> str | None:
 # Flags that a format derives from an episode's length and end; the episode's own flags may differ.
 
 LOSSES = {
-    "flags": "is_first, is_last or is_terminal of rows where the format cannot say it: it makes them of the length and the end",
+    "flags": "is_first, is_last or is_terminal of rows where the format cannot say it: it makes them of the length and the end"
 }
 """Code -> what a destination that derives flags cannot hold."""
 

@@ -275,13 +275,7 @@ class MixedSource(Source):
 
     def _with_parts(self, parts: Sequence[Source]) -> MixedSource:
         """The same draws over other parts, such as these parts with encoded images."""
-        mix = MixedSource(
-            parts,
-            self._draw.weights,
-            self._draw.seed,
-            length=self._draw.length,
-            columns=self._columns,
-        )
+        mix = MixedSource(parts, self._draw.weights, self._draw.seed, length=self._draw.length, columns=self._columns)
         mix._readings = self._readings
         return mix
 

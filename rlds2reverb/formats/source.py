@@ -720,10 +720,7 @@ class _Shelf(Generic[T]):
 
 
 def _read(
-    items: Generator[T, None, None],
-    size_of: Callable[[T], int],
-    shelf: _Shelf[list[T]],
-    check: Callable[[], None],
+    items: Generator[T, None, None], size_of: Callable[[T], int], shelf: _Shelf[list[T]], check: Callable[[], None]
 ) -> None:
     batch: list[T] = []
     most, size = 1, 0  # items, bytes

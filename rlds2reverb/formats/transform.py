@@ -199,10 +199,7 @@ SECTION = "transform"
 _PARTS = re.compile(r"(?:[^,()]|\([^()]*\))+")
 _OPTION = re.compile(r"\s*(\w+)\s*=(.*)", re.DOTALL)
 _PAIRS = {  # option -> how one of its pairs is written, and how people say that
-    "resize": (
-        re.compile(r"(.+?)\s*:\s*([0-9]+x[0-9]+(?::\w+)?)"),
-        "PATH:HEIGHTxWIDTH or PATH:HEIGHTxWIDTH:METHOD",
-    ),
+    "resize": (re.compile(r"(.+?)\s*:\s*([0-9]+x[0-9]+(?::\w+)?)"), "PATH:HEIGHTxWIDTH or PATH:HEIGHTxWIDTH:METHOD"),
     "rename": (re.compile(r"\s*([^:]*[^:\s])\s*:\s*([^:]*[^:\s])\s*"), 'OLD:NEW; names with ":" go into a YAML file'),
 }
 

@@ -278,12 +278,7 @@ class ServerPart:
     """
 
     def __init__(
-        self,
-        servers: Servers,
-        server: Server,
-        table: str,
-        options: SampleOptions,
-        structure: Nest | None,
+        self, servers: Servers, server: Server, table: str, options: SampleOptions, structure: Nest | None
     ) -> None:
         self._servers, self._table, self._options = servers, table, options
         self.server, self.structure = server, structure

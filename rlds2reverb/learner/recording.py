@@ -24,13 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episode import (
-    FLAGS,
-    STEP_FIELDS,
-    Array,
-    Episode,
-    metadata_specs,
-)
+from rlds2reverb.episode import FLAGS, STEP_FIELDS, Array, Episode, metadata_specs
 from rlds2reverb.errors import ConfigError, SourceError, WireError
 from rlds2reverb.formats.source import Source, checked_spec
 from rlds2reverb.formats.transform import transformed

@@ -24,17 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlds2reverb.episode import (
-    DISCOUNT,
-    FLAGS,
-    IS_FIRST,
-    IS_LAST,
-    IS_TERMINAL,
-    OBSERVATION,
-    Array,
-    Episode,
-    is_under,
-)
+from rlds2reverb.episode import DISCOUNT, FLAGS, IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError, keep_report, reason_of
 from rlds2reverb.learner.recording import (
     LiveSource,

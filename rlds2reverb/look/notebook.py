@@ -420,10 +420,7 @@ def _row(table: TableInfo) -> list[Html]:
 
 def table_html(table: TableInfo) -> Html:
     """One table, as it was when the server was asked."""
-    parts = (
-        lambda: fields(table_fields(table)),
-        lambda: _signature(table.name, table.signature, is_open=True),
-    )
+    parts = (lambda: fields(table_fields(table)), lambda: _signature(table.name, table.signature, is_open=True))
     return card("Table", table.name, parts)
 
 

@@ -52,11 +52,7 @@ class Policy:
     """
 
     def __init__(
-        self,
-        action: str = RAISE,
-        quarantine: str | Path | None = None,
-        allow: Sequence[str] = (),
-        strict: bool = False,
+        self, action: str = RAISE, quarantine: str | Path | None = None, allow: Sequence[str] = (), strict: bool = False
     ) -> None:
         check_choices(action, quarantine, allow)
         self._action = action

@@ -45,12 +45,7 @@ _MESSAGES: dict[str, tuple[str, ...]] = {
         "bytes flat_trajectory = 8",
     ),
     "SequenceRange": ("uint64 episode_id = 1", "int32 start = 2", "int32 end = 3", "bool sparse = 4"),
-    "Chunk": (
-        "uint64 chunk_key = 1",
-        "SequenceRange sequence_range = 2",
-        "bool delta_encoded = 4",
-        "bytes data = 5",
-    ),
+    "Chunk": ("uint64 chunk_key = 1", "SequenceRange sequence_range = 2", "bool delta_encoded = 4", "bytes data = 5"),
     "SampleInfo": ("Item item = 1",),
     "Entry": ("SampleInfo info = 1", "repeated Chunk data = 2", "bool end_of_sequence = 3"),
     "Samples": ("repeated Entry entries = 1",),

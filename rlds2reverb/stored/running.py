@@ -75,12 +75,7 @@ def sample_table(transport: Transport, people: str, table: TableInfo, may_distur
     taker.items.close_writing()
     text = f"table sampled until each of its {item_count:,} items was seen: {taken:,} samples, which count in times_sampled"
     return Snapshot(
-        people,
-        table.name,
-        table.signature,
-        taker.chunks.build(),
-        taker.items,
-        (note("read_by_sampling", text, taken),),
+        people, table.name, table.signature, taker.chunks.build(), taker.items, (note("read_by_sampling", text, taken),)
     )
 
 

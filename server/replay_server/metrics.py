@@ -51,10 +51,7 @@ _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
         Metric("replay_checkpoint_failures", "counter", "checkpoints that could not be written"),
         lambda state: state.checkpoints.state.failures,
     ),
-    (
-        Metric("replay_checkpoint_generations", "gauge", "checkpoints on disk"),
-        lambda state: state.store.count(),
-    ),
+    (Metric("replay_checkpoint_generations", "gauge", "checkpoints on disk"), lambda state: state.store.count()),
     (
         Metric("replay_checkpoint_from_clients", "counter", "checkpoints kept that a client asked Reverb for"),
         lambda state: state.checkpoints.state.from_clients,
@@ -67,10 +64,7 @@ _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
         Metric("replay_checkpoint_needed_bytes", "gauge", "of the next one, as of the newest"),
         _of_disk(lambda space: space.needed_bytes),
     ),
-    (
-        Metric("replay_items_set_aside", "gauge", "items that a start has not restored", ("table",)),
-        _items_set_aside,
-    ),
+    (Metric("replay_items_set_aside", "gauge", "items that a start has not restored", ("table",)), _items_set_aside),
     (
         Metric("replay_generations_not_loaded", "gauge", "newer ones that the start passed over"),
         lambda state: len(state.unloaded),
@@ -83,10 +77,7 @@ _SERVER_METRICS: tuple[tuple[Metric, Callable[[ServerState], _Value]], ...] = (
         Metric("replay_checkpoint_duration_seconds", "gauge", "time to write the newest"),
         _of_newest(lambda newest: newest.manifest.seconds),
     ),
-    (
-        Metric("replay_checkpoint_bytes", "gauge", "size of the newest"),
-        _of_newest(lambda newest: newest.bytes),
-    ),
+    (Metric("replay_checkpoint_bytes", "gauge", "size of the newest"), _of_newest(lambda newest: newest.bytes)),
     (
         Metric(
             "replay_upload_behind_seconds",

@@ -134,11 +134,7 @@ class TopApp(App[int]):
     ]
 
     def __init__(
-        self,
-        watch: Watch,
-        sort: str = "waits",
-        is_reverse: bool = False,
-        now: Callable[[], float] = time.time,
+        self, watch: Watch, sort: str = "waits", is_reverse: bool = False, now: Callable[[], float] = time.time
     ) -> None:
         super().__init__(ansi_color=True)
         self._watch, self._now = watch, now

@@ -17,12 +17,7 @@ from rlds2reverb.files import read_object
 from rlds2reverb.formats.buckets import path_of
 from rlds2reverb.formats.options import Parse, is_url, one_of, read_options, split_options, unescape_text
 from rlds2reverb.formats.recordings import LINKS
-from rlds2reverb.formats.tfds.info import (
-    EXPECTED,
-    FEATURES_FILE,
-    INFO_FILE,
-    VERSION,
-)
+from rlds2reverb.formats.tfds.info import EXPECTED, FEATURES_FILE, INFO_FILE, VERSION
 from rlds2reverb.formats.tfds.splits import EvenPart
 from rlds2reverb.text import did_you_mean
 

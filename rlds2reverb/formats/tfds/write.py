@@ -180,10 +180,7 @@ def _describe_shape(shape: Shape) -> dict[str, Any]:
 
 # The name of a dataset to be, and its options.
 
-_NAMED = re.compile(
-    r"(?P<dataset>.+?)(?::(?P<version>[^:@/\\]*))?(?:@(?P<split>[^@/\\]*))?",
-    re.DOTALL,
-)
+_NAMED = re.compile(r"(?P<dataset>.+?)(?::(?P<version>[^:@/\\]*))?(?:@(?P<split>[^@/\\]*))?", re.DOTALL)
 _NAME = re.compile(r"[a-z]\w*", re.ASCII)
 _VERSION = re.compile(r"(\d|[1-9]\d{1,8})(\.(\d|[1-9]\d{1,8})){2}", re.ASCII)
 _SPLIT = re.compile(r"[a-zA-Z0-9_]+")
