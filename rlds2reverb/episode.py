@@ -256,8 +256,7 @@ class Episode:
         columns = ", ".join(f"{p}: {c.dtype}{list(c.shape)}" for p, c in self.columns.items())
         return f"Episode({self.id!r}, {len(self)} steps, {columns})"
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
+    _repr_html_ = as_html
 
     @property
     def recorded_id(self) -> str | None:

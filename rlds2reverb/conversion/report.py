@@ -76,8 +76,7 @@ class ConvertReport:
     parts_again: int = 0
     verified_by: tuple[str, ...] = ()
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
+    _repr_html_ = as_html
 
     @property
     def episodes_rejected(self) -> int:

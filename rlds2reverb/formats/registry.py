@@ -66,10 +66,6 @@ class Form:
         return tuple(f"{scheme}:{choice}" for choice in self.choices) or (self.written,)
 
 
-def _take_nothing(_: object) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Side(Generic[Opened]):
     """What reading and writing a format have in common.
@@ -100,7 +96,7 @@ class Reading(Side["Source"]):
       place: where the data of a name lie, from the text behind "scheme:"; None where that text is a path.
     """
 
-    takes: Callable[[object], bool] = _take_nothing
+    takes: Callable[[object], bool] = lambda _: False
     objects: str = ""
     objects_are: str = ""
     marks: tuple[str, ...] = ()

@@ -135,8 +135,7 @@ class Inspection:
     ends: Ends = field(default_factory=Ends)
     watched: Any = None
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
+    _repr_html_ = as_html
 
     @property
     def episodes(self) -> Count:

@@ -77,8 +77,7 @@ class Findings:
     lost_by_shift: int = 0
     mended_by_shift: int = 0
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
+    _repr_html_ = as_html
 
     def add(self, episode: Named, problems: Sequence[Problem], is_lost_by_shift: bool = False) -> None:
         codes = frozenset(problem.code for problem in problems)

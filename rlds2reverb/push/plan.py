@@ -75,8 +75,7 @@ class TablePlan:
     most_items: Count | None = None
     fits: bool | None = None
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
+    _repr_html_ = as_html
 
     @property
     def columns(self) -> dict[str, str]:
@@ -179,8 +178,7 @@ class PushPlan:
     asked_for: Any = None
     found_before: tuple[Notice, ...] = ()
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
+    _repr_html_ = as_html
 
     @property
     def source(self) -> Source:

@@ -93,8 +93,7 @@ class PushReport:
     items_moved: int = 0
     servers: Mapping[str, PushReport] = field(default_factory=dict)
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
+    _repr_html_ = as_html
 
     @property
     def episodes_rejected(self) -> int:

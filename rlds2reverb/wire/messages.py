@@ -152,8 +152,7 @@ class TableInfo:
     unique_samples: int
     worker: WorkerTime = WorkerTime()
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
+    _repr_html_ = as_html
 
     @property
     def free(self) -> int:
@@ -195,8 +194,7 @@ class ServerInfo:
     state_id: int
     tables: dict[str, TableInfo]
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
+    _repr_html_ = as_html
 
 
 NEVER = sys.maxsize
