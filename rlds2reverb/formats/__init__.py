@@ -25,7 +25,17 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
       SourceError: an unknown scheme, a dataset that cannot be opened, or an extra that is not installed.
     """
     if isinstance(source, str):
-        return _open_name(source)
+        bare_name, split = source, None
+        if "split=" in source or "split_by=" in source or "val_share=" in source:
+            from rlds2reverb.formats.splits import take_split
+
+            bare_name, split = take_split(source)
+        named: Source = SOURCES.open(bare_name)
+        if split is None:
+            return named
+        from rlds2reverb.formats.filtered import Filtered
+
+        return Filtered(named, [split], source)
     entry = SOURCES.taking(source)
     if entry is None and hasattr(source, "spec") and hasattr(source, "__iter__"):
         from rlds2reverb.formats.source import as_source
@@ -39,19 +49,6 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
         f"{type(source).__name__} is no source: expected a name ({SOURCES.syntax}), {', '.join(SOURCES.objects)}, "
         "or an object with spec() and __iter__"
     )
-
-
-def _open_name(name: str) -> Source:
-    named: Source
-    if "split=" not in name and "split_by=" not in name and "val_share=" not in name:
-        named = SOURCES.open(name)
-        return named
-    from rlds2reverb.formats.filtered import Filtered
-    from rlds2reverb.formats.splits import take_split
-
-    bare_name, split = take_split(name)
-    named = SOURCES.open(bare_name)
-    return named if split is None else Filtered(named, [split], name)
 
 
 def load(source: str | Source | Sequence[Episode] | Any) -> Any:
