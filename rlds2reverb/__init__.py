@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rlds2reverb.formats import open_source as open_source
     from rlds2reverb.formats.transform import Transform as Transform
     from rlds2reverb.inspection.inspection import inspect as inspect
+    from rlds2reverb.inspection.values import statistics as statistics
     from rlds2reverb.learner.batch import Batch as Batch
     from rlds2reverb.learner.batch import BatchInfo as BatchInfo
     from rlds2reverb.learner.local import Local as Local
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from rlds2reverb.learner.recording import WriteOptions as WriteOptions
     from rlds2reverb.learner.sampler import Sampler as Sampler
     from rlds2reverb.learner.writer import EpisodeWriter as EpisodeWriter
+    from rlds2reverb.numbers.columns import ColumnStatistics as ColumnStatistics
+    from rlds2reverb.numbers.normalizer import Normalizer as Normalizer
+    from rlds2reverb.numbers.statistics import DatasetStatistics as DatasetStatistics
     from rlds2reverb.prepare.checks import find_problems as find_problems
     from rlds2reverb.prepare.problems import Problem as Problem
     from rlds2reverb.prepare.progress import Progress as Progress
@@ -59,14 +63,17 @@ _HOMES = {
     "BatchInfo": "learner.batch",
     "Certificates": "transport.grpc",
     "Client": "client",
+    "ColumnStatistics": "numbers.columns",
     "ConvertOptions": "conversion.convert",
     "ConvertReport": "conversion.report",
+    "DatasetStatistics": "numbers.statistics",
     "Episode": "episode",
     "EpisodeWriter": "learner.writer",
     "Local": "learner.local",
     "LocalOptions": "learner.local",
     "Mix": "learner.mix",
     "MixOptions": "learner.mix",
+    "Normalizer": "numbers.normalizer",
     "Problem": "prepare.problems",
     "Progress": "prepare.progress",
     "PushOptions": "push.options",
@@ -91,6 +98,7 @@ _HOMES = {
     "mix": "learner.mix",
     "open_source": "formats",
     "push_rlds_to_reverb": "tf_agents",
+    "statistics": "inspection.values",
 }
 """Each public name, and the module that defines it."""
 

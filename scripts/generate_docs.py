@@ -415,7 +415,7 @@ _GUIDES = {
     "push": ("tutorials/first_push.md", "exactly_once.md", "views.md", "validation.md", "cli.md#options-of-a-push"),
     "convert": ("convert.md", "transforms.md"),
     "mix": ("mixing.md",),
-    "inspect": ("report.md", "datasets.md"),
+    "inspect": ("report.md", "statistics.md", "datasets.md"),
     "show": ("show.md",),
     "validate": ("validation.md",),
     "index": ("datasets.md#the-index-of-records", "buckets.md"),

@@ -30,10 +30,12 @@ from rlds2reverb.cli.options import (
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.extras import Lazily, needing
+from rlds2reverb.files import can_be_replaced, unfinished_file
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.formats.options import is_url
 from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.inspection.inspection import Inspection, Watch, Watcher, inspect_source
+from rlds2reverb.inspection.values import StatisticsChoice
 from rlds2reverb.look.accounts import (
     dimensions_text,
     example_text,
@@ -45,6 +47,7 @@ from rlds2reverb.look.accounts import (
     verdict,
     way_on,
 )
+from rlds2reverb.numbers.forms import FORMS, form_of
 from rlds2reverb.prepare.findings import Findings
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.text import counted, on_command_line, visible
@@ -81,6 +84,26 @@ html_options = with_options(
     ),
 )
 
+statistics_options = with_options(
+    click.option(
+        "--statistics",
+        metavar="[FORM:]FILE",
+        help="Write mean, spread, ends and quantiles of each dimension of the numeric columns, too, for a normaliser. FORM is rlds2reverb, lerobot, "
+        "openpi, openvla or octo; without it, stats.json, norm_stats.json and dataset_statistics.json have their systems' forms. A file that is there "
+        "is replaced. With --json they are printed, too.",
+    ),
+    click.option(
+        "--statistics-of",
+        type=click.Choice(["steps", "items"]),
+        help="With --statistics: of the real steps (the default), or of the view's items without what is padded, such as chunks of relative actions.",
+    ),
+    click.option(
+        "--image-statistics",
+        is_flag=True,
+        help="With --statistics: of images, too, by channel; every pixel counts, which takes time.",
+    ),
+)
+
 
 @click.command(
     "inspect",
@@ -88,6 +111,7 @@ html_options = with_options(
     examples={
         "What is in a dataset, and which table it needs": "rlds2reverb inspect bundled:cartpole",
         "The config of a server with a table for it": "rlds2reverb inspect tfds:my_set --view n_step:n=5 --server-config > server.yaml",
+        "Statistics for a normaliser, as openpi reads them": "rlds2reverb inspect tfds:my_set --statistics norm_stats.json",
         "A page with charts, images and problems": "rlds2reverb inspect tfds:my_set --html report.html",
     },
 )
@@ -104,6 +128,7 @@ html_options = with_options(
 )
 @click.option("--table", metavar="TABLE", help="What to call the table, in that config, too; replay without it.")
 @html_options
+@statistics_options
 @quiet_option
 @json_option
 def command(
@@ -146,9 +171,12 @@ def command(
         _check_place(page)
     elif seed is not None:
         raise ConfigError("--seed is of the page; give --html FILE, too")
+    statistics_file, chosen_statistics = _choose_statistics(given, against, views)
     options = EpisodeOptions(encoded=encoded, transform=transform, **given)
     watch = None if page is None and against is None else partial(_collector, seed or 0)
-    read = partial(inspect_dataset, views, limit, options, watch, choose_executor(workers, ray), quiet)
+    read = partial(
+        inspect_dataset, views, limit, options, watch, choose_executor(workers, ray), quiet, chosen_statistics
+    )
     inspection = read(source)
     inspections = [inspection]
     if against is not None:
@@ -169,6 +197,10 @@ def command(
         written = _page_of(list(map(_dataset, inspections, configs)), seed or 0)
         _write_page(page, written)
         output.talk(f"wrote {page}: {len(written) / 1e6:.2f} MB")
+    if statistics_file is not None and inspection.statistics is not None:
+        form, path = statistics_file
+        inspection.statistics.write(path, form)
+        output.talk(f"wrote {path}: statistics in the form of {form or form_of(path)}")
     if server_config:
         findings = inspection.findings
         for code in findings.codes():  # on stderr, where it is seen when stdout goes to a file
@@ -197,6 +229,29 @@ def command(
             output.propose([*push, *part, *option_words({**source_options, **mended})])
 
 
+def _choose_statistics(
+    given: dict[str, Any], against: str | None, views: Mapping[str, View]
+) -> tuple[tuple[str, Path] | None, StatisticsChoice | None]:
+    """Takes the options of statistics out of `given`: form and file, and of what they are; None without them."""
+    file, of, images = given.pop("statistics"), given.pop("statistics_of"), given.pop("image_statistics")
+    if file is None:
+        if of is not None or images:
+            raise ConfigError("--statistics-of and --image-statistics are of statistics; give --statistics FILE, too")
+        return None, None
+    if against is not None:
+        raise ConfigError("--statistics are of one dataset; leave out --against")
+    if of == "items" and len(views) != 1:
+        raise ConfigError("--statistics-of items needs one view; leave out all --into but one")
+    form, separator, name = file.partition(":")
+    form, path = (form, Path(name)) if separator and form in FORMS else ("", Path(file))
+    if not can_be_replaced(path) or not can_be_replaced(unfinished_file(path)):
+        raise ConfigError(
+            f"--statistics {file}: no file can be written there; its folder must exist, and let you write in it. A file that is there is replaced, "
+            "but no folder, device or pipe"
+        )
+    return (form, path), StatisticsChoice(images, of == "items")
+
+
 def _print_datasets(folder: str, as_json: bool) -> None:
     from rlds2reverb.formats.buckets import path_of
 
@@ -219,15 +274,16 @@ def inspect_dataset(
     watch: Watch | None,
     execute: Callable[[Any], Any] | None,
     quiet: bool,
+    statistics: StatisticsChoice | None,
     source: str,
 ) -> Inspection:
     """A source, read once: in this process, or by the workers of `execute`."""
     with progress.on_progress(quiet) as on_progress:
         if execute is None:
-            return inspect_source(open_dataset(source), views, limit, options, on_progress, watch)
+            return inspect_source(open_dataset(source), views, limit, options, on_progress, watch, statistics)
         from rlds2reverb.inspection import workers  # importing it takes a tenth of the time of a small dataset
 
-        job = workers.InspectJob(NamedSource(source), views, limit, options, watch)
+        job = workers.InspectJob(NamedSource(source), views, limit, options, watch, statistics)
         return workers.inspect_by_workers(job, execute, on_progress=on_progress)
 
 

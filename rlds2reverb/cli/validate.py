@@ -61,7 +61,7 @@ def command(
     """
     check_choices(RAISE, None, allow)  # refuses codes that a push would refuse
     options = EpisodeOptions(**making)
-    inspection = inspect_dataset({}, limit, options, None, choose_executor(workers, ray), quiet, source)
+    inspection = inspect_dataset({}, limit, options, None, choose_executor(workers, ray), quiet, None, source)
     episodes, findings = inspection.episodes, inspection.findings
     rejecting = findings.codes(strict, allow)
     if as_json:

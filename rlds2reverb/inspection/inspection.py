@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlds2reverb.episode import ACTION, DISCOUNT, REWARD, Array, Episode, Notice, Occurrences
+from rlds2reverb.episode import REWARD, Array, Episode, Notice, Occurrences
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats import open_source
 from rlds2reverb.formats.source import LeftOut
 from rlds2reverb.formats.transform import Transform, TransformLike
-from rlds2reverb.inspection.statistics import Ends, Range, Returns, Statistics
+from rlds2reverb.inspection.statistics import Ends, Range, Returns, Statistics, meaningful_columns
+from rlds2reverb.inspection.values import EpisodeValues, StatisticsChoice, prepare_collecting
 from rlds2reverb.interrupts import noted_interrupts
 from rlds2reverb.keywords import options_of, takes_options
+from rlds2reverb.numbers.statistics import DatasetStatistics
 from rlds2reverb.plain import Count, attributes, members, printed
 from rlds2reverb.prepare.checks import loses_by_shift
-from rlds2reverb.prepare.conventions import last_row_is_added
 from rlds2reverb.prepare.endings import Ending
 from rlds2reverb.prepare.findings import Findings, FoundProblem
 from rlds2reverb.prepare.image_files import ImageColumn, image_columns
 from rlds2reverb.prepare.options import EpisodeOptions, ReadingKeywords, ReadingOptions
-from rlds2reverb.prepare.policy import SKIP
 from rlds2reverb.prepare.preparation import (
     ColumnStats,
     ItemCounts,
-    Output,
     OutputCut,
     Preparation,
     Prepared,
@@ -91,7 +89,15 @@ _BEFORE_TABLES = (
     "images=images_by_path",
     "filled",
 )
-_BEHIND_TABLES = ("episode_length", "return=return_statistics", "ranges", "ends", "problems", "notices")
+_BEHIND_TABLES = (
+    "episode_length",
+    "return=return_statistics",
+    "ranges",
+    "statistics",
+    "ends",
+    "problems",
+    "notices",
+)
 
 
 @printed(*_BEFORE_TABLES, "tables=outputs", *_BEHIND_TABLES)
@@ -117,6 +123,7 @@ class Inspection:
       left_out: paths of the recorded columns that the transform leaves out.
       ends: how the episodes end.
       watched: the `Watcher` that saw the episodes; None without one.
+      statistics: mean, spread, ends and quantiles of the numeric columns of good episodes; None unless they are asked for.
     """
 
     source: str
@@ -134,6 +141,7 @@ class Inspection:
     left_out: tuple[str, ...] = ()
     ends: Ends = field(default_factory=Ends)
     watched: Any = None
+    statistics: DatasetStatistics | None = None
 
     _repr_html_ = as_html
 
@@ -219,6 +227,7 @@ def inspect_source(
     options: EpisodeOptions = EpisodeOptions(),
     on_progress: OnProgress = lambda _: None,
     watch: Watch | None = None,
+    statistics: StatisticsChoice | None = None,
 ) -> Inspection:
     """Reads a dataset once, and returns what is in it; the options' policy of bad episodes is ignored, because all problems are reported.
 
@@ -230,7 +239,7 @@ def inspect_source(
       ViewError: the view cannot cut such steps.
     """
     ready = prepare_collecting(source, views, options, limit)
-    preparer, whole = ready.preparer(), InspectionBuilder(ready, watch)
+    preparer, whole = ready.preparer(), InspectionBuilder(ready, watch, statistics)
     count, pace, began = ready.source.episode_count, Pace(), time.monotonic()
     if limit is not None and count is not None:
         count = min(count, limit)
@@ -244,16 +253,6 @@ def inspect_source(
             on_progress(Progress(preparer.episodes, preparer.steps, count, 0, 0, seconds))
     whole.part.complete(ready, preparer)
     return whole.complete([cutter.left_over for cutter in preparer.cutters])
-
-
-def prepare_collecting(
-    source: Any, views: Mapping[str, View], options: EpisodeOptions, limit: int | None = None
-) -> Preparation:
-    """A source of which no bad episode ends the reading, and all problems count; filters see only the first `limit` episodes."""
-    if options.rules:
-        source = open_source(source).first(limit)
-    collecting = replace(options, on_invalid=SKIP, quarantine=None, allow=(), strict=False)
-    return Preparation.open(source, collecting, [Output((table,), view) for table, view in views.items()])
 
 
 class EpisodeRecord(NamedTuple):
@@ -294,6 +293,7 @@ class PartStatistics:
     watcher: Watcher | None
     notices: dict[Notice, None] = field(default_factory=dict)
     episodes: list[EpisodeRecord] = field(default_factory=list)
+    values: EpisodeValues | None = None
 
     @property
     def steps(self) -> int:
@@ -301,8 +301,10 @@ class PartStatistics:
 
     def add(self, prepared: Prepared) -> None:
         columns = meaningful_columns(prepared.episode)
+        in_values = () if self.values is None else self.values.add(prepared, columns)
         for path, column in columns.items():
-            self.ranges.setdefault(path, Range()).add(column)
+            if path not in in_values:
+                self.ranges.setdefault(path, Range()).add(column)
         self.ends.add(prepared.filled)
         if self.watcher is not None:
             refused = [] if prepared.refused is None else [prepared.refused]
@@ -320,6 +322,8 @@ class PartStatistics:
         self.ends.add_ends(other.ends)
         self.columns = self.columns.with_others(other.columns)
         self.notices.update(other.notices)
+        if self.values is not None and other.values is not None:
+            self.values.add_part(other.values)
         if self.watcher is not None and other.watcher is not None:
             self.watcher.add_part(other.watcher)
 
@@ -327,8 +331,10 @@ class PartStatistics:
 class InspectionBuilder:
     """An inspection to which episodes are added, in the order of the source; `part` has what does not depend on that order."""
 
-    def __init__(self, ready: Preparation, watch: Watch | None = None) -> None:
-        self._ready, self._watch = ready, watch
+    def __init__(
+        self, ready: Preparation, watch: Watch | None = None, statistics: StatisticsChoice | None = None
+    ) -> None:
+        self._ready, self._watch, self._statistics = ready, watch, statistics
         self._tallies, self._names = [ItemCounts() for _ in ready.outputs], Occurrences()
         columns = flatten(ready.recorded_spec)
         images = image_columns(ready.source)
@@ -350,7 +356,10 @@ class InspectionBuilder:
     def new_part(self) -> PartStatistics:
         columns, watch = self._inspection.step_spec, self._watch
         watcher = None if watch is None else watch(self._inspection)
-        return PartStatistics({path: Range() for path in columns}, Ends(), ColumnStats.of(columns), watcher)
+        values = None if self._statistics is None else EpisodeValues(self._ready, self._statistics)
+        return PartStatistics(
+            {path: Range() for path in columns}, Ends(), ColumnStats.of(columns), watcher, values=values
+        )
 
     def add(self, read: EpisodeRecord, shown: Sequence[Problem] = ()) -> None:
         """Adds an episode; `shown` are problems that were not known where it was read."""
@@ -371,7 +380,12 @@ class InspectionBuilder:
         inspection.filtered = dict(ready.source.filtered)
         duplicates = duplicates_notice(self._names.copies)
         files = (notice for image in inspection.images for notice in image.notices)
-        inspection.findings.notices = (*self.part.notices, *self.part.columns.notices, *files, *duplicates)
+        if self.part.values is not None:
+            inspection.statistics = self.part.values.build(ready.source.name)
+            for path, span in self.part.values.ranges(inspection.statistics):
+                inspection.ranges[path].add_range(span)
+        advice = () if inspection.statistics is None else inspection.statistics.notices
+        inspection.findings.notices = (*self.part.notices, *self.part.columns.notices, *files, *duplicates, *advice)
         inspection.outputs = {
             output.tables[0]: InspectedOutput(
                 view=name_of(output.view),
@@ -398,16 +412,6 @@ def return_of(episode: Episode) -> list[float]:
         return []
     with np.errstate(invalid="ignore", over="ignore"):  # of rewards that are not finite
         return [float(reward.sum(dtype=np.float64))]
-
-
-def meaningful_columns(episode: Episode) -> dict[str, Array]:
-    """An episode's columns; action, reward and discount without a last row that was added for the last observation."""
-    if len(episode) < 2 or not last_row_is_added(episode):
-        return dict(episode.columns)
-    return {
-        path: column[:-1] if path.partition("/")[0] in (ACTION, REWARD, DISCOUNT) else column
-        for path, column in episode.columns.items()
-    }
 
 
 _TABLE = "replay"  # the name of the table where only a view is given

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.episode import ACTION, DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.numbers.columns import ColumnStatistics
 from rlds2reverb.plain import Count, members, printed
 from rlds2reverb.prepare.conventions import last_row_is_added
 from rlds2reverb.text import Remedy, Spelling, by_name
@@ -60,6 +61,16 @@ class Returns(Statistics):
         finite = [value for value in values if math.isfinite(value)]
         statistics = Statistics.of(finite) or Statistics()
         return Returns(**vars(statistics), not_finite=len(values) - len(finite)) if values else None
+
+
+def meaningful_columns(episode: Episode) -> dict[str, Array]:
+    """An episode's columns; action, reward and discount without a last row that was added for the last observation."""
+    if len(episode) < 2 or not last_row_is_added(episode):
+        return dict(episode.columns)
+    return {
+        path: column[:-1] if path.partition("/")[0] in (ACTION, REWARD, DISCOUNT) else column
+        for path, column in episode.columns.items()
+    }
 
 
 _MOST_DIMENSIONS = 32
@@ -123,6 +134,25 @@ class Range:
         self.not_finite += other.not_finite
         if other.lows:
             self._widen(other.lows, other.highs)
+
+    @staticmethod
+    def of(column: ColumnStatistics) -> Range:
+        """The range of values whose statistics are known."""
+        count = int(column.count.sum())
+        span = Range(not_finite=int(column.not_finite.sum()))
+        if count:
+            is_there = column.count > 0
+            span.minimum, span.maximum = float(np.nanmin(column.min)), float(np.nanmax(column.max))
+            span.total, span.finite = float((column.mean * column.count)[is_there].sum()), count
+        if (
+            not column.is_image
+            and len(column.shape) == 1
+            and 2 <= column.mean.size <= _MOST_DIMENSIONS
+            and count + span.not_finite
+        ):
+            span.lows = tuple(np.where(column.count > 0, column.min, math.inf).tolist())
+            span.highs = tuple(np.where(column.count > 0, column.max, -math.inf).tolist())
+        return span
 
     def _widen(self, lows: tuple[float, ...], highs: tuple[float, ...]) -> None:
         self.lows = tuple(map(min, self.lows, lows)) if self.lows else lows

@@ -21,8 +21,8 @@ from rlds2reverb.inspection.inspection import (
     OnProgress,
     PartStatistics,
     Watch,
-    prepare_collecting,
 )
+from rlds2reverb.inspection.values import StatisticsChoice, prepare_collecting
 from rlds2reverb.prepare.endings import InOrder
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import Preparation
@@ -52,6 +52,7 @@ class InspectJob:
     limit: int | None = None
     options: EpisodeOptions = EpisodeOptions()
     watch: Watch | None = None
+    statistics: StatisticsChoice | None = None
 
     def prepare(self) -> Preparation:
         return prepare_collecting(self.source.open(), self.views, self.options, self.limit)
@@ -66,7 +67,7 @@ class _Reading:
 
     def __init__(self, job: InspectJob) -> None:
         self._ready = job.prepare()
-        self._whole = InspectionBuilder(self._ready, job.watch)
+        self._whole = InspectionBuilder(self._ready, job.watch, job.statistics)
 
     def run(self, task: Task, on_progress: SendProgress) -> Outcome:
         ready, preparer, pace = self._ready, self._ready.preparer(), Pace()
@@ -161,7 +162,7 @@ def inspect_by_workers(
     count = ready.source.known_count()
     if job.limit is not None:
         count = min(count, job.limit)
-    whole = InspectionBuilder(ready, job.watch)
+    whole = InspectionBuilder(ready, job.watch, job.statistics)
     with execute(job) as executor:
         parts = _InspectParts(whole, split_tasks(count, executor.workers, most), on_progress)
         Driver(executor, parts, parts.look).run()

@@ -182,7 +182,7 @@ class Histograms:
 
     def __init__(self, dimensions: int, is_whole: bool = False, bins: int = BINS) -> None:
         self.bins = bins
-        self._is_whole, self._narrowest = is_whole, 0 if is_whole else _NARROWEST
+        self.is_whole, self._narrowest = is_whole, 0 if is_whole else _NARROWEST
         self.low = np.full(dimensions, np.inf)
         self.high = np.full(dimensions, -np.inf)
         self.exponents = np.full(dimensions, self._narrowest, np.int64)
@@ -215,7 +215,7 @@ class Histograms:
             if may_vanish:
                 places -= (values < 0) & (places == 0)
             np.subtract(places, way.first, out=places)
-            counts = np.bincount(places.astype(np.int32).ravel(), minlength=self.counts.size)
+            counts = np.bincount(places.astype(np.intp).ravel(), minlength=self.counts.size)
             self.counts += counts.reshape(self.counts.shape)
 
     def _way_to_bins(self, block: Block) -> _WayToBins:
@@ -232,6 +232,17 @@ class Histograms:
             self._way = _WayToBins(kind, scale, across(firsts.astype(dtype), block.width), may_vanish)
         return self._way
 
+    def add_sorted(self, columns: Sequence[Array]) -> None:
+        """Adds finite values, sorted, [n] of each dimension."""
+        ends = [(column[0], column[-1]) if len(column) else (np.inf, -np.inf) for column in columns]
+        low, high = np.array(ends, np.float64).T
+        self._widen(low, high)
+        for dimension, column in enumerate(columns):
+            if len(column):
+                bins = self.firsts[dimension] + np.arange(self.bins + 1)
+                edges = np.ldexp(bins.astype(np.float64), self.exponents[dimension])
+                self.counts[dimension] += np.diff(np.searchsorted(column.astype(np.float64, copy=False), edges))
+
     def add_counted(self, values: Array, counts: Array) -> None:
         """Adds [n] float64 values, of which each dimension has [dimensions, n]."""
         is_there = counts > 0
@@ -242,7 +253,27 @@ class Histograms:
 
     def add_histograms(self, other: Histograms) -> None:
         self._widen(other.low, other.high)
-        self.counts += _rebin(other, self.exponents, self.firsts)
+        self.counts += _rebin(other, np.arange(len(self.low)), self.exponents, self.firsts)
+
+    def of_dimensions(self, dimensions: Array) -> Histograms:
+        """A copy of some, [n] their numbers."""
+        chosen = Histograms(len(dimensions), self.is_whole, self.bins)
+        for name in ("low", "high", "exponents", "firsts", "counts"):
+            setattr(chosen, name, getattr(self, name)[dimensions])
+        return chosen
+
+    @staticmethod
+    def join(parts: Sequence[Histograms | None]) -> Histograms | None:
+        """All values together; None where a part is missing or has other bins."""
+        first = parts[0]
+        if first is None:
+            return None
+        joined = Histograms(len(first.low), first.is_whole, first.bins)
+        for part in parts:
+            if part is None or (part.is_whole, part.bins) != (first.is_whole, first.bins):
+                return None
+            joined.add_histograms(part)
+        return joined
 
     def histogram(self, dimension: int) -> Histogram:
         """The histogram of one dimension, from its first to its last bin that has a value."""
@@ -251,12 +282,12 @@ class Histograms:
         counts = self.counts[dimension, start:stop].copy()
         first, exponent = int(self.firsts[dimension]) + start, int(self.exponents[dimension])
         low, high = float(self.low[dimension]), float(self.high[dimension])
-        return Histogram(exponent, first, counts, low, high, self._is_whole)
+        return Histogram(exponent, first, counts, low, high, self.is_whole)
 
     @property
     def widths(self) -> Array:
         """[dimensions] width of the bins; 0 where each value has one of its own, or all are the same."""
-        is_exact = (self._is_whole & (self.exponents == 0)) | (self.low >= self.high)
+        is_exact = (self.is_whole & (self.exponents == 0)) | (self.low >= self.high)
         return np.where(is_exact, 0.0, np.ldexp(1.0, self.exponents))
 
     def quantiles(self, shares: Sequence[float]) -> Array:
@@ -269,8 +300,9 @@ class Histograms:
             histogram = self.histogram(int(dimension))
             ranks = np.asarray(shares, np.float64) * (histogram.total - 1)
             below = np.floor(ranks)
-            neighbours = [histogram.value_at(np.minimum(below + step, histogram.total - 1)) for step in (0, 1)]
-            quantiles[:, dimension] = interpolate(*neighbours, ranks - below)
+            above = np.minimum(below + 1, histogram.total - 1)
+            low, high = histogram.value_at(below), histogram.value_at(above)
+            quantiles[:, dimension] = interpolate(low, high, ranks - below)
         return quantiles
 
     def _counted(self, values: Array, finite: Array | None) -> Array:
@@ -293,7 +325,8 @@ class Histograms:
         low, high = np.where(is_empty, 0.0, low), np.where(is_empty, 0.0, high)
         exponents = _exponents(low, high, self._narrowest, self.bins)
         firsts = _bin_of(low, exponents)
-        self.counts = _rebin(self, exponents, firsts)
+        moved = np.flatnonzero((exponents != self.exponents) | (firsts != self.firsts))
+        self.counts[moved] = _rebin(self, moved, exponents, firsts)
         self.exponents, self.firsts = exponents, firsts
 
 
@@ -369,14 +402,15 @@ def _places(values: Array, exponents: Array) -> Array:
     return places
 
 
-def _rebin(histograms: Histograms, exponents: Array, firsts: Array) -> Array:
-    """[dimensions, BINS] the counts over other bins, which are wider or the same."""
-    dimension, place = np.nonzero(histograms.counts)
+def _rebin(histograms: Histograms, dimensions: Array, exponents: Array, firsts: Array) -> Array:
+    """[n, bins] the counts of some dimensions, [n] their numbers, over other bins, which are wider or the same."""
+    own = histograms.counts[dimensions]
+    at, place = np.nonzero(own)
+    dimension = dimensions[at]
     wider = np.clip(exponents - histograms.exponents, 0, 63)[dimension]
     bins = (histograms.firsts[dimension] + place >> wider) - firsts[dimension]
-    weights = histograms.counts[dimension, place]
-    counts = np.zeros_like(histograms.counts)
-    np.add.at(counts, (dimension, bins), weights)
+    counts = np.zeros_like(own)
+    np.add.at(counts, (at, bins), own[at, place])
     return counts
 
 

@@ -34,6 +34,7 @@ class Numbers:
     Attributes:
       dimensions: that are kept separate: of an image its channels; 1 where the size of rows is free, for all values together.
       of: number of all dimensions.
+      dtype: of the column.
       is_image: whether rows are images.
       is_flag: whether values are true or false.
       not_finite: [dimensions] values that are NaN or infinite.
@@ -50,7 +51,7 @@ class Numbers:
         pixels: int | None = _PIXELS,
     ) -> None:
         self._kind = kind(spec)
-        self._shape, self._dtype = spec.shape, spec.dtype
+        self._shape, self.dtype = spec.shape, spec.dtype
         self._is_free = None in spec.shape
         self.is_image, self.is_flag = bool(self._kind), spec.dtype.kind == "b"
         if self.is_image:
@@ -70,7 +71,7 @@ class Numbers:
 
     def add(self, column: Array) -> None:
         """Adds [T, ...]; values are looked at once there are enough."""
-        if column.dtype.kind != self._dtype.kind or not shape_fits(column.shape[1:], self._shape):
+        if column.dtype.kind != self.dtype.kind or not shape_fits(column.shape[1:], self._shape):
             self.passed_over += len(column)
             return
         self._wait(self._in_rows(column))
@@ -79,6 +80,11 @@ class Numbers:
             whole = whole_rows(len(values), self.dimensions)
             self._look(values[:whole])
             self._wait(values[whole:].copy())
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Of the dimensions, where all are kept separate: [channels] of images, () where all values count together."""
+        return (self.of,) if self.is_image else () if self._is_free else tuple(size or 0 for size in self._shape)
 
     def dimension_name(self, at: int) -> str:
         """Its channel, or its place in a row; "" where a row is one number."""
@@ -163,11 +169,13 @@ class Numbers:
     def quantiles(self, shares: Sequence[float]) -> tuple[Array, Array]:
         """[shares, dimensions] quantiles, as numpy's, and [dimensions] how far they may be off; NaN without values. Keeps none any more."""
         self.flush()
-        kept = np.concatenate(self._kept) if self._kept else None
-        self._count_kept()
-        if kept is None:
+        kept, self._kept = self._kept or [], None
+        if not kept:
             return self.histograms.quantiles(shares), self.histograms.widths
-        return np.stack([_quantiles_of(column, shares) for column in kept.T], axis=1), np.zeros(self.dimensions)
+        values = np.concatenate(kept)
+        columns = [_sorted_finite(column) for column in values.T]
+        self.histograms.add_sorted(columns)
+        return np.stack([_quantiles_of(column, shares) for column in columns], axis=1), np.zeros(self.dimensions)
 
     def _count(self, values: Array) -> None:
         """Looks at flags and numbers of one byte: there are few different ones, so it is enough to count each."""
@@ -194,17 +202,21 @@ class Numbers:
         return rows if self.dimensions == self.of else rows[:, : self.dimensions].copy()
 
 
-def _quantiles_of(column: Array, shares: Sequence[float]) -> Array:
-    """[shares] float64 of [n] values; those that are not finite do not count."""
-    values = column.copy()
-    if not np.isfinite(values.sum()):
+def _sorted_finite(column: Array) -> Array:
+    """The finite values of [n]."""
+    values = np.sort(column)  # NaN and infinity come last
+    if len(values) and not (np.isfinite(values[0]) and np.isfinite(values[-1])):
         values = values[np.isfinite(values)]
+    return values
+
+
+def _quantiles_of(values: Array, shares: Sequence[float]) -> Array:
+    """[shares] float64 of [n] finite values, sorted."""
     if not len(values):
         return np.full(len(shares), np.nan)
     ranks = np.asarray(shares, np.float64) * (len(values) - 1)
     below = np.floor(ranks).astype(np.int64)
     above = np.minimum(below + 1, len(values) - 1)
-    values.partition(np.unique(np.concatenate((below, above))))
     return interpolate(values[below].astype(np.float64), values[above].astype(np.float64), ranks - below)
 
 

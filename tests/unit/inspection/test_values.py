@@ -1,0 +1,209 @@
+"""Statistics are of real steps and items: what was added or padded does not count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rlds2reverb
+from rlds2reverb.cli import cli
+from rlds2reverb.cuts import Cut, Field, Window
+from rlds2reverb.episode import Array, Episode
+from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.mix import NamedSource
+from rlds2reverb.inspection.inspection import inspect_source
+from rlds2reverb.inspection.values import StatisticsChoice
+from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
+from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.views import view_of
+from tests.support.profiles import examples
+from tests.support.workers_in_threads import InThreads
+
+
+def episode(number: int, rows: int, is_real: bool = False) -> Episode:
+    """Whether the last row's action was recorded, or is the zeros of RLDS."""
+    rng, at = np.random.default_rng(number), np.arange(rows)
+    action = rng.normal(1, 2, size=(rows, 3)).astype(np.float32)
+    action[-1] *= is_real
+    return Episode(
+        {
+            "observation/state": rng.normal(size=(rows, 2)),
+            "observation/image": rng.integers(0, 255, (rows, 8, 8, 3)).astype(np.uint8),
+            "action": action,
+            "reward": (at == 1).astype(np.float32),
+            "discount": np.ones(rows, np.float32),
+            "is_first": at == 0,
+            "is_last": at == rows - 1,
+            "is_terminal": np.zeros(rows, bool),
+        },
+        {},
+        f"e{number}",
+    )
+
+
+EPISODES = [episode(number, 3 + number, number % 2 == 0) for number in range(6)]
+
+
+def actions_of(episodes: list[Episode]) -> list[Array]:
+    columns = [one.columns["action"] for one in episodes]
+    return [column if column[-1].any() else column[:-1] for column in columns]
+
+
+def check(found: rlds2reverb.ColumnStatistics, values: Array) -> None:
+    exact = values.astype(np.float64)
+    np.testing.assert_allclose([found.mean, found.std], [exact.mean(0), exact.std(0)], atol=1e-12)
+    np.testing.assert_array_equal([found.min, found.max], [exact.min(0), exact.max(0)])
+    np.testing.assert_allclose(found.quantiles[0.1], np.quantile(exact, 0.1, axis=0))
+    assert (found.count == len(values)).all()
+
+
+def test_steps_that_are_real_count_and_nothing_else() -> None:
+    found = rlds2reverb.statistics(EpisodeList(EPISODES, "robots"))
+    assert set(found) == {"observation/state", "action", "reward", "discount"}
+    check(found["action"], np.concatenate(actions_of(EPISODES)))
+    check(found["observation/state"], np.concatenate([one.columns["observation/state"] for one in EPISODES]))
+    assert (found.source, found.trajectories, found.transitions) == ("robots", 6, sum(map(len, actions_of(EPISODES))))
+    pixels = np.concatenate([one.columns["observation/image"].reshape(-1, 3) for one in EPISODES])
+    check(rlds2reverb.statistics(EpisodeList(EPISODES, "robots"), images=True)["observation/image"], pixels)
+
+
+def test_bad_episodes_do_not_count() -> None:
+    bad = episode(9, 5).with_columns(action=np.full((5, 3), np.nan, np.float32))
+    found = rlds2reverb.statistics(EpisodeList([*EPISODES, bad], "robots"))
+    assert found.trajectories == 6 and (found["action"].not_finite == 0).all()
+
+
+def test_statistics_are_after_the_transform_and_the_conventions() -> None:
+    found = rlds2reverb.statistics(
+        EpisodeList(EPISODES, "robots"),
+        transform={"select": ["observation/state", "reward"]},
+        last_reward="shift",
+        limit=1,
+    )
+    assert found["reward"].count == 2 and found["reward"].mean == 0.5
+    assert "action" not in found
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Two actions from each anchor on, relative to the first, with a mask: [anchors, 2, 3], a row for each anchor."""
+
+    masks: str = "action_is_pad"
+
+    @property
+    def label(self) -> str:
+        return f"chunks|{self.masks}"
+
+    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
+        return {"action": ArraySpec((2, 3), np.dtype("float32")), self.masks: ArraySpec((2,), np.dtype(bool))}
+
+    def reads(self, step_spec: Nest) -> tuple[str, ...]:
+        return ("action",)
+
+    def cut(self, episode: Episode) -> Cut:
+        action = episode.columns["action"]
+        anchors = np.arange(len(action) - 1)
+        after = np.minimum(np.arange(len(action))[:, None] + [0, 1], len(action) - 2)
+        is_pad = np.arange(len(action))[:, None] + [0, 1] > len(action) - 2
+        rows: Mapping[str, Array] = {
+            "action": action[after] - action[:, None],
+            self.masks: is_pad if self.masks.endswith("is_pad") else ~is_pad,
+        }
+        fields = {path: Field(path, (Window(0, 1, squeeze=True),)) for path in rows}
+        return Cut(rows, fields, anchors, np.ones(len(anchors)))
+
+
+@pytest.mark.parametrize("masks", ["action_is_pad", "action_pad_mask"])
+def test_items_of_a_view_count_without_what_is_padded(masks: str) -> None:
+    found = rlds2reverb.statistics(EpisodeList(EPISODES, "robots"), view=Chunks(masks))
+    expected = []
+    for one in EPISODES:
+        action = one.columns["action"]
+        for at in range(len(action) - 1):
+            expected += [action[step] - action[at] for step in range(at, min(at + 2, len(action) - 1))]
+    assert list(found) == ["action"] and found.view == f"chunks|{masks}"
+    check(found["action"], np.stack(expected))
+
+
+def test_rows_that_a_view_adds_do_not_count() -> None:
+    found = rlds2reverb.statistics(EpisodeList(EPISODES, "robots"), view="frame_stack:frames=3")
+    expected = []
+    for one in EPISODES:
+        state = one.columns["observation/state"]
+        for at in range(len(state) - 1):
+            expected += [state[step] for step in range(max(0, at - 2), at + 1)]
+    check(found["observation/state"], np.stack(expected))
+    check(found["action"], np.concatenate([one.columns["action"][:-1] for one in EPISODES]))
+
+
+@examples(20)
+@given(st.integers(1, 4), st.booleans())
+def test_inspect_has_them_by_workers_too_and_its_ranges_stay(most: int, of_items: bool) -> None:
+    source, views = EpisodeList(EPISODES, "robots"), {"replay": view_of("two_step")}
+    choice = StatisticsChoice(images=True, of_items=of_items)
+    whole = inspect_source(source, views, statistics=choice)
+    job = InspectJob(NamedSource(source), views, statistics=choice)
+    parts = inspect_by_workers(job, lambda own: InThreads(own, 2), most)
+    plain = inspect_source(source, views)
+    direct = rlds2reverb.statistics(source, "two_step" if of_items else None, images=True)
+    assert whole.statistics is not None and parts.statistics is not None
+    for statistics in (parts.statistics, direct):
+        for path, column in whole.statistics.items():
+            for name, values in vars(column.listed).items():
+                own = getattr(statistics[path].listed, name)
+                assert own == (values if name in ("dtype", "is_image", "shape") else pytest.approx(values, abs=1e-12))
+    for inspection in (whole, parts):
+        for path, span in plain.ranges.items():
+            own = inspection.ranges[path]
+            assert {**own.as_dict(), "mean": None} == {**span.as_dict(), "mean": None}
+            assert own.mean == (None if span.mean is None else pytest.approx(span.mean))
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["inspect", "bundled:cartpole", "--quiet", *arguments])
+    return result.exit_code, f"{result.output}{result.exception or ''}"
+
+
+def test_the_command_writes_the_file_and_prints_it(tmp_path: Path) -> None:
+    file = tmp_path / "norm_stats.json"
+    code, output = run("--statistics", str(file), "--json")
+    assert code == 0
+    printed: Any = json.loads(output[output.index("{") : output.rindex("}") + 1])["statistics"]
+    assert printed["transitions"] == 2931 and printed["columns"]["observation"]["count"] == [2956] * 4
+    assert json.loads(file.read_text())["norm_stats"]["state"]["mean"] == printed["columns"]["observation"]["mean"]
+    assert run("--statistics", f"lerobot:{tmp_path / 'any'}", "--statistics-of", "items")[0] == 0
+    assert "observation.state" in json.loads((tmp_path / "any").read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--image-statistics"], "give --statistics FILE, too"),
+        (["--statistics", "/nowhere/at/all/file"], "its folder must exist"),
+        (["--statistics", "file", "--against", "bundled:cartpole"], "leave out --against"),
+        (
+            ["--statistics", "file", "--statistics-of", "items", "--into", "a=two_step", "--into", "b=two_step"],
+            "one view",
+        ),
+    ],
+)
+def test_the_command_refuses_what_makes_no_sense(arguments: list[str], words: str) -> None:
+    code, output = run(*arguments)
+    assert code != 0 and words in " ".join(output.split())
+
+
+def test_a_misspelt_option_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"statistics has no option last_rewards; .* did you mean"):
+        rlds2reverb.statistics("bundled:cartpole", last_rewards="shift")  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="limit 0"):
+        rlds2reverb.statistics("bundled:cartpole", limit=0)
