@@ -262,9 +262,9 @@ def _kept(
         return of_most
     of_all = {path for path in paths if counts[path] == len(like_most)}
     by_most = {NEXT_OBSERVATION, *STEP_FIELDS} - {OBSERVATION}
-    if not any(_field(path) == OBSERVATION for path in of_all):  # no observation is worse than some bad episodes
+    if not any(path.split("/")[0] == OBSERVATION for path in of_all):  # no observation is worse than some bad episodes
         by_most.add(OBSERVATION)
-    return of_all | {path for path in of_most if _field(path) in by_most}
+    return of_all | {path for path in of_most if path.split("/")[0] in by_most}
 
 
 def _differing(
@@ -309,10 +309,6 @@ def _missing(
 def _episodes(numbers: Sequence[int]) -> str:
     named = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
     return f"{counted(len(numbers), 'episode')} ({named})"
-
-
-def _field(path: str) -> str:
-    return path.partition("/")[0]
 
 
 def _key(spec: ArraySpec) -> ArraySpec:

@@ -71,9 +71,9 @@ def stamp_of(file: Path | IO[bytes]) -> Stamp:
     return status.st_size, status.st_mtime_ns
 
 
-def check_unchanged(path: Path, stamp: Stamp | None, found: Stamp | None = None) -> None:
-    """Raises `WrittenAnew` where a file's stamp is another one than it was; `found` is the one of now, if it is known."""
-    if stamp not in (None, stamp_of(path) if found is None else found):
+def check_unchanged(path: Path, stamp: Stamp | None) -> None:
+    """Raises `WrittenAnew` where a file's stamp is another one than it was."""
+    if stamp not in (None, stamp_of(path)):
         raise WrittenAnew(f"{path}: was written anew after it was first looked at; open the source again")
 
 

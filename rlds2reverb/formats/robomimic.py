@@ -262,10 +262,6 @@ class _Demonstrations(Recordings):
         return bool(np.any(column[-1:] > 0))
 
 
-def _field(path: str) -> str:
-    return path.partition("/")[0]
-
-
 def _find_data(file: h5py.File) -> h5py.Group:
     data = hdf5.find(file, "data")
     if not isinstance(data, h5py.Group):
@@ -419,7 +415,7 @@ def _look(demo: h5py.Group) -> _DemoLook:
 def _plan_reading(looks: Mapping[int, _DemoLook], path: Path, options: _RobomimicOptions, is_libero: bool) -> _ReadPlan:
     """How demonstrations like these are read. Raises `SourceError` for options that do not go together."""
     recorded = dict.fromkeys(column for look in looks.values() for column in look.specs)
-    beside = [column for column in recorded if _field(column) not in _COLUMNS.values()]
+    beside = [column for column in recorded if column.split("/")[0] not in _COLUMNS.values()]
     fitting = [column for column in beside if options.others and _has_rows(column, looks)]
     left_out = tuple(column for column in beside if column not in fitting) if options.others else ()
     used = {*fitting, *(column for column in recorded if column not in beside)}
@@ -461,7 +457,7 @@ def _plan_reading(looks: Mapping[int, _DemoLook], path: Path, options: _Robomimi
 
 def _has_rows(path: str, looks: Mapping[int, _DemoLook]) -> bool:
     """Whether a dataset has a row for each action, and not by chance: demonstrations of one action tell nothing where there are longer ones."""
-    if _field(path) in (*_OF_SEGMENTS, *STEP_FIELDS):
+    if path.split("/")[0] in (*_OF_SEGMENTS, *STEP_FIELDS):
         return False
     looks_at_it = [look for look in looks.values() if path in look.lengths]
     judges = [look for look in looks_at_it if look.rows > 1] or looks_at_it
