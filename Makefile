@@ -26,6 +26,8 @@ QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
 # What the pages say and how the code is written: `make shape` runs these, once.
 PROSE := $(addprefix tests/packaging/project/test_,docs.py docs_commands.py project.py site.py style.py)
+# What others' own code says of ours: as slow as it is, and changed by few changes.
+CONFORMANCE := tests/conformance tests/unit/tf_agents
 # A worker that a test has ended is not replaced: pytest-xdist 3.8 would wait for ever for the rest of its file.
 PYTEST := pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --ignore tests/systems --ignore tests/packaging/wheels --ignore tests/packaging/site --ignore tests/packaging/walkthroughs
 
@@ -68,13 +70,16 @@ setup-docs: $(DOCS_VENV)/.ready ## Make .venv-docs: mkdocs-material, for the doc
 demo: setup ## Fill an embedded server with a shipped dataset and sample from it
 	$(QUIET) $(RUN)rlds2reverb demo
 
-test: test-core test-servers ## All tests of the code, each once: the core's without TensorFlow, the rest with it
+test: test-core test-servers ## The tests of the code, each once: the core's without TensorFlow, the service's on a real Reverb; test-conformance has the others
 
 test-core: setup-core ## The core's tests, without TensorFlow, on the newest Python and protobuf
 	$(CORE_VENV)/bin/$(PYTEST) -m "not full" $(addprefix --ignore ,$(PROSE)) $(ARGS)
 
-test-servers: setup ## What needs TensorFlow or a real Reverb server: TF-Agents, conformance, faults
-	$(QUIET) $(RUN)$(PYTEST) -m full --ignore tests/faults/chaos $(ARGS)
+test-servers: setup ## What needs TensorFlow or a real Reverb server: the service, faults, files by TFDS
+	$(QUIET) $(RUN)$(PYTEST) -m full --ignore tests/faults/chaos $(addprefix --ignore ,$(CONFORMANCE)) $(ARGS)
+
+test-conformance: setup ## Our items and batches beside those of TF-Agents, TFDS and Reverb's own client, on a real server (8 minutes)
+	$(QUIET) $(RUN)$(PYTEST) -m full $(or $(ARGS),$(CONFORMANCE))
 
 test-walkthroughs: setup ## The tutorials from top to bottom, the learners of examples/, and the script that takes the pictures
 	$(QUIET) $(RUN)pytest -q -n $(WORKERS) tests/packaging/walkthroughs $(ARGS)
@@ -162,4 +167,4 @@ lock: setup ## Pin everything anew
 clean: ## Remove what the targets made
 	rm -rf .benchmarks site $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) $(DOCS_VENV) $(SHAPE_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-walkthroughs test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site test-packages lint shape format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-conformance test-walkthroughs test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site test-packages lint shape format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean

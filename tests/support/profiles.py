@@ -34,4 +34,4 @@ def examples(few: int, deep: int = 300) -> settings:
 def on_one_server(count: int) -> settings:
     """Of a test whose examples share the server of a fixture: each takes out again what it put in, so that the next finds it empty."""
     checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-    return settings(max_examples=scaled(count), suppress_health_check=checks)
+    return settings(max_examples=scaled(count if DEEP else count // 2), suppress_health_check=checks)

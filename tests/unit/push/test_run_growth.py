@@ -34,11 +34,11 @@ FORMATS = {
 
 
 def episodes(count: int) -> list[Episode]:
-    made = []
+    made: list[Episode] = []
     for number in range(count):
         rng = np.random.default_rng(100 + number)
         images = rng.integers(0, 256, (2 + number % 3, 18, 20, 3), np.uint8)
-        minari_data.append(data.episode(number, {"observation": images}))
+        made.append(data.episode(number, {"observation": images}))
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import threading
@@ -498,5 +499,6 @@ def test_a_stop_waits_no_longer_than_it_was_told(
         insert(server.address, 1)
         assert server.stop() == 0
         assert "the last checkpoint is not in the bucket" in server.log
-        assert "access was refused" in server.log
+        # On a slow machine the time is over before the first answer.
+        assert re.search(r"access was refused|not sent within 0\.1 s", server.log)
     assert whole(place) == []
