@@ -162,7 +162,7 @@ def options_from(kind: type, *names: str, without: Collection[str] = ()) -> Call
 
 judging_options = options_from(EpisodeOptions, "allow", "strict")
 
-conventions_options = options_from(EpisodeOptions, "terminal_discount", "last_reward", "last_observation")
+conventions_options = options_from(EpisodeOptions, "terminal_discount", "last_reward", "last_observation", "last_step")
 
 transform_option = options_from(EpisodeOptions, "transform")
 

@@ -302,6 +302,25 @@ def with_last(column: Array, last: Any) -> Array:
     return np.concatenate([column, row])
 
 
+_OTHER_ACTIONS = ("actions",)  # openpi's name of it, which a transform may make `action`
+
+
+def row_behind(path: str, column: Array) -> Array:
+    """The row [1, ...] that follows the last action of a column [T, ...]: zeros, or empty text, of what an action earned; else the last value."""
+    field = path.split("/")[0].split(".")[0]
+    is_of_action = field in (ACTION, *_OTHER_ACTIONS, REWARD, "next")
+    return zero_row(column) if is_of_action else column[-1:]
+
+
+def with_row_behind(columns: Columns) -> dict[str, Array]:
+    """Columns [T, ...] that end with an action -> [T + 1, ...]: the last observation stands there twice, so that no action is lost."""
+    longer: dict[str, Array] = {}
+    for path, column in columns.items():
+        longer[path] = closed = np.empty((len(column) + 1, *column.shape[1:]), column.dtype)
+        closed[:-1], closed[-1:] = column, row_behind(path, column)
+    return longer
+
+
 def zero_row(column: Array) -> Array:
     """One row [1, ...] of zeros, or of empty texts, like those of a column."""
     row = np.zeros((1, *column.shape[1:]), column.dtype)

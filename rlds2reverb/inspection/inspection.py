@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlds2reverb.episode import REWARD, Array, Episode, Notice, Occurrences
+from rlds2reverb.episode import REWARD, Array, Episode, Notice, Occurrences, note
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.source import LeftOut
 from rlds2reverb.formats.transform import Transform, TransformLike
@@ -20,6 +20,7 @@ from rlds2reverb.keywords import options_of, takes_options
 from rlds2reverb.numbers.statistics import DatasetStatistics
 from rlds2reverb.plain import Count, attributes, members, printed
 from rlds2reverb.prepare.checks import loses_by_shift
+from rlds2reverb.prepare.conventions import REPEAT
 from rlds2reverb.prepare.endings import Ending
 from rlds2reverb.prepare.findings import Findings, FoundProblem
 from rlds2reverb.prepare.image_files import ImageColumn, image_columns
@@ -36,7 +37,7 @@ from rlds2reverb.prepare.preparation import (
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.progress import Pace, Progress
 from rlds2reverb.specs import ArraySpec, Nest, flatten, spec_texts
-from rlds2reverb.text import as_html, did_you_mean
+from rlds2reverb.text import as_html, counted, did_you_mean
 from rlds2reverb.views import ViewLike, is_view_config, view_from
 from rlds2reverb.views.base import View, not_in_items
 from rlds2reverb.views.prioritized import Prioritized
@@ -385,7 +386,9 @@ class InspectionBuilder:
             for path, span in self.part.values.ranges(inspection.statistics):
                 inspection.ranges[path].add_range(span)
         advice = () if inspection.statistics is None else inspection.statistics.notices
-        inspection.findings.notices = (*self.part.notices, *self.part.columns.notices, *files, *duplicates, *advice)
+        last_actions = _last_actions_notice(inspection.ends.real, ready.options.last_step)
+        own = (*self.part.notices, *self.part.columns.notices)
+        inspection.findings.notices = (*own, *files, *duplicates, *advice, *last_actions)
         inspection.outputs = {
             output.tables[0]: InspectedOutput(
                 view=name_of(output.view),
@@ -399,6 +402,19 @@ class InspectionBuilder:
             for output, signature, tally, left in zip(ready.outputs, ready.signatures, self._tallies, left_over)
         }
         return inspection
+
+
+def _last_actions_notice(episodes: int, last_step: str) -> tuple[Notice, ...]:
+    """What becomes of the actions in the last rows of so many episodes; () for 0."""
+    if not episodes:
+        return ()
+    what = f"the last row of {counted(episodes, 'episode')} has an action or a reward"
+    text = (
+        f"{what}: its observation stands once more behind it (last_step=repeat), so learners see it"
+        if last_step == REPEAT
+        else f'{what}, which learners do not see, because no observation follows it; last_step="repeat" (--last-step repeat) keeps it'
+    )
+    return (note("last_actions", text, episodes),)
 
 
 def _row_bytes(spec: ArraySpec) -> int:
@@ -433,7 +449,7 @@ def inspect(
       view: of a table "replay"; or table -> view, for several. A view is one, its name with options, or a mapping as for `Client.push`.
       limit: episodes to read at most, or None for all.
       transform, encoded: as for `Client.push`.
-      options: filters, `terminal_discount`, `last_reward` and `last_observation`, as for `Client.push`. Filters see the first `limit` episodes.
+      options: filters, `terminal_discount`, `last_reward`, `last_observation` and `last_step`, as for `Client.push`. Filters see the first `limit` episodes.
 
     Returns:
       What was found. `outputs[table].signature` is what a table must have.

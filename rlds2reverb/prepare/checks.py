@@ -380,6 +380,10 @@ class _ContentCheck(NamedTuple):
             return []
         mended = {"last_reward"} if conventions.last_reward == SHIFT else set()
         mended |= {"terminal_discount"} if conventions.terminal_discount == TRANSITION else set()
+        if conventions.adds_row(episode):  # the last row leads into the end then, and learners see its reward
+            discounts = columns_under(episode.columns, DISCOUNT).values()
+            is_zero = all(not np.any(discount[-1:]) for discount in discounts if _is_real(discount))
+            mended |= {"last_reward", "terminal_discount"} if is_zero else {"last_reward"}
         return [problem for problem in self.find(episode) if problem.code not in mended]
 
 

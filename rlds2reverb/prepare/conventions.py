@@ -19,6 +19,10 @@ sets: the last of the whole file; or zeros). What was there is lost, so one can 
   sees a terminal end, or its reward.
 
 Both leave a last row alone that has an action or a reward: it was recorded, not added.
+
+In many datasets, those of Open X-Embodiment among them, the last row has the last action, and no observation follows it. By RLDS' convention that
+action has no meaning, so no learner sees it. `last_step` "repeat" puts a row behind such a last row, with the same observation and without an
+action, as LeRobot's episodes are read (`formats.rows.with_row_behind`): T rows give T actions.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from rlds2reverb.episode import (
     columns_under,
 )
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats.rows import with_row_behind
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.text import did_you_mean
@@ -50,6 +55,7 @@ TRANSITION = "transition"
 TERMINAL_DISCOUNTS = (AS_RECORDED, TRANSITION)
 REPEAT, DROP = "repeat", "drop"
 LAST_OBSERVATIONS = (AS_RECORDED, REPEAT, DROP)
+LAST_STEPS = (AS_RECORDED, REPEAT)
 
 
 @dataclass(frozen=True)
@@ -61,17 +67,20 @@ class Conventions:
       last_reward: "as_recorded", or "shift": every reward moves one step back (r_t := r_{t+1}), for data that
         records a reward with the observation it led to; the last step gets 0.
       last_observation: "as_recorded", or what becomes of a last row that was added: "repeat" or "drop", see above.
+      last_step: "as_recorded", or "repeat": a last row with an action or a reward is followed by another one, see above.
     """
 
     terminal_discount: str = AS_RECORDED
     last_reward: str = AS_RECORDED
     last_observation: str = AS_RECORDED
+    last_step: str = AS_RECORDED
 
     def __post_init__(self) -> None:
         for name, value, choices in (
             ("terminal_discount", self.terminal_discount, TERMINAL_DISCOUNTS),
             ("last_reward", self.last_reward, LAST_REWARDS),
             ("last_observation", self.last_observation, LAST_OBSERVATIONS),
+            ("last_step", self.last_step, LAST_STEPS),
         ):
             if value not in choices:
                 raise ConfigError(
@@ -81,14 +90,18 @@ class Conventions:
     @property
     def label(self) -> str:
         """All options; pushes with equal labels store the same items of the same episodes."""
-        label = f"{self.terminal_discount}|{self.last_reward}"
-        if self.last_observation == AS_RECORDED:  # the keys of items from before there was this option
-            return label
-        return f"{label}|{self.last_observation}"
+        # Options that are as recorded go unsaid: item keys are older than they are.
+        further = "" if self.last_observation == AS_RECORDED else f"|{self.last_observation}"
+        further += "" if self.last_step == AS_RECORDED else f"|last_step={self.last_step}"
+        return f"{self.terminal_discount}|{self.last_reward}{further}"
 
     def mends_end(self, episode: Episode) -> bool:
         """Whether `last_observation` changes the episode as recorded."""
         return self.last_observation != AS_RECORDED and len(episode) > 1 and last_row_is_added(episode)
+
+    def adds_row(self, episode: Episode) -> bool:
+        """Whether `last_step` puts a row behind the last one."""
+        return self.last_step == REPEAT and len(episode) > 0 and not last_row_is_added(episode)
 
     def apply(self, episode: Episode) -> Episode:
         """The episode with all options applied; needs at least one step and all seven fields."""
@@ -103,6 +116,12 @@ class Conventions:
                 last = shorter[IS_LAST].copy()
                 last[-1:] = True
                 episode = replace(episode, columns={**shorter, IS_LAST: last})
+        elif self.adds_row(episode):
+            longer = with_row_behind(episode.columns)
+            longer[IS_FIRST][-1] = False
+            for path in (IS_LAST, IS_TERMINAL):
+                longer[path][-2] = False
+            episode = replace(episode, columns=longer)
         if self.terminal_discount == TRANSITION and ends_terminal(episode):
             episode = with_zero_transition_discount(episode)
         if self.last_reward == SHIFT:
@@ -117,6 +136,7 @@ class ConventionKeywords(TypedDict, total=False):
     terminal_discount: str
     last_reward: str
     last_observation: str
+    last_step: str
 
 
 _FILLED_DTYPES = {REWARD: np.dtype(np.float32), DISCOUNT: np.dtype(np.float32), IS_TERMINAL: np.dtype(bool)}
@@ -133,8 +153,8 @@ def filled_spec(step_spec: Nest) -> Nest:
     return {**step_spec, **absent}
 
 
-def fill_absent(episode: Episode) -> Episode:
-    """The episode with the absent fields filled by the rules above.
+def fill_absent(episode: Episode, is_last_seen: bool = False) -> Episode:
+    """The episode with the absent fields filled by the rules above; with `is_last_seen`, a row will be put behind the last one.
 
     It is returned unchanged when none is absent, or when it is no RLDS episode (is_first or is_last is absent, too): its problems are
     those of what was recorded.
@@ -147,7 +167,7 @@ def fill_absent(episode: Episode) -> Episode:
     # The step before the end as well: a learner reads the discount of the row that leads into the terminal one.
     terminal = columns[IS_TERMINAL]
     if DISCOUNT in absent and rows and len(terminal) == rows and terminal[-1]:
-        columns[DISCOUNT][-2:] = 0
+        columns[DISCOUNT][-1 if is_last_seen else -2 :] = 0
     return replace(episode, columns=columns)
 
 

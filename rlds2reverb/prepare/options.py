@@ -15,7 +15,13 @@ from rlds2reverb.formats.filtered import Rule
 from rlds2reverb.formats.splits import PARTS, VAL_SHARE, Split
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT, Transform, TransformLike, transform_of
 from rlds2reverb.keywords import command_option
-from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS, ConventionKeywords, Conventions
+from rlds2reverb.prepare.conventions import (
+    LAST_OBSERVATIONS,
+    LAST_STEPS,
+    TERMINAL_DISCOUNTS,
+    ConventionKeywords,
+    Conventions,
+)
 from rlds2reverb.prepare.policy import ACTIONS, QUARANTINE, RAISE, SKIP, STOPPING, Policy, check_choices, check_report
 
 _Options = TypeVar("_Options", bound="EpisodeOptions")
@@ -53,6 +59,14 @@ class ReadingOptions:
             'Of a last row that was added (action and reward 0): "repeat" puts the observation before it in its place, "drop" leaves the '
             "row out.",
             LAST_OBSERVATIONS,
+            section="Bad data",
+        ),
+    )
+    last_step: str = field(
+        default=AS_RECORDED,
+        metadata=command_option(
+            'Of a last row with an action (Open X): "repeat" puts its observation once more behind it, so that no action is lost.',
+            LAST_STEPS,
             section="Bad data",
         ),
     )
@@ -149,9 +163,10 @@ class EpisodeOptions(ReadingOptions):
 
     @property
     def conventions(self) -> Conventions:
-        """terminal_discount, last_reward and last_observation; rewards are shifted, too, when the transform says so."""
+        """terminal_discount, last_reward, last_observation and last_step; rewards are shifted, too, when the transform says so."""
         shifts = SHIFT in (self.last_reward, self.chosen_transform.reward_last)
-        return Conventions(self.terminal_discount, SHIFT if shifts else self.last_reward, self.last_observation)
+        rewards = SHIFT if shifts else self.last_reward
+        return Conventions(self.terminal_discount, rewards, self.last_observation, self.last_step)
 
     @property
     def chosen_transform(self) -> Transform:

@@ -74,7 +74,7 @@ class Policy:
 
     def examine_together(self, episodes: Sequence[Episode], standard: Standard) -> list[Examined]:
         """Does as `examine` for every episode; faster for many short ones."""
-        filled = [fill_absent(episode) for episode in episodes]
+        filled = [fill_absent(episode, standard.conventions.adds_row(episode)) for episode in episodes]
         return [self._repair(*judged, standard) for judged in zip(filled, standard.problems_of_all(filled))]
 
     def _repair(self, episode: Episode, problems: list[Problem], standard: Standard) -> Examined:

@@ -32,7 +32,7 @@ from rlds2reverb.formats.identity import Identity, with_identity
 from rlds2reverb.formats.source import Source, check_steps, checked_spec, metadata_spec_of
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.images import LAST, kind
-from rlds2reverb.prepare.conventions import DROP, Conventions, absent_fields, filled_spec
+from rlds2reverb.prepare.conventions import DROP, REPEAT, Conventions, absent_fields, filled_spec
 from rlds2reverb.prepare.endings import Ending, Endings, ending_of, with_problems_of_ends
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.policy import Examined, Policy
@@ -361,9 +361,11 @@ def view_at_rate(view: View, source: Source) -> View:
 
 def item_bounds(view: View, conventions: Conventions, rows: int) -> tuple[int, int]:
     """Least and most items of a good episode of so many recorded rows, for a view that counts them (`item_count_of`)."""
-    # Last rows that were added go, recorded ones stay.
-    dropped = (0, 1) if conventions.last_observation == DROP else (0,)
-    counts = [item_count_of(view, max(0, rows - fewer)) or 0 for fewer in dropped]
+    # Last rows that were added go, and rows are put behind those that were recorded; which of them an episode has is not known here.
+    changes = {0}
+    changes |= {-1} if conventions.last_observation == DROP else set()
+    changes |= {1} if conventions.last_step == REPEAT and rows else set()
+    counts = [item_count_of(view, max(0, rows + change)) or 0 for change in changes]
     return min(counts), max(counts)
 
 

@@ -21,7 +21,7 @@ from rlds2reverb.formats.lerobot import LOSSES
 from rlds2reverb.formats.lerobot.features import DONE, FRAME_INDEX, LANGUAGE_INSTRUCTION, TEXT, TIMESTAMP
 from rlds2reverb.formats.lerobot.meta import METADATA
 from rlds2reverb.formats.lerobot.plan import DEFAULT_FPS, FILES, KEEP, MOST_INTEGER, PIXELS, LeRobotPlan, WrittenFeature
-from rlds2reverb.formats.lerobot.read import row_behind
+from rlds2reverb.formats.rows import row_behind
 from rlds2reverb.images import decode_images, png_files
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

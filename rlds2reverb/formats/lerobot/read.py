@@ -33,13 +33,11 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episode import (
-    ACTION,
     DISCOUNT,
     FLAGS,
     IS_FIRST,
     IS_LAST,
     IS_TERMINAL,
-    REWARD,
     Array,
     Notice,
     content_hash,
@@ -67,7 +65,7 @@ from rlds2reverb.formats.lerobot.values import RowRange, TableRows, convert_colu
 from rlds2reverb.formats.lerobot.videos import Clip, check_libraries, check_library, decode_pictures
 from rlds2reverb.formats.options import Parse, one_of, split_options, unescape_text, words
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, parse_source_name, read_each
-from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, flags, terminal_discount, zero_row
+from rlds2reverb.formats.rows import LAST_STEPS, MARK, REPEAT, flags, terminal_discount, with_row_behind
 from rlds2reverb.formats.source import About, Source
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, nested, value_spec
 from rlds2reverb.text import shortened
@@ -480,16 +478,6 @@ _TASK = "task"  # the column of the task's text if a feature is called `language
 _NOT_STEPS = (FRAME_INDEX, EPISODE_INDEX, INDEX, TASK_INDEX)  # they follow from a row's place, or are in the metadata
 
 
-_OTHER_ACTIONS = ("actions",)  # openpi's name of it, which a transform may make `action`
-
-
-def row_behind(path: str, column: Array) -> Array:
-    """The row [1, ...] that follows the last action of a column [T, ...]."""
-    field = path.split("/")[0].split(".")[0]
-    is_of_action = field in (ACTION, *_OTHER_ACTIONS) or path == REWARD or field == "next"
-    return zero_row(column) if is_of_action else column[-1:]
-
-
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A dataset, and how its rows become steps: features that are read by name, `next.done` among them, and the stamps of files when they were
@@ -597,9 +585,7 @@ class Dataset:
         columns = dict(rows)
         if self.reading.last_step != MARK:
             count += 1
-            for path, column in rows.items():
-                columns[path] = closed = np.empty((count, *column.shape[1:]), column.dtype)
-                closed[:-1], closed[-1:] = column, row_behind(path, column)
+            columns |= with_row_behind(rows)
         columns |= flags(count, is_terminal)
         if is_terminal is not None and DISCOUNT not in rows:
             columns[DISCOUNT] = terminal_discount(count, is_terminal)

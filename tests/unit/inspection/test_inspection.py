@@ -19,7 +19,7 @@ from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.transform import LAST_REWARDS
 from rlds2reverb.inspection.inspection import Inspection, inspect_source
 from rlds2reverb.plain import members
-from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, TERMINAL_DISCOUNTS
+from rlds2reverb.prepare.conventions import LAST_OBSERVATIONS, LAST_STEPS, TERMINAL_DISCOUNTS
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import outputs_of
 from rlds2reverb.views import view_of
@@ -72,6 +72,7 @@ def test_items_refusals_and_leftovers_are_those_of_a_push(lengths: list[int], na
         terminal_discount=st.sampled_from(TERMINAL_DISCOUNTS),
         last_reward=st.sampled_from(LAST_REWARDS),
         last_observation=st.sampled_from(LAST_OBSERVATIONS),
+        last_step=st.sampled_from(LAST_STEPS),
     ),
     view=st.sampled_from(["two_step", "sequence:length=3", "two_step:priority=reward"]),
 )
@@ -188,7 +189,7 @@ def test_what_is_said_of_the_dataset_rejects_it_only_strictly() -> None:
     assert (findings.codes(), findings.codes(strict=True)) == ([], ["rounded_float64"])
     assert findings.codes(strict=True, allow=("rounded_float64",)) == []
     told = inspected(source, {"t": "two_step"}).as_dict()
-    assert [remark["path"] for remark in told["notices"]] == ["observation"]
+    assert [remark["path"] for remark in told["notices"]] == ["observation", ""]  # and a note on last actions
     assert told["ends"]["episodes"] == 3
 
 

@@ -108,6 +108,7 @@ def test_items_keys_and_account_are_those_of_a_push(
         {"terminal_discount": "transition"},
         {"last_reward": "shift", "allow": ["first_reward_lost"]},
         {"last_observation": "drop"},
+        {"last_step": "repeat"},
         {"transform": "drop=reward"},
         {"chunk_length": 3},
     ],

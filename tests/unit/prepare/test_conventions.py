@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlds2reverb.episode import Array, Episode
+from rlds2reverb.episode import Array, Episode, content_digest
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.transform import Transform, Transformed, transformed
@@ -24,9 +24,10 @@ from rlds2reverb.prepare.conventions import (
     shifted_reward,
     zero_transition_discount,
 )
+from rlds2reverb.prepare.policy import SKIP, Policy
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.standard import Standard
-from rlds2reverb.specs import ArraySpec, Nest
+from rlds2reverb.specs import ArraySpec, Nest, column_spec
 from tests.support import strategies
 from tests.unit.formats.test_transform_transformed import WHOLE, robot, source, with_column
 
@@ -349,3 +350,52 @@ def test_a_column_that_the_dataset_does_not_have_is_neither_hidden_nor_taken_for
 def test_an_episode_without_steps_is_one() -> None:
     empty = robot(1).with_only_columns({path: column[:0] for path, column in robot(1).columns.items()})
     assert [one.code for one in problems(empty)] == ["no_steps"]
+
+
+class TestLastStep:
+    @settings(max_examples=60)
+    @given(strategies.episodes(min_steps=1, max_steps=5), st.booleans())
+    def test_a_last_row_with_an_action_is_followed_by_its_observation(self, episode: Episode, is_empty: bool) -> None:
+        if is_empty:  # of the last row, what an action is and earns
+            emptied = {path: column.copy() for path, column in episode.columns.items()}
+            for path in emptied:
+                if path.split("/")[0] in ("action", "reward"):
+                    emptied[path][-1:] = b"" if emptied[path].dtype == object else 0
+            episode = Episode(emptied, {}, "e")
+        repeat = Conventions(last_step="repeat")
+        longer = repeat.apply(episode)
+        if conventions.last_row_is_added(episode):
+            assert longer is episode
+            return
+        rows = len(episode)
+        assert longer.id == episode.id
+        for path, column in longer.columns.items():
+            recorded = episode.columns[path]
+            assert column.dtype == recorded.dtype
+            assert len(column) == rows + 1
+            field = path.split("/")[0]
+            if field in ("is_last", "is_terminal"):
+                assert column.tolist() == [False] * rows + [bool(recorded[-1])]
+                continue
+            assert content_digest({"": column[:-1]}) == content_digest({"": recorded})
+            if field in ("action", "reward"):
+                assert all(not value for value in column[-1:].ravel().tolist())
+            elif field == "is_first":
+                assert not column[-1]
+            else:
+                assert content_digest({"": column[-1:]}) == content_digest({"": recorded[-1:]})
+        assert repeat.apply(longer) is longer
+
+    def test_the_discount_into_a_terminal_end_is_that_of_the_last_action(self) -> None:
+        recorded = steps(3, True, observation=np.arange(3), action=np.ones(3), reward=np.ones(3, np.float32))
+        standard = Standard(
+            {path: column_spec(column) for path, column in fill_absent(recorded).columns.items()},
+            Conventions(last_step="repeat"),
+        )
+        filled, problems, _ = Policy(SKIP).examine(recorded, standard)
+        assert not problems
+        assert standard.normalise(filled).columns["discount"].tolist() == [1, 1, 0, 0]
+        always_one = filled.with_columns(discount=np.ones(3, np.float32))
+        assert [problem.code for problem in standard.problems(always_one)] == ["terminal_discount"]
+        both = Conventions(terminal_discount="transition", last_step="repeat").apply(always_one)
+        assert both.columns["discount"].tolist() == [1, 1, 0, 1]

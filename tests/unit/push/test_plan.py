@@ -93,6 +93,7 @@ class TestItems:
             ("two_step", {}, 9, 9),
             ("two_step:priority=2", {}, 9, 9),
             ("two_step", {"last_observation": "drop"}, 6, 9),
+            ("two_step", {"last_step": "repeat"}, 9, 12),
             ("two_step", {"on_invalid": "skip"}, 0, 9),
             ("slices:length=2,per_episode=2", {}, 6, 6),
             ("across_episodes:length=3", {}, 0, None),

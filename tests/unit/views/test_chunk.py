@@ -230,7 +230,8 @@ def test_an_episode_shorter_than_the_horizon_is_refused_unless_it_is_padded() ->
 
 def test_options_of_arrays_are_those_of_texts() -> None:
     options: list[Any] = [np.int64(2), np.array([0, 2]), {"observation/image": np.array([-1, 0])}, np.float64(1)]
-    kinds = Chunk(*options[:3], stride=options[3], fps=1)
+    history, horizon, windows, stride = options
+    kinds = Chunk(history, horizon, windows, stride=stride, fps=1)
     assert kinds == Chunk(2, "0:2", "observation/image:2")
     assert hash(kinds) == hash(Chunk(2, "0:2", "observation/image:-1:0"))
     masks: list[Any] = [np.array([1, 1, 0], bool), "1:1:-1", [2, -1], [True, True, False]]

@@ -103,6 +103,7 @@ CONVENTIONS: list[dict[str, Any]] = [
     {"terminal_discount": "transition"},
     {"last_reward": "shift", "allow": ["first_reward_lost"]},
     {"last_observation": "repeat"},
+    {"last_step": "repeat"},
     {"transform": {"rename": {"observation": "observation/state"}}},
     {"on_invalid": "repair"},
 ]
