@@ -94,8 +94,8 @@ class Placement:
         columns = map_with_path(
             lambda path, column: column if path in self.host else self._put(_check_column(path, column)), batch.data
         )
-        key, *others = batch.info
-        fields: list[Any] = [None if values is None else map_leaves(self._put, values) for values in others]
+        key, *info_values = batch.info
+        fields: list[Any] = [None if values is None else map_leaves(self._put, values) for values in info_values]
         return Batch(columns, BatchInfo(key, *fields))
 
     def _put(self, array: Array) -> Any:

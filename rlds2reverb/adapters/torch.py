@@ -136,12 +136,12 @@ def tensors(batch: Batch, device: Any = None) -> TensorBatch:
       The same structure.
     """
     to = None if device is None else torch.device(device)
-    key, *others = batch.info
+    key, *info_values = batch.info
 
     def tensor(leaf: Any) -> Any:
         return tensor_of(leaf, to)
 
-    fields: list[Any] = [None if values is None else map_leaves(tensor, values) for values in others]
+    fields: list[Any] = [None if values is None else map_leaves(tensor, values) for values in info_values]
     columns = map_leaves(tensor, batch.data)
     return Batch(columns, BatchInfo(tensor_of(np.asarray(key).view(np.int64), None), *fields))
 

@@ -355,8 +355,8 @@ def _print_comparison(comparison: Comparison) -> None:
     """The verdict first; then the two datasets, what changed, what only one has, and what is the same."""
     from rlds2reverb.look.comparison import DIFFERENCE, HEADS, NOT_COMPARED, ROWS, rows_of, signatures_text, specs_of
 
-    head, colon, rest = comparison.verdict.partition(": ")
-    output.print_line((head, "good" if comparison.same else "advice"), colon, rest)
+    head, colon, explanation = comparison.verdict.partition(": ")
+    output.print_line((head, "good" if comparison.same else "advice"), colon, explanation)
     if comparison.caution:
         output.print_line(comparison.caution)
     click.echo("")
@@ -399,8 +399,8 @@ def print_findings(
     """The verdict first; then each code with an example and its remedy, and what is to be said of the dataset."""
     rejecting = findings.codes(strict, allow)
     told = verdict(findings, episodes, rejecting, allow)
-    head, colon, rest = told.partition(": ") if rejecting else told.partition("; ")
-    output.print_line((head, "problem" if rejecting else "good"), colon, rest)
+    head, colon, explanation = told.partition(": ") if rejecting else told.partition("; ")
+    output.print_line((head, "problem" if rejecting else "good"), colon, explanation)
     for code, title, meaning in problem_heads(findings):
         kind, _, counts = title.partition(f" {code}: ")
         output.print_line((f"{kind} {code}", kind), f": {counts}: {meaning}")

@@ -100,7 +100,7 @@ class Command(click.Command):
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """What it does, in its first paragraph; examples; all else."""
-        first, _, rest = inspect.cleandoc(self.help or "").partition("\n\n")
+        first, _, description = inspect.cleandoc(self.help or "").partition("\n\n")
         _write_text(formatter, first)
         if self.examples:
             with formatter.section("Examples"):
@@ -108,7 +108,7 @@ class Command(click.Command):
                     formatter.write(_in_lines(f"# {purpose}", formatter, "# ", ""))
                     kept = _in_lines(_VALUE.sub(rf"\1{_NO_BREAK}", line), formatter, "    ", " \\")
                     formatter.write(kept.replace(_NO_BREAK, " "))
-        _write_text(formatter, rest)
+        _write_text(formatter, description)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         listed: dict[str, list[tuple[str, str]]] = {title: [] for title in (OWN, *SECTIONS)}

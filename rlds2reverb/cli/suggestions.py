@@ -121,10 +121,10 @@ def sources(context: click.Context, parameter: click.Parameter, word: str) -> It
 
 
 def destinations(context: click.Context, parameter: click.Parameter, word: str) -> Items:
-    scheme, colon, rest = word.partition(":")
+    scheme, colon, text = word.partition(":")
     if not colon:
         return [*_schemes(DESTINATIONS, scheme)]
-    return [*_behind(f"{scheme}:", paths(rest), word)]
+    return [*_behind(f"{scheme}:", paths(text), word)]
 
 
 def views(context: click.Context, parameter: click.Parameter, word: str) -> Items:
@@ -157,21 +157,21 @@ def topics(context: click.Context, parameter: click.Parameter, word: str) -> Ite
 
 
 def _sources(word: str) -> Iterator[CompletionItem]:
-    scheme, colon, rest = word.partition(":")
+    scheme, colon, text = word.partition(":")
     if not colon:
         yield from _schemes(SOURCES, scheme)
     elif scheme == "mix":
-        part = rest.rpartition("|")[2]
+        part = text.rpartition("|")[2]
         start = word[: len(word) - len(part)]
         yield from (CompletionItem(f"{start}{item.value}", help=item.help) for item in _sources(part))
-    elif "@" in rest and scheme in ("bundled", "tfds"):
-        name = rest.partition("@")[0]
+    elif "@" in text and scheme in ("bundled", "tfds"):
+        name = text.partition("@")[0]
         yield from _behind(f"{scheme}:{name}@", splits(scheme, name), word)
-    elif scheme == "reverb" and "/" in rest and ":" in rest.partition("/")[0]:
-        address = rest.partition("/")[0]
+    elif scheme == "reverb" and "/" in text and ":" in text.partition("/")[0]:
+        address = text.partition("/")[0]
         yield from _behind(f"reverb:{address}/", _tables({"server": address}), word)
     else:
-        yield from _behind(f"{scheme}:", names(scheme, rest), word)
+        yield from _behind(f"{scheme}:", names(scheme, text), word)
 
 
 def _schemes(formats: Formats[Any], begun: str) -> Iterator[CompletionItem]:

@@ -453,8 +453,8 @@ def planned(source: Any, destination: str | Destination, **options: Unpack[Conve
         sides = [*DESTINATIONS.own_sides().values(), *(() if entry is None else (entry[1],))]
         known = {ALL, *LOSSES, *chain.from_iterable(side.losses for side in sides)}
         if unknown := sorted(set(chosen.allow_loss) - known):
-            others = did_you_mean(unknown[0], known) or f"; known: {', '.join(sorted(known))}"
-            raise ConfigError(f"allow_loss (--allow-loss): unknown code {', '.join(unknown)}{others}")
+            hint = did_you_mean(unknown[0], known) or f"; known: {', '.join(sorted(known))}"
+            raise ConfigError(f"allow_loss (--allow-loss): unknown code {', '.join(unknown)}{hint}")
     chosen.check_files()
     job = _make_job(source, destination, chosen).with_images()
     readers = None

@@ -239,7 +239,7 @@ class Job:
         if first is None:
             raise SourceError(f"{self.source.name}: has no episodes, so there is nothing to convert")
         specs = {path: f"{spec} {spec.name}" for path, spec in self.content.columns.items()}
-        scheme, _, rest = self.destination.name.partition(":")
+        scheme, _, text = self.destination.name.partition(":")
         return {
             "source": {
                 "name": self.source_label,
@@ -248,7 +248,7 @@ class Job:
                 "columns": specs,
                 "metadata": {path: str(spec) for path, spec in self.content.metadata.items()},
             },
-            "destination": f"{scheme}:{self.destination.path.name}?{split_options(rest)[1]}",
+            "destination": f"{scheme}:{self.destination.path.name}?{split_options(text)[1]}",
             "options": self.label,
         }
 

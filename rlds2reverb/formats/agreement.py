@@ -277,12 +277,12 @@ def _differing(
     for path, by_spec in variants.items():
         if path not in kept or len(by_spec) == 1 or joined[path] is not None:
             continue
-        others = {spec: numbers for spec, numbers in by_spec.items() if spec != _key(specs[path])}
-        count = sum(map(len, others.values()))
-        told = "; ".join(f"{spec} in {_episodes(numbers)}" for spec, numbers in others.items())
+        odd_specs = {spec: numbers for spec, numbers in by_spec.items() if spec != _key(specs[path])}
+        count = sum(map(len, odd_specs.values()))
+        told = "; ".join(f"{spec} in {_episodes(numbers)}" for spec, numbers in odd_specs.items())
         text = (
             f"{told}, of {counted(len(looks), 'episode')} looked at; read as {specs[path]}, so episodes that differ are bad. "
-            f"spec_from=N reads all as episode N is, for example spec_from={min(map(min, others.values()))}"
+            f"spec_from=N reads all as episode N is, for example spec_from={min(map(min, odd_specs.values()))}"
         )
         yield Notice(MIXED, text, count, path)
 

@@ -194,8 +194,8 @@ class Identified(Wrapper):
         """Columns that name episodes are read, and dropped once these have their names."""
         columns = columns_of(self._source.spec(), self.name)
         naming = {path for path in paths if path in columns and self._identity.reads(path, columns[path])}
-        others = set(paths) - naming
-        named = Identified(self._source.without(others), self._identity)
+        other_paths = set(paths) - naming
+        named = Identified(self._source.without(other_paths), self._identity)
         return Without(named, naming) if naming else named
 
     def read(

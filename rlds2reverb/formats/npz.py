@@ -456,8 +456,8 @@ def _is_other(key: str) -> bool:
 @lru_cache(maxsize=1024)
 def _path_of(key: str) -> str:
     """The path of the column that an array of this name is, unless `_is_other`."""
-    first, slash, rest = key.partition("/")
-    return f"{_FIELDS.get(first)}{slash}{rest}"
+    first, slash, below = key.partition("/")
+    return f"{_FIELDS.get(first)}{slash}{below}"
 
 
 def _sort_keys(where: str, there: Mapping[str, object]) -> _NpzKeys:

@@ -50,9 +50,9 @@ def load(scheme: str, kind: type[AnyFormat], error: type[Rlds2ReverbError]) -> A
     Raises:
       error: two packages declare it, its import fails, or what it names is no format of this scheme.
     """
-    point, *others = _entry_points()[scheme]
-    if others:
-        declared = " and ".join(_origin(other) for other in (point, *others))
+    point, *more_points = _entry_points()[scheme]
+    if more_points:
+        declared = " and ".join(_origin(other) for other in (point, *more_points))
         raise error(f'format "{scheme}:" is declared twice, by {declared}; uninstall one of these packages')
     try:
         loaded = point.load()

@@ -394,8 +394,8 @@ def _look(demo: h5py.Group) -> _DemoLook:
     """Reads the first rows of actions and rewards only. Raises `SourceError` if there are no actions or no observations."""
 
     def path_of(name: str) -> str:
-        first, slash, rest = name.partition("/")
-        return f"{_COLUMNS.get(first, first)}{slash}{rest}"
+        first, slash, below = name.partition("/")
+        return f"{_COLUMNS.get(first, first)}{slash}{below}"
 
     names = {path_of(name): name for name, dataset in hdf5.list_datasets(demo).items() if dataset.shape}
     columns = {path: hdf5.HdfColumn(demo, name, path) for path, name in names.items()}

@@ -73,7 +73,7 @@ def steps(
     action: Columns,
     reward: Array | None,
     is_terminal: bool | None,
-    others: Columns | None = None,
+    other_columns: Columns | None = None,
     discount: Array | None = None,
 ) -> dict[str, Array]:
     """RLDS columns of T + 1 rows.
@@ -83,19 +83,19 @@ def steps(
       action: path below `action` -> [T, ...].
       reward: [T], or None where the format has none; [T, 1] becomes [T], as of a discount.
       is_terminal: whether the episode ends in a terminal state; None where the format does not say.
-      others: path -> [T, ...] or [T + 1, ...], further columns; a row of zeros (or of empty text) is put behind the shorter ones.
+      other_columns: path -> [T, ...] or [T + 1, ...], further columns; a row of zeros (or of empty text) is put behind the shorter ones.
       discount: [T] as recorded; by default the one described above.
 
     Raises:
-      BrokenEpisode: columns do not go together, or one of `others` has the name of a flag or of another column.
+      BrokenEpisode: columns do not go together, or one of `other_columns` has the name of a flag or of another column.
     """
-    _check_no_flags(others or {})
+    _check_no_flags(other_columns or {})
     rows = _rows(observation, action)
     columns = {_path(OBSERVATION, path): column for path, column in observation.items()}
     columns |= {_path(ACTION, path): _closed(_path(ACTION, path), column, rows) for path, column in action.items()}
     if reward is not None:
         columns[REWARD] = _closed(REWARD, scalars(reward), rows)
-    for path, column in (others or {}).items():
+    for path, column in (other_columns or {}).items():
         if path in columns:
             raise BrokenEpisode(path, "two columns have this name")
         columns[path] = column if len(column) == rows else _closed(path, column, rows)
@@ -170,9 +170,11 @@ def ended(
         if not len(ahead):
             raise BrokenEpisode(_path(OBSERVATION, below), "no rows")
         observation[below] = with_last(column, ahead[-1])
-    others = {path: column for path, column in columns.items() if path.split("/")[0] not in (OBSERVATION, ACTION)}
-    reward, discount = others.pop(REWARD, None), others.pop(DISCOUNT, None)
-    return steps(observation, columns_below(columns, ACTION), reward, is_terminal, others, discount)
+    other_columns = {
+        path: column for path, column in columns.items() if path.split("/")[0] not in (OBSERVATION, ACTION)
+    }
+    reward, discount = other_columns.pop(REWARD, None), other_columns.pop(DISCOUNT, None)
+    return steps(observation, columns_below(columns, ACTION), reward, is_terminal, other_columns, discount)
 
 
 def moved(columns: Columns, is_terminal: bool | None, beside: Collection[str] = ()) -> dict[str, Array]:
@@ -196,9 +198,9 @@ def moved(columns: Columns, is_terminal: bool | None, beside: Collection[str] = 
         if path.partition("/")[0] != NEXT_OBSERVATION
     }
     taken = (OBSERVATION, ACTION, REWARD, DISCOUNT)
-    others = {path: column for path, column in behind.items() if path.partition("/")[0] not in taken}
+    other_columns = {path: column for path, column in behind.items() if path.partition("/")[0] not in taken}
     observation, action = columns_below(behind, OBSERVATION), columns_below(behind, ACTION)
-    return steps(observation, action, behind.get(REWARD), is_terminal, others, behind.get(DISCOUNT))
+    return steps(observation, action, behind.get(REWARD), is_terminal, other_columns, behind.get(DISCOUNT))
 
 
 def move_flagged(columns: Columns) -> dict[str, Array]:

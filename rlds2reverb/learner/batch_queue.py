@@ -416,8 +416,8 @@ class ServerPart:
 
 
 def _count_rest(feed: Feed) -> int:
-    rest = feed.rest()
-    return 0 if rest is None else rest.size
+    piece = feed.rest()
+    return 0 if piece is None else piece.size
 
 
 def _drain_part(

@@ -273,8 +273,10 @@ def _column(spec_a: str | None, spec_b: str | None, a: Sketch | None, b: Sketch 
     if isinstance(a, Texts) and isinstance(b, Texts):
         difference, texts = a.difference(b), (a.distinct, b.distinct)
     elif isinstance(a, Numbers) and isinstance(b, Numbers):
-        others = dict(_dimensions(b))
-        dimensions = tuple(_dimension(name, values, others[name]) for name, values in _dimensions(a) if name in others)
+        values_of_b = dict(_dimensions(b))
+        dimensions = tuple(
+            _dimension(name, values, values_of_b[name]) for name, values in _dimensions(a) if name in values_of_b
+        )
         difference = max((change.difference for change in dimensions if change.difference is not None), default=None)
     state: State = "same"
     if spec_a != spec_b or (difference or 0.0) > ALIKE or any(change.has_changed for change in dimensions):

@@ -324,9 +324,11 @@ def _values_of(value: Any) -> Html:
     is_text = value.dtype.kind in "OSU"
     most = _MOST_TEXTS if is_text else _MOST_NUMBERS
     seen = value if value.size <= most else value.flat[:most]
-    others = {type(value).__name__ for value in seen.flat if not isinstance(value, (bytes, str))} if is_text else set()
-    if others:
-        return join_html([text("objects that are no text:"), list_values(sorted(others), len(others), 3)])
+    type_names = (
+        {type(value).__name__ for value in seen.flat if not isinstance(value, (bytes, str))} if is_text else set()
+    )
+    if type_names:
+        return join_html([text("objects that are no text:"), list_values(sorted(type_names), len(type_names), 3)])
     values = text(brief(seen, _VALUES).text())
     return values if seen is value else join_html([quiet(f"first {most:,} values:"), values])
 
@@ -358,8 +360,8 @@ def is_images(column: Array) -> bool:
 
 def _first_of_each(column: Array) -> Array:
     """[T, ...] the first image of each row, where rows have further axes."""
-    rest = 1 if column.dtype.kind == "O" else 4
-    while column.ndim > rest and (rest == 1 or not kind_of(column)):
+    axes = 1 if column.dtype.kind == "O" else 4
+    while column.ndim > axes and (axes == 1 or not kind_of(column)):
         column = column[:, 0]
     return column
 
@@ -515,8 +517,8 @@ def _problems(findings: Findings) -> Html:
             examples.append(line(quiet(f"and {more:,} more")))
         kinds.append(fold(join_html([text(head), quiet(meaning)]), together(examples)))
     more = len(findings.episodes) - MOST_ROWS
-    rest = line(quiet(f"and {more:,} more kinds")) if more > 0 else NOTHING
-    return together([*(kinds or [line(text("no problems"))]), rest, notices(findings.notices)])
+    more_kinds = line(quiet(f"and {more:,} more kinds")) if more > 0 else NOTHING
+    return together([*(kinds or [line(text("no problems"))]), more_kinds, notices(findings.notices)])
 
 
 def push_html(report: PushReport) -> Html:

@@ -53,8 +53,8 @@ def summary_section(content: PageContent) -> Html:
         paths = list(dataset.inspection.step_spec)
         shown_here = paths[: content.room.leaves]
         constant = [path for path in shown_here if is_constant(dataset.collector.columns.get(path))]
-        rest = [path for path in shown_here if path not in constant]
-        parts += [content.heading(place), _columns_table(content, dataset, rest)]
+        varying = [path for path in shown_here if path not in constant]
+        parts += [content.heading(place), _columns_table(content, dataset, varying)]
         if constant:
             head = element("summary", text(constants_line([dataset], constant), 2_000))
             parts.append(element("details", head, _columns_table(content, dataset, constant)))

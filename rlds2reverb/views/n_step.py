@@ -216,9 +216,9 @@ def _floats(name: str, nest: Nest) -> dict[str, ArraySpec]:
 def _joint_shape(path: str, reward: ArraySpec, discount: ArraySpec) -> tuple[int | None, ...]:
     """The shape of both, broadcast as numpy does; a free size goes with 1 or another free size only."""
     axes = max(len(reward.shape), len(discount.shape))
-    sizes, others = ((1,) * (axes - len(leaf.shape)) + leaf.shape for leaf in (reward, discount))
-    shape = tuple(theirs if size == 1 else size for size, theirs in zip(sizes, others))
-    if any(theirs not in (1, size) for size, theirs in zip(shape, others)):
+    reward_sizes, discount_sizes = ((1,) * (axes - len(leaf.shape)) + leaf.shape for leaf in (reward, discount))
+    shape = tuple(theirs if size == 1 else size for size, theirs in zip(reward_sizes, discount_sizes))
+    if any(theirs not in (1, size) for size, theirs in zip(shape, discount_sizes)):
         raise ViewError(f'n_step: reward {reward} and discount {discount} of "{path}": expected shapes that broadcast')
     return shape
 

@@ -120,7 +120,7 @@ def describe(
 ) -> str:
     """What would run, as YAML: every table with its bounds and leaves, the ports, the checkpoint it would start from, those in the bucket."""
     names = {table.name for table in tables}
-    others = {name: words for name, words in found.tables.items() if name not in names}
+    other_tables = {name: words for name, words in found.tables.items() if name not in names}
     document = {
         "grpc": f"every interface, {_port(config.grpc.port)}",
         "http": {
@@ -135,7 +135,7 @@ def describe(
             "last_checkpoint": found.last or "none",
             "starts_from": found.starts_from,
             **({"used_by": found.used_by} if found.used_by else {}),
-            **({"other_tables": others} if others else {}),
+            **({"other_tables": other_tables} if other_tables else {}),
             **uploaded,
         },
         "tables": {table.name: _describe_table(table, found.tables.get(table.name)) for table in tables},

@@ -102,8 +102,8 @@ class History(Struct, frozen=True, forbid_unknown_fields=True):
     def running(self, began: float, now: float) -> History:
         """The history with this run of a server, which lives now."""
         run = ServerRun(int(began), max(int(began), int(now)))
-        others = self.runs[:-1] if self.runs and self.runs[-1].first == run.first else self.runs
-        return msgspec.structs.replace(self, runs=(*others, run))
+        earlier_runs = self.runs[:-1] if self.runs and self.runs[-1].first == run.first else self.runs
+        return msgspec.structs.replace(self, runs=(*earlier_runs, run))
 
     def with_checkpoint(self, written: CheckpointRow) -> History:
         return msgspec.structs.replace(self, checkpoints=(*self.checkpoints, written))

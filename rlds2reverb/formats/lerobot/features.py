@@ -150,11 +150,11 @@ def _choose_paths(entries: Mapping[str, Any]) -> dict[str, str]:
 def _path_of(name: str, names: Mapping[str, Any]) -> str:
     if name == NEXT_REWARD:
         return REWARD
-    first, *rest = name.split(".")
-    if first not in (OBSERVATION, ACTION) or not all(rest):
+    first, *parts_below = name.split(".")
+    if first not in (OBSERVATION, ACTION) or not all(parts_below):
         return name
     path, until = first, first
-    for part in rest:
+    for part in parts_below:
         path += f"{'.' if until in names else '/'}{part}"
         until += f".{part}"
     return path

@@ -327,7 +327,7 @@ class MinariRecordings(Recordings):
             if _path(ACTION, leaf) not in unread
         }
         is_terminal = _read_end(stored, actions, notes)
-        others: dict[str, Array] = {}
+        other_columns: dict[str, Array] = {}
         for path, held in stored.others(unread) if self._options.others else ():
             clashes = path.split("/")[0] in (*STEP_FIELDS, METADATA)
             if isinstance(held, JpegFiles):
@@ -338,8 +338,8 @@ class MinariRecordings(Recordings):
             if column is None or clashes or len(column) not in (actions, actions + 1):
                 notes.add((_LEFT_OUT, path))
             else:
-                others[path] = _check_column(column, path)
-        return _EpisodeRows(steps(observation, action, reward, is_terminal, others), jpeg, frozenset(notes))
+                other_columns[path] = _check_column(column, path)
+        return _EpisodeRows(steps(observation, action, reward, is_terminal, other_columns), jpeg, frozenset(notes))
 
 
 def _find_leaves(

@@ -91,10 +91,10 @@ class RllibRecordings(Recordings):
         self._columns = self._indexed(keeps_others)
         self._index.close()
         self._chosen: Sequence[int] | None = None
-        others = sorted(name for name in self._counts if keeps_others and _is_other(name))
-        self._partial = [name for name in others if name not in self._columns]
+        other_names = sorted(name for name in self._counts if keeps_others and _is_other(name))
+        self._partial = [name for name in other_names if name not in self._columns]
         self._unread: frozenset[str] = frozenset()
-        self._shared = [name for name in others if name in self._columns]
+        self._shared = [name for name in other_names if name in self._columns]
 
     def choose(self, numbers: Sequence[int] | None) -> None:
         self._chosen = numbers
@@ -194,15 +194,15 @@ class RllibRecordings(Recordings):
             yield from read_each(read_one, numbers, names.__getitem__, self.metadata_of)
 
     @contextmanager
-    def _rows(self, others: Sequence[str]) -> Iterator[_EpisodePieces]:
-        with self._store.reader(_REQUIRED.union(others)) as reader:
+    def _rows(self, other_names: Sequence[str]) -> Iterator[_EpisodePieces]:
+        with self._store.reader(_REQUIRED.union(other_names)) as reader:
             yield _EpisodePieces(reader, self._columns, self._last_step)
 
-    def _columns_of(self, rows: _EpisodePieces, number: int, others: Sequence[str]) -> dict[str, Array]:
+    def _columns_of(self, rows: _EpisodePieces, number: int, other_names: Sequence[str]) -> dict[str, Array]:
         pieces, chain = list(self._index.pieces(number)), self._index.episodes[number]
         if not chain.has_sure_seams:
             rows.check_seams(pieces)
-        return rows.episode(pieces, chain.ended == keys.TERMINATED, others)
+        return rows.episode(pieces, chain.ended == keys.TERMINATED, other_names)
 
     @cached_property
     def _agreement(self) -> Agreement:
@@ -295,14 +295,14 @@ class _EpisodePieces:
                     "steps are missing: a record begins with another observation than the record before it led to",
                 )
 
-    def episode(self, pieces: list[Piece], is_terminal: bool, others: Iterable[str]) -> dict[str, Array]:
+    def episode(self, pieces: list[Piece], is_terminal: bool, other_names: Iterable[str]) -> dict[str, Array]:
         """RLDS columns of pieces in the order of their steps. Raises `BrokenEpisode` if these do not go together."""
         observation = self._join(pieces, keys.OBS)
         action = self._join(pieces, keys.ACTIONS)
         reward = _number_per_step(self._join(pieces, keys.REWARDS)[""]) if keys.REWARDS in self._available else None
         further = {
             f"{name}/{path}" if path else name: column
-            for name in others
+            for name in other_names
             for path, column in self._join(pieces, name).items()
         }
         if keys.INFOS in further and (info := self._last(pieces, keys.NEXT_INFOS)) is not None:

@@ -80,7 +80,7 @@ def read_folder(path: Path, depth: int = 0) -> Folder:
     if (path / "_tensordict" / META).is_file():
         return read_folder(_inside(path, "_tensordict"), depth + 1)
     leaves: dict[str, Leaf] = {}
-    others: dict[str, Any] = {}
+    other_values: dict[str, Any] = {}
     entries = {key: entry for key, entry in meta.items() if isinstance(entry, dict)}
     try:  # before tensordict 0.5, meta.json does not name nested folders
         nested_keys = {below.name for below in path.iterdir() if (below / META).is_file()}
@@ -91,11 +91,11 @@ def read_folder(path: Path, depth: int = 0) -> Folder:
         below = _inside(path, key)
         value, is_other = _read_other(below)
         if is_other:
-            others[key] = value
+            other_values[key] = value
             continue
         nested = read_folder(below, depth + 1)
         leaves |= {f"{key}/{name}": leaf for name, leaf in nested.leaves.items()}
-        others |= {f"{key}/{name}": value for name, value in nested.others.items()}
+        other_values |= {f"{key}/{name}": value for name, value in nested.others.items()}
     for key, entry in entries.items():
         if "dtype" in entry:
             file = _inside(path, f"{key}.memmap")
@@ -103,7 +103,7 @@ def read_folder(path: Path, depth: int = 0) -> Folder:
                 leaves[key] = _read_nested_tensor(path, key, entry)
             else:
                 leaves[key] = _make_leaf(file, entry["dtype"], entry.get("shape"))
-    return Folder(_shape_of(path / META, meta.get("shape", [])), leaves, others)
+    return Folder(_shape_of(path / META, meta.get("shape", [])), leaves, other_values)
 
 
 def _read_meta(path: Path) -> dict[str, Any]:

@@ -84,8 +84,8 @@ def lay_out(
         grid = replace(grid, items_end=is_whole)
         notices += padding
     else:
-        others = math.prod(folder.batch[1:])
-        grid = _grid_of_steps(name, folder, written * others if length is None else length, cursor)
+        columns = math.prod(folder.batch[1:])
+        grid = _grid_of_steps(name, folder, written * columns if length is None else length, cursor)
     return StorageLayout(folder, leaves, grid, tuple(notices))
 
 
@@ -132,24 +132,24 @@ def _steps_before_padding(batch: tuple[int, ...], leaves: Mapping[str, Leaf], co
 def _grid_of_steps(name: str, folder: Folder, length: int, cursor: int | None) -> StorageGrid:
     """Time is the first size of the batch, all other sizes count columns; a full storage is a ring."""
     batch = folder.batch
-    held, others = batch[0], math.prod(batch[1:])
-    if others == 0 or length % others:
+    held, columns = batch[0], math.prod(batch[1:])
+    if columns == 0 or length % columns:
         raise SourceError(
-            f"{name}: len {length:,}: expected a multiple of {others:,}, as the batch size {list(batch)} says"
+            f"{name}: len {length:,}: expected a multiple of {columns:,}, as the batch size {list(batch)} says"
         )
-    rows = length // others
+    rows = length // columns
     first = cursor if cursor is not None and rows == held else 0
     if first > held:
         raise SourceError(f"{name}: write cursor {first:,}: expected at most {held:,}")
-    return StorageGrid(others, rows, np.full(others, rows), first % max(held, 1), True, held, len(batch))
+    return StorageGrid(columns, rows, np.full(columns, rows), first % max(held, 1), True, held, len(batch))
 
 
 def _are_items(batch: tuple[int, ...], length: int, cursor: int | None) -> bool:
     """Whether items are trajectories: `len` counts items, else steps. If both are possible, the write cursor decides."""
-    held, others = batch[0], math.prod(batch[1:])
-    if length > held or others == 0 or length % others:
+    held, columns = batch[0], math.prod(batch[1:])
+    if length > held or columns == 0 or length % columns:
         return length <= held
-    return others > 1 and cursor is not None and held > 0 and cursor % held == length % held
+    return columns > 1 and cursor is not None and held > 0 and cursor % held == length % held
 
 
 def _count_by_mask(name: str, folder: Folder, columns: int, rows: int) -> Array | None:

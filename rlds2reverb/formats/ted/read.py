@@ -419,14 +419,14 @@ class _BufferColumns:
             terminals, reward, discount = (
                 None if column is None else column[:count] for column in (terminals, reward, discount)
             )
-        others = {
+        other_columns = {
             path: np.concatenate([column, zero_row(column)]) if len(column) == count else column
             for path, column in (observed | read).items()
             if not is_under(path, OBSERVATION) and not is_under(path, ACTION)
         }
         ends = None if terminals is None else bool(terminals[-1:].any())
         observation, action = columns_below(observation, OBSERVATION), columns_below(read, ACTION)
-        rows_of_rlds = steps(observation, action, reward, ends, others, discount)
+        rows_of_rlds = steps(observation, action, reward, ends, other_columns, discount)
         if discount is not None:
             rows_of_rlds[DISCOUNT][-1:] = 0 if ends else 1
         if terminals is not None and terminals[:-1].any():

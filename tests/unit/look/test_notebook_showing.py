@@ -24,13 +24,18 @@ ROOT = Path(rlds2reverb.__file__).parent
 MOST = MOST_CARD + MOST_PICTURES + 5_000
 
 
+def _names(member: ast.stmt) -> list[str]:
+    if isinstance(member, ast.FunctionDef):
+        return [member.name]
+    return [ast.unparse(target) for target in member.targets] if isinstance(member, ast.Assign) else []
+
+
 def classes_with_html() -> set[str]:
     found = set()
     for file in ROOT.rglob("*.py"):
         module = ".".join(file.relative_to(ROOT.parent).with_suffix("").parts)
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            names = {child.name for child in ast.iter_child_nodes(node) if isinstance(child, ast.FunctionDef)}
-            if isinstance(node, ast.ClassDef) and "_repr_html_" in names:
+            if isinstance(node, ast.ClassDef) and any("_repr_html_" in _names(child) for child in node.body):
                 found.add(f"{module}.{node.name}")
     return found
 
