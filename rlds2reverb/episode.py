@@ -18,6 +18,7 @@ of one such id are refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -37,6 +38,9 @@ Names = npt.NDArray[np.uint64]
 """[n] numbers of names, see `number_of`."""
 
 NO_NAMES: Names = np.zeros(0, np.uint64)
+
+_ROWS = re.compile(r"\[(?P<start>\d*):(?P<stop>\d*)\](?:[#|][^\[\]]*)?\Z", re.ASCII)
+"""What `name_of_rows` adds, and the numbers of copies and passes behind it."""
 
 _MERGED_AT = 1 << 16
 """Names that are kept in a Python set before they join the sorted array; at 10^7 episodes the array is merged 150 times."""
@@ -60,6 +64,21 @@ def copy_name(name: str, number: int) -> str:
 def is_copy(name: str) -> bool:
     """Whether a name is that of the second or a later episode of its content."""
     return is_content(name) and "#" in name
+
+
+def name_of_rows(name: str, start: int, stop: int, rows: int) -> str:
+    """The name of some of an episode's rows, as Python writes slices: an end that is said lies at a gap.
+
+    >>> name_of_rows("content:0a", 0, 3, 9), name_of_rows("content:0a", 5, 9, 9)
+    ('content:0a[:3]', 'content:0a[5:]')
+    """
+    return f"{name}[{start or ''}:{stop if stop < rows else ''}]"
+
+
+def gaps_around(name: str) -> tuple[bool, bool]:
+    """Whether rows were taken out before the first row of the episode of this name, and behind its last one."""
+    match = _ROWS.search(name) if "[" in name else None
+    return (False, False) if match is None else (bool(match["start"]), bool(match["stop"]))
 
 
 def number_of(name: str) -> int:

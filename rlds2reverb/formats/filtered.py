@@ -6,12 +6,13 @@ taken out is counted by rule. So plans, workers, shards, random access and state
 
 Rows that are taken out of the middle of an episode leave a gap. The rows before and behind it are read as episodes of their own, its runs: the
 first row of each is first, its last row is last. A gap is thereby the end of an episode to all that comes after, to views, formats and statistics
-alike, and no item spans it. Of a run that ends in a gap the last row has a recorded action; by RLDS' convention it has no meaning, as any last row's.
+alike, and no item spans it. Of a run that ends in a gap the last row has a recorded action; by RLDS' convention it has no meaning, as any last row's. So a single row between two
+gaps holds no transition, and goes (`SINGLE_ROWS`).
 
 | an episode | its name |
 | --- | --- |
 | with all its rows | as it was |
-| the rows from 12 to 79 of it | its name with `[12:80]` behind it |
+| the rows from 12 to 79 of it | its name with `[12:80]` behind it; `[:80]` and `[12:]` where they begin or end with the episode |
 
 So what a filter leaves alone keeps its items' keys, and rows that two filters leave alike have the same keys under both.
 An episode with faults is judged by validation, and not by rules: it is kept, so that it is not lost without a word.
@@ -28,10 +29,13 @@ from typing import Protocol
 
 import numpy as np
 
-from rlds2reverb.episode import IS_FIRST, IS_LAST, Array, Episode, KnownEpisode
+from rlds2reverb.episode import IS_FIRST, IS_LAST, Array, Episode, KnownEpisode, name_of_rows
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats.source import IsKnown, LeftOut, Source, Wrapper, add_left_out, columns_of
 from rlds2reverb.text import counted
+
+SINGLE_ROWS = "single rows"
+"""What rows are counted below that rules leave between two gaps."""
 
 
 class Rule(Protocol):
@@ -63,14 +67,14 @@ class Verdicts:
     Attributes:
       numbers: [runs] int64, the number of each one's episode in the source, ascending.
       starts, stops: [runs] int64, its rows in the episode.
-      is_whole: [runs] bool, whether it is the whole episode.
+      rows: [runs] int64, of the whole episode.
       left_out: rule -> what it takes out.
     """
 
     numbers: Array
     starts: Array
     stops: Array
-    is_whole: Array
+    rows: Array
     left_out: Mapping[str, LeftOut]
 
 
@@ -89,26 +93,31 @@ class Judging:
     @cached_property
     def verdicts(self) -> Verdicts:
         """Raises `SourceError` if the data cannot be read, lack what a rule looks at, or nothing is left of them."""
-        left_out = {rule.text: LeftOut() for rule in self.rules}
-        runs: list[tuple[int, int, int, bool]] = []
+        left_out: Mapping[str, LeftOut] = {rule.text: LeftOut() for rule in self.rules}
+        runs: list[tuple[int, int, int, int]] = []
         number = -1
         for number, episode in enumerate(self._light_source().episodes()):
             rows = len(episode)
             if episode.faults:
-                runs.append((number, 0, rows, True))
+                runs.append((number, 0, rows, rows))
                 continue
             kept = self._kept_rows(episode, left_out)
             if kept is None:
-                runs.append((number, 0, rows, True))
-            else:
-                runs += [(number, start, stop, False) for start, stop in runs_of(kept)]
+                runs.append((number, 0, rows, rows))
+                continue
+            pairs = runs_of(kept)
+            long_pairs = [(start, stop) for start, stop in pairs if stop - start > 1]
+            runs += [(number, start, stop, rows) for start, stop in long_pairs]
+            if len(long_pairs) < len(pairs):
+                single = LeftOut(steps=len(pairs) - len(long_pairs), emptied=int(not long_pairs))
+                left_out = add_left_out([left_out, {SINGLE_ROWS: single}])
         if number >= 0 and not runs:
             told = "; ".join(f"{rule} takes out {counts}" for rule, counts in left_out.items())
             raise SourceError(
                 f"{self._source.name}: nothing is left of {counted(number + 1, 'episode')}, expected at least one: {told}"
             )
         table = np.array(runs, np.int64).reshape(-1, 4)
-        return Verdicts(table[:, 0], table[:, 1], table[:, 2], table[:, 3].astype(bool), left_out)
+        return Verdicts(table[:, 0], table[:, 1], table[:, 2], table[:, 3], left_out)
 
     def _light_source(self) -> Source:
         """The source with the columns that rules look at, and the one that says how many rows there are."""
@@ -252,19 +261,16 @@ class Filtered(Wrapper):
     def _rows(self, run: int) -> tuple[int, int] | None:
         """Of a run; None for a whole episode."""
         verdicts = self._verdicts
-        return None if verdicts.is_whole[run] else (int(verdicts.starts[run]), int(verdicts.stops[run]))
+        start, stop, rows = (int(column[run]) for column in (verdicts.starts, verdicts.stops, verdicts.rows))
+        return None if stop - start == rows else (start, stop)
 
     def _run_name(self, name: str, run: int) -> str:
         rows = self._rows(run)
-        return name if rows is None else _name_of_rows(name, *rows)
+        return name if rows is None else name_of_rows(name, *rows, int(self._verdicts.rows[run]))
 
     def _run(self, episode: Episode, run: int) -> Episode:
         rows = self._rows(run)
         return episode if rows is None else rows_of(episode, *rows)
-
-
-def _name_of_rows(name: str, start: int, stop: int) -> str:
-    return f"{name}[{start}:{stop}]"
 
 
 def rows_of(episode: Episode, start: int, stop: int) -> Episode:
@@ -277,6 +283,6 @@ def rows_of(episode: Episode, start: int, stop: int) -> Episode:
     return replace(
         episode,
         columns=columns,
-        id=_name_of_rows(episode.id, start, stop),
-        where=episode.where and f"{episode.where}[{start}:{stop}]",
+        id=name_of_rows(episode.id, start, stop, len(episode)),
+        where=episode.where and name_of_rows(episode.where, start, stop, len(episode)),
     )

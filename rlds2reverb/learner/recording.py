@@ -42,7 +42,10 @@ _NOT_OF_WRITERS = {
     "again": "item keys are new anyway, unless the writer or the episode is given a name",
     "move": "an episode is written once, to one server",
     "encoded": "steps hold what the loop gives; images that are files already are text",
-    **dict.fromkeys(("split", "split_by"), "an actor decides itself which episodes it writes"),
+    **dict.fromkeys(
+        ("split", "where", "exclude", "filter", "keep_ranges", "where_step", "idle"),
+        "an actor decides itself what it writes",
+    ),
     "identity": "its episodes are named by `name` and their number",
     "duplicates": "a writer stores every episode that it is given, each under a name of its own",
 }

@@ -24,6 +24,7 @@ from rlds2reverb.episode import (
     Array,
     Episode,
     columns_under,
+    gaps_around,
     is_under,
 )
 from rlds2reverb.formats.transform import SHIFT
@@ -251,6 +252,8 @@ def _check_discount(episode: Episode) -> Iterator[Problem]:
 
 
 def _check_last_reward(episode: Episode) -> Iterator[Problem]:
+    if gaps_around(episode.id)[1]:  # filters cut it there, and its last row is one of many that have a reward
+        return
     for path, reward in columns_under(episode.columns, REWARD).items():
         if _is_real(reward) and len(reward) > 1 and (reward[-1] != 0).any():
             lost = next((column[0] for column in _lost_by_shift(episode).values()), None)
@@ -302,7 +305,9 @@ def _check_first_reward(episode: Episode) -> Iterator[Problem]:
 
 
 def _lost_by_shift(episode: Episode) -> dict[str, Array]:
-    """The rewards whose first one is not 0: a shift would drop it."""
+    """The rewards whose first one is not 0: a shift would drop it. Behind a gap it belongs to an action that filters took out."""
+    if gaps_around(episode.id)[0]:
+        return {}
     rewards = columns_under(episode.columns, REWARD)
     return {path: reward for path, reward in rewards.items() if reward.dtype.kind not in "OSU" and np.any(reward[:1])}
 

@@ -5,13 +5,15 @@ Each option has its name, its default and its help here, once; what a verb has o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.filtered import Rule
+from rlds2reverb.formats.filters import Condition, Exclude, Function, Idle, KeepRanges, Where, WhereStep
 from rlds2reverb.formats.splits import PARTS, VAL_SHARE, Split
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT, Transform, TransformLike, transform_of
 from rlds2reverb.keywords import command_option
@@ -35,6 +37,10 @@ RAY = command_option(
     section="Speed",
     metavar="ADDRESS",
 )
+
+
+def _texts_of(written: str | Sequence[str]) -> Sequence[str]:
+    return (written,) if isinstance(written, str) else written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +97,82 @@ class ReadingOptions:
         ),
     )
 
-    @property
+    where: str | Sequence[str] = field(
+        default=(),
+        metadata=command_option(
+            'Only episodes of which this holds: "success", "task=pick*", "length>=10", "|action|<=1"; of metadata, or of every row.',
+            metavar="CONDITION",
+            section="Filters",
+        ),
+    )
+    exclude: str | Sequence[str] = field(
+        default=(),
+        metadata=command_option(
+            "Name of an episode to leave out, or @FILE with a name a line.", metavar="NAME|@FILE", section="Filters"
+        ),
+    )
+    filter: str | Callable[[Any], Any] | None = field(
+        default=None,
+        metadata=command_option(
+            "A function, episode -> whether to keep it or which rows, which workers can import.",
+            metavar="MODULE:FUNCTION",
+            section="Filters",
+        ),
+    )
+    keep_ranges: str | Path | Mapping[str, Any] | None = field(
+        default=None,
+        metadata=command_option(
+            "JSON file, {episode: [[start, stop], ...]}: only these rows, and no episode that it does not name.",
+            section="Filters",
+        ),
+    )
+    keep_by: str = field(
+        default="",
+        metadata=command_option(
+            "Metadata that the file names episodes by, with -- between several.",
+            metavar="PATH--PATH",
+            section="Filters",
+        ),
+    )
+    where_step: str | Sequence[str] = field(
+        default=(),
+        metadata=command_option(
+            "Only rows of which this holds, such as |action|<=1; a gap ends an episode.",
+            metavar="CONDITION",
+            section="Filters",
+        ),
+    )
+    idle: str | None = field(
+        default=None,
+        metadata=command_option(
+            'Leave out stretches without motion: "column=action,steps=7,eps=0.001,by=change", or parts of it.',
+            metavar="TEXT",
+            section="Filters",
+        ),
+    )
+
+    @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """What takes out episodes, before all else."""
-        if self.split is None:
-            if self.split_by is not None or self.val_share != VAL_SHARE:
-                option = "split_by (--split-by)" if self.split_by is not None else "val_share (--val-share)"
-                raise ConfigError(f"{option} goes with split (--split), {' or '.join(PARTS)}")
-            return ()
-        return (Split(self.split, self.val_share, self.split_by or ""),)
+        """What takes out episodes and rows, before all else; cheap rules come first, and rules of rows last."""
+        rules: list[Rule] = [Exclude.of(self.exclude)] if self.exclude else []
+        rules += [Where(Condition.of(written, "where (--where)")) for written in _texts_of(self.where)]
+        if self.split is not None:
+            rules.append(Split(self.split, self.val_share, self.split_by or ""))
+        elif self.split_by is not None or self.val_share != VAL_SHARE:
+            option = "split_by (--split-by)" if self.split_by is not None else "val_share (--val-share)"
+            raise ConfigError(f"{option} goes with split (--split), {' or '.join(PARTS)}")
+        if self.filter is not None:
+            rules.append(Function.of(self.filter))
+        if self.keep_ranges is not None:
+            rules.append(KeepRanges.of(self.keep_ranges, self.keep_by))
+        elif self.keep_by:
+            raise ConfigError("keep_by (--keep-by) goes with keep_ranges (--keep-ranges)")
+        rules += [
+            WhereStep(Condition.of(written, "where_step (--where-step)")) for written in _texts_of(self.where_step)
+        ]
+        if self.idle is not None:
+            rules.append(Idle.of(self.idle))
+        return tuple(rules)
 
     @property
     def filter_label(self) -> str:
@@ -211,6 +284,13 @@ class ReadingKeywords(ConventionKeywords, total=False):
     split: str | None
     val_share: float
     split_by: str | None
+    where: str | Sequence[str]
+    exclude: str | Sequence[str]
+    filter: str | Callable[[Any], Any] | None
+    keep_ranges: str | Path | Mapping[str, Any] | None
+    keep_by: str
+    where_step: str | Sequence[str]
+    idle: str | None
 
 
 class EpisodeKeywords(ReadingKeywords, total=False):

@@ -113,17 +113,24 @@ class Policy:
         self.repaired.update({problem.code for problem in mended})
         return True
 
-    def reject(self, episode: Named, problems: Sequence[Problem], is_tolerable: bool = True) -> None:
+    def reject(
+        self, episode: Named, problems: Sequence[Problem], is_tolerable: bool = True, may_stop: bool = True
+    ) -> None:
         """Rejects an episode, and counts it under its first problem.
 
         Args:
           is_tolerable: whether the policy to stop lets it pass, if all of its codes are allowed; else it stops in any case.
+          may_stop: whether the policy to stop applies at all.
 
         Raises:
           InvalidEpisode: the action is "raise" or "repair".
         """
         self.rejected[problems[0].code] += 1
-        if self.stops and not (is_tolerable and self._allow.issuperset(problem.code for problem in problems)):
+        if (
+            may_stop
+            and self.stops
+            and not (is_tolerable and self._allow.issuperset(problem.code for problem in problems))
+        ):
             raise InvalidEpisode(episode.id, problems, episode.title, is_tolerable)
         if self._report is not None:
             named = {"episode": episode.id, "episode_id": episode.recorded_id}

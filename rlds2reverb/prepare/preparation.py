@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlds2reverb.cuts import Cut
-from rlds2reverb.episode import Array, Episode, Notice, faults
+from rlds2reverb.episode import Array, Episode, Notice, faults, gaps_around
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.filtered import filtered
@@ -306,7 +306,9 @@ class Preparer:
         if cuts and is_for_all and not any(own.items_per_table or own.is_of_stream for own in cuts):
             views = ", ".join(own.view_name for own in cuts)
             lacking = Problem("no_items", "", f"{views} makes no item of {counted(len(normalised), 'step')}")
-            self.policy.reject(episode, [lacking])
+            # What filters leave of an episode may be short, which is no fault of the data.
+            is_left_by_filters = any(gaps_around(episode.id))
+            self.policy.reject(episode, [lacking], may_stop=not is_left_by_filters)
             return prepared._replace(refused=lacking)
         # Streams advance last: an episode that is rejected must leave none of its steps in them.
         if not is_dropped:

@@ -429,7 +429,7 @@ def _bound_items(
         return 0, None
     each = item_count_of(view, None)
     # With one view, an episode without items is bad; with more, another view may make some of it.
-    gives_some = not may_leave_out and not options.allow and len(options.outputs) == 1
+    gives_some = not may_leave_out and not options.allow and len(options.outputs) == 1 and not options.rules
     return episodes if gives_some else 0, None if each is None else episodes * each
 
 

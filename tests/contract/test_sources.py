@@ -195,10 +195,11 @@ def test_a_span_is_a_slice_of_the_whole(source: Source) -> None:
 
 def test_the_sides_of_a_split_are_the_whole(source: Source) -> None:
     whole = contents(source)
-    parts = [
-        outcome_of(SourceError, lambda part=part: contents(filtered(source, [Split(part, 0.5)])))
-        for part in ("train", "val")
-    ]
+
+    def side(part: str) -> Any:
+        return outcome_of(SourceError, lambda: contents(filtered(source, [Split(part, 0.5)])))
+
+    parts = [side("train"), side("val")]
     if not whole or any("expected numbers in" in str(part) for part in parts):
         return
     left = [[] if isinstance(part, SourceError) else part for part in parts]

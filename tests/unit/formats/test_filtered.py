@@ -81,8 +81,14 @@ def reference(episodes: list[Episode], rules: list[tuple[Any, ...]]) -> list[tup
             while row < len(kept) and kept[row]:
                 row += 1
             columns = {path: column[start:row].tolist() for path, column in episode.columns.items()}
+            if row - start == 1 < len(kept):  # a single row between gaps holds no transition
+                continue
             columns["is_first"][0] = columns["is_last"][-1] = True
-            name = episode.id if row - start == len(kept) else f"{episode.id}[{start}:{row}]"
+            name = (
+                episode.id
+                if row - start == len(kept)
+                else f"{episode.id}[{start or ''}:{row if row < len(kept) else ''}]"
+            )
             left.append((name, columns))
     return left
 
@@ -136,16 +142,23 @@ def test_a_filtered_source_is_the_runs_that_are_left(
 def test_what_is_left_out_is_counted_by_the_first_rule_that_takes_it(rules: list[tuple[Any, ...]]) -> None:
     counts = {f"rule {number}": LeftOut() for number in range(len(rules))}
     for number, rows in enumerate(ROWS):
-        kept = [True] * rows
+        kept, is_emptied = [True] * rows, False
         for place, rule in enumerate(rules):
             verdict, count = rule[number], counts[f"rule {place}"]
             before = sum(kept)
             kept = [was and (verdict if isinstance(verdict, bool) else verdict[row]) for row, was in enumerate(kept)]
             count.steps += before - sum(kept)
             if not any(kept):
+                is_emptied = True
                 count.episodes += isinstance(verdict, bool)
                 count.emptied += not isinstance(verdict, bool)
                 break
+        if not is_emptied and not all(kept):
+            edges = "".join("x" if is_kept else " " for is_kept in kept).split()
+            single = edges.count("x")
+            count = counts.setdefault("single rows", LeftOut()) if single else LeftOut()
+            count.steps += single
+            count.emptied += len(edges) == single
     if not reference(EPISODES, rules):
         return
     source = filtered(EpisodeList(EPISODES), rules_of(rules, [episode.id for episode in EPISODES]))

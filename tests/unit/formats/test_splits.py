@@ -77,7 +77,7 @@ def test_small_numbers_are_the_same_in_every_dtype(dtype: Any) -> None:
         action = np.random.default_rng(number).integers(-9, 9, 5)
         plain, other = (Episode({"action": column}) for column in (action.astype(np.float32), action.astype(dtype)))
         assert sides([plain], val_share=0.5) == sides([other], val_share=0.5)
-    odd = [np.array([0.0, np.nan, 1, 2], np.float32), np.array([-0.0, -np.nan, 1, 3], np.float64)]
+    odd: list[Array] = [np.array([0.0, np.nan, 1, 2], np.float32), np.array([-0.0, -np.nan, 1, 3], np.float64)]
     for share in (0.1, 0.3, 0.5, 0.7, 0.9):
         assert len(set(sides([Episode({"action": column}) for column in odd], val_share=share))) == 1
 

@@ -19,6 +19,7 @@ from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
 from rlds2reverb.learner.recording import WriteOptions
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import Preparation
+from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import two_step
 from tests.support import strategies
 from tests.support.push import in_memory
@@ -28,6 +29,14 @@ EPISODES = [strategies.episode(np.random.default_rng(number), 4 + number % 3) fo
 FILTERS: list[dict[str, Any]] = [
     {"split": "train"},
     {"split": "val", "val_share": 0.3},
+    {"where": ["length>4", "max(reward)>0.5"]},
+    {"exclude": [EPISODES[3].id, EPISODES[4].id]},
+    {"where_step": "any(observation)>1.9"},
+    {"where_step": ["min(observation)>-2.2", "reward<1"], "split": "train", "split_by": None},
+    {"keep_ranges": {EPISODES[number].id: [[0, 2], [3, 6]] for number in range(12)}},
+    {"idle": "column=reward,by=value,eps=0.5,steps=1"},
+    {"filter": "tests.support.prepare.filtering:keeps_some_rows"},
+    {"filter": "tests.support.prepare.filtering:keeps_some_episodes"},
 ]
 
 
@@ -56,6 +65,7 @@ def test_all_ways_leave_the_same(filters: dict[str, Any], tmp_path: Path) -> Non
     assert sorted(digests) == sorted(content_digest(episode.columns) for episode in left)
     counts = inspection.filtered
     assert counts == report.filtered == converted.filtered == shuffled.filtered
+    assert all(len(episode) > 1 for episode in left)
     assert sum(rule.steps for rule in counts.values()) + inspection.steps == sum(map(len, EPISODES))
     assert inspection.as_dict()["filtered"] == {
         rule: {"episodes": count.episodes, "steps": count.steps, "emptied": count.emptied}
@@ -78,6 +88,42 @@ def test_a_plan_counts_what_is_left_before_anything_is_sent() -> None:
     (table,) = plan.tables
     assert table.least_items == sum(len(episode) - 1 for episode in left_of(filters))
     assert plan.as_dict()["filtered"].keys() == {"split=train,val_share=0.1"}
+
+
+def test_a_gap_is_no_fault_of_the_data_and_short_parts_are_counted() -> None:
+    rewarded = [episode.with_columns(reward=np.ones(len(episode), np.float32)) for episode in EPISODES]
+    ranges = {episode.id: [[0, 2], [3, len(episode)]] for episode in rewarded}
+    conventions: tuple[dict[str, Any], ...] = ({}, {"last_reward": "shift"})
+    for options in conventions:
+        inspection = rlds2reverb.inspect(rewarded, keep_ranges=ranges, **options)
+        whole = rlds2reverb.inspect(rewarded, **options)
+        code = "first_reward_lost" if options else "last_reward"
+        # Only the real ends and beginnings say something of the data.
+        assert inspection.findings.episodes[code] <= whole.findings.episodes[code] == len(rewarded)
+    server = in_memory.Server()
+    report = in_memory.push(
+        server, EPISODES, keep_ranges=ranges_of_all([[0, 2], [3, 5]]), view=view_of("sequence:length=3")
+    )
+    assert report.rejected == {"no_items": report.episodes_read}
+    assert report.stopped == ""
+
+
+def ranges_of_all(ranges: list[list[int]]) -> dict[str, list[list[int]]]:
+    return {episode.id: ranges for episode in EPISODES}
+
+
+def test_chunks_end_at_a_gap_as_at_the_end_of_an_episode() -> None:
+    long = [strategies.episode(np.random.default_rng(number), 12) for number in range(3)]
+    ranges = {episode.id: [[0, 5], [7, 12]] for episode in long}
+    batches = rlds2reverb.local(long, "chunk:horizon=3", keep_ranges=ranges, batch_size=999)
+    (data, _), *_ = batches
+    wanted = [
+        [int(row + ahead > stop - 2) for ahead in range(3)]
+        for _ in long
+        for start, stop in ranges[long[0].id]
+        for row in range(start, stop - 1)
+    ]
+    np.testing.assert_array_equal(data["action_is_pad"].astype(int), wanted)
 
 
 def test_filters_see_the_episodes_below_the_limit() -> None:
