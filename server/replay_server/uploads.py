@@ -468,9 +468,9 @@ class Uploads:
                         continue
                 except (Rlds2ReverbError, OSError) as error:
                     self._note_failure(error)
-                    if self._is_stopping and (
-                        isinstance(error, CheckpointError) and not isinstance(error, CheckpointUnreadable)
-                    ):
+                    # Another try would find the same.
+                    is_lasting = isinstance(error, CheckpointError) and not isinstance(error, CheckpointUnreadable)
+                    if self._is_stopping and is_lasting:
                         self._over.set()
                 except Exception as error:
                     self._log.exception("checkpoint not sent: this is a bug")
