@@ -23,14 +23,14 @@ in LeRobot, whose episodes end with their last action.
 Sources: `LeRobotDataset._get_query_indices` and `check_delta_timestamps` (lerobot 0.4), `DeltaActions` and `make_bool_mask` (openpi),
 `traj_transforms.chunk_act_obs` (Octo).
 
-What is large is stored once, and items share it by windows: frames. All else is gathered into one row for each anchor, because a sample
-carries every chunk that its item touches, frames included: an action 15 steps ahead would carry 15 frames along.
+Rows are stored once, and items share them by windows. But a sample carries every chunk that its item touches, frames included: an action 15
+steps ahead would carry 15 frames along. So where there are frames, all that is small is gathered into one row for each anchor.
 
 >>> import numpy as np
 >>> from rlds2reverb.episode import Episode
 >>> cut = Chunk(history=2, horizon=3).cut(Episode({"observation": np.arange(4), "action": np.arange(4) * 10}, {}, "e"))
->>> cut.rows["action"][1].tolist(), cut.rows["action_is_pad"][1].tolist()
-([10, 20, 20], [False, False, True])
+>>> cut.rows["action"].tolist(), cut.fields["action"].windows
+([0, 0, 10, 20, 20, 20], (Window(start=0, stop=3, squeeze=False),))
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ TOLERANCE_SECONDS = 1e-4
 """How far an offset in seconds may lie from a step. Source: `tolerance_s` of LeRobotDataset."""
 
 SHARED_ROW_BYTES = 1024
-"""A column with rows of more bytes is stored once and shared by windows; a smaller one is gathered, which costs less than the frames that a
-longer window would carry along."""
+"""A column with rows of more bytes has frames; beside it, a smaller one is gathered, which costs less than the frames that a longer window
+would carry along."""
 
 Offset = int | float
 """A whole number counts steps, any other one seconds."""
@@ -282,10 +282,12 @@ class Chunk(BaseView):
             {path: (column.dtype, column.shape[1:]) for path, column in episode.columns.items()}, layout
         )
         real = {False: _observed_rows(recorded, count), True: count}
+        # Frames decide: beside them, what is small is gathered; without any, all is shared, which takes the fewest bytes.
+        has_frames = any(_is_large(column) for column in recorded.values())
         shared = {
             path
             for path, own in layout.columns.items()
-            if path not in change.bases and (own.is_one_row or _is_large(recorded[path]))
+            if path not in change.bases and (own.is_one_row or not has_frames or _is_large(recorded[path]))
         }
         reached = [offset for path in shared for offset in layout.columns[path].offsets or ()]
         before = max(0, -min(reached, default=0))
@@ -309,14 +311,18 @@ class Chunk(BaseView):
             values = values[:, 0] if own.offsets is None else values
             rows[path] = _place(values, before, total)
             kinds.append((path, path, ONE_ROW))
-        stored_masks: dict[tuple[tuple[int, ...], bool], str] = {}
-        for path, mask in layout.masks.items():
-            # Equal masks are one column: of one window under two names, and of columns with equal windows.
-            stored = stored_masks.setdefault(mask, path)
+        stored_masks: dict[object, str] = {}
+        for path, (offsets, is_action) in layout.masks.items():
+            # Equal masks are one column: of one window under two names, and of columns with equal windows. Shared ones differ in their
+            # windows only, where the rows that these reach are stored.
+            is_shared = not has_frames and -min(offsets) <= before and max(offsets) <= after + 1
+            stored = stored_masks.setdefault(is_action if is_shared else (offsets, is_action), path)
             if stored == path:
-                is_real = _is_real(at, mask[0], real[mask[1]])
-                rows[path] = _place(is_real if self.masks == OCTO else ~is_real, before, total)
-            kinds.append((path, stored, ONE_ROW))
+                places = np.arange(-before, total - before)[:, None] if is_shared else at[:, None] + np.array(offsets)
+                is_real = (places >= 0) & (places < real[is_action])
+                mask = is_real if self.masks == OCTO else ~is_real
+                rows[path] = mask[:, 0] if is_shared else _place(mask, before, total)
+            kinds.append((path, stored, _windows(offsets) if is_shared else ONE_ROW))
         for path, column in further.items():
             rows[path] = pad(column, before, total - before - len(column), "zero")
             kinds.append((path, path, ONE_ROW))
@@ -514,13 +520,6 @@ def _observed_rows(recorded: Mapping[str, Array], count: int) -> int:
         for column in observed
     )
     return count if is_repeated else count + 1
-
-
-def _is_real(at: Array, offsets: tuple[int, ...], rows: int) -> Array:
-    """[n, offsets] bool."""
-    places = at[:, None] + np.array(offsets)
-    is_real: Array = (places >= 0) & (places < rows)
-    return is_real
 
 
 def _place(values: Array, before: int, total: int) -> Array:

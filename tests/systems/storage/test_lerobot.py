@@ -19,6 +19,7 @@ pytest.importorskip("lerobot")
 from lerobot.datasets import lerobot_dataset
 from pyarrow import parquet
 
+import rlds2reverb
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats import open_source
 from tests.data import make_lerobot
@@ -175,3 +176,31 @@ def test_lerobot_goes_on_with_what_was_written(tmp_path: Path) -> None:
     more.finalize()
     assert len(loaded(tmp_path / "out")) == 16 + 3
     assert [len(one) for one in open_source(f"lerobot:{tmp_path / 'out'}")] == [6, 8, 5, 4]
+
+
+@pytest.mark.parametrize("folder", [None, *OTHERS])
+def test_chunks_are_those_of_delta_timestamps(folder: str | None, recorded: Path, tmp_path: Path) -> None:
+    """Values and masks of every row, at both ends of each episode; by seconds there and here, in order."""
+    where = recorded if folder is None else shutil.copytree(DATA / folder, tmp_path / "copy")
+    info = json.loads((Path(where) / "meta/info.json").read_text())
+    step = 1 / info["fps"]
+    seconds = {"observation.state": [-2 * step, -step, 0.0, step], "action": [number * step for number in range(4)]}
+    theirs = lerobot_dataset.LeRobotDataset("test/it", root=where, video_backend="pyav", delta_timestamps=seconds)
+    windows = {"observation/state": seconds["observation.state"], "action": seconds["action"]}
+    view = {"view": "chunk", "history": None, "windows": windows, "short": "pad"}
+    items = [
+        item
+        for batch in rlds2reverb.local(f"lerobot:{where}?videos=skip", view=view, batch_size=1)
+        for item in [batch.data]
+    ]
+    assert len(items) == len(theirs)
+    pads = 0
+    for number, item in enumerate(items):
+        row = theirs[number]
+        for name, path in (("observation.state", "state"), ("action", "")):
+            own = item["observation"][path] if path else item["action"]
+            mask = item["observation"]["state_is_pad"] if path else item["action_is_pad"]
+            np.testing.assert_array_equal(own[0], row[name].numpy())
+            np.testing.assert_array_equal(mask[0], row[f"{name}_is_pad"].numpy())
+            pads += int(mask.sum())
+    assert pads

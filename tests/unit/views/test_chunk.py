@@ -104,7 +104,7 @@ def test_frames_are_stored_once_and_an_item_touches_no_later_ones() -> None:
     cut = view.cut(episode)
     np.testing.assert_array_equal(cut.rows["observation/image"][1:], episode.columns["observation/image"])
     first, last = checked_span(cut, item_fields(cut))
-    assert (last - first).tolist() == [1] * 4 + [1] * 15
+    assert (last - first).tolist() == [1] * 19
     assert cut.row_count == 21
 
 
