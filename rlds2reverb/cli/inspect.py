@@ -47,7 +47,7 @@ from rlds2reverb.look.accounts import (
     verdict,
     way_on,
 )
-from rlds2reverb.numbers.forms import FORMS, form_of
+from rlds2reverb.numbers.forms import check_form, form_of
 from rlds2reverb.prepare.findings import Findings
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.text import counted, on_command_line, visible
@@ -200,7 +200,7 @@ def command(
     if statistics_file is not None and inspection.statistics is not None:
         form, path = statistics_file
         inspection.statistics.write(path, form)
-        output.talk(f"wrote {path}: statistics in the form of {form or form_of(path)}")
+        output.talk(f"wrote {path}: statistics in the form of {form}")
     if server_config:
         findings = inspection.findings
         for code in findings.codes():  # on stderr, where it is seen when stdout goes to a file
@@ -243,13 +243,18 @@ def _choose_statistics(
     if of == "items" and len(views) != 1:
         raise ConfigError("--statistics-of items needs one view; leave out all --into but one")
     form, separator, name = file.partition(":")
-    form, path = (form, Path(name)) if separator and form in FORMS else ("", Path(file))
+    if separator and "/" not in form:
+        check_form(form)
+        path = Path(name)
+    else:
+        path = Path(file)
+        form = form_of(path)
     if not can_be_replaced(path) or not can_be_replaced(unfinished_file(path)):
         raise ConfigError(
             f"--statistics {file}: no file can be written there; its folder must exist, and let you write in it. A file that is there is replaced, "
             "but no folder, device or pipe"
         )
-    return (form, path), StatisticsChoice(images, of == "items")
+    return (form, path), StatisticsChoice(images, of == "items", form)
 
 
 def _print_datasets(folder: str, as_json: bool) -> None:

@@ -30,6 +30,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.transform import TransformLike
 from rlds2reverb.inspection.statistics import Range, meaningful_columns
 from rlds2reverb.keywords import options_of, takes_options
+from rlds2reverb.numbers.forms import check_columns
 from rlds2reverb.numbers.statistics import DatasetStatistics, StatisticsBuilder
 from rlds2reverb.prepare.conventions import Conventions, last_row_is_added
 from rlds2reverb.prepare.options import EpisodeOptions, ReadingKeywords, ReadingOptions
@@ -55,10 +56,12 @@ class StatisticsChoice:
     Attributes:
       images: of the pixels of images, too, by channel.
       of_items: of the items of the one view, not of the steps.
+      form: of the file that they are written to, whose columns must be there; "" for none.
     """
 
     images: bool = False
     of_items: bool = False
+    form: str = ""
 
 
 def prepare_collecting(
@@ -75,7 +78,7 @@ class EpisodeValues:
     """The values of the episodes of a preparation. Its parts are pickled for workers.
 
     Raises:
-      ConfigError: items of several views, or of none.
+      ConfigError: items of several views, or of none; or the form lacks a column.
     """
 
     def __init__(self, ready: Preparation, choice: StatisticsChoice) -> None:
@@ -85,6 +88,7 @@ class EpisodeValues:
         self._standard = ready.standard
         self._view = ready.outputs[0].view_name if choice.of_items else ""
         steps = {path: spec for path, spec in flatten(ready.recorded_spec).items() if path not in _FLAGS}
+        check_columns(choice.form, flatten(ready.signatures[0]) if choice.of_items else steps)
         # What is added is what was recorded: `inspect` repairs nothing.
         self._is_recorded = not choice.of_items and self._standard.conventions == Conventions()
         # Which axes of an item are steps only a cut shows.

@@ -18,7 +18,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,16 @@ def form_of(path: Path) -> str:
 
 def check_form(form: str) -> None:
     if form not in FORMS:
-        raise ConfigError(f'form "{form}": expected one of {", ".join(FORMS)}{did_you_mean(form, FORMS)}')
+        raise ConfigError(f'form of statistics "{form}": expected one of {", ".join(FORMS)}{did_you_mean(form, FORMS)}')
+
+
+def check_columns(form: str, paths: Collection[str], action: str = ACTION) -> None:
+    """Raises `ConfigError` for a form that needs a column that is not among these."""
+    if form in (OPENVLA, OCTO) and action not in paths:
+        raise ConfigError(
+            f'statistics of OpenVLA and Octo need one column "{ACTION}"; there are {", ".join(paths)}: make it with a transform (join), or name '
+            'the column in Python (names={"action": PATH})'
+        )
 
 
 def write_statistics(statistics: StatisticsContent, path: Path, form: str, names: Mapping[str, str]) -> None:
@@ -278,11 +287,7 @@ def _octo_document(statistics: StatisticsContent, names: Mapping[str, str]) -> d
             f"names: {', '.join(unknown)}: statistics of OpenVLA and Octo are of {ACTION} and {_PROPRIO}{did_you_mean(unknown[0], (ACTION, _PROPRIO))}"
         )
     action = names.get(ACTION, ACTION)
-    if action not in statistics.columns:
-        raise ConfigError(
-            f'statistics of OpenVLA and Octo need one column "{ACTION}"; there are {", ".join(statistics.columns)}: name it (names={{"action": ...}}), '
-            "or make it with a transform"
-        )
+    check_columns(OCTO, statistics.columns, action)
     proprio = names.get(_PROPRIO) or _proprio(statistics)
     columns = {ACTION: _by_last_axis(statistics.columns[action])}
     # Without a state OpenVLA's loader has zeros as wide as the action, and reads this entry.

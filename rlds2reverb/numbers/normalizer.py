@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from rlds2reverb.episode import ACTION, OBSERVATION, Array, is_under
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.numbers.columns import ColumnStatistics, mask_of
 from rlds2reverb.numbers.statistics import DatasetStatistics
-from rlds2reverb.text import did_you_mean
+from rlds2reverb.text import did_you_mean, shortened
 
 MEAN_STD, MIN_MAX, QUANTILES = "mean_std", "min_max", "quantiles"
 MODES = (MEAN_STD, MIN_MAX, QUANTILES)
@@ -131,30 +131,49 @@ class Normalizer:
         return self.normalize(nest)
 
     def normalize(self, nest: Any) -> Any:
-        """A nest, or a mapping from paths, with its columns normalised; others stay, and so do containers.
+        """A nest with its columns normalised; others stay.
 
         Args:
-          nest: mappings (also by "a/b"), tuples with names, or batches of a sampler, of numpy, torch or JAX arrays.
+          nest: mappings (also by "a/b") or tuples with names, of numpy, torch or JAX arrays; a batch, of which `data` is such a nest. It may
+            lack some columns. Mappings become dicts.
+
+        Raises:
+          ConfigError: it has none of the columns.
         """
-        return self._mapped(nest, "", "normalize")
+        return self._map_root(nest, "normalize")
 
     def denormalize(self, nest: Any) -> Any:
-        """The inverse of `normalize`, of a nest that may lack columns."""
-        return self._mapped(nest, "", "denormalize")
+        """The inverse of `normalize`."""
+        return self._map_root(nest, "denormalize")
 
-    def _mapped(self, nest: Any, path: str, way: str) -> Any:
+    def _map_root(self, nest: Any, way: str) -> Any:
+        if _is_batch(nest):
+            return nest._replace(data=self._map_root(nest.data, way))
+        paths: list[str] = []
+        mapped = self._mapped(nest, "", way, paths)
+        if not self._columns.keys() & paths:
+            there = shortened(", ".join(paths)) or type(nest).__name__
+            raise ConfigError(
+                f"Normalizer: expected a nest with {' or '.join(self._columns)}, found {there}; for one array there is normalizer[PATH].{way}"
+            )
+        return mapped
+
+    def _mapped(self, nest: Any, path: str, way: str, paths: list[str]) -> Any:
+        """Appends the paths of the leaves to `paths`."""
         if path in self._columns:
+            paths.append(path)
             return getattr(self._columns[path], way)(nest)
         if isinstance(nest, Mapping):
-            mapped = {
-                name: self._mapped(child, f"{path}/{name}" if path else str(name), way) for name, child in nest.items()
+            return {
+                name: self._mapped(child, f"{path}/{name}" if path else str(name), way, paths)
+                for name, child in nest.items()
             }
-            return mapped if type(nest) is dict or not _takes_a_mapping(nest) else cast(Any, type(nest))(mapped)
         if isinstance(nest, tuple) and hasattr(nest, "_fields"):
             children = zip(nest._fields, nest)
             return type(nest)(
-                *(self._mapped(child, f"{path}/{name}" if path else name, way) for name, child in children)
+                *(self._mapped(child, f"{path}/{name}" if path else name, way, paths) for name, child in children)
             )
+        paths += [path] if path else []
         return nest
 
     def _column(
@@ -227,8 +246,8 @@ def _quantile_ends(column: ColumnStatistics) -> tuple[Array, Array]:
     return column.quantiles.get(0.01, nothing), column.quantiles.get(0.99, nothing)
 
 
-def _takes_a_mapping(nest: Any) -> bool:
-    return type(nest).__module__.partition(".")[0] in ("collections", "builtins")
+def _is_batch(nest: Any) -> bool:
+    return isinstance(nest, tuple) and {"data", "info"} <= set(getattr(nest, "_fields", ()))
 
 
 def _library(values: Any) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 
 import rlds2reverb
 from rlds2reverb.cli import cli
-from rlds2reverb.cuts import Cut, Field, Window
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.lists import EpisodeList
@@ -24,7 +22,6 @@ from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.inspection import inspect_source
 from rlds2reverb.inspection.values import StatisticsChoice
 from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
-from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.views import view_of
 from tests.support.profiles import examples
 from tests.support.workers_in_threads import InThreads
@@ -94,45 +91,19 @@ def test_statistics_are_after_the_transform_and_the_conventions() -> None:
     assert "action" not in found
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """Two actions from each anchor on, relative to the first, with a mask: [anchors, 2, 3], a row for each anchor."""
-
-    masks: str = "action_is_pad"
-
-    @property
-    def label(self) -> str:
-        return f"chunks|{self.masks}"
-
-    def signature(self, step_spec: Nest, metadata_spec: Nest = ()) -> Nest:
-        return {"action": ArraySpec((2, 3), np.dtype("float32")), self.masks: ArraySpec((2,), np.dtype(bool))}
-
-    def reads(self, step_spec: Nest) -> tuple[str, ...]:
-        return ("action",)
-
-    def cut(self, episode: Episode) -> Cut:
-        action = episode.columns["action"]
-        anchors = np.arange(len(action) - 1)
-        after = np.minimum(np.arange(len(action))[:, None] + [0, 1], len(action) - 2)
-        is_pad = np.arange(len(action))[:, None] + [0, 1] > len(action) - 2
-        rows: Mapping[str, Array] = {
-            "action": action[after] - action[:, None],
-            self.masks: is_pad if self.masks.endswith("is_pad") else ~is_pad,
-        }
-        fields = {path: Field(path, (Window(0, 1, squeeze=True),)) for path in rows}
-        return Cut(rows, fields, anchors, np.ones(len(anchors)))
-
-
-@pytest.mark.parametrize("masks", ["action_is_pad", "action_pad_mask"])
-def test_items_of_a_view_count_without_what_is_padded(masks: str) -> None:
-    found = rlds2reverb.statistics(EpisodeList(EPISODES, "robots"), view=Chunks(masks))
-    expected = []
+@pytest.mark.parametrize("masks", ["lerobot", "octo"])
+def test_relative_chunks_count_without_what_is_padded(masks: str) -> None:
+    view = f"chunk:history=2,horizon=2,relative=first,masks={masks}"
+    found = rlds2reverb.statistics(EpisodeList(EPISODES, "robots"), view=view)
+    actions, states = [], []
     for one in EPISODES:
-        action = one.columns["action"]
+        action, state = one.columns["action"], one.columns["observation/state"]
         for at in range(len(action) - 1):
-            expected += [action[step] - action[at] for step in range(at, min(at + 2, len(action) - 1))]
-    assert list(found) == ["action"] and found.view == f"chunks|{masks}"
-    check(found["action"], np.stack(expected))
+            actions += [action[step] - action[at] for step in range(at, min(at + 2, len(action) - 1))]
+            states += [state[step] for step in range(max(0, at - 1), at + 1)]
+    assert set(found) == {"action", "observation/state"} and found.view.startswith("chunk")
+    check(found["action"], np.stack(actions))
+    check(found["observation/state"], np.stack(states))
 
 
 def test_rows_that_a_view_adds_do_not_count() -> None:
@@ -188,6 +159,7 @@ def test_the_command_writes_the_file_and_prints_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--statistics", "openpie:file"], 'did you mean "openpi"'),
         (["--image-statistics"], "give --statistics FILE, too"),
         (["--statistics", "/nowhere/at/all/file"], "its folder must exist"),
         (["--statistics", "file", "--against", "bundled:cartpole"], "leave out --against"),
@@ -200,6 +172,15 @@ def test_the_command_writes_the_file_and_prints_it(tmp_path: Path) -> None:
 def test_the_command_refuses_what_makes_no_sense(arguments: list[str], words: str) -> None:
     code, output = run(*arguments)
     assert code != 0 and words in " ".join(output.split())
+
+
+def test_a_form_that_lacks_a_column_is_refused_before_anything_is_read() -> None:
+    apart = [one.with_columns(**{"action/arm": one.columns["action"]}) for one in EPISODES]
+    source = EpisodeList(
+        [replace(one, columns={p: c for p, c in one.columns.items() if p != "action"}) for one in apart]
+    )
+    with pytest.raises(ConfigError, match="make it with a transform"):
+        inspect_source(source, {"replay": view_of("two_step")}, statistics=StatisticsChoice(form="openvla"))
 
 
 def test_a_misspelt_option_is_named() -> None:

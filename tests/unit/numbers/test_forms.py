@@ -150,6 +150,6 @@ def test_what_cannot_be_written_is_refused(
 
 def test_openvlas_needs_one_action(made: DatasetStatistics, tmp_path: Path) -> None:
     apart = DatasetStatistics({"action/xyz": made["action"]})
-    with pytest.raises(ConfigError, match="name it"):
+    with pytest.raises(ConfigError, match="name the column in Python"):
         apart.write(tmp_path / "file", "openvla")
     apart.write(tmp_path / "file", "openvla", {"action": "action/xyz"})

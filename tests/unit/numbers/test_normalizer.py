@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.learner.batch import Batch, BatchInfo
 from rlds2reverb.numbers.normalizer import MODES, Normalizer
 from rlds2reverb.numbers.statistics import DatasetStatistics, StatisticsBuilder
 from rlds2reverb.specs import column_spec
@@ -126,6 +127,22 @@ def test_statistics_that_lack_what_a_mode_needs_are_refused(tmp_path: Path) -> N
     STATISTICS.write(tmp_path / "norm_stats.json")
     with pytest.raises(ConfigError, match="lack what mode min_max needs in 3 of 4 dimensions"):
         Normalizer(tmp_path / "norm_stats.json", "min_max")
+
+
+def test_a_batch_is_normalised_below_its_data() -> None:
+    normalizer = Normalizer(STATISTICS, "min_max")
+    zeros = np.zeros(2)
+    info = BatchInfo(zeros, zeros, zeros, zeros, zeros)
+    batch = normalizer(Batch({"action": ACTIONS[:2], "other": ACTIONS[:2]}, info))
+    assert isinstance(batch, Batch) and batch.info is info
+    np.testing.assert_array_equal(batch.data["action"], normalizer["action"].normalize(ACTIONS[:2]))
+    assert batch.data["other"] is not None
+
+
+@pytest.mark.parametrize(("nest", "words"), [({"actions": ACTIONS}, "found actions"), (ACTIONS, r"PATH\].normalize")])
+def test_a_nest_with_none_of_the_columns_is_refused(nest: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Normalizer(STATISTICS)(nest)
 
 
 def test_integers_become_float32() -> None:
