@@ -459,7 +459,9 @@ def planned(source: Any, destination: str | Destination, **options: Unpack[Conve
     job = _make_job(source, destination, chosen).with_images()
     readers = None
     if chosen.workers is not None or chosen.ray is not None:
-        opens = partial(_make_job, source, destination, replace(chosen.silent(), on_progress=ignored))
+        opens = partial(
+            _make_job, source, destination, replace(chosen.silent(), on_progress=ignored).with_rules_of(chosen)
+        )
         readers = ByWorkers(job, opens, choose_executor(chosen.workers, chosen.ray))
     return Conversion(job, chosen, readers)
 

@@ -120,7 +120,8 @@ class PushJob:
         """
         source, options = self.source.open(), self.options
         if options.quarantine is not None:  # a path that any machine can write: each task gets a file of its own
-            options = replace(options, quarantine=Path(tempfile.gettempdir()) / "quarantine")
+            named = Path(tempfile.gettempdir()) / "quarantine"
+            options = replace(options, quarantine=named).with_rules_of(options)
         plan = plan_push(source, options, lambda: self.infos, self.names, self.allow_missing, self.tuning)
         if plan.episodes != self.episodes or columns_of(plan) != self.columns:
             raise SourceError(

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -60,6 +60,24 @@ class Rule(Protocol):
         """Whether to keep an episode; or [rows] bool, which rows of it."""
 
 
+class Rules(tuple[Rule, ...]):
+    """The rules of one reading, in the order in which they judge; what one takes out, those behind it do not see.
+
+    A worker gets them with what they have found out already, so that it need not read the source for it again.
+
+    Attributes:
+      found: (name of a source, its number of episodes) -> verdicts, those of this process.
+      known: the same, those that came with the rules from another process.
+    """
+
+    def __init__(self, _: Iterable[Rule] = ()) -> None:
+        self.found: dict[tuple[str, int | None], Verdicts] = {}
+        self.known: Mapping[tuple[str, int | None], Verdicts] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rules, (tuple(self),), {"known": self.found or self.known}
+
+
 @dataclass(frozen=True, eq=False)
 class Verdicts:
     """What rules leave of a source, run by run.
@@ -82,7 +100,7 @@ class Judging:
     """The verdicts of rules about a source, which all sources share that are made of it. It is read when they are first asked for."""
 
     def __init__(self, source: Source, rules: Sequence[Rule]) -> None:
-        self.rules = tuple(rules)
+        self.rules = rules if isinstance(rules, Rules) else Rules(rules)
         self._source = source
 
     @property
@@ -93,6 +111,15 @@ class Judging:
     @cached_property
     def verdicts(self) -> Verdicts:
         """Raises `SourceError` if the data cannot be read, lack what a rule looks at, or nothing is left of them."""
+        key = self._source.name, self._source.episode_count
+        if key not in self.rules.known:
+            self.rules.found[key] = self._judge_all()
+            return self.rules.found[key]
+        for rule in self.rules:
+            rule.columns(self._source)  # refuses another function of the same name
+        return self.rules.known[key]
+
+    def _judge_all(self) -> Verdicts:
         left_out: Mapping[str, LeftOut] = {rule.text: LeftOut() for rule in self.rules}
         runs: list[tuple[int, int, int, int]] = []
         number = -1

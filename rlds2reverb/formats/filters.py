@@ -22,7 +22,7 @@ It holds if it holds of every number of every row (of `any(PATH)`: of some). Of 
 holds where there is a text that is not empty or a number that is not 0, in some row; `!PATH` where that is not so. NaN fulfils no comparison.
 
 The last row of an episode has no action, reward and discount of its own. So where a rule of rows looks at these, the last row stays or goes with the
-row before it.
+row before it. Where it has (`last_step="repeat"`), a condition asks it as any other.
 """
 
 from __future__ import annotations
@@ -266,9 +266,15 @@ class Where:
 
 @dataclass(frozen=True)
 class WhereStep:
-    """Keeps rows of which a condition holds."""
+    """Keeps rows of which a condition holds.
+
+    Attributes:
+      condition: of a row.
+      is_last_real: whether the last row of an episode has an action of its own.
+    """
 
     condition: Condition
+    is_last_real: bool = False
 
     @property
     def text(self) -> str:
@@ -285,7 +291,7 @@ class WhereStep:
         if not columns_under(episode.columns, self.condition.path):
             return np.zeros(len(episode), bool)
         kept = self.condition.holds_of_rows(episode)
-        return _with_last(kept) if self.condition.is_of_a_step else kept
+        return _with_last(kept) if self.condition.is_of_a_step and not self.is_last_real else kept
 
 
 @dataclass(frozen=True)

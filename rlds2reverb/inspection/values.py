@@ -70,7 +70,7 @@ def prepare_collecting(
     """A source of which no bad episode ends the reading, and all problems count; filters see only the first `limit` episodes."""
     if options.rules:
         source = open_source(source).first(limit)
-    collecting = replace(options, on_invalid=SKIP, quarantine=None, allow=(), strict=False)
+    collecting = replace(options, on_invalid=SKIP, quarantine=None, allow=(), strict=False).with_rules_of(options)
     return Preparation.open(source, collecting, [Output((table,), view) for table, view in views.items()])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats.filtered import Rule
+from rlds2reverb.formats.filtered import Rule, Rules
 from rlds2reverb.formats.filters import Condition, Exclude, Function, Idle, KeepRanges, Where, WhereStep
 from rlds2reverb.formats.splits import PARTS, VAL_SHARE, Split
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT, Transform, TransformLike, transform_of
@@ -26,6 +26,7 @@ from rlds2reverb.prepare.conventions import (
 )
 from rlds2reverb.prepare.policy import ACTIONS, QUARANTINE, RAISE, SKIP, STOPPING, Policy, check_choices, check_report
 
+_Reading = TypeVar("_Reading", bound="ReadingOptions")
 _Options = TypeVar("_Options", bound="EpisodeOptions")
 
 # Metadata of the options of every command whose work workers can share.
@@ -152,7 +153,7 @@ class ReadingOptions:
     )
 
     @cached_property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> Rules:
         """What takes out episodes and rows, before all else; cheap rules come first, and rules of rows last."""
         rules: list[Rule] = [Exclude.of(self.exclude)] if self.exclude else []
         rules += [Where(Condition.of(written, "where (--where)")) for written in _texts_of(self.where)]
@@ -167,12 +168,17 @@ class ReadingOptions:
             rules.append(KeepRanges.of(self.keep_ranges, self.keep_by))
         elif self.keep_by:
             raise ConfigError("keep_by (--keep-by) goes with keep_ranges (--keep-ranges)")
-        rules += [
-            WhereStep(Condition.of(written, "where_step (--where-step)")) for written in _texts_of(self.where_step)
-        ]
+        is_last_real = self.last_step != AS_RECORDED
+        conditions = [Condition.of(written, "where_step (--where-step)") for written in _texts_of(self.where_step)]
+        rules += [WhereStep(condition, is_last_real) for condition in conditions]
         if self.idle is not None:
             rules.append(Idle.of(self.idle))
-        return tuple(rules)
+        return Rules(rules)
+
+    def with_rules_of(self: _Reading, other: ReadingOptions) -> _Reading:
+        """The same options with the rules of others that filter alike, and what these have found out."""
+        vars(self)["rules"] = other.rules
+        return self
 
     @property
     def filter_label(self) -> str:

@@ -186,7 +186,8 @@ class PushOptions(SendOptions, EpisodeOptions):
 
     def for_worker(self) -> PushOptions:
         """The options of each worker: without ledger and progress, which are the driver's."""
-        return replace(self, ledger=None, workers=None, ray=None, on_progress=ignored)
+        options = replace(self, ledger=None, workers=None, ray=None, on_progress=ignored)
+        return options.with_rules_of(self)
 
     def check_files(self) -> None:
         """Checks the quarantine file and the ledger, and creates neither.

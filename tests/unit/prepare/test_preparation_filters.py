@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
 from rlds2reverb.learner.recording import WriteOptions
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import Preparation
+from rlds2reverb.push.options import PushOptions
 from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import two_step
 from tests.support import strategies
@@ -79,6 +81,38 @@ def test_workers_leave_what_one_process_leaves(filters: dict[str, Any]) -> None:
     job = InspectJob(NamedSource(EpisodeList(EPISODES)), {"replay": two_step()}, options=options)
     divided = inspect_by_workers(job, lambda job: InThreads(job, 3), 2)
     assert divided.as_dict() == rlds2reverb.inspect(EPISODES, **filters).as_dict() | {"source": divided.source}
+
+
+@pytest.mark.parametrize("filters", [{"where_step": "max(reward)<0.5"}, {"split": "train"}])
+def test_workers_are_told_what_is_left_and_do_not_read_for_it(filters: dict[str, Any]) -> None:
+    options = PushOptions("replay", **filters)
+    left = [episode.id for episode in Preparation.open(EPISODES, options).source]
+
+    class Unread(EpisodeList):
+        """Fails where it is read for the verdicts, with few columns and all episodes."""
+
+        def without(self, paths: Any) -> Any:
+            raise AssertionError(paths)
+
+    sent = pickle.loads(pickle.dumps(options.for_worker()))
+    assert [episode.id for episode in Preparation.open(Unread(EPISODES), sent).source] == left
+    again = pickle.loads(pickle.dumps(sent))
+    assert [episode.id for episode in Preparation.open(Unread(EPISODES), again).source] == left
+    # Another source of the same name and size in this process is judged by itself.
+    other = [EPISODES[0]] * len(EPISODES)
+    assert len(list(Preparation.open(other, options).source)) % len(EPISODES) == 0
+
+
+def test_with_real_last_actions_every_row_of_a_part_gives_an_item_and_is_judged() -> None:
+    ranges = {episode.id: [[0, 2], [3, len(episode)]] for episode in EPISODES}
+    inspection = rlds2reverb.inspect(EPISODES, "chunk:horizon=1", keep_ranges=ranges, last_step="repeat")
+    ended_by_themselves = [episode for episode in EPISODES if len(episode) > 4]  # whose last action is 0 or noise
+    assert inspection.outputs["replay"].items_per_table >= 2 * len(EPISODES) + len(ended_by_themselves)
+    acted = [episode.with_columns(action=np.arange(1, len(episode) + 1, dtype=np.float32)) for episode in EPISODES]
+    as_recorded = rlds2reverb.inspect(acted, where_step="action<4")
+    repeated = rlds2reverb.inspect(acted, where_step="action<4", last_step="repeat")
+    assert as_recorded.lengths == [4 if len(episode) == 4 else 3 for episode in acted]
+    assert repeated.lengths == [3] * len(acted)
 
 
 def test_a_plan_counts_what_is_left_before_anything_is_sent() -> None:
