@@ -25,12 +25,14 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
       SourceError: an unknown scheme, a dataset that cannot be opened, or an extra that is not installed.
     """
     if isinstance(source, str):
+        named: Source
         bare_name, split = source, None
         if "split=" in source or "split_by=" in source or "val_share=" in source:
             from rlds2reverb.formats.splits import take_split
 
             bare_name, split = take_split(source)
-        named: Source = SOURCES.open(bare_name)
+        has_last_step = "last_step=" in bare_name
+        named = _open_with_last_step(bare_name, source) if has_last_step else SOURCES.open(bare_name)
         if split is None:
             return named
         from rlds2reverb.formats.filtered import Filtered
@@ -49,6 +51,14 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
         f"{type(source).__name__} is no source: expected a name ({SOURCES.syntax}), {', '.join(SOURCES.objects)}, "
         "or an object with spec() and __iter__"
     )
+
+
+def _open_with_last_step(name: str, whole_name: str) -> Source:
+    from rlds2reverb.formats.last_step import LastStep, take_last_step
+
+    bare_name, repeats = take_last_step(name)
+    named: Source = SOURCES.open(bare_name)
+    return LastStep(named, whole_name) if repeats else named
 
 
 def load(source: str | Source | Sequence[Episode] | Any) -> Any:

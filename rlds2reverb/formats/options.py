@@ -61,6 +61,23 @@ def split_options(text: str) -> tuple[str, str]:
     return (match["rest"], match["options"]) if match else (text, "")
 
 
+_MIX, _PARTS_END = "mix:", "|"
+
+
+def take_options(name: str, takes: Callable[[str, str], bool]) -> tuple[str, list[str]]:
+    """Splits the name of a dataset of any format into the name without the options that `takes` takes, by key and value, and these ("key=value")."""
+    head, options = split_options(name)
+    # Of a mix they stand behind the last "|"; before it they are of one part.
+    if name.startswith(_MIX) and not head.endswith(_PARTS_END):
+        return name, []
+    every = [(*option.partition("=")[::2], option) for option in options.split(",")]
+    taken = [option for key, value, option in every if takes(key, value)]
+    if not taken:
+        return name, []
+    left = ",".join(option for key, value, option in every if not takes(key, value))
+    return f"{head}?{left}" if left else head.removesuffix(_PARTS_END), taken
+
+
 def read_options(
     people: str, options: str, known: Mapping[str, Parse], error: type[Rlds2ReverbError] = SourceError
 ) -> dict[str, Any]:

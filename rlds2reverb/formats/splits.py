@@ -29,7 +29,7 @@ import xxhash
 from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.identity import text_of
-from rlds2reverb.formats.options import read_options, some_text, split_options
+from rlds2reverb.formats.options import read_options, some_text, take_options
 from rlds2reverb.formats.source import Source, columns_of, metadata_spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import did_you_mean
@@ -162,7 +162,6 @@ def _is_numeric(dtype: np.dtype[Any], dimensions: int) -> bool:
 # In the name of a dataset of any format: `?split=val`, `?split=val,val_share=0.2,split_by=task`. Some formats have an option of the same name with
 # numbers (`split=80+20`), which stays theirs; what TFDS calls a split stands behind "@".
 
-_MIX, _PARTS_END = "mix:", "|"
 _OPTIONS = ("split", "val_share", "split_by")
 
 
@@ -172,17 +171,14 @@ def take_split(name: str) -> tuple[str, Split | None]:
     Raises:
       SourceError: an option makes no sense.
     """
-    head, options = split_options(name)
-    # Of a mix they stand behind the last "|"; before it they are of one part.
-    if name.startswith(_MIX) and not head.endswith(_PARTS_END):
-        return name, None
-    pairs = [option.partition("=") for option in options.split(",")]
-    own = [pair for pair in pairs if pair[0] in _OPTIONS and not (pair[0] == "split" and not pair[2][:1].isalpha())]
+    bare_name, own = take_options(
+        name, lambda option, value: option in _OPTIONS and not (option == "split" and not value[:1].isalpha())
+    )
     if not own:
         return name, None
-    values = read_options(name, ",".join("".join(pair) for pair in own), dict.fromkeys(_OPTIONS, some_text))
+    values = read_options(name, ",".join(own), dict.fromkeys(_OPTIONS, some_text))
     if "split" not in values:
-        raise SourceError(f'"{name}": option "{own[0][0]}" goes with split={TRAIN} or split={VAL}')
+        raise SourceError(f'"{name}": option "{own[0].partition("=")[0]}" goes with split={TRAIN} or split={VAL}')
     try:
         share = float(values.get("val_share", VAL_SHARE))
     except ValueError:
@@ -191,5 +187,4 @@ def take_split(name: str) -> tuple[str, Split | None]:
         split = Split(values["split"], share, values.get("split_by", ""))
     except ConfigError as error:
         raise SourceError(f'"{name}": {error}') from error
-    left = ",".join("".join(pair) for pair in pairs if pair not in own)
-    return f"{head}?{left}" if left else head.removesuffix(_PARTS_END), split
+    return bare_name, split

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episode import ACTION, DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.numbers.columns import ColumnStatistics
 from rlds2reverb.plain import Count, members, printed
-from rlds2reverb.prepare.conventions import last_row_is_added
 from rlds2reverb.text import Remedy, Spelling, by_name
 
 

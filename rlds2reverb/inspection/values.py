@@ -27,12 +27,13 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.formats.transform import TransformLike
 from rlds2reverb.inspection.statistics import Range, meaningful_columns
 from rlds2reverb.keywords import options_of, takes_options
 from rlds2reverb.numbers.forms import check_columns
 from rlds2reverb.numbers.statistics import DatasetStatistics, StatisticsBuilder
-from rlds2reverb.prepare.conventions import Conventions, last_row_is_added
+from rlds2reverb.prepare.conventions import Conventions
 from rlds2reverb.prepare.options import EpisodeOptions, ReadingKeywords, ReadingOptions
 from rlds2reverb.prepare.policy import SKIP
 from rlds2reverb.prepare.preparation import Output, OutputCut, Preparation, Prepared

@@ -22,13 +22,14 @@ from rlds2reverb.episode import (
     is_under,
 )
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.formats.source import Source, checked_spec
 from rlds2reverb.formats.transform import Transform, transformed
 from rlds2reverb.images import image_size
 from rlds2reverb.look.collector import INSTRUCTIONS
 from rlds2reverb.look.curves import Curve, range_text
 from rlds2reverb.look.pictures import Pictures, pictures_of
-from rlds2reverb.prepare.conventions import Conventions, fill_absent, last_row_is_added
+from rlds2reverb.prepare.conventions import Conventions, fill_absent
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.standard import Standard

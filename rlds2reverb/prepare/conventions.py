@@ -20,9 +20,7 @@ sets: the last of the whole file; or zeros). What was there is lost, so one can 
 
 Both leave a last row alone that has an action or a reward: it was recorded, not added.
 
-In many datasets, those of Open X-Embodiment among them, the last row has the last action, and no observation follows it. By RLDS' convention that
-action has no meaning, so no learner sees it. `last_step` "repeat" puts a row behind such a last row, with the same observation and without an
-action, as LeRobot's episodes are read (`formats.rows.with_row_behind`): T rows give T actions.
+`last_step` "repeat" puts a row behind a last one that has an action or a reward, see `formats.last_step`.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ from typing import TypedDict
 import numpy as np
 
 from rlds2reverb.episode import (
-    ACTION,
     DISCOUNT,
     IS_FIRST,
     IS_LAST,
@@ -46,7 +43,7 @@ from rlds2reverb.episode import (
     columns_under,
 )
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats.rows import with_row_behind
+from rlds2reverb.formats.last_step import last_row_is_added, repeat_last_step
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT
 from rlds2reverb.specs import ArraySpec, Nest
 from rlds2reverb.text import did_you_mean
@@ -117,11 +114,7 @@ class Conventions:
                 last[-1:] = True
                 episode = replace(episode, columns={**shorter, IS_LAST: last})
         elif self.adds_row(episode):
-            longer = with_row_behind(episode.columns)
-            longer[IS_FIRST][-1] = False
-            for path in (IS_LAST, IS_TERMINAL):
-                longer[path][-2] = False
-            episode = replace(episode, columns=longer)
+            episode = repeat_last_step(episode)
         if self.terminal_discount == TRANSITION and ends_terminal(episode):
             episode = with_zero_transition_discount(episode)
         if self.last_reward == SHIFT:
@@ -180,16 +173,6 @@ def with_zero_transition_discount(episode: Episode) -> Episode:
     """The episode with discount 0 on the step that leads into the last one, in every column of discounts."""
     discounts = columns_under(episode.columns, DISCOUNT)
     return _with(episode, {path: zero_transition_discount(discount) for path, discount in discounts.items()})
-
-
-def last_row_is_added(episode: Episode) -> bool:
-    """Whether the last row holds no transition: its action and reward are 0 (or empty text), or not there. Columns are of one length."""
-    return not any(
-        any(column[-1:].ravel()) if column.dtype.kind in "OSU" else np.any(column[-1:] != 0)
-        for name in (ACTION, REWARD)
-        for column in columns_under(episode.columns, name).values()
-        if column.dtype.kind in "biufcOSU" or column.dtype.name == "bfloat16"
-    )
 
 
 def zero_transition_discount(discount: Array) -> Array:

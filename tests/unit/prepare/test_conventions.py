@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array, Episode, content_digest
 from rlds2reverb.errors import ConfigError
+from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.transform import Transform, Transformed, transformed
 from rlds2reverb.prepare import conventions
@@ -364,7 +365,7 @@ class TestLastStep:
             episode = Episode(emptied, {}, "e")
         repeat = Conventions(last_step="repeat")
         longer = repeat.apply(episode)
-        if conventions.last_row_is_added(episode):
+        if last_row_is_added(episode):
             assert longer is episode
             return
         rows = len(episode)

@@ -1,0 +1,86 @@
+"""The last action: as an option of a dataset's name it makes the episodes that the option of a push makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlds2reverb
+from rlds2reverb.episode import Array, Episode, content_digest
+from rlds2reverb.errors import SourceError
+from rlds2reverb.formats import open_source
+from rlds2reverb.formats.last_step import HAVE_THEIR_OWN, LastStep, take_last_step
+from rlds2reverb.formats.lists import EpisodeList
+from rlds2reverb.formats.registry import SOURCES
+from rlds2reverb.prepare.conventions import Conventions
+from tests.support import strategies
+
+
+def recorded(rows: int, number: int, is_added: bool = False) -> Episode:
+    """An episode whose last row has an action, or none."""
+    episode = strategies.episode(np.random.default_rng(number), rows, terminal=False, episode_id=f"e{number}")
+    columns: dict[str, Array] = {**episode.columns, "action": 1 + np.arange(rows), "reward": np.ones(rows, np.float32)}
+    for path in ("action", "reward"):
+        columns[path][-1] *= not is_added
+    return Episode(columns, {}, f"e{number}")
+
+
+EPISODES = [recorded(5, 0), recorded(3, 1, is_added=True), recorded(1, 2)]
+
+
+def test_episodes_are_those_of_the_option_and_those_that_change_have_names_of_their_own() -> None:
+    source = LastStep(EpisodeList(EPISODES, "list"))
+    repeat = Conventions(last_step="repeat")
+    episodes = list(source)
+    for episode, own in zip(episodes, EPISODES, strict=True):
+        assert content_digest(episode.columns) == content_digest(repeat.apply(own).columns)
+    assert [episode.id for episode in episodes] == ["e0|last_step=repeat", "e1", "e2|last_step=repeat"]
+    assert (source.episode_lengths(), list(source.count_lengths())) == (None, [6, 3, 2])
+    assert [(number, len(episode)) for number, episode in source.at([0, 2])] == [(0, 6), (2, 2)]
+    known = list(source.read(0, 2, lambda name: name.startswith("e0|")))
+    assert [hasattr(episode, "columns") for episode in known] == [False, True]
+
+
+def test_without_actions_the_rows_are_the_same() -> None:
+    without = LastStep(EpisodeList(EPISODES, "list")).without(["action", "reward", "discount"])
+    assert [len(episode) for episode in without] == [6, 3, 2]
+    assert not without.spec().keys() & {"action", "reward", "discount"}
+
+
+@pytest.mark.parametrize(
+    ("name", "bare", "repeats"),
+    [
+        ("tfds:a/b@train[:3]?last_step=repeat", "tfds:a/b@train[:3]", True),
+        ("tfds:a?order=file,last_step=mark", "tfds:a?order=file", False),
+        ("minari:a?last_step=repeat,episodes=3", "minari:a?episodes=3", True),
+        ("mix:tfds:a?last_step=repeat|tfds:b", "mix:tfds:a?last_step=repeat|tfds:b", False),
+        ("mix:tfds:a|tfds:b?last_step=repeat", "mix:tfds:a|tfds:b?last_step=repeat", False),
+        ("lerobot:a?last_step=mark", "lerobot:a?last_step=mark", False),
+        ("bundled:cartpole", "bundled:cartpole", False),
+    ],
+)
+def test_the_option_of_a_name(name: str, bare: str, repeats: bool) -> None:
+    assert take_last_step(name) == (bare, repeats)
+
+
+def test_another_value_is_refused_and_schemes_with_an_option_of_their_own_are_schemes() -> None:
+    with pytest.raises(SourceError, match="last_step"):
+        open_source("bundled:cartpole?last_step=next")
+    assert {format_.scheme for format_ in SOURCES.own_sides()} >= HAVE_THEIR_OWN
+
+
+def test_a_dataset_of_tfds_gives_every_action(tmp_path: Path) -> None:
+    episodes = [recorded(rows, rows) for rows in (4, 6, 2)]
+    rlds2reverb.convert(episodes, f"tfds:{tmp_path}/my_set")
+    name = f"tfds:{tmp_path}/my_set/1.0.0"
+    view, totals = "chunk:horizon=1", {}
+    for text in (name, f"{name}?last_step=repeat"):
+        batches = rlds2reverb.local(text, view=view, batch_size=100)
+        totals[text] = sum(len(batch.data["action"]) for batch in batches)
+    by_option = rlds2reverb.local(name, view=view, batch_size=100, last_step="repeat")
+    assert [*totals.values()] == [9, 12]
+    assert sum(len(batch.data["action"]) for batch in by_option) == 12
+    split = open_source(f"{name}?last_step=repeat,split=train,val_share=0.000001")
+    assert sorted(len(episode) for episode in split) == [3, 5, 7]
