@@ -49,6 +49,10 @@ class Rule(Protocol):
     def label(self) -> str:
         """Where it is equal, so is what is left."""
 
+    @property
+    def needs_names(self) -> bool:
+        """Whether it looks at `Episode.id`, which some formats make of all columns."""
+
     def columns(self, source: Source) -> Collection[str] | None:
         """Paths of the step columns that it looks at; None for all.
 
@@ -123,7 +127,7 @@ class Judging:
         left_out: Mapping[str, LeftOut] = {rule.text: LeftOut() for rule in self.rules}
         runs: list[tuple[int, int, int, int]] = []
         number = -1
-        for number, episode in enumerate(self._light_source().episodes()):
+        for number, episode in enumerate(self._light_episodes()):
             rows = len(episode)
             if episode.faults:
                 runs.append((number, 0, rows, rows))
@@ -145,6 +149,15 @@ class Judging:
             )
         table = np.array(runs, np.int64).reshape(-1, 4)
         return Verdicts(table[:, 0], table[:, 1], table[:, 2], table[:, 3], left_out)
+
+    def _light_episodes(self) -> Iterator[Episode]:
+        """The episodes with few columns, and with the names that they have with all of them where a rule looks at these."""
+        light = self._light_source()
+        if light is self._source or not any(rule.needs_names for rule in self.rules):
+            return light.episodes()
+        # As known episodes: most formats name one before they decode it.
+        whole = self._source.read(is_known=lambda _: True)
+        return (replace(episode, id=named.id) for episode, named in zip(light.episodes(), whole))
 
     def _light_source(self) -> Source:
         """The source with the columns that rules look at, and the one that says how many rows there are."""

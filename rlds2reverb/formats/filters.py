@@ -257,6 +257,10 @@ class Where:
     def label(self) -> str:
         return self.text
 
+    @property
+    def needs_names(self) -> bool:
+        return False
+
     def columns(self, source: Source) -> Collection[str]:
         return self.condition.columns(source, "where (--where)")
 
@@ -283,6 +287,10 @@ class WhereStep:
     @property
     def label(self) -> str:
         return self.text
+
+    @property
+    def needs_names(self) -> bool:
+        return False
 
     def columns(self, source: Source) -> Collection[str]:
         return self.condition.columns(source, "where_step (--where-step)", is_of_rows=True)
@@ -322,9 +330,12 @@ class Exclude:
     def label(self) -> str:
         return f"exclude={_digest(sorted(self.names))}"
 
-    def columns(self, source: Source) -> Collection[str] | None:
-        # Where a format names an episode by its columns, the name is that of all of them.
-        return None if any(map(is_content, self.names)) else ()
+    @property
+    def needs_names(self) -> bool:
+        return any(map(is_content, self.names))
+
+    def columns(self, source: Source) -> Collection[str]:
+        return ()
 
     def judge(self, episode: Episode) -> bool:
         return episode.id not in self.names and episode.recorded_id not in self.names
@@ -394,14 +405,18 @@ class KeepRanges:
     def _paths(self) -> list[str]:
         return [path.removeprefix(f"{METADATA}/") for path in self.by.split("--")] if self.by else []
 
-    def columns(self, source: Source) -> Collection[str] | None:
+    @property
+    def needs_names(self) -> bool:
+        return not self.by and any(map(is_content, self.ranges))
+
+    def columns(self, source: Source) -> Collection[str]:
         metadata = flatten(metadata_spec_of(source)) if self.by else {}
         for path in self._paths:
             if path not in metadata:
                 raise SourceError(
                     f'{source.name}: keep_by (--keep-by) "{self.by}": no metadata "{path}"{did_you_mean(path, metadata)}; there are: {", ".join(metadata)}'
                 )
-        return None if not self.by and any(map(is_content, self.ranges)) else ()
+        return ()
 
     def judge(self, episode: Episode) -> bool | Array:
         if self.by:
@@ -477,6 +492,10 @@ class Idle:
     @property
     def label(self) -> str:
         return self.text
+
+    @property
+    def needs_names(self) -> bool:
+        return False
 
     def columns(self, source: Source) -> Collection[str]:
         specs = columns_of(source.spec(), source.name)
@@ -576,6 +595,10 @@ class Function:
     @property
     def label(self) -> str:
         return f"filter={self.name}@{self.code}"
+
+    @property
+    def needs_names(self) -> bool:
+        return False
 
     def columns(self, source: Source) -> Collection[str] | None:
         """Those in the function's attribute `columns`, paths of columns or nests; all without it."""

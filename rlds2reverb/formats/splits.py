@@ -83,6 +83,10 @@ class Split:
     def label(self) -> str:
         return self.text
 
+    @property
+    def needs_names(self) -> bool:
+        return False
+
     def columns(self, source: Source) -> Collection[str]:
         """The columns that it looks at.
 

@@ -12,13 +12,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rlds2reverb
-from rlds2reverb.episode import Array, metadata_specs
+from rlds2reverb.episode import Array, Episode, metadata_specs
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.filtered import filtered
+from rlds2reverb.formats.filtered import filtered, rows_of
+from rlds2reverb.formats.filters import Exclude
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.options import escape_text, split_options
 from rlds2reverb.formats.registry import SOURCES as FORMATS
@@ -206,6 +208,51 @@ def test_the_sides_of_a_split_are_the_whole(source: Source) -> None:
     assert sorted(name for part in left for name, *_ in part) == sorted(name for name, *_ in whole)
     for part in left:
         assert part == [one for one in whole if one in part]
+
+
+class EverySecondAndNoThirdRow:
+    """A rule that leaves every second episode, and of the longer ones a gap."""
+
+    text = label = "some"
+    needs_names = False
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def columns(self, _: Source) -> tuple[str, ...]:
+        return ()
+
+    def judge(self, episode: Episode) -> bool | Array:
+        self.number += 1
+        rows: Array = np.arange(len(episode))
+        return rows != 2 if self.number % 2 else False
+
+
+def test_what_a_filter_leaves_is_read_in_every_way_alike(source: Source) -> None:
+    left: list[Any] = []
+    for one in (episode for number, episode in enumerate(source) if number % 2 == 0):
+        parts = [(0, 2), (3, len(one))] if len(one) > 2 and not one.faults else []
+        left += [rows_of(one, start, stop) for start, stop in parts if stop - start > 1] or [one]
+    if not left:
+        return
+    made = filtered(source, [EverySecondAndNoThirdRow()])
+    whole = contents(made)
+    assert whole == contents(EpisodeList(left))
+    assert made.episode_count == len(whole)
+    assert list(made.episode_lengths() or ()) == [len(episode) for episode in left]
+    assert contents(made.slice(1, 3)) == whole[1:3]
+    if made.has_random_access:
+        found = dict(made.at(range(len(whole))))
+        assert contents(EpisodeList([found[number] for number in range(len(whole))])) == whole
+
+
+def test_an_episode_is_left_out_by_the_name_that_it_has_with_all_columns(source: Source) -> None:
+    whole = contents(source)
+    names = [name for name, *_ in whole]
+    if len(set(names)) < 2:
+        return
+    left = filtered(source, [Exclude.of([names[1], "content:of no episode"])])
+    assert contents(left) == [one for one, episode in zip(whole, source) if one[0] != names[1] or episode.faults]
 
 
 def test_a_shard_of_a_shard_is_one_of_the_whole(source: Source) -> None:

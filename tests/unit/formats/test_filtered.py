@@ -50,6 +50,8 @@ class Table:
     def label(self) -> str:
         return self.text
 
+    needs_names = True
+
     def columns(self, source: Source) -> tuple[str, ...]:
         return ()
 

@@ -221,7 +221,7 @@ def test_names_to_leave_out_are_ours_or_the_datasets_own_also_from_a_file(tmp_pa
     exclude = Exclude.of(["0", numbered[1].id, f"@{tmp_path / 'lines'}", f"@{tmp_path / 'list'}"])
     assert [one.metadata["episode_id"] for one in Filtered(EpisodeList(numbered), [exclude])] == [2]
     assert Exclude.of("0").columns(EpisodeList(numbered)) == ()
-    assert exclude.columns(EpisodeList(numbered)) is None
+    assert (exclude.needs_names, Exclude.of("0").needs_names) == (True, False)
     assert Exclude.of(["a", "b"]).label == Exclude.of(["b", "a"]).label != Exclude.of("a").label
 
 
