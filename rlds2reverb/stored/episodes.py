@@ -20,7 +20,7 @@ from rlds2reverb.formats.lru import LRU
 from rlds2reverb.formats.recordings import BrokenEpisode, Recording, Recordings, read_each
 from rlds2reverb.formats.rows import flags
 from rlds2reverb.formats.source import columns_of
-from rlds2reverb.specs import ArraySpec, Nest, nested
+from rlds2reverb.specs import ArraySpec, Nest, nested, view_in
 from rlds2reverb.stored.layouts import Reads, StepLayout, Trajectories, layout_of, why_no_steps
 from rlds2reverb.stored.rows import Index, RowReader, Runs, Snapshot, index_of, runs_of
 from rlds2reverb.text import counted
@@ -322,7 +322,8 @@ def recordings_of(
         path: leaf if is_squeezed else replace(leaf, shape=leaf.shape[1:])
         for (path, leaf), is_squeezed in zip(leaves.items(), index.squeezed.tolist())
     }
-    layout = layout_of(Reads(rows, index.shifts.tolist(), index.lengths.tolist()))
+    view = view_in(snapshot.signature)
+    layout = layout_of(Reads(rows, index.shifts.tolist(), index.lengths.tolist(), index.squeezed.tolist(), view))
     if isinstance(layout, str):
         raise SourceError(f"{where}: {layout}; {_WAY_OUT}")
     runs = runs_of(index)

@@ -5,6 +5,7 @@
 | trajectories | TF-Agents' `Trajectory`: step_type, observation, action, ... | flags of step_type; rows of padding are left out |
 | transitions | {observation, action, next: {observation, reward, ...}} | T items give T + 1 rows |
 | stacks | {observation, action, reward, discount, next_observation}, observations of k frames or one | the same |
+| chunks | windows of observations and actions, see `views.chunk`; the signature names the view | T items give T + 1 rows: the last observation stands there twice, for the one behind it is in no item |
 | rows | all columns read the same rows | columns as they are called; is_first and is_last are added where absent |
 
 Other items hold what cannot be undone to steps: returns of several steps, goals, puzzles, chosen columns.
@@ -13,7 +14,7 @@ Other items hold what cannot be undone to steps: returns of several steps, goals
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -33,9 +34,11 @@ from rlds2reverb.episode import (
     is_under,
 )
 from rlds2reverb.formats.recordings import BrokenEpisode
-from rlds2reverb.formats.rows import flags, steps
+from rlds2reverb.formats.rows import flags, steps, with_row_behind
 from rlds2reverb.specs import ArraySpec, Nest, nested
+from rlds2reverb.views import view_of
 from rlds2reverb.views.base import EXTRAS
+from rlds2reverb.views.chunk import OCTO, Chunk, item_layout
 from rlds2reverb.views.frame_stack import NEXT_OBSERVATION
 from rlds2reverb.views.trajectory import FIRST, LAST, NEXT_STEP_TYPE, STEP_TYPE
 
@@ -51,12 +54,15 @@ class Reads:
 
     Attributes:
       leaves: path -> spec of one row, in the order of the items' columns.
-      shifts, lengths: of each column, as in `Index`.
+      shifts, lengths, squeezed: of each column, as in `Index`.
+      view: as the signature names it; "" where it does not.
     """
 
     leaves: Leaves
     shifts: Sequence[int]
     lengths: Sequence[int]
+    squeezed: Sequence[bool] = ()
+    view: str = ""
 
     def offsets(self, names: Sequence[str]) -> set[tuple[int, int]]:
         """The distinct shifts and lengths of the columns under some names."""
@@ -246,8 +252,6 @@ _NO_ROWS = {
     "steps": "transitions of several steps, whose returns cannot be undone",
     "goal": "transitions with goals, whose rewards are made",
     "context": "pairs or puzzles made of observations",
-    "action_is_pad": "chunks, whose actions are windows already",
-    "action_pad_mask": "chunks, whose actions are windows already",
 }
 """Column -> what items with it are."""
 
@@ -265,12 +269,101 @@ def layout_of(reads: Reads) -> StepLayout | str:
     """The layout of items that are windows; or why their rows make no steps."""
     names = {path.partition("/")[0] for path in reads.leaves}
     is_plain = len(set(zip(reads.shifts, reads.lengths))) == 1
+    if reads.view.partition(":")[0] == _CHUNK or names & _CHUNK_MASKS:
+        return ActionChunks.of(reads)
     if is_plain and names.issuperset(_TRAJECTORY):
         return Trajectories(reads.leaves)
     if is_plain:
         return Rows(reads.leaves)
     layout: StepLayout | None = Transitions.of(reads) or Stacks.of(reads)
     return layout or "their columns read rows that differ, in a way that is known of no view"
+
+
+# Chunks: the row of an anchor stands at offset 0 of its windows.
+
+_CHUNK, _CHUNK_MASKS = "chunk", {"action_is_pad", "action_pad_mask"}
+
+
+@dataclass(frozen=True)
+class ActionChunks:
+    """Windows of observations and actions, with masks.
+
+    Attributes:
+      leaves: path -> spec of a step's column.
+      places: path -> the place of the anchor's row in the window, the rows of the window, and whether these lie side by side in one stored row.
+      extras: path of a step's column -> path of the extra that holds it.
+      next_action: path of the mask of actions, and the place in it that says whether an action follows; None where none does.
+      has_octo_masks: whether masks are true where rows are real.
+    """
+
+    leaves: Leaves
+    places: Mapping[str, tuple[int, int, bool]]
+    extras: Mapping[str, str]
+    next_action: tuple[str, int] | None
+    has_octo_masks: bool
+
+    @staticmethod
+    def of(reads: Reads) -> ActionChunks | str:
+        """The layout; or why there is none."""
+        if reads.view.partition(":")[0] != _CHUNK:
+            return "they are chunks, and the table's signature does not name the view that says what their windows are"
+        view = view_of(reads.view)
+        assert isinstance(view, Chunk)
+        if view.relative is not None:
+            return "their actions are relative, and what they were relative to is not in them"
+        paths = [path for path in reads.leaves if any(is_under(path, name) for name in (OBSERVATION, ACTION))]
+        masks = item_layout(view, tuple(path for path in paths if not path.endswith(_MASK_ENDINGS))).masks
+        squeezed = dict(zip(reads.leaves, reads.squeezed))
+        leaves: dict[str, ArraySpec] = {}
+        places: dict[str, tuple[int, int, bool]] = {}
+        columns = item_layout(view, tuple(path for path in paths if path not in masks)).columns
+        for path, column in columns.items():
+            offsets = column.offsets or (0,)
+            if 0 not in offsets:
+                return f'their windows of "{path}" do not hold the row of their step'
+            is_gathered = squeezed[path] and column.offsets is not None
+            leaf = reads.leaves[path]
+            leaves[path] = replace(leaf, shape=leaf.shape[1:]) if is_gathered else leaf
+            places[path] = (offsets.index(0), len(offsets), is_gathered)
+        extras = _extras(reads.leaves)
+        leaves |= {path: reads.leaves[stored] for path, stored in extras.items()}
+        following = (
+            (path, offsets.index(1)) for path, (offsets, is_action) in masks.items() if is_action and 1 in offsets
+        )
+        return ActionChunks(leaves, places, extras, next(following, None), view.masks == OCTO)
+
+    @property
+    def tells_ends(self) -> bool:
+        return self.next_action is not None
+
+    def spec(self) -> Nest:
+        return nested({**self.leaves, **dict.fromkeys((IS_FIRST, IS_LAST), FLAG)})
+
+    def steps(self, columns: Columns, begins: bool, ends: bool) -> dict[str, Array]:
+        """T chunks -> T + 1 rows."""
+        path, (_, length, is_gathered) = next(iter(self.places.items()))
+        count = len(columns[path]) - (0 if is_gathered else length - 1)
+        recorded = {
+            path: columns[path][:, place] if is_gathered else columns[path][place : place + count]
+            for path, (place, _, is_gathered) in self.places.items()
+        }
+        recorded |= {path: columns[stored][:count] for path, stored in self.extras.items()}
+        steps = {**with_row_behind(recorded), **flags(count + 1, None)}
+        steps[IS_FIRST] &= begins
+        steps[IS_LAST] &= ends and self._has_ended(columns, count)
+        return steps
+
+    def _has_ended(self, columns: Columns, count: int) -> bool:
+        """Whether no action follows the last one."""
+        if self.next_action is None:
+            return False
+        path, place = self.next_action
+        mask = columns[path]
+        is_set = mask[count - 1, place] if mask.ndim == 2 else mask[count - 1 + place]
+        return bool(is_set) != self.has_octo_masks
+
+
+_MASK_ENDINGS = ("_is_pad", "pad_mask")
 
 
 @dataclass(frozen=True)

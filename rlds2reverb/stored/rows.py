@@ -278,7 +278,7 @@ class RowReader:
         """
         shifts, lengths = self._index.shifts, self._index.lengths
         begins = (first + shifts).tolist()
-        ends = np.where(lengths > 0, stop - 1 + shifts + lengths, stop + shifts).tolist()
+        ends = np.where(lengths > 0, stop - self._index.first_length + shifts + lengths, stop + shifts).tolist()
         pieces: dict[int, list[tuple[int, Array]]] = {
             column: [] for column, path in enumerate(self._paths) if not only or path in only
         }
@@ -422,6 +422,7 @@ class Index:
       starts, stops: [n] int64, rows of the first column.
       sequences: distinct episode numbers of the chunks, uint64.
       unlike: why the items are no windows: an item, and what it reads; "" if they are windows.
+      first_length: rows of the first column in every item; 1 where items differ in it.
     """
 
     keys: Array
@@ -436,6 +437,7 @@ class Index:
     stops: Array
     sequences: Array
     unlike: str = ""
+    first_length: int = 1
 
 
 def index_of(name: str, items: Items, chunks: Chunks) -> Index:
@@ -491,6 +493,7 @@ class IndexBuilder:
             stops,
             self._sequences,
             self._unlike,
+            int(self._lengths[0]) if self._is_even[0] else 1,
         )
 
     def _take(self, items: Sequence[Any]) -> None:

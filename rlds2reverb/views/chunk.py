@@ -240,7 +240,7 @@ class Chunk(BaseView):
         """
         steps = need("chunk", step_spec, *self._reads)
         leaves = {path: leaf for name in self._reads for path, leaf in flatten(steps[name], name).items()}
-        layout = _layout(self, tuple(leaves))
+        layout = item_layout(self, tuple(leaves))
         self._change_of({path: (leaf.dtype, leaf.shape) for path, leaf in flatten(steps).items()}, layout)
 
         def windowed(path: str, leaf: ArraySpec) -> ArraySpec:
@@ -277,7 +277,7 @@ class Chunk(BaseView):
                 "chunk: seconds become steps by a rate, which is not known here: add fps=N to the view, or give steps"
             )
         self.check_rows(len(episode))
-        layout = _layout(self, tuple(recorded))
+        layout = item_layout(self, tuple(recorded))
         change = self._change_of(
             {path: (column.dtype, column.shape[1:]) for path, column in episode.columns.items()}, layout
         )
@@ -341,7 +341,7 @@ class Chunk(BaseView):
     # Beyond the ends, and relative to what.
 
     def _change_of(
-        self, steps: Mapping[str, tuple[np.dtype[Any], tuple[int | None, ...]]], layout: _ItemLayout
+        self, steps: Mapping[str, tuple[np.dtype[Any], tuple[int | None, ...]]], layout: ItemLayout
     ) -> _ActionChange:
         """What happens to each action column, by its path; checks masks and bases against dtypes and shapes of a step.
 
@@ -378,7 +378,7 @@ class Chunk(BaseView):
         base: str,
         mask: Array,
         steps: Mapping[str, tuple[np.dtype[Any], tuple[int | None, ...]]],
-        layout: _ItemLayout,
+        layout: ItemLayout,
     ) -> None:
         dtype, shape = steps[path]
         if not _is_float(dtype):
@@ -433,7 +433,7 @@ class Chunk(BaseView):
         return values
 
 
-class _ColumnLayout(NamedTuple):
+class ColumnLayout(NamedTuple):
     offsets: tuple[int, ...] | None  # in rows from the anchor; None for its own row without an axis
     is_action: bool
 
@@ -442,8 +442,8 @@ class _ColumnLayout(NamedTuple):
         return self.offsets in (None, (0,))
 
 
-class _ItemLayout(NamedTuple):
-    columns: Mapping[str, _ColumnLayout]  # by the path of a column
+class ItemLayout(NamedTuple):
+    columns: Mapping[str, ColumnLayout]  # by the path of a column
     masks: Mapping[
         str, tuple[tuple[int, ...], bool]
     ]  # path of a mask -> the offsets that it is of, and whether of actions
@@ -460,7 +460,7 @@ _NO_CHANGE = _ActionChange(MappingProxyType({}), MappingProxyType({}))
 
 
 @lru_cache(64)
-def _layout(view: Chunk, paths: tuple[str, ...]) -> _ItemLayout:
+def item_layout(view: Chunk, paths: tuple[str, ...]) -> ItemLayout:
     """Cached: all episodes of a dataset have the same columns. Raises `ViewError` for a window of no column, or where a mask has the name of one."""
     rows: Any = view._rows
     own = {name: offsets for name, offsets in rows.items() if name not in ("history", "horizon")}
@@ -476,8 +476,8 @@ def _layout(view: Chunk, paths: tuple[str, ...]) -> _ItemLayout:
             masks |= dict.fromkeys(_mask_names(view.masks, name, paths), (offsets[name], is_under(name, ACTION)))
     if taken := [mask for mask in masks if any(is_under(path, mask) for path in paths)]:
         raise ViewError(f'chunk: the steps have a column "{taken[0]}", which is the name of a mask; rename it')
-    columns_of = {path: _ColumnLayout(offsets[group], is_under(path, ACTION)) for path, group in groups.items()}
-    return _ItemLayout(columns_of, masks)
+    columns_of = {path: ColumnLayout(offsets[group], is_under(path, ACTION)) for path, group in groups.items()}
+    return ItemLayout(columns_of, masks)
 
 
 def _mask_names(masks: str, name: str, paths: Sequence[str]) -> tuple[str, ...]:

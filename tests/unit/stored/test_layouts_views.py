@@ -16,11 +16,11 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.rows import zero_row
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.specs import differences, flatten
+from rlds2reverb.specs import ArraySpec, differences, flatten
 from rlds2reverb.stored.rows import Chunks
 from rlds2reverb.views import view_of
 from rlds2reverb.views.base import signature_of
-from rlds2reverb.views.trajectory import table_signature
+from rlds2reverb.views.trajectory import name_of, table_signature
 from tests.support import strategies
 from tests.support.profiles import examples
 from tests.support.push import in_memory
@@ -196,3 +196,76 @@ def test_a_chunk_that_many_items_share_is_read_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Chunks, "tensors", noted)
     assert len(list(source)) == 2
     assert sorted(read) == list(range(8))
+
+
+# Chunks.
+
+ARM: strategies.Columns = {
+    "observation/state": (np.dtype(np.float32), (3,)),
+    "observation/text": (np.dtype(object), ()),
+    "action": (np.dtype(np.float32), (2,)),
+}
+CHUNKS = (
+    "chunk:history=2,horizon=3,short=pad",
+    "chunk:history=none,horizon=4,windows=observation/state:-1:0:1,masks=octo,short=pad",
+    "chunk:history=3,horizon=-1:0:1,ends=zero,short=pad,extras=reward+metadata/task",
+)
+
+
+def stored_chunks(episodes: list[Episode], text: str, **push: Any) -> Any:
+    """As `stored`, with the view in the signature."""
+    view = view_of(text)
+    spec = signature_of(view, spec_of(episodes[0]), {"task": ArraySpec((), np.dtype(object))})
+    signature = table_signature(spec, name_of(view))
+    table = folders.pushed(episodes, view, signature=signature, **push)
+    folder = folders.write_stored(Path(tempfile.mkdtemp()) / "checkpoint", table, {"replay": signature})
+    return open_source(f"reverb:{folder}")
+
+
+@pytest.mark.parametrize("view", CHUNKS)
+@pytest.mark.parametrize("has_frames", [False, True])
+@pytest.mark.parametrize("chunk_length", [None, 1, 3])
+def test_chunks_come_back_as_the_steps_that_they_were_made_of(
+    view: str, has_frames: bool, chunk_length: int | None
+) -> None:
+    frames: strategies.Columns = {"observation/image": (np.dtype(np.uint8), (20, 20, 3))} if has_frames else {}
+    episodes = [
+        Episode(
+            dict(strategies.episode(np.random.default_rng(rows), rows, {**ARM, **frames}).columns),
+            {"task": b"go"},
+            f"e{rows}",
+        )
+        for rows in (9, 2, 14)
+    ]
+    source = stored_chunks(episodes, view, chunk_length=chunk_length)
+    for episode, back in zip(episodes, source, strict=True):
+        count = len(episode) - 1
+        assert (back.faults, len(back)) == ((), count + 1)
+        for path in ("action", *(path for path in episode.columns if path.startswith("observation/"))):
+            column, own = back.columns[path], episode.columns[path]
+            assert (column.dtype, column[:count].tolist()) == (own.dtype, own[:count].tolist())
+            is_repeated = path != "action"
+            assert column[count:].tolist() == (
+                own[count - 1 : count].tolist() if is_repeated else zero_row(own).tolist()
+            )
+        assert back.columns["is_first"].tolist() == [True] + [False] * count
+        assert back.columns["is_last"].tolist() == [False] * count + [True]
+        if "extras" in view:
+            assert back.columns["metadata/task"].tolist() == [b"go"] * (count + 1)
+        assert differences(spec_of(back), source.spec()) == []
+    assert [notice for notice in source.notices if not notice.is_note] == []
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        ("chunk:horizon=2,relative=first,short=pad", "their actions are relative"),
+        ("chunk:horizon=1:2,short=pad", 'their windows of "action" do not hold the row of their step'),
+    ],
+)
+def test_chunks_that_lack_their_own_rows_are_refused(view: str, words: str) -> None:
+    episodes = [strategies.episode(np.random.default_rng(0), 6, ARM)]
+    with pytest.raises(SourceError, match=words):
+        stored_chunks(episodes, view)
+    with pytest.raises(SourceError, match="signature does not name the view"):
+        stored(episodes, "chunk:horizon=2,short=pad")
