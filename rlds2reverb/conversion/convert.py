@@ -31,6 +31,7 @@ from rlds2reverb.files import write_error
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.filtered import filtered
+from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.interrupts import held_interrupts, noted_interrupts, raise_lost_interrupt
@@ -470,7 +471,9 @@ def _make_job(source: Any, destination: str | Destination, chosen: ConvertOption
     target = open_destination(destination) if isinstance(destination, str) else destination
     recorded = open_source(source)
     return job_of(
-        transformed(filtered(recorded.first(chosen.limit), chosen.rules), chosen.chosen_transform),
+        transformed(
+            mapped(filtered(recorded.first(chosen.limit), chosen.rules), chosen.chosen_map), chosen.chosen_transform
+        ),
         target,
         chosen,
         () if chosen.decode else chosen.encoded_paths or None,

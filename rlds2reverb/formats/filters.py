@@ -28,13 +28,9 @@ row before it. Where it has (`last_step="repeat"`), a condition asks it as any o
 from __future__ import annotations
 
 import hashlib
-import importlib
-import inspect
 import json
 import operator
-import os
 import re
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -45,12 +41,15 @@ import numpy as np
 
 from rlds2reverb.episode import ACTION, DISCOUNT, METADATA, REWARD, Array, Episode, columns_under, is_content, is_under
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.functions import code_digest, import_function, name_of_function
 from rlds2reverb.formats.identity import text_of
 from rlds2reverb.formats.source import Source, columns_of, metadata_spec_of
 from rlds2reverb.specs import flatten
 from rlds2reverb.text import did_you_mean, shortened
 
 LENGTH = "length"
+
+_FILTER = "filter (--filter)"
 
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
@@ -585,8 +584,8 @@ class Function:
         Raises:
           ConfigError: it cannot be imported by a name.
         """
-        name = function if isinstance(function, str) else _name_of(function)
-        return Function(name, _code_digest(_import_function(name)))
+        name = function if isinstance(function, str) else name_of_function(function, _FILTER)
+        return Function(name, code_digest(import_function(name, _FILTER)))
 
     @property
     def text(self) -> str:
@@ -602,8 +601,8 @@ class Function:
 
     def columns(self, source: Source) -> Collection[str] | None:
         """Those in the function's attribute `columns`, paths of columns or nests; all without it."""
-        function = _import_function(self.name)
-        if (code := _code_digest(function)) != self.code:
+        function = import_function(self.name, _FILTER)
+        if (code := code_digest(function)) != self.code:
             raise ConfigError(
                 f"filter (--filter) {self.name}: is another function here than where the work was started: its code has the digest {code}, "
                 f"expected {self.code}; every machine needs the same module"
@@ -616,7 +615,7 @@ class Function:
 
     def judge(self, episode: Episode) -> bool | Array:
         try:
-            verdict = _import_function(self.name)(episode)
+            verdict = import_function(self.name, _FILTER)(episode)
         except Exception as error:
             raise ConfigError(
                 f"filter (--filter) {self.name}: {type(error).__name__} in episode {episode.title}: {error}"
@@ -629,48 +628,6 @@ class Function:
         raise ConfigError(
             f"filter (--filter) {self.name}: episode {episode.title}: expected True or False, or bool[{len(episode)}], got {shortened(got)}"
         )
-
-
-def _name_of(function: object) -> str:
-    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    if not callable(function) or not module or not name or module == "__main__" or "<" in name:
-        raise ConfigError(
-            f"filter (--filter) {shortened(repr(function))}: expected a function of a module, or its name module:function, which workers can import"
-        )
-    return f"{module}:{name}"
-
-
-def _import_function(name: str) -> Callable[[Episode], Any]:
-    module_name, colon, path = name.partition(":")
-    where = f"filter (--filter) {shortened(repr(name))}"
-    if not colon or not module_name or not path:
-        raise ConfigError(f"{where}: expected module:function")
-    here = os.getcwd()  # noqa: PTH109 - as sys.path has it
-    is_added = here not in sys.path and "" not in sys.path
-    if is_added:  # a console script does not see the modules beside which it is started
-        sys.path.append(here)
-    try:
-        thing: Any = importlib.import_module(module_name)
-        for part in path.split("."):
-            thing = getattr(thing, part)
-    except Exception as error:
-        raise ConfigError(f"{where}: cannot be imported: {type(error).__name__}: {error}") from error
-    finally:
-        if is_added:
-            sys.path.remove(here)
-    if not callable(thing):
-        raise ConfigError(f"{where}: expected a function, got {shortened(repr(thing))}")
-    function: Callable[[Episode], Any] = thing
-    return function
-
-
-def _code_digest(function: Callable[..., Any]) -> str:
-    try:
-        text = inspect.getsource(function)
-    except (OSError, TypeError):  # without source text, or an object with __call__
-        code = getattr(function, "__code__", None)
-        text = repr(None if code is None else (code.co_code, code.co_consts, code.co_names))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _digest(value: Any) -> str:

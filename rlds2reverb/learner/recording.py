@@ -46,6 +46,7 @@ _NOT_OF_WRITERS = {
         ("split", "where", "exclude", "filter", "keep_ranges", "where_step", "idle"),
         "an actor decides itself what it writes",
     ),
+    "map": "call it for the steps, before they are written",
     "identity": "its episodes are named by `name` and their number",
     "duplicates": "a writer stores every episode that it is given, each under a name of its own",
 }

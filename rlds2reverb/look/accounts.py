@@ -93,6 +93,8 @@ def plan_fields(plan: PushPlan) -> dict[str, str]:
     episodes = "" if plan.episodes is None else f"  ({counted(plan.episodes, 'episode')})"
     filled = {"filled": ", ".join(plan.filled)} if plan.filled else {}
     filters = filtered_fields(plan.source.filtered)
+    if plan.options.chosen_map is not None:
+        filters["map"] = plan.options.chosen_map.name
     return {"source": f"{plan.source.name}{episodes}", **filters, **plan.options.chosen_transform.lines(), **filled}
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.filtered import Rule, Rules
 from rlds2reverb.formats.filters import Condition, Exclude, Function, Idle, KeepRanges, Where, WhereStep
+from rlds2reverb.formats.mapped import MapFunction
 from rlds2reverb.formats.splits import PARTS, VAL_SHARE, Split
 from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT, Transform, TransformLike, transform_of
 from rlds2reverb.keywords import command_option
@@ -152,6 +153,20 @@ class ReadingOptions:
         ),
     )
 
+    map: str | Callable[[Any], Any] | None = field(
+        default=None,
+        metadata=command_option(
+            "A function, episode -> episode, which workers can import; for what a transform cannot say.",
+            metavar="MODULE:FUNCTION",
+            section="Data",
+        ),
+    )
+
+    @cached_property
+    def chosen_map(self) -> MapFunction | None:
+        """What makes other episodes of those that filters leave, before the transform."""
+        return None if self.map is None else MapFunction.of(self.map)
+
     @cached_property
     def rules(self) -> Rules:
         """What takes out episodes and rows, before all else; cheap rules come first, and rules of rows last."""
@@ -177,7 +192,7 @@ class ReadingOptions:
 
     def with_rules_of(self: _Reading, other: ReadingOptions) -> _Reading:
         """The same options with the rules of others that filter alike, and what these have found out."""
-        vars(self)["rules"] = other.rules
+        vars(self)["rules"], vars(self)["chosen_map"] = other.rules, other.chosen_map
         return self
 
     @property
@@ -238,7 +253,7 @@ class EpisodeOptions(ReadingOptions):
             if not isinstance(path, str) or not path:
                 raise ConfigError(f'encoded (--encoded) {path!r}: expected a path such as observation/image, or "all"')
         object.__setattr__(self, "transform", self.chosen_transform)  # a file is read once
-        _ = self.rules  # refuses what makes no sense
+        _ = self.rules, self.chosen_map  # refuses what makes no sense
 
     @property
     def conventions(self) -> Conventions:
@@ -254,9 +269,10 @@ class EpisodeOptions(ReadingOptions):
 
     @property
     def data_label(self) -> str:
-        """Transform and conventions, as a part of the item keys."""
+        """Function, transform and conventions, as a part of the item keys."""
         label = self.chosen_transform.label
-        return f"{self.conventions.label}|transform={label}" if label else self.conventions.label
+        made_by = "" if self.chosen_map is None else f"|map={self.chosen_map.label}"
+        return f"{self.conventions.label}{made_by}{label and f'|transform={label}'}"
 
     @property
     def encoded_paths(self) -> tuple[str, ...]:
@@ -297,6 +313,7 @@ class ReadingKeywords(ConventionKeywords, total=False):
     keep_by: str
     where_step: str | Sequence[str]
     idle: str | None
+    map: str | Callable[[Any], Any] | None
 
 
 class EpisodeKeywords(ReadingKeywords, total=False):

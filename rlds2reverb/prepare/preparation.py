@@ -29,6 +29,7 @@ from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewErr
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.filtered import filtered
 from rlds2reverb.formats.identity import Identity, with_identity
+from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.source import Source, check_steps, checked_spec, metadata_spec_of
 from rlds2reverb.formats.transform import transformed
 from rlds2reverb.images import LAST, kind
@@ -111,7 +112,11 @@ class Preparation:
           ConfigError: a transform that the steps do not allow.
         """
         opened = with_identity(open_source(source).with_encoded(options.encoded_paths), identity)
-        return cls.of(transformed(filtered(opened, options.rules), options.chosen_transform), options, outputs)
+        return cls.of(
+            transformed(mapped(filtered(opened, options.rules), options.chosen_map), options.chosen_transform),
+            options,
+            outputs,
+        )
 
     @classmethod
     def of(
