@@ -28,6 +28,7 @@ BROAD_EXCEPTS = {
     "rlds2reverb/fleet/tasks.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/workers/ray.py": "an error of a worker is raised in the process that started it",
     "rlds2reverb/workers/worker.py": "an error of a worker is raised in the process that started it",
+    "rlds2reverb/formats/mapped.py": "an episode that a function of a user fails for is a bad one, and says why",
     "rlds2reverb/formats/objects/hub.py": "an error of the thread that asks the hub is raised in the one that waits for the answer",
     "rlds2reverb/formats/registry.py": "a format of somebody else's that cannot tell whether a path is its own proposes nothing",
     "rlds2reverb/formats/source.py": "an error of the reading thread is raised in the caller's",
