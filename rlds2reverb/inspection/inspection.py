@@ -302,10 +302,11 @@ class PartStatistics:
 
     def add(self, prepared: Prepared) -> None:
         columns = meaningful_columns(prepared.episode)
-        in_values = () if self.values is None else self.values.add(prepared, columns)
+        in_values = {} if self.values is None else self.values.add(prepared, columns)
         for path, column in columns.items():
-            if path not in in_values:
-                self.ranges.setdefault(path, Range()).add(column)
+            rows_added = in_values.get(path, 0)
+            if rows_added < len(column) or not rows_added:
+                self.ranges.setdefault(path, Range()).add(column[rows_added:])
         self.ends.add(prepared.filled)
         if self.watcher is not None:
             refused = [] if prepared.refused is None else [prepared.refused]

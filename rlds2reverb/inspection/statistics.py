@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from rlds2reverb.episode import ACTION, DISCOUNT, IS_LAST, IS_TERMINAL, REWARD, Array, Episode
+from rlds2reverb.episode import (
+    ACTION,
+    DISCOUNT,
+    IS_LAST,
+    IS_TERMINAL,
+    OBSERVATION,
+    REWARD,
+    Array,
+    Episode,
+    columns_under,
+)
 from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.numbers.columns import ColumnStatistics
 from rlds2reverb.plain import Count, members, printed
@@ -71,6 +81,22 @@ def meaningful_columns(episode: Episode) -> dict[str, Array]:
         path: column[:-1] if path.partition("/")[0] in (ACTION, REWARD, DISCOUNT) else column
         for path, column in episode.columns.items()
     }
+
+
+def last_row_is_repeated(episode: Episode) -> bool:
+    """Whether the last row has nothing of its own: it was added, and its observation is the one before it to the byte.
+
+    So readers make it where none was recorded, as of LeRobot's episodes, which end with their last action.
+    """
+    observations = columns_under(episode.columns, OBSERVATION).values()
+    # Nearly every observation differs in its first column, so this costs little.
+    is_same = len(episode) > 1 and all(
+        column[-1:].tolist() == column[-2:-1].tolist()
+        if column.dtype.kind in "OSU"
+        else column[-1:].tobytes() == column[-2:-1].tobytes()
+        for column in observations
+    )
+    return is_same and bool(observations) and last_row_is_added(episode)
 
 
 _MOST_DIMENSIONS = 32

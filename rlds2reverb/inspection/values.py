@@ -1,12 +1,12 @@
 """Statistics of what learners see: of the real steps of good episodes, or of the items of a view.
 
-An action, a reward and a discount in a last row that was added for the last observation mean nothing, so they do not count; neither do rows that a view
-puts around an episode, nor what its masks call padded: `PATH_is_pad` (True = padded), `pad_mask` (True = real).
+An action, a reward and a discount in a last row that was added for the last observation mean nothing, so they do not count; neither does a last
+observation that a reader repeated because there was none, neither do rows that a view puts around an episode, nor what its masks call padded: `PATH_is_pad` (True = padded), `pad_mask` (True = real).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.formats.transform import TransformLike
-from rlds2reverb.inspection.statistics import Range, meaningful_columns
+from rlds2reverb.inspection.statistics import Range, last_row_is_repeated, meaningful_columns
 from rlds2reverb.keywords import options_of, takes_options
 from rlds2reverb.numbers.forms import check_columns
 from rlds2reverb.numbers.statistics import DatasetStatistics, StatisticsBuilder
@@ -95,30 +95,32 @@ class EpisodeValues:
         # Which axes of an item are steps only a cut shows.
         self._builder = None if choice.of_items else StatisticsBuilder(steps, choice.images)
 
-    def add(self, prepared: Prepared, recorded: Mapping[str, Array] | None = None) -> Collection[str]:
+    def add(self, prepared: Prepared, recorded: Mapping[str, Array] | None = None) -> Mapping[str, int]:
         """Adds an episode, unless it is bad. One of which a view makes no item has real steps all the same.
 
         Args:
           recorded: the meaningful columns of what was recorded, where the caller has them.
 
         Returns:
-          The recorded columns whose values were added as they are, so that `ranges` knows of them.
+          The recorded columns whose values were added as they are, so that `ranges` knows of them -> their rows that were added.
         """
         episode = prepared.normalised
         if episode is None and prepared.refused is not None and prepared.refused.code == "no_items":
             episode = self._standard.normalise(prepared.filled)
         if episode is None:
-            return ()
+            return {}
         if self._choice.of_items:
             if prepared.cuts:
                 self._add_items(episode, prepared.cuts[0])
-            return ()
+            return {}
         assert self._builder is not None
         is_recorded = self._is_recorded and recorded is not None
         columns = recorded if recorded is not None and is_recorded else meaningful_columns(episode)
+        if last_row_is_repeated(episode):
+            columns = {path: column[: len(episode) - 1] for path, column in columns.items()}
         actions = columns_under(columns, ACTION)
         self._builder.add(columns, max(map(len, actions.values()), default=len(episode)))
-        return self._builder.numbers if is_recorded else ()
+        return {path: len(columns[path]) for path in self._builder.numbers if path in columns} if is_recorded else {}
 
     def add_part(self, other: EpisodeValues) -> None:
         """Adds the values of the episodes that follow."""
@@ -152,7 +154,8 @@ class EpisodeValues:
 
 def _values_of_items(cut: Cut, episode: Episode, is_of_stream: bool) -> Iterator[tuple[str, Array]]:
     """Field -> [n, ...] its real rows in all items."""
-    steps, is_added = len(episode), len(episode) > 1 and last_row_is_added(episode)
+    is_added = len(episode) > 1 and last_row_is_added(episode)
+    steps = len(episode) - last_row_is_repeated(episode)
     masks: dict[str, Array] = {
         path: _rows_of(cut, field)[0] for path, field in cut.fields.items() if cut.rows[field.column].dtype == bool
     }
@@ -162,7 +165,7 @@ def _values_of_items(cut: Cut, episode: Episode, is_of_stream: bool) -> Iterator
         values, steps_read = _rows_of(cut, field)
         is_real = np.ones(values.shape[: steps_read.ndim], bool)
         if not is_of_stream:  # a stream's items hold rows of earlier episodes
-            last = steps - 1 if is_added and path.partition("/")[0] in _OF_TRANSITIONS else steps
+            last = len(episode) - 1 if is_added and path.partition("/")[0] in _OF_TRANSITIONS else steps
             is_real &= (steps_read >= 0) & (steps_read < last)
         mask = _mask_of(path, values, masks)
         if mask is not None:

@@ -203,3 +203,24 @@ def test_chunks_are_those_of_delta_timestamps(recorded: Path) -> None:
             pads += int(row[f"{name}_is_pad"].sum())
     assert count == len(theirs)
     assert pads
+
+
+@pytest.mark.parametrize("mode", ["mean_std", "min_max", "quantiles"])
+def test_it_normalises_by_statistics_of_here_as_a_normalizer_does(tmp_path: Path, mode: str) -> None:
+    processor = pytest.importorskip("lerobot.processor.normalize_processor")
+    types = pytest.importorskip("lerobot.configs.types")
+    torch = pytest.importorskip("torch")
+    actions = np.random.default_rng(0).normal(2, 3, (500, 4)).astype(np.float32)
+    columns = {**strategies.episode(np.random.default_rng(0), 500).columns, "action": actions}
+    rlds2reverb.statistics([Episode(columns, {}, "e")]).write(tmp_path / "stats.json")
+    stats = json.loads((tmp_path / "stats.json").read_text())
+    action = types.FeatureType.ACTION
+    step = processor.NormalizerProcessorStep(
+        features={"action": types.PolicyFeature(action, (4,))},
+        norm_map={action: types.NormalizationMode[mode.upper()]},
+        stats={name: {key: np.array(value) for key, value in entry.items()} for name, entry in stats.items()},
+    )
+    normal = step._normalize_action(torch.from_numpy(actions), inverse=False)
+    normalizer = rlds2reverb.Normalizer(tmp_path / "stats.json", mode)["action"]
+    np.testing.assert_allclose(normalizer.normalize(actions), normal.numpy(), atol=1e-5)
+    np.testing.assert_allclose(normalizer.denormalize(normal).numpy(), actions, atol=1e-5)

@@ -74,6 +74,24 @@ def test_steps_that_are_real_count_and_nothing_else() -> None:
     check(rlds2reverb.statistics(EpisodeList(EPISODES, "robots"), images=True)["observation/image"], pixels)
 
 
+@pytest.mark.parametrize("view", [None, "two_step"])
+def test_a_last_observation_that_a_reader_repeated_does_not_count(view: str | None) -> None:
+    one = episode(1, 6)
+    observed = {path: column.copy() for path, column in one.columns.items() if path.startswith("observation")}
+    for column in observed.values():
+        column[-1] = column[-2]
+    source = EpisodeList([one.with_columns(**observed)], "robots")
+    states, found = observed["observation/state"][:-1], rlds2reverb.statistics(source, view)
+    check(
+        found["observation/state"], states if view is None else np.concatenate((states[:-1], states[1:], states[-1:]))
+    )
+    inspections = [
+        inspect_source(source, {"t": view_of("two_step")}, statistics=own) for own in (None, StatisticsChoice())
+    ]
+    ranges = [{path: {**span.as_dict(), "mean": None} for path, span in own.ranges.items()} for own in inspections]
+    assert ranges[0] == ranges[1]
+
+
 def test_bad_episodes_do_not_count() -> None:
     bad = episode(9, 5).with_columns(action=np.full((5, 3), np.nan, np.float32))
     found = rlds2reverb.statistics(EpisodeList([*EPISODES, bad], "robots"))
