@@ -120,8 +120,8 @@ def takes_options(kind: type, without: Collection[str] = (), **defaults: Any) ->
     return decorate
 
 
-def make_options(kind: Callable[..., _Options], where: str, *values: Any, **named: Any) -> _Options:
-    """Makes the options of the class `kind` for a function `where` that takes their fields as arguments of its own.
+def make_options(kind: Callable[..., _Options], function: str, /, *values: Any, **named: Any) -> _Options:
+    """Makes the options of the class `kind` for a function that takes their fields as arguments of its own.
 
     Raises:
       TypeError: an unknown or a missing argument; names the function.
@@ -131,7 +131,7 @@ def make_options(kind: Callable[..., _Options], where: str, *values: Any, **name
     try:
         signature.bind(*values, **named)  # before the call: a TypeError of the options' own checks is another matter
     except TypeError as error:  # without this it would name a class that the caller has not called
-        raise TypeError(f"{where}: {with_suggestion(error, signature.parameters)}") from None
+        raise TypeError(f"{function}: {with_suggestion(error, signature.parameters)}") from None
     return kind(*values, **named)
 
 

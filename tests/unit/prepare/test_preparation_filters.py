@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlds2reverb
-from rlds2reverb import Episode
+from rlds2reverb import Client, Episode
 from rlds2reverb.episode import content_digest
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats import open_source
@@ -21,6 +21,7 @@ from rlds2reverb.learner.recording import WriteOptions
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.preparation import Preparation
 from rlds2reverb.push.options import PushOptions
+from rlds2reverb.testing import MemoryTransport
 from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import two_step
 from tests.support import strategies
@@ -113,6 +114,14 @@ def test_with_real_last_actions_every_row_of_a_part_gives_an_item_and_is_judged(
     repeated = rlds2reverb.inspect(acted, where_step="action<4", last_step="repeat")
     assert as_recorded.lengths == [4 if len(episode) == 4 else 3 for episode in acted]
     assert repeated.lengths == [3] * len(acted)
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_a_client_takes_every_filter(filters: dict[str, Any]) -> None:
+    server = in_memory.Server()
+    with Client(MemoryTransport(server)) as client:
+        assert client.plan(EPISODES, "replay", **filters).episodes == len(left_of(filters))
+        assert client.push(EPISODES, "replay", **filters).episodes_pushed == len(left_of(filters))
 
 
 def test_a_plan_counts_what_is_left_before_anything_is_sent() -> None:
