@@ -195,7 +195,8 @@ MIXED = InModes(("L", "P", "RGBA", "LA", "I;16", "1", "RGB"))
 @pytest.mark.parametrize("views", [{"replay": two_step()}, {}])
 @pytest.mark.parametrize("kept", [(), (CAMERA,)])
 def test_an_inspection_counts_the_files_of_each_mode(views: dict[str, Any], kept: tuple[str, ...]) -> None:
-    notices = inspect_source(MIXED.with_encoded(kept), views).findings.notices
+    every = inspect_source(MIXED.with_encoded(kept), views).findings.notices
+    notices = [notice for notice in every if notice.code != "last_actions"]
     told = {notice.text.split(" of the mode ")[1].partition(",")[0]: notice for notice in notices}
     assert {mode: (one.code, one.path, one.count) for mode, one in told.items()} == dict.fromkeys(
         ("L", "P", "RGBA", "LA", "I;16", "1"), ("image_mode", CAMERA, 2)
