@@ -411,6 +411,16 @@ def check_count(name: str, count: object) -> None:
         raise ConfigError(f"{name} {count!r}: expected a whole number of at least 1")
 
 
+def check_rank(where: str, rank: object, world_size: object) -> None:
+    """Raises ConfigError for a rank outside the world, or numbers that are not whole."""
+    check_count(f"{where}: world_size", world_size)
+    is_whole = isinstance(rank, Integral) and not isinstance(rank, bool)
+    if not is_whole or not 0 <= int(rank) < int(world_size):  # type: ignore[call-overload]  # both are whole numbers here
+        raise ConfigError(
+            f"{where}: rank {rank!r} of world_size={world_size}: expected a whole number from 0, below world_size"
+        )
+
+
 def check_word(name: str, word: object, words: Sequence[str]) -> None:
     if word not in words:
         raise ConfigError(f"{name} {word!r}: expected one of {', '.join(words)}{did_you_mean(str(word), words)}")

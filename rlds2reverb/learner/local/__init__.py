@@ -13,8 +13,10 @@ compares it with the state, so that other data under the same name is refused.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rlds2reverb.errors import ConfigError, SourceError
@@ -24,6 +26,7 @@ from rlds2reverb.learner.batch import Batch, BatchIterator
 from rlds2reverb.learner.local.epochs import Epoch, InOrderEpoch
 from rlds2reverb.learner.local.options import GLOBAL, LocalKeywords, LocalOptions
 from rlds2reverb.learner.local.orders import GlobalOrder
+from rlds2reverb.learner.local.shares import Share
 from rlds2reverb.learner.local.windows import PermutedEpoch
 from rlds2reverb.learner.options import SampleOptions
 from rlds2reverb.learner.packing import Packing
@@ -32,7 +35,7 @@ from rlds2reverb.prepare.preparation import Preparation, outputs_of
 from rlds2reverb.specs import Nest
 from rlds2reverb.views import ViewLike
 from rlds2reverb.wire.messages import RateLimiter, TableInfo
-from rlds2reverb.wire.sample.batches import FlatBatch, join_batches
+from rlds2reverb.wire.sample.batches import FlatBatch, in_batches, join_batches
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["Local", "LocalOptions", "local"]
 
 _KIND, _VERSION = "local", 1
+_WORLD_SIZE = "world_size"
+
+_logger = logging.getLogger("rlds2reverb.learner")
 
 
 class Local(BatchIterator):
@@ -54,14 +60,18 @@ class Local(BatchIterator):
     Args:
       ready: the source, for one output with one table.
       options: batches, epochs and shuffling.
+      share: the places of the stream that are dealt to this process; None for those of the options' rank.
 
     Attributes:
       options: as given.
       structure: of the samples, nest of `ArraySpec`: the signature of such a table.
     """
 
-    def __init__(self, ready: Preparation, options: LocalOptions) -> None:
+    def __init__(self, ready: Preparation, options: LocalOptions, share: Share | None = None) -> None:
         self._ready, self.options = ready, options
+        self._share = share or Share(options.rank, options.world_size)
+        self._dealt = 0  # places of the share's stream that are behind
+        self._repeated = 0  # in earlier epochs
         (self.structure,) = ready.signatures
         # The table that a push of the source would have filled: of any size, and without a limit on its samples.
         limiter = RateLimiter(1.0, -math.inf, math.inf, 1, 0, 0)
@@ -90,6 +100,14 @@ class Local(BatchIterator):
         return self._epoch.rejected
 
     @property
+    def repeated(self) -> int:
+        """Number of samples so far that came once more, in place of items of episodes that were left out.
+
+        That happens with shuffle="global" and several ranks or workers, so that all of them give equally many batches.
+        """
+        return self._repeated + self._epoch.repeated
+
+    @property
     def filtered(self) -> Mapping[str, LeftOut]:
         """What filters and a split take out: rule -> counts; {} without any."""
         return self._ready.source.filtered
@@ -111,9 +129,12 @@ class Local(BatchIterator):
     def take(self, count: int) -> Batch | None:
         """Returns the next `count` samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does."""
         parts: list[FlatBatch] = []
-        while count and (part := self._next_part(count)) is not None:
-            parts.append(part)
-            count -= len(part)
+        if not self._share.is_whole:
+            parts = self._deal(count)
+        else:
+            while count and (part := self._next_part(count)) is not None:
+                parts.append(part)
+                count -= len(part)
         return self._packing.pack(join_batches(parts)) if parts else None
 
     def stop(self) -> None:
@@ -129,18 +150,22 @@ class Local(BatchIterator):
     def restart(self) -> None:
         """Begins again with the first item of the source; in another order when shuffled, since epochs are counted on."""
         self._begun = self._epoch.restart(self._epoch.number + (self._epoch.drawn > 0))
-        self._since = self._epoch.number
+        self._since, self._dealt = self._epoch.number, 0
         self._is_stopped = False
 
     def state(self) -> State:
         """Returns its position between two batches, as plain values for JSON."""
-        return state_of(_KIND, self._identity, _VERSION, since=self._since, **self._epoch.position())
+        world = {_WORLD_SIZE: self.options.world_size} if self.options.world_size > 1 else {}
+        return state_of(_KIND, self._identity, _VERSION, since=self._since, **world, **self._epoch.position())
 
     def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
         """Goes to the position of another `Local` of the same arguments: the same batches follow.
 
         `epochs`, `batch_size` and `drop_last` may differ: a state is a position, and what follows ends after the epochs that were asked
         for here, those before the state included. So epochs=3 continues a finished run of epochs=1 with two more.
+
+        `world_size` may differ, too: each item of the rest comes once, to one of the ranks that there are now. What changes then is logged
+        to `rlds2reverb.learner`.
 
         Earlier episodes are passed over if an episode's items depend on no other episode, and the source can skip
         (`tfds:`, `bundled:`, lists); else they are read, and not cut. If they are passed over, two faults of the source are found
@@ -162,13 +187,26 @@ class Local(BatchIterator):
             raise ConfigError(
                 f"restore: the state stands in epoch {begun}, after the end of epochs={epochs}; give epochs={begun} or more, or None"
             )
+        self._report_world(checked)
         if self._order is None:
             epoch: Epoch = InOrderEpoch.at(self._ready, self.options, checked)
         else:
             epoch = PermutedEpoch.at(self._ready, self.options, self._order, checked)
         if self._begun is not None:
             self._begun.close()
-        self._begun, self._since, self._is_stopped = epoch, since, False
+        self._begun, self._since, self._dealt, self._is_stopped = epoch, since, 0, False
+
+    def _report_world(self, state: Mapping[str, Any]) -> None:
+        """Logs what a state of another number of ranks leaves exact."""
+        before, now = count_in({_WORLD_SIZE: 1, **state}, _WORLD_SIZE), self.options.world_size
+        if before != now:
+            _logger.info(
+                "%s: a state of %d ranks continues with %d: exact is that each item of the rest comes once, in the same order; batches of a "
+                "rank are others, and those of all ranks together are the same only if world_size * batch_size is",
+                self.name,
+                before,
+                now,
+            )
 
     @property
     def _identity(self) -> dict[str, Any]:
@@ -199,18 +237,43 @@ class Local(BatchIterator):
 
     def _next_part(self, count: int) -> FlatBatch | None:
         """The next items, at least one and at most `count`; None at the end."""
+        for epoch in self._epochs_left():
+            if (part := epoch.take(count)) is not None:
+                return part
+        return None
+
+    def _deal(self, count: int) -> list[FlatBatch]:
+        """The next `count` items of the share, and all others up to the end of their last round; fewer items at the end.
+
+        Of the last round, if it is not whole, no rank gets an item.
+        """
+        share, start = self._share, self._dealt
+        end = share.end_of(start, count) if count else start
+        parts: list[FlatBatch] = []
+        for epoch in self._epochs_left() if count else ():
+            advanced = -1
+            while advanced and self._dealt < end:
+                advanced, part = epoch.deal(end - self._dealt, self._dealt, share)
+                self._dealt += advanced
+                parts += [] if part is None else [part]
+            if self._dealt == end:
+                return parts
+        own = share.count(share.end_of_round(self._dealt)) - share.count(start)
+        return list(islice(in_batches(parts, own), 1)) if own else []
+
+    def _epochs_left(self) -> Iterator[Epoch]:
+        """The current epoch and those after it; asked for the next one, it begins it."""
         epochs = self.options.epochs
         while (
             not self._is_closed
             and not self._is_stopped
             and (epochs is None or self._epoch.number - self._since < epochs)
         ):
-            if (part := self._epoch.take(count)) is not None:
-                return part
+            yield self._epoch
             if epochs is None and not self._epoch.drawn:
                 raise SourceError(f"{self.name}: no item in a whole epoch, so epochs without end give no batch")
+            self._repeated += self._epoch.repeated
             self._begun = self._epoch.restart(self._epoch.number + 1)
-        return None
 
 
 @takes_options(LocalOptions)

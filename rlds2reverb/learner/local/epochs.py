@@ -9,7 +9,8 @@ first of them on where the source can skip, else from the start. A digest of the
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.learner.local.items import EpisodeItems, TakenItems, flat_batch, items_of
 from rlds2reverb.learner.local.options import LocalOptions
 from rlds2reverb.learner.local.orders import ShuffleBuffer, can_skip
+from rlds2reverb.learner.local.shares import Share
 from rlds2reverb.learner.states import State, count_in, digest, pairs_in
 from rlds2reverb.prepare.preparation import Preparation
 from rlds2reverb.push.keys import ItemNames
@@ -26,11 +28,18 @@ from rlds2reverb.wire.sample.batches import FlatBatch
 _Item = tuple[EpisodeItems, int]
 """An episode's items, and the number of one of them."""
 
+_Draw = tuple[_Item, int]
+"""An item, and the number of items that it was drawn from."""
+
 
 class Epoch(Protocol):
-    """One epoch, from some item on; `number` counts from 0."""
+    """One epoch, from some item on; `number` counts from 0.
+
+    `repeated` counts samples that `deal` gave once more, in place of items of episodes that are left out.
+    """
 
     number: int
+    repeated: int
 
     @property
     def drawn(self) -> int:
@@ -42,6 +51,13 @@ class Epoch(Protocol):
 
     def take(self, count: int) -> FlatBatch | None:
         """The next items, at most `count`; None at the end."""
+
+    def deal(self, count: int, start: int, share: Share) -> tuple[int, FlatBatch | None]:
+        """Goes on by at most `count` places, which are those of a share from `start` on; gives the items at the places of the share.
+
+        Returns:
+          How many places it went on, 0 at the end; and the items, None where no place is of the share.
+        """
 
     def position(self) -> State:
         """Plain values that the class's `at` takes."""
@@ -65,7 +81,7 @@ class InOrderEpoch:
     def __init__(
         self, ready: Preparation, options: LocalOptions, number: int, first: int = 0, silent_until: int = 0
     ) -> None:
-        self.number, self._ready, self._options = number, ready, options
+        self.number, self.repeated, self._ready, self._options = number, 0, ready, options
         self._policy = ready.options.policy()
         self._blocks = self._read(first, silent_until)
         self._current: EpisodeItems | None = None
@@ -106,11 +122,23 @@ class InOrderEpoch:
         return self._buffer.drawn
 
     def take(self, count: int) -> FlatBatch | None:
-        picked: list[tuple[_Item, int]] = []  # each with the number of items that it was drawn from
-        while len(picked) < count and (draw := self._buffer.next(self._next_read)) is not None:
-            picked.append(draw)
-        if not picked:
-            return None
+        picked = list(islice(self._draws(), count))
+        return self._batch(picked) if picked else None
+
+    def deal(self, count: int, start: int, share: Share) -> tuple[int, FlatBatch | None]:
+        own = frozenset((share.between(start, start + count) - start).tolist())
+        advanced, picked = 0, []
+        for place, draw in enumerate(islice(self._draws(), count)):
+            advanced += 1
+            if place in own:
+                picked.append(draw)
+        return advanced, self._batch(picked) if picked else None
+
+    def _draws(self) -> Iterator[_Draw]:
+        while (draw := self._buffer.next(self._next_read)) is not None:
+            yield draw
+
+    def _batch(self, picked: Sequence[_Draw]) -> FlatBatch:
         # Items of one episode are cut by one call of numpy: a call for each item would cost more than the copy.
         blocks = {id(block): block for (block, _), _ in picked}
         which = np.array([id(block) for (block, _), _ in picked], np.uint64)

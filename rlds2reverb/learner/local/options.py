@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.identity import Identity, IdentityLike, identity_of
 from rlds2reverb.images import SizeLike
-from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_word
+from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_rank, check_word
 from rlds2reverb.prepare.options import EpisodeKeywords, EpisodeOptions
 
 GLOBAL = "global"
@@ -29,6 +29,8 @@ class LocalOptions(EpisodeOptions):
       shuffle_bytes: most bytes of items that are held for shuffle="global". The order does not depend on it.
       seed: of the shuffling; each epoch has an order of its own.
       drop_last: leave out the last batch if it is shorter than the others. Batches extend across the ends of epochs.
+      rank, world_size: this process of a training run of so many. Every rank gets other items and the same number of batches; see
+        `learner.local.shares`. Items that are left over at the end of the last epoch, fewer than `world_size`, go to none.
       ragged, pad_to: as for `SampleOptions`.
       identity: as for a push: what names an episode in place of its content, and so decides `info.key`.
       decode: decode images that the items hold encoded (`encoded=...`); False leaves their bytes, a size decodes to that size, as for
@@ -46,6 +48,8 @@ class LocalOptions(EpisodeOptions):
     shuffle_bytes: int = 512 << 20
     seed: int = 0
     drop_last: bool = False
+    rank: int = 0
+    world_size: int = 1
     ragged: str = LIST
     pad_to: int | None = None
     decode: bool | SizeLike = True
@@ -62,6 +66,7 @@ class LocalOptions(EpisodeOptions):
             check_count("shuffle", self.buffer_size)
         check_count("shuffle_bytes", self.shuffle_bytes)
         check_seed(self.seed)
+        check_rank("local", self.rank, self.world_size)
         check_word("ragged", self.ragged, RAGGED)
         check_pad(self.pad_to, self.ragged)
         identity_of(self.identity)  # refuses what makes no sense
@@ -96,6 +101,8 @@ class LocalKeywords(EpisodeKeywords, total=False):
     shuffle_bytes: int
     seed: int
     drop_last: bool
+    rank: int
+    world_size: int
     ragged: str
     pad_to: int | None
     decode: bool | SizeLike

@@ -103,7 +103,11 @@ class Permutation:
 
     def at(self, start: int, stop: int) -> Array:
         """[stop - start] int64, the numbers at these places."""
-        numbers = self._permute(np.arange(start, stop, dtype=np.uint64))
+        return self.of(np.arange(start, stop))
+
+    def of(self, places: Array) -> Array:
+        """[n] int64, the numbers at these places [n]."""
+        numbers = self._permute(places.astype(np.uint64))
         # The network permutes 4**n numbers, fewer than four times as many as are wanted, so few numbers need a second or third round.
         while len(beyond := np.flatnonzero(numbers >= self._count)):
             numbers[beyond] = self._permute(numbers[beyond])

@@ -21,10 +21,11 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.learner.local.items import TakenItems, items_of, sample_info
 from rlds2reverb.learner.local.options import LocalOptions
 from rlds2reverb.learner.local.orders import GlobalOrder, Permutation
+from rlds2reverb.learner.local.shares import Share
 from rlds2reverb.learner.states import State, count_in, counts_in, digest
 from rlds2reverb.prepare.preparation import Preparation
 from rlds2reverb.push.keys import ItemNames
-from rlds2reverb.wire.sample.batches import Column, FlatBatch, stack_values
+from rlds2reverb.wire.sample.batches import Column, FlatBatch, join_batches, stack_values
 
 _EPISODES_PER_ITEM = 8
 """If there are so many times more episodes than items in a batch, the first window has the items of one batch only. So the first batch comes
@@ -118,15 +119,17 @@ class PermutedEpoch:
         bad: Iterable[int] = (),
         size: int = 0,
     ) -> None:
-        self.number, self.drawn = number, drawn
+        self.number, self.drawn, self.repeated = number, drawn, 0
         self._ready, self._options, self._order, self._place, self._bad = ready, options, order, place, set(bad)
         self._policy = ready.options.policy()
         self._names, self._preparer = ItemNames(ready.outputs[0], ready.identity), ready.preparer(self._policy)
         self._permutation = Permutation(order.count, str(options.seed), str(number))
-        self._start = self._end = place  # of the window in the order
         self._size = size  # items that the next window may have
         self._window: ItemWindow | None = None
+        self._places = np.empty(0, np.int64)  # in the order, of each place of the window
+        self._end = place  # of the order, up to which the window has the places of the share
         self._left = np.empty(0, np.int64)  # places of the window that are still to be given
+        self._spare: FlatBatch | None = None  # an item, for windows without any
         self._ids: dict[int, str] = {}  # of the window's episodes
 
     @classmethod
@@ -140,7 +143,9 @@ class PermutedEpoch:
         fits = place <= order.count and max(bad, default=-1) < order.episodes
         if fits and place:
             epoch._ids = {at: episode.id for at, episode in ready.source.at([epoch._last_episode()])}
-        if not fits or state.get("ids") != epoch._digest():
+        # A rank does not know the id of an item that another rank was given.
+        digests = (epoch._digest(), digest(order.digest, "")) if fits else ()
+        if state.get("ids") not in digests:
             raise ConfigError(
                 "restore: the episodes that the state stands at are not those of this source: other data under the same name"
             )
@@ -154,13 +159,45 @@ class PermutedEpoch:
         while self._window is None or not len(self._left):
             if self._end == self._order.count:
                 return None
-            self._window, self._ids = None, {}  # first, or two windows would be in memory
-            self._window = self._read()
-            self._left = self._window.places
-        places, self._left = self._left[:count], self._left[count:]
-        self.drawn += len(places)
-        self._place = self._start + int(places[-1]) + 1
-        return self._window.batch(places, self._order.count - self._start - places, self.number)
+            self._left = self._open_window(self._end, 0, Share()).places
+        at, self._left = self._left[:count], self._left[count:]
+        places = self._places[at]
+        self.drawn += len(at)
+        self._place = int(places[-1]) + 1
+        return self._window.batch(at, self._order.count - places, self.number)
+
+    def deal(self, count: int, start: int, share: Share) -> tuple[int, FlatBatch | None]:
+        """A place without an item, of an episode that is left out, gets another item of its window once more.
+
+        No rank knows what another one finds, and all must give equally many batches: one that gives fewer would let the others wait for ever.
+        """
+        count = min(count, self._order.count - self._place)
+        first = start - self._place  # of the share's places, where this epoch begins
+        own = share.between(start, start + count) - first
+        parts: list[FlatBatch] = []
+        while len(own):
+            while (
+                self._window is None or own[0] >= self._end or (self._spare is None and self._end < self._order.count)
+            ):
+                self._open_window(max(int(own[0]), self._end), first, share)
+            inside = int(np.searchsorted(own, self._end))
+            parts += self._dealt(own[:inside])
+            own = own[inside:]
+        self._place += count
+        self.drawn += count
+        return count, join_batches(parts) if parts else None
+
+    def _dealt(self, places: Array) -> list[FlatBatch]:
+        """The items at these places of the order, which lie before the end of the window."""
+        assert self._window is not None
+        there = self._window.places
+        if not len(there):
+            spare = [] if self._spare is None else [self._spare] * len(places)
+            self.repeated += len(spare)
+            return spare
+        items = there[np.searchsorted(self._places[there], places) % len(there)]
+        self.repeated += int(np.count_nonzero(self._places[items] != places))
+        return [self._window.batch(items, self._order.count - places, self.number)]
 
     def position(self) -> State:
         return {
@@ -172,8 +209,8 @@ class PermutedEpoch:
         }
 
     def _digest(self) -> str:
-        """Digests the lengths of all episodes, and the id of the one whose item was given last."""
-        return digest(self._order.digest, self._ids[self._last_episode()] if self._place else "")
+        """Digests the lengths of all episodes, and the id of the one at the last place; "" where it was not read."""
+        return digest(self._order.digest, self._ids.get(self._last_episode(), "") if self._place else "")
 
     def _last_episode(self) -> int:
         number = int(self._permutation.at(self._place - 1, self._place)[0])
@@ -186,13 +223,34 @@ class PermutedEpoch:
     def close(self) -> None:
         self._window = None
 
-    def _read(self) -> ItemWindow:
-        """The next window, of as many places as `shuffle_bytes` hold, and at least one. It may have no item."""
-        start, order, most_bytes = self._end, self._order, self._options.shuffle_bytes
-        batch_size = self._options.batch_size
+    def _open_window(self, place: int, first: int, share: Share) -> ItemWindow:
+        """Reads the next window of a share's places, from this place on: as many as `shuffle_bytes` hold, and at least one.
+
+        It may have no item. `first` is the place of the share where the order begins.
+        """
+        self._window, self._ids = None, {}  # first, or two windows would be in memory
+        number, stop = share.count(first + place), share.count(first + self._order.count)
+        places = share.at(np.arange(number, min(stop, number + self._most_places()))) - first
+        window, count = self._read(places)
+        self._window, self._places = window, places[:count]
+        next_place = share.at(np.array([number + count])) - first
+        self._end = min(self._order.count, int(next_place[0]))
+        if share.is_whole:
+            return window
+        if len(last := window.places[-1:]):
+            self._spare = window.batch(last, self._order.count - self._places[last], self.number)
+        return window
+
+    def _most_places(self) -> int:
+        """Places of the next window, as far as is known before it is read."""
+        order, batch_size = self._order, self._options.batch_size
         first_size = batch_size if _EPISODES_PER_ITEM * batch_size <= order.episodes else order.count
-        count = min(self._size or first_size, order.count - start, max(1, most_bytes // _PLACE_BYTES))
-        places, items = self._episodes_of(start, count)
+        return min(self._size or first_size, max(1, self._options.shuffle_bytes // _PLACE_BYTES))
+
+    def _read(self, order_places: Array) -> tuple[ItemWindow, int]:
+        """A window of the first of these places, at least one, and their number."""
+        count, most_bytes = len(order_places), self._options.shuffle_bytes
+        places, items = self._episodes_of(order_places)
         window: ItemWindow | None = None
         is_whole = False
         while not is_whole:
@@ -217,14 +275,13 @@ class PermutedEpoch:
                     count, is_whole = fits, False
                     break
         window = ItemWindow(count) if window is None else window
-        self._start, self._end = start, start + count
         if window.nbytes:
             self._size = max(1, int(_FILL * most_bytes * len(window.places) / window.nbytes))
-        return window
+        return window, count
 
-    def _episodes_of(self, start: int, count: int) -> tuple[dict[int, Array], Array]:
+    def _episodes_of(self, order_places: Array) -> tuple[dict[int, Array], Array]:
         """Episode -> its places in a window, ascending; and [count] the number of the item at each place in its episode."""
-        starts, numbers = self._order.starts, self._permutation.at(start, start + count)  # [count]
+        starts, numbers = self._order.starts, self._permutation.of(order_places)  # [count]
         episodes = np.searchsorted(starts, numbers, "right") - 1
         by_episode = np.argsort(episodes, kind="stable")
         each, begins = np.unique(episodes[by_episode], return_index=True)
