@@ -1,4 +1,4 @@
-"""Images: what a column holds (`kind`), JPEG and PNG files decoded (`decode_images`, `decode_columns`), resized, and written as PNG.
+"""Images: what a column holds (`kind`), JPEG and PNG files decoded (`decode_images`, `decode_columns`), and resized.
 
 Tables that were filled with `encoded` hold the bytes of JPEG and PNG files. Decoded here, they are what `push` of a TFDS dataset would
 have stored without it, to the bit; with `exact`, what one of a LeRobot or a Minari dataset would have. Rows of zeros that a view puts
@@ -743,37 +743,3 @@ def _taps(places: Array, weights: Array, is_covered: Array, before: int, scale: 
 
 _TAPS: dict[str, Callable[[int, int], _Taps]] = {AREA: _area_taps, LANCZOS3: _lanczos3_taps}
 _ORDERS: dict[str, Callable[[Floats, _Taps, _Taps], Floats]] = {AREA: _columns_then_rows, LANCZOS3: _rows_then_columns}
-
-
-_PNG_LEVEL = 3
-"""Of zlib: twice as fast as the usual 6, for a few percent of the size."""
-
-
-def check_png_library(instead: str) -> None:
-    """Checks before anything is written that PNG files can be made.
-
-    Args:
-      instead: the option that writes images as numbers.
-
-    Raises:
-      ConfigError: the library is not installed.
-    """
-    with needing(f"writing images as PNG files (or {instead}, as numbers)", "images", ConfigError):
-        import imagecodecs  # noqa: F401
-
-
-def png_files(pixels: Array) -> list[bytes]:
-    """[n, height, width, channels] of uint8 or uint16 -> n PNG files, losslessly, made in threads."""
-    return list(_threads().map(_png_file, np.ascontiguousarray(pixels)))
-
-
-def _png_file(pixels: Array) -> bytes:
-    import imagecodecs
-
-    plain = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
-    return bytes(imagecodecs.png_encode(plain, level=_PNG_LEVEL))
-
-
-@lru_cache(maxsize=1)
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(16, os.cpu_count() or 1), "png")

@@ -122,6 +122,8 @@ class ConvertOptions(EpisodeOptions):
         check_workers(self.workers, self.ray)
         if self.decode and self.encoded_paths:
             raise ConfigError("decode (--decode) and encoded (--encoded) contradict each other: leave one of them out")
+        if self.decode and self.chosen_transform.encode:
+            raise ConfigError("decode (--decode) and encode (--encode) contradict each other: leave one of them out")
         if refused := sorted(set(self.allow) & set(_ONE_SPEC)):
             raise ConfigError(
                 f"allow (--allow): {', '.join(refused)}: all episodes of a dataset have one spec, so it cannot be tolerated"

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlds2reverb.conversion.report import ConvertReport, Losses, lines, refuse_losses
 from rlds2reverb.episode import Array, Episode, is_under, metadata_values
-from rlds2reverb.errors import ConversionError, DecodeError, SourceError
+from rlds2reverb.errors import ConfigError, ConversionError, DecodeError, SourceError
 from rlds2reverb.formats.destination import LOSSES as OF_FLAGS
 from rlds2reverb.formats.destination import NO_ROWS, Content, Destination, Encode, Loss, UnfitEpisode, odd_flags
 from rlds2reverb.formats.options import split_options
@@ -404,10 +404,16 @@ def _plan_images(source: Source, destination: Destination, encoded: Sequence[str
     odd_jpeg = {
         path: files[path].format == JPEG
         for path, image in held.items()
-        if images[path].format in ("", JPEG) and files[path].is_accurate != image.is_accurate
+        if path not in source.encodes
+        and images[path].format in ("", JPEG)
+        and files[path].is_accurate != image.is_accurate
     }
     odd_turned = tuple(path for path, image in held.items() if images[path].is_upright != image.is_upright)
     decoded = {path: images[path] for path in stored if path not in held}
+    if lost := [path for path in decoded if path in source.encodes]:
+        raise ConfigError(
+            f'{source.name}: encode "{lost[0]}": {destination.name} cannot hold the bytes of image files; leave encode (--encode) out'
+        )
     kept = source.with_encoded([path for path in held if path not in stored])
     return _ImagePlan(kept, tuple(held), decoded, odd_jpeg, odd_turned)
 

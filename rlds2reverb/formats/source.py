@@ -296,6 +296,11 @@ class Source:
         """Paths of step columns that a transform leaves out."""
         return ()
 
+    @property
+    def encodes(self) -> Mapping[str, bool]:
+        """Path -> whether they are made of other files, for image columns whose files are made while reading (`Transform.encode`)."""
+        return {}
+
     def recorded_path(self, path: str) -> str:
         """The dataset's own name of a step column that a transform may have renamed."""
         return path
@@ -385,6 +390,10 @@ class Wrapper(Source):
     @property
     def left_out(self) -> tuple[str, ...]:
         return self._source.left_out
+
+    @property
+    def encodes(self) -> Mapping[str, bool]:
+        return self._source.encodes
 
     def recorded_path(self, path: str) -> str:
         return self._source.recorded_path(path)

@@ -15,6 +15,7 @@ from typing import Any, Union
 import numpy as np
 
 from rlds2reverb import images
+from rlds2reverb.encoding import Encoding, check_encoding_library, encode_again, encode_images
 from rlds2reverb.episode import (
     ACTION,
     DISCOUNT,
@@ -28,8 +29,8 @@ from rlds2reverb.episode import (
     Notice,
     is_under,
 )
-from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats.source import IsKnown, Source, Tally, Wrapper, checked_spec
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.source import ALL, IsKnown, Source, Tally, Wrapper, checked_spec
 from rlds2reverb.images import Size
 from rlds2reverb.specs import (
     IMAGE_DTYPES,
@@ -45,7 +46,7 @@ from rlds2reverb.specs import (
 )
 from rlds2reverb.text import did_you_mean
 
-# Operations are applied in one fixed order, however they are written: action, select, drop, resize, rename, reward_last. All names but the new ones
+# Operations are applied in one fixed order, however they are written: action, select, drop, resize, encode, rename, reward_last. All names but the new ones
 # of `rename` are those of the dataset.
 
 AS_RECORDED, SHIFT = LAST_REWARDS = ("as_recorded", "shift")
@@ -63,6 +64,8 @@ class Transform:
       action: "concat(PATH, PATH, ...)": the numbers of these columns, in this order, become one vector, the column `action`, in place of all
         that was below it. Paths are below `action`; one that begins with "/" is any path of the step. "" for none.
       resize: path of an image column -> "HEIGHTxWIDTH", or "HEIGHTxWIDTH:METHOD" (area, the default, or lanczos3).
+      encode: path of an image column or a nest, or "all" -> "jpeg:quality=95" or "png": frames become files, after they are resized. Text without a
+        path is for all images that such files can hold. The longest path decides.
       rename: old path of a column or nest -> new path.
       reward_last: "shift" for data that records a reward with the observation that it led to. The same as the option last_reward of a push:
         either asks for it, and it is done once.
@@ -75,6 +78,7 @@ class Transform:
     drop: Sequence[str] = ()
     action: str = ""
     resize: Mapping[str, str] = field(default_factory=dict)
+    encode: Mapping[str, str] | str = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
     reward_last: str = AS_RECORDED
 
@@ -88,7 +92,9 @@ class Transform:
                 _check_path(name, path)
             _check_distinct(name, paths)
             object.__setattr__(self, name, tuple(paths))
-        for name in ("resize", "rename"):
+        if isinstance(self.encode, str):
+            object.__setattr__(self, "encode", {ALL: self.encode} if self.encode else {})
+        for name in ("resize", "encode", "rename"):
             pairs = getattr(self, name)
             if not isinstance(pairs, Mapping):
                 raise _error(name, f"{pairs!r}: expected a mapping that begins with paths of columns")
@@ -104,6 +110,7 @@ class Transform:
             )
         object.__setattr__(self, "action", written(self.parts) if self.parts else "")
         object.__setattr__(self, "resize", {path: str(size) for path, size in self.sizes.items()})
+        object.__setattr__(self, "encode", {path: str(encoding) for path, encoding in self.encodings.items()})
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -130,6 +137,17 @@ class Transform:
                 raise _error("resize", f'"{path}": {error}') from error
         return sizes
 
+    @cached_property
+    def encodings(self) -> Mapping[str, Encoding]:
+        """Path of an image column or a nest, or "all" -> what files it becomes."""
+        encodings = {}
+        for path, text in dict(self.encode).items():
+            try:
+                encodings[path] = Encoding.of(text)
+            except ConfigError as error:
+                raise _error("encode", f'"{path}": {error}') from error
+        return encodings
+
     @property
     def changes_columns(self) -> bool:
         """Whether it does more than to ask for a convention."""
@@ -153,6 +171,7 @@ class Transform:
             "select": list(self.select),
             "drop": list(self.drop),
             "resize": dict(self.resize),
+            "encode": dict(self.encode),
             "rename": dict(self.rename),
             "reward_last": "" if self.reward_last == AS_RECORDED else self.reward_last,
         }
@@ -200,6 +219,10 @@ _PARTS = re.compile(r"(?:[^,()]|\([^()]*\))+")
 _OPTION = re.compile(r"\s*(\w+)\s*=(.*)", re.DOTALL)
 _PAIRS = {  # option -> how one of its pairs is written, and how people say that
     "resize": (re.compile(r"(.+?)\s*:\s*([0-9]+x[0-9]+(?::\w+)?)"), "PATH:HEIGHTxWIDTH or PATH:HEIGHTxWIDTH:METHOD"),
+    "encode": (
+        re.compile(r"(?:([^=]+?)\s*:\s*)?((?:jpeg|png)(?::\w+=\w+)*)"),
+        "jpeg:quality=95 or png, or PATH:jpeg:quality=95 or PATH:png",
+    ),
     "rename": (re.compile(r"\s*([^:]*[^:\s])\s*:\s*([^:]*[^:\s])\s*"), 'OLD:NEW; names with ":" go into a YAML file'),
 }
 
@@ -234,6 +257,16 @@ def transform_of(given: TransformLike) -> Transform:
     raise ConfigError(
         f"transform {given!r}: expected text such as resize=observation/image:256x256, a YAML file, or a mapping"
     )
+
+
+def with_encode(transform: Transform, encode: str | Sequence[str] | Mapping[str, str]) -> Transform:
+    """The transform with what the option `encode` says beside it; raises ConfigError if both say it of one path, or it makes no sense."""
+    if not encode:
+        return transform
+    if isinstance(encode, Mapping):
+        return _add_up([transform, Transform(encode=encode)])
+    texts = list(encode) if isinstance(encode, (list, tuple)) else [encode]
+    return _add_up([transform, Transform(encode=_mapping("encode", list(_pairs_of("encode", texts))))])
 
 
 def _read(path: Path) -> Transform:
@@ -272,14 +305,7 @@ def _from_text(text: str) -> Transform:
             if name in ("select", "drop"):
                 options[name] = each
             elif name in _PAIRS:
-                pattern, expected = _PAIRS[name]
-                pairs = []
-                for value in each:
-                    match = pattern.fullmatch(value)
-                    if match is None:
-                        raise _error(name, f'"{value}": expected {expected}')
-                    pairs.append((match[1], match[2]))
-                options[name] = _mapping(name, pairs)
+                options[name] = _mapping(name, list(_pairs_of(name, each)))
             elif len(each) > 1:
                 raise _error(name, f"expected one value, got {', '.join(each)}")
             else:
@@ -287,6 +313,15 @@ def _from_text(text: str) -> Transform:
         return Transform(**options)
     except ConfigError as error:
         raise ConfigError(f'"{text}": {error}') from error
+
+
+def _pairs_of(name: str, texts: Sequence[object]) -> Iterator[tuple[str, str]]:
+    pattern, expected = _PAIRS[name]
+    for text in texts:
+        match = pattern.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise _error(name, f'"{text}": expected {expected}')
+        yield match[1] or ALL, match[2]
 
 
 def _options_in(text: str) -> Iterator[tuple[str, str]]:
@@ -321,6 +356,7 @@ def _add_up(parts: Sequence[Transform]) -> Transform:
         drop=[path for part in parts for path in part.drop],
         action="".join(actions),
         resize=_mapping("resize", [pair for part in parts for pair in part.resize.items()]),
+        encode=_mapping("encode", [pair for part in parts for pair in dict(part.encode).items()]),
         rename=_mapping("rename", [pair for part in parts for pair in part.rename.items()]),
         reward_last=shifts[0] if shifts else Transform.reward_last,
     )
@@ -332,7 +368,8 @@ def _add_up(parts: Sequence[Transform]) -> Transform:
 # | --- | --- |
 # | action | a part that is no column, is no number, or has another rank (a scalar counts as a vector of one number) |
 # | select, drop | a pattern that no column matches; flags `is_first` and `is_last` cannot be dropped |
-# | resize | a column that is no image: not uint8, uint16 or float32 of [height, width, channels] |
+# | resize | a column that is no image: not uint8, uint16 or float32 of [height, width, channels], and no image files that `encode` makes anew |
+# | encode | a path at which no image is that such files can hold |
 # | rename | a name that is none of the columns left; two columns of one name; a column with the name of a nest |
 
 ALWAYS_SELECTED = (REWARD, DISCOUNT, *FLAGS)
@@ -343,29 +380,35 @@ Specs = Mapping[str, ArraySpec]
 
 @dataclass(frozen=True)
 class Made:
-    """A column after the transform: one recorded column as it is or resized, or several joined as one vector of floats.
+    """A column after the transform: one recorded column as it is, resized or encoded, or several joined as one vector of floats.
 
     Attributes:
       reads: paths of the recorded columns.
       spec: of the new one.
       size: of resized images.
+      encoding: of the files that are made.
+      files: of image files that are decoded first: what they decode to.
       is_joined: whether it is the vector.
     """
 
     reads: tuple[str, ...]
     spec: ArraySpec
     size: Size | None = None
+    encoding: Encoding | None = None
+    files: ImageSpec | None = None
     is_joined: bool = False
 
     @property
     def is_taken(self) -> bool:
-        return self.size is None and not self.is_joined
+        return self.size is None and self.encoding is None and not self.is_joined
 
     def problem(self, columns: Sequence[Array]) -> tuple[str, str] | None:
         """Path and reason why recorded columns, each as its spec says, cannot be used; None when they can."""
-        if self.size is not None and 0 in columns[0].shape[1:3]:
+        if not self.is_taken and not self.is_joined and self.files is None and 0 in columns[0].shape[1:3]:
             height, width = columns[0].shape[1:3]
-            return self.reads[0], f"images of {height}x{width} pixels cannot be resized"
+            return self.reads[
+                0
+            ], f"images of {height}x{width} pixels cannot be {'encoded' if self.size is None else 'resized'}"
         if self.is_joined:
             for path, column in zip(self.reads, columns):
                 if (reason := too_large(column, self.spec.dtype)) is not None:
@@ -373,10 +416,17 @@ class Made:
         return None
 
     def make(self, columns: Sequence[Array]) -> Array:
-        """[T, ...] columns, in the order of `reads`, of equal length -> the new column."""
+        """[T, ...] columns, in the order of `reads`, of equal length -> the new column.
+
+        Raises:
+          SourceError: an image file is damaged, or of another size than its spec says.
+        """
         if self.is_joined:
             return concat_columns(columns, self.spec.dtype)
-        return columns[0] if self.size is None else images.resize_images(columns[0], self.size)
+        if self.files is not None and self.size is not None and self.encoding is not None:
+            return encode_again(columns[0], self.files, self.size, self.encoding, self.reads[0])
+        pixels = columns[0] if self.size is None else images.resize_images(columns[0], self.size)
+        return pixels if self.encoding is None else encode_images(pixels, self.encoding)
 
 
 def made_columns(transform: Transform, recorded: Specs) -> dict[str, Made]:
@@ -398,6 +448,7 @@ def made_columns(transform: Transform, recorded: Specs) -> dict[str, Made]:
         if not any(_matches(path, pattern) for pattern in transform.drop)
     }
     columns = _with_sizes(columns, transform.sizes)
+    columns = _with_encodings(columns, transform.encodings)
     columns = _rename_columns(columns, transform.rename)
     if missing := [name for name in (IS_FIRST, IS_LAST) if name in recorded and name not in columns]:
         raise ConfigError(f"transform: it leaves the steps without {' and '.join(missing)}, which RLDS needs")
@@ -441,14 +492,43 @@ def _with_sizes(columns: dict[str, Made], sizes: Mapping[str, Size]) -> dict[str
     for path, size in sizes.items():
         if path not in columns:
             raise _no_column("resize", path, list(columns))
-        spec = columns[path].spec
+        spec, files = columns[path].spec, None
+        if spec.image is not None and not spec.shape:
+            files, spec = spec.image, ArraySpec(spec.image.shape, spec.image.dtype)
         if spec.dtype.newbyteorder("=") not in IMAGE_DTYPES or len(spec.shape) != 3 or 0 in spec.shape[:2]:
             kinds = ", ".join(dtype_name(dtype) for dtype in IMAGE_DTYPES)
-            hint = "; images that stay encoded (JPEG, PNG) cannot be resized" if spec.dtype.kind in "OSU" else ""
-            raise _error("resize", f'"{path}" is {spec}: expected an image [height, width, channels] of {kinds}{hint}')
+            raise _error("resize", f'"{path}" is {spec}: expected an image [height, width, channels] of {kinds}')
         shape = (size.height, size.width, spec.shape[2])
-        resized[path] = Made((path,), replace(spec, shape=shape), size)
+        resized[path] = Made((path,), replace(spec, shape=shape), size, files=files)
     return resized
+
+
+def _with_encodings(columns: dict[str, Made], encodings: Mapping[str, Encoding]) -> dict[str, Made]:
+    encoded, used = dict(columns), set()
+    for path, column in columns.items():
+        chosen = max((prefix for prefix in encodings if prefix != ALL and is_under(path, prefix)), key=len, default=ALL)
+        encoding = encodings.get(chosen)
+        problem = "" if encoding is None else encoding.problem(column.spec)
+        if problem and chosen == path:
+            raise _error("encode", f'"{path}" is {column.spec}: {problem}')
+        if encoding is not None and not problem and (chosen == path or images.kind(column.spec) == images.LAST):
+            encoded[path] = replace(column, spec=encoding.spec(column.spec), encoding=encoding)
+            used.add(chosen)
+        elif column.files is not None:
+            raise _error(
+                "resize",
+                f'"{path}" is {column.files}: images that stay encoded cannot be resized; with encode (--encode jpeg:quality=95) they are '
+                "decoded, resized and encoded again",
+            )
+    for prefix in encodings:
+        if prefix not in used and not any(is_under(path, prefix) for path in columns) and prefix != ALL:
+            raise _no_column("encode", prefix, list(columns))
+        if prefix not in used:
+            listed = ", ".join(f"{path} {column.spec}" for path, column in columns.items())
+            raise _error("encode", f'"{prefix}": no image that {encodings[prefix]} could hold; there are {listed}')
+    if used:
+        check_encoding_library()
+    return encoded
 
 
 def _rename_columns(columns: dict[str, Made], names: Mapping[str, str]) -> dict[str, Made]:
@@ -608,6 +688,15 @@ class Transformed(Wrapper):
     def left_out(self) -> tuple[str, ...]:
         return left_out(self._made, flatten(self._recorded))
 
+    @property
+    def encodes(self) -> Mapping[str, bool]:
+        inner = self._source.encodes
+        taken = {path: inner[recorded] for path, recorded in self._taken.items() if recorded in inner}
+        made_here = {
+            path: column.files is not None for path, column in self._made.items() if column.encoding is not None
+        }
+        return {**taken, **made_here}
+
     def recorded_path(self, path: str) -> str:
         return self._source.recorded_path(self._taken.get(path, path))
 
@@ -653,7 +742,10 @@ def made_of(episode: Episode, new_columns: Mapping[str, Made], recorded: Specs) 
         new_faults = _faults(episode, column, recorded)
         faults += new_faults
         if not new_faults:
-            columns[path] = column.make([episode.columns[read] for read in column.reads])
+            try:
+                columns[path] = column.make([episode.columns[read] for read in column.reads])
+            except SourceError as error:
+                faults.append((column.reads[0], str(error)))
     for path, unknown_column in episode.columns.items():
         if path not in recorded and path in columns:
             faults.append((path, "the dataset's spec has no such column, and the transform makes one of this name"))

@@ -441,6 +441,7 @@ def inspect(
     limit: int | None = None,
     transform: TransformLike = (),
     encoded: str | Sequence[str] = (),
+    encode: str | Sequence[str] | Mapping[str, str] = (),
     **options: Unpack[ReadingKeywords],
 ) -> Inspection:
     """Reads a dataset once and returns what is in it, what is wrong with it, and which tables it needs. Stores nothing.
@@ -449,7 +450,7 @@ def inspect(
       source: as for `Client.push`.
       view: of a table "replay"; or table -> view, for several. A view is one, its name with options, or a mapping as for `Client.push`.
       limit: episodes to read at most, or None for all.
-      transform, encoded: as for `Client.push`.
+      transform, encoded, encode: as for `Client.push`.
       options: filters, `terminal_discount`, `last_reward`, `last_observation` and `last_step`, as for `Client.push`. Filters see the first `limit` episodes.
 
     Returns:
@@ -470,8 +471,10 @@ def inspect(
         for table, like in of_tables.items()
     }
     if unknown := sorted(options.keys() - options_of(ReadingOptions).keys()):
-        option_names = ("view", "limit", "transform", "encoded", *options_of(ReadingOptions))
+        option_names = ("view", "limit", "transform", "encoded", "encode", *options_of(ReadingOptions))
         raise ConfigError(
             f"inspect has no option {', '.join(unknown)}; there are {', '.join(option_names)}{did_you_mean(unknown[0], option_names)}"
         )
-    return inspect_source(source, views, limit, EpisodeOptions(transform=transform, encoded=encoded, **options))
+    return inspect_source(
+        source, views, limit, EpisodeOptions(transform=transform, encoded=encoded, encode=encode, **options)
+    )

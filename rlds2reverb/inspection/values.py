@@ -6,7 +6,7 @@ observation that a reader repeated because there was none, neither do rows that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -215,6 +215,7 @@ def statistics(
     limit: int | None = None,
     transform: TransformLike = (),
     encoded: str | tuple[str, ...] = (),
+    encode: str | Sequence[str] | Mapping[str, str] = (),
     **options: Unpack[ReadingKeywords],
 ) -> DatasetStatistics:
     """Reads a dataset once and returns the mean, spread, ends and quantiles of each dimension of its numeric columns: what normalises by.
@@ -232,7 +233,7 @@ def statistics(
       view: as for `inspect`, of whose items they are, without what is padded: "chunk:horizon=16" for actions relative to the first one, say. None for steps.
       images: whether to look at images, too: all pixels, by channel, in the values of the column.
       limit: episodes to read at most, or None for all.
-      transform, encoded: as for `Client.push`.
+      transform, encoded, encode: as for `Client.push`.
       options: filters, `terminal_discount`, `last_reward` and `last_observation`, as for `Client.push`. Filters see the first `limit` episodes.
 
     Raises:
@@ -243,14 +244,16 @@ def statistics(
     if limit is not None and limit < 1:
         raise ConfigError(f"statistics: limit {limit}: expected at least 1, or None for all episodes")
     if unknown := sorted(options.keys() - options_of(ReadingOptions).keys()):
-        names = ("view", "images", "limit", "transform", "encoded", *options_of(ReadingOptions))
+        names = ("view", "images", "limit", "transform", "encoded", "encode", *options_of(ReadingOptions))
         raise ConfigError(
             f"statistics has no option {', '.join(unknown)}; there are {', '.join(names)}{did_you_mean(unknown[0], names)}"
         )
     if isinstance(view, (str, Mapping)):
         view = view_from(view, "statistics: view")
     views = {} if view is None else {"statistics": view}
-    ready = prepare_collecting(source, views, EpisodeOptions(transform=transform, encoded=encoded, **options), limit)
+    ready = prepare_collecting(
+        source, views, EpisodeOptions(transform=transform, encoded=encoded, encode=encode, **options), limit
+    )
     values, preparer = EpisodeValues(ready, StatisticsChoice(images, view is not None)), ready.preparer()
     for episode, problems in ready.read(stop=limit):
         values.add(preparer.prepare(episode, problems))

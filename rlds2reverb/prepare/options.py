@@ -16,7 +16,15 @@ from rlds2reverb.formats.filtered import Rule, Rules
 from rlds2reverb.formats.filters import Condition, Exclude, Function, Idle, KeepRanges, Where, WhereStep
 from rlds2reverb.formats.mapped import MapFunction
 from rlds2reverb.formats.splits import PARTS, VAL_SHARE, Split
-from rlds2reverb.formats.transform import AS_RECORDED, LAST_REWARDS, SHIFT, Transform, TransformLike, transform_of
+from rlds2reverb.formats.transform import (
+    AS_RECORDED,
+    LAST_REWARDS,
+    SHIFT,
+    Transform,
+    TransformLike,
+    transform_of,
+    with_encode,
+)
 from rlds2reverb.keywords import command_option
 from rlds2reverb.prepare.conventions import (
     LAST_OBSERVATIONS,
@@ -205,7 +213,7 @@ class ReadingOptions:
 class EpisodeOptions(ReadingOptions):
     """Which episodes are read, which columns episodes have, what is mended in them, and what happens to bad ones.
 
-    `encoded` takes one path, a list of paths, or "all".
+    `encoded` takes one path, a list of paths, or "all". `encode` is the transform's operation of that name, and becomes a part of `transform`.
 
     Raises:
       ConfigError: an unknown action, code or convention, a quarantine file that does not go with the action, an empty path, or
@@ -237,6 +245,14 @@ class EpisodeOptions(ReadingOptions):
             section="Data",
         ),
     )
+    encode: str | Sequence[str] | Mapping[str, str] = field(
+        default=(),
+        metadata=command_option(
+            'Store frames as files, after a resize: "jpeg:quality=95" or "png" for all images, "PATH:png" for one; decode when sampling.',
+            metavar="[PATH:]FORMAT",
+            section="Data",
+        ),
+    )
     transform: TransformLike = field(
         default=(),
         metadata=command_option(
@@ -252,7 +268,8 @@ class EpisodeOptions(ReadingOptions):
         for path in self.encoded_paths:
             if not isinstance(path, str) or not path:
                 raise ConfigError(f'encoded (--encoded) {path!r}: expected a path such as observation/image, or "all"')
-        object.__setattr__(self, "transform", self.chosen_transform)  # a file is read once
+        object.__setattr__(self, "transform", with_encode(self.chosen_transform, self.encode))  # a file is read once
+        object.__setattr__(self, "encode", ())
         _ = self.rules, self.chosen_map  # refuses what makes no sense
 
     @property
@@ -324,4 +341,5 @@ class EpisodeKeywords(ReadingKeywords, total=False):
     allow: Sequence[str]
     strict: bool
     encoded: str | Sequence[str]
+    encode: str | Sequence[str] | Mapping[str, str]
     transform: TransformLike

@@ -151,10 +151,14 @@ class Preparation:
 
     @property
     def identity(self) -> str:
-        """Conventions, transform, and which images stay encoded: where they are equal, the same views make the same items."""
+        """Conventions, transform, and which images stay encoded or are made of files: where they are equal, the same views make the same items."""
         encoded = [path for path, leaf in flatten(self.step_spec).items() if leaf.image is not None]
         label = self.options.data_label
-        return f"{label}|encoded={','.join(encoded)}" if encoded else label
+        if not encoded:
+            return label
+        made_here = self.source.encodes
+        kept = [path for path in encoded if made_here.get(path, True)] if made_here else []
+        return f"{label}|encoded={','.join(encoded)}" + (f"|of_files={','.join(kept)}" if kept else "")
 
     @property
     def standard(self) -> Standard:

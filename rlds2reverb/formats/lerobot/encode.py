@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rlds2reverb.encoding import png_files
 from rlds2reverb.episode import IS_TERMINAL, OBSERVATION, Array, Episode, is_under, metadata_path
 from rlds2reverb.formats.destination import LAST_ROW, Loss, UnfitEpisode, are_equal
 from rlds2reverb.formats.lerobot import LOSSES
@@ -22,7 +23,7 @@ from rlds2reverb.formats.lerobot.features import DONE, FRAME_INDEX, LANGUAGE_INS
 from rlds2reverb.formats.lerobot.meta import METADATA
 from rlds2reverb.formats.lerobot.plan import DEFAULT_FPS, FILES, KEEP, MOST_INTEGER, PIXELS, LeRobotPlan, WrittenFeature
 from rlds2reverb.formats.rows import row_behind
-from rlds2reverb.images import decode_images, png_files
+from rlds2reverb.images import decode_images
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)

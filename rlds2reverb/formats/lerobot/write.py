@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from rlds2reverb.encoding import check_png_library
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.destination import Content, Destination, Encode, Loss, State, made_flags, place_named
@@ -37,7 +38,6 @@ from rlds2reverb.formats.lerobot.plan import (
 )
 from rlds2reverb.formats.lerobot.sink import LeRobotSink
 from rlds2reverb.formats.options import Parse, at_least_one, escape_text, one_of, read_path_and_options, some_text
-from rlds2reverb.images import check_png_library
 from rlds2reverb.specs import ArraySpec, ImageSpec
 
 OPTIONS: dict[str, Parse] = {

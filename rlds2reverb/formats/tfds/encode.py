@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlds2reverb.encoding import png_files
 from rlds2reverb.episode import Array, Episode, byte_view
 from rlds2reverb.formats.destination import UnfitEpisode
 from rlds2reverb.formats.tfds.columns import Column
 from rlds2reverb.formats.tfds.features import NONE, ZLIB, TensorFeature
 from rlds2reverb.formats.tfds.tfrecord import MOST_BYTES
-from rlds2reverb.images import png_files
 from rlds2reverb.protobuf import bytes_field, packed_varints, varint
 from rlds2reverb.specs import ImageSpec
 

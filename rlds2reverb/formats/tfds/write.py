@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import ml_dtypes
 import numpy as np
 
+from rlds2reverb.encoding import check_png_library
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.extras import needing
@@ -42,7 +43,6 @@ from rlds2reverb.formats.tfds.info import (
 )
 from rlds2reverb.formats.tfds.names import data_folders, in_snake_case
 from rlds2reverb.formats.tfds.tfrecord import FRAME_BYTES, frame, tfrecords
-from rlds2reverb.images import check_png_library
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, dtype_name, is_plain_number, nested
 
 # Specs -> the features of a TFDS dataset, and what features.json says of them.

@@ -15,10 +15,10 @@ import pytest
 
 from rlds2reverb import convert
 from rlds2reverb.conversion.report import ConvertReport
+from rlds2reverb.encoding import png_files
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError, ConversionError, InvalidEpisode
 from rlds2reverb.formats import open_source
-from rlds2reverb.images import png_files
 
 simplejpeg = pytest.importorskip("simplejpeg")
 pytest.importorskip("pyarrow")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from rlds2reverb import convert
-from rlds2reverb.errors import InvalidEpisode, SourceError
+from rlds2reverb.encoding import Encoding, encode_images
+from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from rlds2reverb.formats import open_source
 from rlds2reverb.images import decode_images
 from rlds2reverb.views.trajectory import two_step
@@ -96,6 +97,26 @@ def test_what_must_stay_files_does_or_is_refused(table: str, tmp_path: Path) -> 
             convert(table, f"ted:{tmp_path / 'ted'}", encoded=asked)
     with pytest.raises(SourceError, match="encoded"):
         convert(table, f"tfds:{tmp_path / 'no'}", encoded="action")
+
+
+@pytest.mark.parametrize("name", HOLD[:2])
+def test_frames_are_written_as_the_files_that_are_asked_for(tmp_path: Path, name: str) -> None:
+    if name.startswith("lerobot"):
+        pytest.importorskip("pyarrow")
+    report = convert(episodes(), into(tmp_path, name), encode="jpeg:quality=90", verify=True)
+    assert (report.encoded, report.verified) == ((PATH,), 2)
+    assert not [loss for loss in report.losses if loss.code == "jpeg_pixels"]
+    kept = open_source(f"{name.partition(':')[0]}:{report.path}").with_encoded([PATH])
+    for one, recorded in zip(kept, episodes(), strict=True):
+        files = encode_images(recorded.columns[PATH], Encoding("jpeg", 90))
+        assert one.columns[PATH].tolist()[:-1] == files.tolist()[:-1]
+
+
+def test_files_that_the_other_side_cannot_hold_are_not_made_in_vain(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f'encode "{PATH}": ted:.* cannot hold the bytes of image files'):
+        convert(episodes(), f"ted:{tmp_path / 'ted'}", encode="jpeg")
+    with pytest.raises(ConfigError, match=r"decode .* and encode .* contradict"):
+        convert(episodes(), f"tfds:{tmp_path / 'no'}", encode="jpeg", decode=True)
 
 
 def test_a_file_that_cannot_be_decoded_is_a_bad_episode(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.transform import Transform, left_out, made_columns
-from rlds2reverb.specs import ArraySpec
+from rlds2reverb.specs import ArraySpec, ImageSpec
 
 
 def spec(dtype: Any, *shape: int | None) -> ArraySpec:
@@ -28,7 +28,8 @@ ROBOT = {
     "observation/wrist/rgb": spec(np.uint8, None, None, 3),
     "observation/wrist/depth": spec(np.float32, 64, 64, 1),
     "observation/state": spec(np.float64, 7),
-    "observation/jpeg": spec(object),
+    "observation/jpeg": ArraySpec.of_images(ImageSpec((48, 64, 3), np.dtype(np.uint8), "jpeg")),
+    "observation/tag": spec(object),
     "action/world_vector": spec(np.float32, 3),
     "action/rotation/delta": spec(np.float32, 3),
     "action/gripper": spec(bool),
@@ -97,6 +98,38 @@ def test_images_have_another_size_also_where_theirs_is_not_known() -> None:
     assert [columns[path] for path in sizes] == ["uint8[64, 48, 3]", "uint8[8, 8, 3]", "float32[1, 2, 1]"]
 
 
+@pytest.mark.parametrize(
+    ("encode", "encoded"),
+    [
+        (
+            "jpeg",
+            {"observation/image": "jpeg of uint8[256, 320, 3]", "observation/wrist/rgb": "jpeg of uint8[?, ?, 3]"},
+        ),
+        ("png", {"observation/image": "png of uint8[256, 320, 3]", "observation/wrist/rgb": "png of uint8[?, ?, 3]"}),
+        ({"observation/wrist": "jpeg"}, {"observation/wrist/rgb": "jpeg of uint8[?, ?, 3]"}),
+        (
+            {"all": "jpeg", "observation": "png", "observation/image": "jpeg:quality=7"},
+            {"observation/image": "jpeg of uint8[256, 320, 3]", "observation/wrist/rgb": "png of uint8[?, ?, 3]"},
+        ),
+    ],
+    ids=str,
+)
+def test_images_become_files_by_the_longest_path(encode: Any, encoded: dict[str, str]) -> None:
+    if isinstance(encode, dict) and "all" in encode:  # its longest paths leave nothing to the shortest
+        with pytest.raises(ConfigError, match='encode: "all": no image'):
+            made(encode=encode)
+        encode.pop("all")
+    columns, plain = made(encode=encode), made()
+    assert columns == {**plain, **{path: f"string[] ({text})" for path, text in encoded.items()}}
+
+
+def test_files_of_another_size_are_made_again() -> None:
+    columns = made(
+        resize={"observation/jpeg": "8x6"}, encode={"observation/jpeg": "png"}, rename={"observation/jpeg": "small"}
+    )
+    assert columns["small"] == "string[] (png of uint8[8, 6, 3])"
+
+
 def test_names_change_all_at_once() -> None:
     swapped = {"observation/image": "observation/state", "observation/state": "observation/image", "language": "a/b/c"}
     columns = made(rename=swapped)
@@ -134,7 +167,15 @@ def test_all_names_are_those_of_the_dataset() -> None:
         ({"action": "concat(gripper)", "select": ["action/gripper"]}, 'select: "action/gripper" is no column'),
         ({"resize": {"observation/state": "8x8"}}, r'"observation/state" is float64\[7\]: expected an image \[height, width, channels\] of uint8, uint16, float32$'),
         ({"resize": {"observation": "8x8"}}, 'resize: "observation" is no column'),
-        ({"resize": {"observation/jpeg": "8x8"}}, r'is string\[\]: .*; images that stay encoded \(JPEG, PNG\) cannot be resized'),
+        ({"resize": {"observation/tag": "8x8"}}, r'"observation/tag" is string\[\]: expected an image'),
+        ({"resize": {"observation/jpeg": "8x8"}}, r'is jpeg of uint8\[48, 64, 3\]: images that stay encoded cannot be resized; with encode'),
+        ({"resize": {"observation/jpeg": "8x8"}, "encode": {"observation/image": "png"}}, "images that stay encoded cannot be resized"),
+        ({"encode": {"observation/state": "png"}}, r'encode: "observation/state" is float64\[7\]: png is made of images \[height, width, 1\|3\|4\] of uint8 or uint16'),
+        ({"encode": {"observation/wrist/depth": "jpeg"}}, r"is float32\[64, 64, 1\]: jpeg is made of images \[height, width, 1\|3\] of uint8$"),
+        ({"encode": {"observation/jpeg": "png"}}, "it holds image files already; with a size"),
+        ({"encode": {"observation/imag": "png"}}, 'encode: "observation/imag" is no column of the steps; .*did you mean "observation/image"'),
+        ({"encode": {"action": "png"}}, 'encode: "action": no image that png could hold; there are '),
+        ({"encode": "jpeg", "drop": ["observation"]}, 'encode: "all": no image that jpeg:quality=95 could hold'),
         ({"resize": {"observation/image": "8x8"}, "drop": ["observation/image"]}, 'resize: "observation/image" is no column'),
         ({"rename": {"observation/image": "language"}}, 'rename: "observation/image" and "language" would both be named "language"'),
         ({"rename": {"observation/image": "language/a"}}, 'column "language" would have the name of the nest of "language/a"'),

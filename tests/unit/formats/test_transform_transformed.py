@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import namedtuple
 from dataclasses import replace
 from typing import Any
@@ -10,14 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
+from rlds2reverb.encoding import Encoding, encode_images
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import Source
 from rlds2reverb.formats.transform import Transform, transformed
 from rlds2reverb.images import Size, resize_images
-from rlds2reverb.specs import ArraySpec, Nest, column_spec, flatten, map_leaves
+from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, map_leaves
 from tests.support import strategies
 
 FLOAT32 = np.dtype(np.float32)
@@ -70,6 +73,7 @@ def transforms(draw: st.DrawFn) -> Transform:
         drop=draw(paths()),
         action=f"concat({', '.join(parts)})" if parts else "",
         resize=draw(st.dictionaries(st.just("observation/image"), st.sampled_from(["2x3", "7x9:lanczos3"]))),
+        encode=draw(st.sampled_from([{}, {"observation/image": "png"}, {"observation/image": "jpeg:quality=70"}])),
         rename=draw(st.dictionaries(st.sampled_from([*COLUMNS, "action"]), st.sampled_from(["a", "observation/b"]))),
     )
 
@@ -88,9 +92,25 @@ def slowly(columns: dict[str, Array], transform: Transform) -> dict[str, Array]:
     columns = {path: one for path, one in columns.items() if not named(path, transform.drop)}
     for path, text in transform.resize.items():
         columns[path] = resize_images(columns[path], Size.parse(text))
+    for path, text in transform.encode.items():
+        columns[path] = np.array([*map(pillow_file, columns[path], [text] * 9)], object)
     for old, new in transform.rename.items():
         columns = {new + path[len(old) :] if named(path, [old]) else path: one for path, one in columns.items()}
     return columns
+
+
+def pillow_file(pixels: Array, encoding: str) -> bytes:
+    """A PNG of the pixels, by which files of PNG are compared; or the JPEG itself."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, encoding[:4].strip(":"), quality=70)
+    return file.getvalue()
+
+
+def shown(column: Array) -> Array:
+    """PNG files have no one way of writing."""
+    if column.dtype != object or not all(file.startswith(b"\x89PNG") for file in column):
+        return column
+    return np.stack([np.asarray(Image.open(io.BytesIO(file))) for file in column])
 
 
 def named(path: str, patterns: Any) -> bool:
@@ -111,7 +131,7 @@ def test_every_episode_is_what_the_operations_make_of_it_one_after_the_other(tra
     assert episode.columns.keys() == wanted.keys() == spec.keys()
     for path, column in episode.columns.items():
         assert column_spec(column) == spec[path]
-        np.testing.assert_array_equal(column, wanted[path])
+        np.testing.assert_array_equal(shown(column), shown(wanted[path]))
     assert (episode.id, episode.metadata, episode.faults) == (recorded.id, recorded.metadata, ())
 
 
@@ -170,3 +190,24 @@ def test_lists_and_tuples_stay_what_they_are_while_they_are_whole() -> None:
     part = shapes(drop=["list/3", "pair/left"])
     assert list(part["list"]) == sorted(str(number) for number in range(11) if number != 3)
     assert part["pair"] == {"right": (4, 4)}
+
+
+def test_a_damaged_file_that_is_to_be_made_anew_is_a_fault_of_its_episode() -> None:
+    pictures = encode_images(np.zeros((4, 9, 8, 3), np.uint8), Encoding.of("png"))
+    recorded = robot(1)
+    good = recorded.with_only_columns({**recorded.columns, "observation/image": pictures})
+    damaged = replace(
+        good, columns={**good.columns, "observation/image": np.array([*pictures[:3], b"?"], object)}, id="2"
+    )
+
+    class Files(EpisodeList):
+        def spec(self) -> Nest:
+            image = ArraySpec.of_images(ImageSpec((9, 8, 3), np.dtype(np.uint8)))
+            return {**super().spec(), "observation": {**super().spec()["observation"], "image": image}}
+
+    image = {"observation/image": "8x8"}
+    first, second = transformed(Files([good, damaged]), Transform(resize=image, encode="jpeg"))
+    assert first.faults == ()
+    assert [len(file) > 0 for file in first.columns["observation/image"]] == [True] * 4
+    assert [path for path, _ in second.faults] == ["observation/image"]
+    assert "image 3: " in second.faults[0][1]

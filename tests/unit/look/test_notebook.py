@@ -19,8 +19,9 @@ import rlds2reverb
 from rlds2reverb import cli
 from rlds2reverb.client import Client
 from rlds2reverb.conversion.report import ConvertReport, Lost
+from rlds2reverb.encoding import png_files
 from rlds2reverb.episode import Array, Episode, Notice
-from rlds2reverb.images import image_size, png_files
+from rlds2reverb.images import image_size
 from rlds2reverb.inspection.inspection import Inspection
 from rlds2reverb.inspection.statistics import Range
 from rlds2reverb.learner.batch import Batch, BatchInfo

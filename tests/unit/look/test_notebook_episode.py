@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlds2reverb.encoding import png_files
 from rlds2reverb.episode import Array, Episode
-from rlds2reverb.images import png_files
 from rlds2reverb.look.notebook import episode_html
 from tests.support.look.held import images
 from tests.support.look.pages import Page

@@ -9,6 +9,7 @@ import pytest
 
 from rlds2reverb import Episode
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, SpecMismatch
+from rlds2reverb.images import decode_images
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.push.options import PushOptions
 from rlds2reverb.push.report import PushReport
@@ -88,6 +89,60 @@ def test_encoded_items_of_other_images_are_refused() -> None:
         SpecMismatch, match=r"items have .*png of uint8\[9, 12, 3\].* table has .*png of uint8\[9, 13, 3\]"
     ):
         push(Server({"replay": table_info(signature=other)}), encoded=CAMERA)
+
+
+def test_frames_become_files_that_show_them() -> None:
+    pytest.importorskip("imagecodecs")
+    server = Server({"replay": table_info()})
+    report = push(server, episodes(), encode=f"{CAMERA}:png")
+    stored = [column for item in server.items["replay"].values() for column in item if column.dtype == object]
+    shown = {image.tobytes() for column in stored for image in decode_images(column.ravel(), IMAGE)}
+    assert shown == {image.tobytes() for one in episodes() for image in one.columns[CAMERA]}
+    assert report.transform == {"encode": {CAMERA: "png"}}
+
+
+def test_what_is_encoded_is_part_of_the_items_identity() -> None:
+    pytest.importorskip("imagecodecs")
+    ways: list[dict[str, Any]] = [
+        {},
+        {"encode": "png"},
+        {"encode": "jpeg"},
+        {"encode": "jpeg:quality=90"},
+        {"encode": {CAMERA: "jpeg"}},
+        {"encode": "jpeg", "transform": {"resize": {CAMERA: "8x8"}}},
+        {"encode": ["png"], "encoded": CAMERA},
+    ]
+    server = Server({"replay": table_info()})
+    assert [push(server, **way).items_new for way in ways] == [12] * len(ways)
+    same: list[dict[str, Any]] = [
+        {"transform": "encode=png"},
+        {"encode": "jpeg:quality=95"},
+        {"transform": {"encode": {CAMERA: "jpeg:subsampling=420"}}},
+        {"encode": [f"{CAMERA}:jpeg"]},
+        {"encode": "jpeg", "transform": f"resize={CAMERA}:8x8:area"},
+    ]
+    assert [push(server, **way).items_new for way in same] == [0] * len(same)
+
+
+@pytest.mark.parametrize(
+    ("encode", "message"),
+    [
+        ("webp", '"webp": expected jpeg:quality=95 or png, or PATH:'),
+        (["png", "jpeg"], '"all" stands twice'),
+        (3, "expected jpeg"),
+        ([f"{CAMERA}:jpeg:quality=0"], 'got "quality=0"'),
+        ({CAMERA: 95}, "95: expected png, jpeg"),
+    ],
+    ids=str,
+)
+def test_what_is_no_encoding_is_refused(encode: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PushOptions("t", encode=encode)
+
+
+def test_one_encoding_may_stand_in_one_place_only() -> None:
+    with pytest.raises(ConfigError, match="stands twice"):
+        PushOptions("t", encode="png", transform="encode=png")
 
 
 @pytest.mark.parametrize("encoded", ["", ("",), (CAMERA, 3), [None]])

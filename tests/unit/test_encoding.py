@@ -1,0 +1,126 @@
+"""Image files that are made here, against Pillow's."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from rlds2reverb.encoding import SUBSAMPLINGS, Encoding, encode_again, encode_images, png_files
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.images import Size, decode_files, resize_images
+from rlds2reverb.specs import ArraySpec, ImageSpec
+
+QUALITIES = st.integers(1, 100)
+SIDES = st.integers(1, 40)
+
+
+def pixels(seed: int, *shape: int, dtype: Any = np.uint8) -> Array:
+    """Smooth images, as a camera's are, with noise."""
+    rng = np.random.default_rng(seed)
+    height, width, channels = shape[1:]
+    waves = (
+        np.sin(np.arange(height)[:, None, None] / 5 + np.arange(width)[:, None] / 7 + np.arange(channels)) * 100 + 120
+    )
+    noise = rng.integers(0, 20, shape)
+    return (waves + noise).astype(dtype) * dtype(1 if dtype is np.uint8 else 257)
+
+
+def opened(file: bytes) -> Array:
+    return np.asarray(Image.open(io.BytesIO(file)))
+
+
+@given(
+    st.integers(0, 9),
+    st.integers(0, 3),
+    SIDES,
+    SIDES,
+    st.sampled_from([1, 3]),
+    QUALITIES,
+    st.sampled_from(SUBSAMPLINGS),
+)
+def test_jpeg_files_are_pillows(
+    seed: int, count: int, height: int, width: int, channels: int, quality: int, subsampling: str
+) -> None:
+    images = pixels(seed, count, height, width, channels)
+    files = encode_images(images, Encoding("jpeg", quality, subsampling))
+    assert (files.dtype, files.shape) == (object, (count,))
+    for image, file in zip(images, files):
+        expected = io.BytesIO()
+        plain = image[..., 0] if channels == 1 else image
+        Image.fromarray(plain).save(
+            expected, "JPEG", quality=quality, subsampling=f"4:{subsampling[1]}:{subsampling[2]}"
+        )
+        assert file == expected.getvalue()
+
+
+@given(st.integers(0, 9), st.integers(0, 3), SIDES, SIDES, st.sampled_from([1, 3, 4]))
+def test_png_files_lose_nothing(seed: int, count: int, height: int, width: int, channels: int) -> None:
+    images = pixels(seed, count, height, width, channels)
+    files = encode_images(images, Encoding("png"))
+    assert files.tolist() == png_files(images)
+    assert [np.array_equal(opened(file).reshape(image.shape), image) for image, file in zip(images, files)] == [
+        True
+    ] * count
+
+
+def test_sixteen_bits_of_either_byte_order_stay() -> None:
+    images = pixels(0, 2, 9, 8, 3, dtype=np.uint16)
+    image = ImageSpec((9, 8, 3), np.dtype(np.uint16), "png")
+    for order in "<>":
+        files = encode_images(images.astype(images.dtype.newbyteorder(order)), Encoding("png"))
+        assert np.array_equal(decode_files(image, files.tolist(), "images"), images)
+
+
+@given(st.integers(0, 40), st.sampled_from(["png", "jpeg:quality=80"]), st.sampled_from(["12x8", "30x31:lanczos3"]))
+def test_files_are_decoded_resized_and_encoded(count: int, text: str, size: str) -> None:
+    image, encoding = ImageSpec((20, 16, 3), np.dtype(np.uint8)), Encoding.of(text)
+    files = encode_images(pixels(count, count, 20, 16, 3), Encoding("jpeg"))
+    whole = decode_files(image, files.tolist(), "images") if count else np.zeros((0, 20, 16, 3), np.uint8)
+    expected = encode_images(resize_images(whole, Size.parse(size)), encoding)
+    assert encode_again(files, image, Size.parse(size), encoding, "images").tolist() == expected.tolist()
+
+
+def test_a_damaged_file_is_named() -> None:
+    files = encode_images(pixels(0, 20, 16, 16, 3), Encoding("jpeg"))
+    files[18] = files[18][:99]
+    with pytest.raises(SourceError, match="observation/image, from image 16, image 2: "):
+        encode_again(
+            files, ImageSpec((16, 16, 3), np.dtype(np.uint8)), Size(8, 8), Encoding("png"), "observation/image"
+        )
+
+
+@given(QUALITIES, st.sampled_from(SUBSAMPLINGS))
+def test_what_is_written_is_read_back(quality: int, subsampling: str) -> None:
+    encoding = Encoding("jpeg", quality, subsampling)
+    assert Encoding.of(str(encoding)) == encoding
+    assert Encoding.of(f"jpeg : subsampling={subsampling} : quality = {quality}") == encoding
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "webp", "jpg", "png:quality=3", "jpeg:", "jpeg:quality", "jpeg:quality=0", "jpeg:quality=101", "jpeg:quality=²",
+     "jpeg:quality=9:quality=9", "jpeg:subsampling=411", "jpeg:speed=1", None, 95],
+)  # fmt: skip
+def test_anything_else_is_refused(text: object) -> None:
+    with pytest.raises(ConfigError, match="expected png, jpeg, jpeg:quality="):
+        Encoding.of(text)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 2), (8, 8, None), (3, 8, 8), (2, 8, 8, 3)], ids=str)
+@pytest.mark.parametrize("text", ["png", "jpeg"])
+def test_only_images_of_known_channels_are_encoded(text: str, shape: tuple[int | None, ...]) -> None:
+    assert "is made of images" in str(Encoding.of(text).problem(ArraySpec(shape, np.dtype(np.uint8))))
+
+
+def test_a_spec_says_what_files_decode_to() -> None:
+    spec = ArraySpec((None, 8, 3), np.dtype(">u2"))
+    assert Encoding.of("png").problem(spec) is None
+    assert str(Encoding.of("png").spec(spec)) == "string[] (png of uint16[?, 8, 3])"
+    assert "of uint8" in str(Encoding.of("jpeg").problem(spec))
