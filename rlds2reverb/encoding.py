@@ -140,7 +140,7 @@ def check_png_library(instead: str) -> None:
 
 def png_files(pixels: Array) -> list[bytes]:
     """[n, height, width, channels] of uint8 or uint16 -> n PNG files, losslessly, made in threads."""
-    return encode_images(pixels, Encoding(PNG)).tolist()
+    return list(encode_images(pixels, Encoding(PNG)))
 
 
 def _jpeg_file(pixels: Array, encoding: Encoding) -> bytes:

@@ -141,7 +141,7 @@ class Transform:
     def encodings(self) -> Mapping[str, Encoding]:
         """Path of an image column or a nest, or "all" -> what files it becomes."""
         encodings = {}
-        for path, text in dict(self.encode).items():
+        for path, text in self.encode.items() if isinstance(self.encode, Mapping) else ():
             try:
                 encodings[path] = Encoding.of(text)
             except ConfigError as error:
@@ -171,7 +171,7 @@ class Transform:
             "select": list(self.select),
             "drop": list(self.drop),
             "resize": dict(self.resize),
-            "encode": dict(self.encode),
+            "encode": {path: str(encoding) for path, encoding in self.encodings.items()},
             "rename": dict(self.rename),
             "reward_last": "" if self.reward_last == AS_RECORDED else self.reward_last,
         }
@@ -356,7 +356,7 @@ def _add_up(parts: Sequence[Transform]) -> Transform:
         drop=[path for part in parts for path in part.drop],
         action="".join(actions),
         resize=_mapping("resize", [pair for part in parts for pair in part.resize.items()]),
-        encode=_mapping("encode", [pair for part in parts for pair in dict(part.encode).items()]),
+        encode=_mapping("encode", [pair for part in parts for pair in part.as_dict().get("encode", {}).items()]),
         rename=_mapping("rename", [pair for part in parts for pair in part.rename.items()]),
         reward_last=shifts[0] if shifts else Transform.reward_last,
     )

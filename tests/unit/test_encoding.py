@@ -50,13 +50,13 @@ def test_jpeg_files_are_pillows(
 ) -> None:
     images = pixels(seed, count, height, width, channels)
     files = encode_images(images, Encoding("jpeg", quality, subsampling))
-    assert (files.dtype, files.shape) == (object, (count,))
+    assert files.dtype == object
+    assert len(files) == count
     for image, file in zip(images, files):
         expected = io.BytesIO()
         plain = image[..., 0] if channels == 1 else image
-        Image.fromarray(plain).save(
-            expected, "JPEG", quality=quality, subsampling=f"4:{subsampling[1]}:{subsampling[2]}"
-        )
+        sampling = "4:4:4" if channels == 1 else f"4:{subsampling[1]}:{subsampling[2]}"
+        Image.fromarray(plain).save(expected, "JPEG", quality=quality, subsampling=sampling)
         assert file == expected.getvalue()
 
 
@@ -73,8 +73,8 @@ def test_png_files_lose_nothing(seed: int, count: int, height: int, width: int, 
 def test_sixteen_bits_of_either_byte_order_stay() -> None:
     images = pixels(0, 2, 9, 8, 3, dtype=np.uint16)
     image = ImageSpec((9, 8, 3), np.dtype(np.uint16), "png")
-    for order in "<>":
-        files = encode_images(images.astype(images.dtype.newbyteorder(order)), Encoding("png"))
+    for dtype in ("<u2", ">u2"):
+        files = encode_images(images.astype(dtype), Encoding("png"))
         assert np.array_equal(decode_files(image, files.tolist(), "images"), images)
 
 
