@@ -33,6 +33,7 @@ EVERYTHING = Transform(
     drop="observation/depth",
     action="concat( world_vector ,rotation_delta, /gripper)",
     resize={"observation/image": "64x48"},
+    encode={"observation/image": "jpeg"},
     rename={"observation/image": "observation/rgb"},
     reward_last="shift",
 )
@@ -44,11 +45,12 @@ def test_there_is_one_way_of_writing_it() -> None:
         "select": ["observation/*", "action"],
         "drop": ["observation/depth"],
         "resize": {"observation/image": "64x48:area"},
+        "encode": {"observation/image": "jpeg:quality=95"},
         "rename": {"observation/image": "observation/rgb"},
         "reward_last": "shift",
     }
     assert Transform(**EVERYTHING.as_dict()) == EVERYTHING
-    assert list(EVERYTHING.lines()) == ["action", "select", "drop", "resize", "rename", "reward_last"]
+    assert list(EVERYTHING.lines()) == ["action", "select", "drop", "resize", "encode", "rename", "reward_last"]
     assert EVERYTHING.lines()["rename"] == "observation/image -> observation/rgb"
 
 
