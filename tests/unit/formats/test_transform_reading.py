@@ -16,7 +16,7 @@ from tests.unit.formats.test_transform import EVERYTHING
 
 TEXT = (
     "select=observation/*,action,drop=observation/depth,action=concat(world_vector,rotation_delta,/gripper),"
-    "resize=observation/image:64x48,rename=observation/image:observation/rgb,reward_last=shift"
+    "resize=observation/image:64x48,encode=observation/image:jpeg,rename=observation/image:observation/rgb,reward_last=shift"
 )
 
 NAMES = st.text("abc_*.-: é0", min_size=1, max_size=4).filter(lambda name: name.strip() == name)
@@ -28,6 +28,7 @@ TRANSFORMS = st.builds(
     drop=st.lists(PATHS, max_size=3, unique=True),
     action=st.lists(PATHS, max_size=3, unique=True).map(lambda parts: f"concat({','.join(parts)})" if parts else ""),
     resize=st.dictionaries(PATHS, SIZES, max_size=3),
+    encode=st.dictionaries(PATHS, st.sampled_from(["png", "jpeg", "jpeg:quality=3:subsampling=444"]), max_size=3),
     rename=st.dictionaries(PATHS, PATHS, max_size=3),
     reward_last=st.sampled_from(["as_recorded", "shift"]),
 )
@@ -44,7 +45,11 @@ def refusal_of(given_form: Any) -> str:
 
 def as_text(transform: Transform) -> str:
     """On one line, as it would be typed."""
-    pairs = (f"{name}={old}:{new}" for name in ("resize", "rename") for old, new in getattr(transform, name).items())
+    pairs = (
+        f"{name}={old}:{new}"
+        for name in ("resize", "encode", "rename")
+        for old, new in getattr(transform, name).items()
+    )
     lists = (f"{name}={','.join(paths)}" for name in ("select", "drop") if (paths := getattr(transform, name)))
     action = [f"action={transform.action}"] if transform.action else []
     return ",".join((*lists, *pairs, *action, f"reward_last={transform.reward_last}"))
