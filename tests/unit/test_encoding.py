@@ -17,6 +17,9 @@ from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.images import Size, decode_files, resize_images
 from rlds2reverb.specs import ArraySpec, ImageSpec
 
+pytest.importorskip("imagecodecs")
+pytest.importorskip("simplejpeg")
+
 QUALITIES = st.integers(1, 100)
 SIDES = st.integers(1, 40)
 

@@ -115,6 +115,7 @@ def test_images_have_another_size_also_where_theirs_is_not_known() -> None:
     ids=str,
 )
 def test_images_become_files_by_the_longest_path(encode: Any, encoded: dict[str, str]) -> None:
+    pytest.importorskip("imagecodecs")
     if isinstance(encode, dict) and "all" in encode:  # its longest paths leave nothing to the shortest
         with pytest.raises(ConfigError, match='encode: "all": no image'):
             made(encode=encode)
@@ -124,6 +125,7 @@ def test_images_become_files_by_the_longest_path(encode: Any, encoded: dict[str,
 
 
 def test_files_of_another_size_are_made_again() -> None:
+    pytest.importorskip("imagecodecs")
     columns = made(
         resize={"observation/jpeg": "8x6"}, encode={"observation/jpeg": "png"}, rename={"observation/jpeg": "small"}
     )

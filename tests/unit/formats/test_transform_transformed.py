@@ -193,6 +193,7 @@ def test_lists_and_tuples_stay_what_they_are_while_they_are_whole() -> None:
 
 
 def test_a_damaged_file_that_is_to_be_made_anew_is_a_fault_of_its_episode() -> None:
+    pytest.importorskip("imagecodecs")
     pictures = encode_images(np.zeros((4, 9, 8, 3), np.uint8), Encoding.of("png"))
     recorded = robot(1)
     good = recorded.with_only_columns({**recorded.columns, "observation/image": pictures})

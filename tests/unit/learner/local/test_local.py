@@ -117,6 +117,30 @@ def test_options_of_a_push_change_items_and_keys_as_there(options: dict[str, Any
         assert_same(one, other, local(source, **options).structure)
 
 
+@pytest.mark.parametrize("decode", [True, False, "8x8"])
+@pytest.mark.parametrize("encode", ["png", {"observation/image": "jpeg:quality=80"}], ids=str)
+def test_encoded_frames_are_decoded_as_those_of_a_table(encode: Any, decode: Any) -> None:
+    pytest.importorskip("simplejpeg")
+    columns: strategies.Columns = {
+        "observation/image": (np.dtype(np.uint8), (9, 12, 3)),
+        "action": (np.dtype(np.float32), (2,)),
+    }
+    source = of_lengths(5, 3, columns=columns)
+    mine = list(local(source, "two_step", 4, encode=encode, decode=decode))
+    signature = local(source, "two_step", encode=encode, decode=False).structure
+    info = replace(table_info("replay", signature, sampler="fifo"), max_times_sampled=1)
+    with Client(MemoryTransport(MemoryServer(info))) as client:
+        client.push(source, "replay", "two_step", encode=encode)
+        with client.sample("replay", 4, samples=6, decode=decode) as sampler:
+            theirs = list(sampler)
+    images = [[batch.data.observation["image"] for batch in batches] for batches in (mine, theirs)]
+    for image, other in zip(*images, strict=True):
+        np.testing.assert_array_equal(image, other)
+    if encode == "png" and decode is True:
+        pushed = np.concatenate([one.columns["observation/image"][:-1] for one in source])
+        np.testing.assert_array_equal(np.concatenate(images[0])[:, 0], pushed)
+
+
 def test_a_view_may_be_written_as_in_yaml() -> None:
     source = of_lengths(5, 3, 7)
     given: Any = {"view": "sequence", "length": 3, "stride": 2}
