@@ -32,9 +32,9 @@ def headings(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_three_examples_stand_above_all_but_the_first_paragraph(name: str) -> None:
+def test_three_examples_or_more_stand_above_all_but_the_first_paragraph(name: str) -> None:
     examples = COMMANDS[name].examples
-    assert len(examples) == 3
+    assert len(examples) >= 3
     assert all(f"rlds2reverb {name}" in line for line in examples.values())
     text = help_of(name)
     assert headings(text)[0] == "Examples"
