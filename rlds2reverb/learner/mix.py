@@ -19,8 +19,8 @@ from rlds2reverb.keywords import make_options, takes_options
 from rlds2reverb.learner.batch import Batch, BatchInfo, BatchIterator, columns_of, in_structure, paths_of
 from rlds2reverb.learner.joining import Feed, Iterated, Piece, Repeated, cut_short, join_pieces
 from rlds2reverb.learner.local import Local, local
-from rlds2reverb.learner.local.options import check_seed
-from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_word
+from rlds2reverb.learner.local.options import LocalOptions, check_seed
+from rlds2reverb.learner.options import LIST, RAGGED, check_count, check_pad, check_rank, check_word
 from rlds2reverb.learner.states import State, check_state, count_in, state_of
 from rlds2reverb.specs import Nest, differences, flatten
 
@@ -40,6 +40,8 @@ class MixOptions:
       by: "item": each sample is of a part chosen for it alone; "batch": parts are chosen for runs of samples of a batch.
       samples: in all; None for no end.
       drop_last: leave out the last batch where it is shorter than the rest.
+      rank, world_size: this process of a training run of so many, as of the parts. All ranks draw the same parts, so that they take equally
+        many samples of each; `samples` are those of all ranks together, of which each gives an equal number.
       draws: by "batch": number of runs of a batch; None for the number of parts. A part may be drawn more than once.
       sample_from_all: by "batch": one run of every part, in their order, whatever their weights.
       stacked: by "batch": [draws, batch_size / draws, ...] instead of [batch_size, ...].
@@ -55,6 +57,8 @@ class MixOptions:
     by: str = ITEM
     samples: int | None = None
     drop_last: bool = False
+    rank: int = 0
+    world_size: int = 1
     draws: int | None = None
     sample_from_all: bool = False
     stacked: bool = False
@@ -64,9 +68,14 @@ class MixOptions:
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size)
         check_seed(self.seed)
+        check_rank("mix", self.rank, self.world_size)
         for name in ("samples", "draws"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
+        if self.own_samples == 0:
+            raise ConfigError(
+                f"mix: samples {self.samples}, for all ranks together: expected at least world_size={self.world_size}"
+            )
         check_word("mix: by", self.by, (ITEM, BATCH))
         check_word("mix: ragged", self.ragged, RAGGED)
         check_pad(self.pad_to, self.ragged)
@@ -86,11 +95,17 @@ class MixOptions:
             raise ConfigError(
                 f"mix: batch_size {self.batch_size} cannot be divided by the {draws} parts that a batch is drawn from; change it, or draws"
             )
-        if self.samples is not None and self.samples % self.batch_size:
+        if self.own_samples is not None and self.own_samples % self.batch_size:
+            expected = self.batch_size * self.world_size
             raise ConfigError(
-                f'mix: samples {self.samples}: by="batch" gives whole batches only; expected a multiple of {self.batch_size}'
+                f'mix: samples {self.samples}: by="batch" gives whole batches only; expected a multiple of {expected}'
             )
         return draws
+
+    @property
+    def own_samples(self) -> int | None:
+        """Samples of this rank; None for no end."""
+        return None if self.samples is None else self.samples // self.world_size
 
 
 _KIND, _VERSION = "mix", 1
@@ -252,7 +267,8 @@ class Mix(BatchIterator):
 
     def _next(self, draws: int, count: int) -> Batch | None:
         """The next batch, of `count` samples in `draws` runs; or the unfinished one. None at the end, fewer samples before it."""
-        left = count if self.options.samples is None else min(count, self.options.samples - self._given)
+        own = self.options.own_samples
+        left = count if own is None else min(count, own - self._given)
         if left <= 0 or self._is_closed or self._is_stopped or self._is_over:
             return None
         if self._parts is None:
@@ -315,6 +331,8 @@ class MixKeywords(TypedDict, total=False):
     by: str
     samples: int | None
     drop_last: bool
+    rank: int
+    world_size: int
     draws: int | None
     sample_from_all: bool
     stacked: bool
@@ -358,20 +376,40 @@ def mix(
     return Mix(feeds, weights, chosen)
 
 
+class _Ranks(TypedDict):
+    rank: int
+    world_size: int
+
+
 def _make_feed(number: int, part: Any, options: MixOptions) -> Feed:
     if isinstance(part, tuple) and len(part) == 2 and hasattr(part[0], "sample"):
         client, table = part
-        return Feed(number, client.sample(table, options.batch_size), f"table {table}")
+        return Feed(number, client.sample(table, options.batch_size, **_ranks_of(options)), f"table {table}")
     name = getattr(part, "name", None)
     name = name if isinstance(name, str) else type(part).__name__
     if hasattr(part, "next_batch"):
+        _check_ranks(number, part, options)
         return Feed(number, part, name)
     if isinstance(part, Iterator):
         return Feed(number, Iterated(part), name)
     if isinstance(part, (list, tuple)) and part and all(isinstance(batch, Batch) for batch in part):
         return Feed(number, Repeated(part), "batches")
-    dataset: Local = local(part, batch_size=options.batch_size)
+    dataset: Local = local(part, batch_size=options.batch_size, **_ranks_of(options))
     return Feed(number, dataset, dataset.name)
+
+
+def _ranks_of(options: LocalOptions | MixOptions) -> _Ranks:
+    return {"rank": options.rank, "world_size": options.world_size}
+
+
+def _check_ranks(number: int, part: Any, options: MixOptions) -> None:
+    """Raises ConfigError for a part whose items are dealt to other ranks than the mix's."""
+    if isinstance(part, (Local, Mix)) and _ranks_of(part.options) != _ranks_of(options):
+        own = part.options
+        raise ConfigError(
+            f"mix: part {number} ({part.name}) is of rank={own.rank}, world_size={own.world_size}, and the mix of rank={options.rank}, "
+            f"world_size={options.world_size}; give both the same, or all ranks would be given the same samples"
+        )
 
 
 _AT_ONCE = 1 << 20  # choices that are made again at a time, to come to a place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, TypedDict
 
@@ -153,6 +153,8 @@ class SampleOptions:
       epochs: sample every item that the table holds now so often, and end; needs a table that removes items after as many
         samples, see `count_owed_samples`.
       drop_last: leave out the last batch where it is shorter than the rest.
+      rank, world_size: this process of a training run of so many. `samples` are those of all ranks together, of which each gives an equal
+        number. The server draws for each rank by itself: independently, or each item for one of them if the table hands items out once.
       timeout_seconds: raise an error when a batch does not come in time; None to wait for ever. The default is long
         enough for connections that died without a sign: they are replaced after 10 seconds, or a minute where
         samples leave the table, and after twice as long the next time. The error says what the table waits for; asking the server
@@ -190,6 +192,8 @@ class SampleOptions:
     samples: int | None = None
     epochs: int | None = None
     drop_last: bool = False
+    rank: int = 0
+    world_size: int = 1
     timeout_seconds: float | None = GIVE_UP_SECONDS
     end_after_seconds: float | None = None
     reconnect_seconds: float = Deadlines.reconnect
@@ -211,6 +215,16 @@ class SampleOptions:
         for name in ("prefetch", "samples", "epochs"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
+        check_rank("sample", self.rank, self.world_size)
+        if self.world_size > 1 and self.epochs is not None:
+            raise ConfigError(
+                f"sample: epochs, with world_size={self.world_size}: each rank would wait for all samples of an epoch; give samples=, the "
+                "number for all ranks together"
+            )
+        if self.samples is not None and self.samples < self.world_size:
+            raise ConfigError(
+                f"sample: samples {self.samples}, for all ranks together: expected at least world_size={self.world_size}"
+            )
         if self.samples is not None and self.epochs is not None:
             raise ConfigError("sample: samples and epochs both say how many samples there are; give one of them")
         for name in ("timeout_seconds", "end_after_seconds"):
@@ -237,6 +251,13 @@ class SampleOptions:
             raise ConfigError(
                 'sample: weights make up for the probabilities of a sampler, and so does slices by="step"; give one of them'
             )
+
+    def share_out(self) -> SampleOptions:
+        """The options of this rank alone: its part of `samples`, equal on every rank."""
+        if self.world_size == 1:
+            return self
+        samples = None if self.samples is None else self.samples // self.world_size
+        return replace(self, samples=samples, rank=0, world_size=1)
 
     @property
     def cut(self) -> SliceSpec | ViewSpec | None:
@@ -265,6 +286,8 @@ class SampleKeywords(TypedDict, total=False):
     samples: int | None
     epochs: int | None
     drop_last: bool
+    rank: int
+    world_size: int
     timeout_seconds: float | None
     end_after_seconds: float | None
     reconnect_seconds: float

@@ -53,7 +53,7 @@ class Sampler(BatchIterator):
 
     def __init__(self, servers: Servers, table: str, options: SampleOptions) -> None:
         table_info = table_of(servers.server_info(), table)
-        self._queue = queue = BatchQueue(servers, table_info, options)
+        self._queue = queue = BatchQueue(servers, table_info, options.share_out())
         self.name, self.structure = table, queue.structure
         self._process = os.getpid()
         self._finalizer = weakref.finalize(self, _end_dropped, queue, self._process)
