@@ -99,7 +99,7 @@ def encode_images(pixels: Array, encoding: Encoding) -> Array:
     encode = _ENCODERS[encoding.format]
     images = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("="))
     files = np.empty(len(images), object)
-    files[:] = list(_threads().map(lambda image: encode(image, encoding), images))
+    files[:] = list(_threads(os.getpid()).map(lambda image: encode(image, encoding), images))
     return files
 
 
@@ -162,5 +162,6 @@ _ENCODERS: Mapping[str, Callable[[Array, Encoding], bytes]] = {JPEG: _jpeg_file,
 
 
 @lru_cache(maxsize=1)
-def _threads() -> ThreadPoolExecutor:
+def _threads(process: int) -> ThreadPoolExecutor:
+    """The threads of a process: a forked one has none of its parent's."""
     return ThreadPoolExecutor(min(16, os.cpu_count() or 1), "encode")

@@ -29,6 +29,7 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.formats.transform import TransformLike
+from rlds2reverb.images import kind
 from rlds2reverb.inspection.statistics import Range, last_row_is_repeated, meaningful_columns
 from rlds2reverb.keywords import options_of, takes_options
 from rlds2reverb.numbers.forms import check_columns
@@ -143,7 +144,7 @@ class EpisodeValues:
         cut = output.cut
         if not len(cut.anchors):
             return
-        values = dict(_values_of_items(cut, episode, output.output.is_of_stream))
+        values = dict(_values_of_items(cut, episode, output.output.is_of_stream, self._choice.images))
         if self._builder is None:
             specs = {
                 path: column_spec(column) for path, column in values.items() if path.rpartition("/")[2] not in _FLAGS
@@ -152,15 +153,17 @@ class EpisodeValues:
         self._builder.add(values, len(cut.anchors))
 
 
-def _values_of_items(cut: Cut, episode: Episode, is_of_stream: bool) -> Iterator[tuple[str, Array]]:
-    """Field -> [n, ...] its real rows in all items."""
+def _values_of_items(cut: Cut, episode: Episode, is_of_stream: bool, with_images: bool) -> Iterator[tuple[str, Array]]:
+    """Field -> [n, ...] its real rows in all items; of frames in windows only with `with_images`, for they would be copied window by window."""
     is_added = len(episode) > 1 and last_row_is_added(episode)
     steps = len(episode) - last_row_is_repeated(episode)
     masks: dict[str, Array] = {
         path: _rows_of(cut, field)[0] for path, field in cut.fields.items() if cut.rows[field.column].dtype == bool
     }
     for path, field in cut.fields.items():
-        if _is_mask(path):
+        # A squeezed field may be a gathered window of numbers, [offsets, dimensions], which is no image.
+        is_frames = not field.squeeze and bool(kind(column_spec(cut.rows[field.column])))
+        if _is_mask(path) or (is_frames and not with_images):
             continue
         values, steps_read = _rows_of(cut, field)
         is_real = np.ones(values.shape[: steps_read.ndim], bool)

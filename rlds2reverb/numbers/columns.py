@@ -155,6 +155,11 @@ class ColumnStatistics:
                 raise ConfigError(
                     f"{where}statistics of another signature: expected shape {first.shape}, found {column.shape}"
                 )
+            if first.is_image and column.dtype != first.dtype:
+                raise ConfigError(
+                    f"{where}statistics of another signature: images of {first.dtype} and of {column.dtype} have other units (LeRobot's "
+                    "are in [0, 1]); merge those of one kind of file"
+                )
         if len(columns) == 1:
             return first
         for column in columns:

@@ -115,7 +115,7 @@ def _read_document(document: dict[str, Any], path: Path, dataset: str, expected:
         name = dataset or next(iter(are_sets))
         return _read_openvla(are_sets[name], name)
     if document and all(isinstance(entry, dict) and "mean" in entry for entry in document.values()):
-        return StatisticsContent(_read_columns(document, _lerobot_path), path.stem)
+        return StatisticsContent(_read_columns(document, lambda name: _lerobot_path(name, document)), path.stem)
     raise SourceError(f"{path}: expected {expected}; found the keys {shortened(', '.join(document)) or 'of none'}")
 
 
@@ -202,13 +202,14 @@ _LEROBOT_NAMES = {OBSERVATION: "observation.state", REWARD: "next.reward"}
 
 def _lerobot_document(statistics: StatisticsContent, names: Mapping[str, str]) -> dict[str, Any]:
     usual = {path: _LEROBOT_NAMES.get(path, path.replace("/", ".")) for path in statistics.columns}
+    usual = {path: name for path, name in usual.items() if name not in names}
     usual |= {path: name for name, path in names.items()}
     return {
         name: _numbers_document(
             _by_last_axis(statistics.columns[path]), ("min", "max", "mean", "std", "count"), QUANTILES
         )
         for path, name in usual.items()
-        if (statistics.columns[path].count > 0).all() and statistics.columns[path].mean.size
+        if _is_known(statistics.columns[path])
     }
 
 
@@ -243,10 +244,18 @@ def _with_shape(column: ColumnStatistics, shape: tuple[int, ...], scale: float =
     )
 
 
-def _lerobot_path(name: str) -> str | None:
+def _lerobot_path(name: str, names: Collection[str]) -> str | None:
+    """As the source `lerobot:` calls the column: a feature below another feature keeps its dot."""
     if name == _LEROBOT_NAMES[REWARD]:
         return REWARD
-    return name.replace(".", "/") if name.split(".")[0] in (OBSERVATION, ACTION) else None
+    first, *below = name.split(".")
+    if first not in (OBSERVATION, ACTION) or not all(below):
+        return None
+    path = upper = first
+    for part in below:
+        path += f"{'.' if upper in names else '/'}{part}"
+        upper += f".{part}"
+    return path
 
 
 # openpi's.
@@ -259,12 +268,13 @@ def _openpi_document(statistics: StatisticsContent, names: Mapping[str, str]) ->
     usual = dict(_OPENPI_KEYS)
     if usual[f"{OBSERVATION}/state"] not in names and f"{OBSERVATION}/state" not in statistics.columns:
         usual |= {_proprio(statistics): "state"}
-    keys = {path: usual.get(path, path) for path in statistics.columns} | {path: key for key, path in names.items()}
+    keys = {path: usual.get(path, path) for path in statistics.columns}
+    keys = {path: key for path, key in keys.items() if key not in names} | {path: key for key, path in names.items()}
     return {
         "norm_stats": {
             key: _numbers_document(_by_last_axis(statistics.columns[path]), ("mean", "std"), (0.01, 0.99))
             for path, key in keys.items()
-            if (statistics.columns[path].count > 0).all() and not statistics.columns[path].is_image
+            if _is_known(statistics.columns[path]) and not statistics.columns[path].is_image
         }
     }
 
@@ -344,13 +354,21 @@ def _refuse_names(names: Mapping[str, str], form: str) -> None:
         raise ConfigError(f"names: a file of the form {form} has all columns by their paths; leave them out")
 
 
+def _is_known(column: ColumnStatistics) -> bool:
+    return bool(column.mean.size) and not np.isnan(column.mean).any()
+
+
 def _numbers_document(column: ColumnStatistics, names: Sequence[str], shares: Sequence[float]) -> dict[str, Any]:
     quantiles = {
-        quantile_name(share): column.quantiles[share].tolist() for share in shares if share in column.quantiles
+        quantile_name(share): column.quantiles[share].tolist()
+        for share in shares
+        if share in column.quantiles and np.isfinite(column.quantiles[share]).all()
     }
     numbers = {name: getattr(column, name) for name in names}
     if "count" in numbers:  # LeRobot's is one number for all dimensions
         numbers["count"] = column.count.max(keepdims=True).reshape(1)
+        if not numbers["count"].any():  # not known, as of openpi's files
+            del numbers["count"]
     return {**{name: values.tolist() for name, values in numbers.items() if np.isfinite(values).all()}, **quantiles}
 
 

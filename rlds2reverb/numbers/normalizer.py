@@ -40,19 +40,19 @@ class ColumnNormalizer:
 
     def normalize(self, values: Any) -> Any:
         """numpy, torch or JAX -> the same kind, dtype (float32 for integers) and device; clipped where the normaliser clips."""
-        values = _as_floats(values)
+        values, dtype = _as_floats(values)
         center, scale = (_like(values, numbers) for numbers in (self.center, self.scale))
         normal = (values - center) * scale
         if np.isfinite(self.high).any():
             normal = normal.clip(_like(values, self.low), _like(values, self.high))
-        return normal if self._is_whole else _choose(_like(values, self.mask), normal, values)
+        return _cast(normal if self._is_whole else _choose(_like(values, self.mask), normal, values), dtype)
 
     def denormalize(self, values: Any) -> Any:
         """The inverse; what was clipped stays at the ends. A dimension of one value gets that value."""
-        values = _as_floats(values)
+        values, dtype = _as_floats(values)
         spread = np.divide(1.0, self.scale, out=np.zeros_like(self.scale), where=self.scale != 0)
         original = values * _like(values, spread) + _like(values, self.center)
-        return original if self._is_whole else _choose(_like(values, self.mask), original, values)
+        return _cast(original if self._is_whole else _choose(_like(values, self.mask), original, values), dtype)
 
     @cached_property
     def _is_whole(self) -> bool:
@@ -255,14 +255,26 @@ def _library(values: Any) -> str:
     return type(values).__module__.partition(".")[0]
 
 
-def _as_floats(values: Any) -> Any:
-    """Integers and flags as float32; lists and numbers as arrays of numpy."""
+def _as_floats(values: Any) -> tuple[Any, Any]:
+    """Floats to compute with, and the dtype of the result: float32 for integers and flags; lists and numbers as arrays of numpy.
+
+    Floats of 16 bits are computed as float32: they round a mean of 300 to quarters, and a scale above 65504 is infinite in float16.
+    """
     if _library(values) == "torch":
-        return values if values.is_floating_point() else values.float()
-    if _library(values) in ("jax", "jaxlib"):
-        return values if "float" in str(values.dtype) else values.astype("float32")
-    array = np.asarray(values)
-    return array if "float" in array.dtype.name else array.astype(np.float32)
+        dtype = values.dtype if values.is_floating_point() else None
+        is_wide = dtype is not None and values.element_size() >= 4
+        floats = values if is_wide else values.float()
+        return floats, dtype or floats.dtype
+    array = values if _library(values) in ("jax", "jaxlib") else np.asarray(values)
+    if "float" not in str(array.dtype):
+        return array.astype(np.float32), np.dtype(np.float32)
+    return (array if array.dtype.itemsize >= 4 else array.astype(np.float32)), array.dtype
+
+
+def _cast(values: Any, dtype: Any) -> Any:
+    if values.dtype == dtype:
+        return values
+    return values.to(dtype) if _library(values) == "torch" else values.astype(dtype)
 
 
 def _like(values: Any, numbers: Array) -> Any:

@@ -49,6 +49,7 @@ import numpy as np
 from rlds2reverb.cuts import Cut, Field, Window, zeros_like
 from rlds2reverb.episode import ACTION, OBSERVATION, Array, Episode, column_bytes, columns_under, is_under
 from rlds2reverb.errors import ViewError
+from rlds2reverb.images import kind_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path, nested
 from rlds2reverb.views.base import (
     CHANGES_NO_ITEM,
@@ -504,7 +505,9 @@ def _windows(offsets: tuple[int, ...]) -> tuple[Window, ...]:
 
 
 def _is_large(column: Array) -> bool:
-    """Whether a row has more than `SHARED_ROW_BYTES`, on average where it is text."""
+    """Whether rows are image files, whose size differs from episode to episode, or have more than `SHARED_ROW_BYTES`, on average where they are text."""
+    if column.dtype == object and kind_of(column):
+        return True
     return len(column) > 0 and column_bytes(column) > SHARED_ROW_BYTES * len(column)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -127,3 +129,21 @@ def test_a_spec_says_what_files_decode_to() -> None:
     assert Encoding.of("png").problem(spec) is None
     assert str(Encoding.of("png").spec(spec)) == "string[] (png of uint16[?, 8, 3])"
     assert "of uint8" in str(Encoding.of("jpeg").problem(spec))
+
+
+def test_a_forked_process_encodes_by_threads_of_its_own() -> None:
+    """As DataLoader's workers do; the threads of the parent are not there."""
+    program = """if True:
+        import os, sys
+        import numpy as np
+        from rlds2reverb.encoding import Encoding, encode_images
+
+        images = np.zeros((3, 16, 16, 3), np.uint8)
+        encode_images(images, Encoding("jpeg"))
+        child = os.fork()
+        if not child:
+            encode_images(images, Encoding("jpeg"))
+            os._exit(0)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)

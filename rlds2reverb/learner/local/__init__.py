@@ -155,11 +155,12 @@ class Local(BatchIterator):
 
     def state(self) -> State:
         """Returns its position between two batches, as plain values for JSON."""
-        world = {_WORLD_SIZE: self.options.world_size} if self.options.world_size > 1 else {}
+        world = {_WORLD_SIZE: int(self.options.world_size)} if self.options.world_size > 1 else {}
         return state_of(_KIND, self._identity, _VERSION, since=self._since, **world, **self._epoch.position())
 
     def restore(self, state: Mapping[str, Any], anew: bool = False) -> None:
-        """Goes to the position of another `Local` of the same arguments: the same batches follow.
+        """Goes to the position of another `Local` of the same arguments: the same batches follow. With ranks, items that stand in for those of bad
+        episodes (`repeated`) may be other ones.
 
         `epochs`, `batch_size` and `drop_last` may differ: a state is a position, and what follows ends after the epochs that were asked
         for here, those before the state included. So epochs=3 continues a finished run of epochs=1 with two more.

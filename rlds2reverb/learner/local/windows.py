@@ -192,12 +192,24 @@ class PermutedEpoch:
         assert self._window is not None
         there = self._window.places
         if not len(there):
+            if self._spare is None:
+                self._spare = self._any_item()
             spare = [] if self._spare is None else [self._spare] * len(places)
             self.repeated += len(spare)
             return spare
         items = there[np.searchsorted(self._places[there], places) % len(there)]
         self.repeated += int(np.count_nonzero(self._places[items] != places))
         return [self._window.batch(items, self._order.count - places, self.number)]
+
+    def _any_item(self) -> FlatBatch | None:
+        """An item from the places of all ranks, for a rank whose own have none; None if no episode is good."""
+        place = 0
+        while place < self._order.count:
+            window, count = self._read(np.arange(place, min(self._order.count, place + self._most_places())))
+            if len(last := window.places[-1:]):
+                return window.batch(last, self._order.count - place - last, self.number)
+            place += count
+        return None
 
     def position(self) -> State:
         return {

@@ -153,3 +153,53 @@ def test_openvlas_needs_one_action(made: DatasetStatistics, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="name the column in Python"):
         apart.write(tmp_path / "file", "openvla")
     apart.write(tmp_path / "file", "openvla", {"action": "action/xyz"})
+
+
+@pytest.mark.parametrize(
+    ("form", "file", "name", "path"),
+    [("lerobot", "stats.json", "observation.state", ()), ("openpi", "norm_stats.json", "state", ("norm_stats",))],
+)
+def test_a_name_that_is_given_wins_over_the_column_that_usually_has_it(
+    tmp_path: Path, form: str, file: str, name: str, path: tuple[str, ...]
+) -> None:
+    columns = {"action": COLUMNS["action"], "observation/joints": 100 + COLUMNS["observation/state"]}
+    columns["observation/state"] = COLUMNS["observation/state"]
+    builder = StatisticsBuilder({path: column_spec(column) for path, column in columns.items()})
+    builder.add(columns, 60)
+    document = written(builder.build(), tmp_path / file, form, **{name: "observation/joints"})
+    for key in path:
+        document = document[key]
+    np.testing.assert_allclose(document[name]["mean"], columns["observation/joints"].astype(np.float64).mean(0))
+    assert len(document) == 2
+
+
+def test_what_a_file_does_not_know_is_left_out_of_the_next(made: DatasetStatistics, tmp_path: Path) -> None:
+    written(made, tmp_path / "norm_stats.json")
+    read = DatasetStatistics.read(tmp_path / "norm_stats.json")  # without counts
+    assert written(read, tmp_path / "again.json", "openpi") == json.loads((tmp_path / "norm_stats.json").read_text())
+    assert "count" not in written(read, tmp_path / "stats.json")["action"]
+    written(made, tmp_path / "dataset_statistics.json", action="action", proprio="observation/state")
+    few = DatasetStatistics.read(tmp_path / "dataset_statistics.json")  # without q10, q50, q90
+    few.write(tmp_path / "own.json", "rlds2reverb")
+    lerobots = written(DatasetStatistics.read(tmp_path / "own.json"), tmp_path / "few.json", "lerobot")
+    assert {"q01", "q99"} < lerobots["action"].keys() and "q50" not in lerobots["action"]
+
+
+def test_lerobots_features_below_others_keep_their_dot(tmp_path: Path) -> None:
+    numbers = {"mean": [0.0], "std": [1.0], "min": [0.0], "max": [1.0], "count": [3]}
+    names = ["action", "action.gripper", "observation.state", "observation.state.joint", "observation.images.top.depth"]
+    (tmp_path / "stats.json").write_text(json.dumps(dict.fromkeys(names, numbers)))
+    read = DatasetStatistics.read(tmp_path / "stats.json")
+    assert list(read) == [
+        "action",
+        "action.gripper",
+        "observation/state",
+        "observation/state.joint",
+        "observation/images/top/depth",
+    ]
+
+
+def test_images_of_pixels_and_of_0_to_1_are_not_merged(made: DatasetStatistics, tmp_path: Path) -> None:
+    written(made, tmp_path / "stats.json")
+    with pytest.raises(ConfigError, match="images of uint8 and of float32 have other units"):
+        DatasetStatistics.merge([made, DatasetStatistics.read(tmp_path / "stats.json")])

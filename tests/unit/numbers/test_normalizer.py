@@ -147,3 +147,17 @@ def test_a_nest_with_none_of_the_columns_is_refused(nest: Any, words: str) -> No
 
 def test_integers_become_float32() -> None:
     assert Normalizer(STATISTICS)["action"].normalize([[1, 2, 3, 4]]).dtype == np.float32
+
+
+@pytest.mark.parametrize(("mean", "std"), [(1.0, 2.5e-6), (300.3, 0.5)])
+def test_floats_of_16_bits_are_computed_in_32(mean: float, std: float) -> None:
+    """The scale is infinite in float16, or the mean is not one of its numbers."""
+    column = np.random.default_rng(3).normal(mean, std, (4_000, 1)).astype(np.float16)
+    column[0] = column[0] + np.float16(0.001)
+    builder = StatisticsBuilder({"action": column_spec(column)})
+    builder.add({"action": column}, len(column))
+    normalizer = Normalizer(builder.build())
+    normal = normalizer({"action": column})["action"]
+    expected = normalizer({"action": column.astype(np.float32)})["action"]
+    assert normal.dtype == np.float16
+    np.testing.assert_allclose(normal, expected.astype(np.float16))

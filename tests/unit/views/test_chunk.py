@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ViewError
@@ -236,3 +238,20 @@ def test_options_of_arrays_are_those_of_texts() -> None:
     assert hash(kinds) == hash(Chunk(2, "0:2", "observation/image:-1:0"))
     masks: list[Any] = [np.array([1, 1, 0], bool), "1:1:-1", [2, -1], [True, True, False]]
     assert {Chunk(relative="first", relative_mask=mask).relative_mask for mask in masks} == {"2:-1"}
+
+
+def png(pixels: Array) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return file.getvalue()
+
+
+def test_image_files_are_frames_however_small() -> None:
+    """Their sizes differ from episode to episode, and a table has one layout."""
+    layouts = []
+    for noise in (0, 255):
+        pixels = np.random.default_rng(0).integers(0, noise + 1, (4, 24, 24, 3)).astype(np.uint8)
+        files = np.array([png(image) for image in pixels], object)
+        cut = Chunk(history=2, horizon=3).cut(Episode({"observation/image": files, "action": np.zeros((4, 2), "f4")}))
+        layouts.append({path: (field.column, field.windows, field.squeeze) for path, field in cut.fields.items()})
+    assert layouts[0] == layouts[1]

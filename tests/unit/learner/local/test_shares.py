@@ -155,6 +155,18 @@ def test_with_episodes_left_out_all_ranks_give_equally_many_batches(
     assert len(items - set(keys)) < world_size
 
 
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rank_all_of_whose_places_are_bad_gives_items_of_other_ranks(seed: int, world_size: int) -> None:
+    source = [*of_lengths(4, 5), bad(2)]
+    options: dict[str, Any] = {"on_invalid": "skip", "allow": ("last_observation_shared",), "shuffle": "global"}
+    counts = {
+        sum(1 for _ in local(source, "episode", batch_size=1, seed=seed, rank=rank, world_size=world_size, **options))
+        for rank in range(world_size)
+    }
+    assert counts == {3 // world_size}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
