@@ -14,7 +14,7 @@ from rlds2reverb import Client, ConvertOptions, LocalOptions, MixOptions, PushOp
 from rlds2reverb.conversion.convert import ConvertKeywords
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.inspection.inspection import inspect as inspect_dataset
-from rlds2reverb.keywords import command_option, refuse_unknown, takes_options
+from rlds2reverb.keywords import command_option, options_of, refuse_unknown, takes_options
 from rlds2reverb.learner.local.options import LocalKeywords
 from rlds2reverb.learner.mix import MixKeywords
 from rlds2reverb.learner.options import SampleKeywords
@@ -34,10 +34,14 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], type, type]] = {
 }
 
 
+def types_of(kind: type) -> dict[str, Any]:
+    return {name: option.type for name, option in options_of(kind).items()}
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_signature_has_every_option_with_its_default_and_type(name: str) -> None:
     function, kind, _ = FUNCTIONS[name]
-    parameters, types = inspect.signature(function).parameters, get_type_hints(kind)
+    parameters, types = inspect.signature(function).parameters, types_of(kind)
     assert parameters.keys() >= {field.name for field in fields(kind)}
     assert not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     for field in fields(kind):
@@ -51,7 +55,7 @@ def test_a_signature_has_every_option_with_its_default_and_type(name: str) -> No
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_type_checkers_see_the_fields_of_the_dataclass(name: str) -> None:
     function, kind, keywords = FUNCTIONS[name]
-    types = get_type_hints(kind)
+    types = types_of(kind)
     named = {name for name, one in inspect.signature(function).parameters.items() if one.kind is not one.KEYWORD_ONLY}
     assert get_type_hints(keywords) == {
         field.name: types[field.name] for field in fields(kind) if field.name not in named
@@ -60,14 +64,14 @@ def test_type_checkers_see_the_fields_of_the_dataclass(name: str) -> None:
 
 
 def test_options_of_episodes_are_keywords_of_all_that_read_them() -> None:
-    types = get_type_hints(EpisodeOptions)
+    types = types_of(EpisodeOptions)
     assert get_type_hints(EpisodeKeywords) == types
     for keywords in (PushKeywords, ConvertKeywords, LocalKeywords):
         assert get_type_hints(keywords).items() >= types.items()
 
 
 def test_how_items_are_sent_is_told_alike_to_all_that_push() -> None:
-    types = get_type_hints(SendOptions)
+    types = types_of(SendOptions)
     assert get_type_hints(SendKeywords) == types
     for keywords in (PushKeywords, WriteKeywords):
         assert get_type_hints(keywords).items() >= types.items()
