@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,10 @@ SUBSAMPLINGS = ("420", "422", "444")
 _EXPECTED = "expected png, jpeg, jpeg:quality=1..100 or jpeg:quality=1..100:subsampling=" + "|".join(SUBSAMPLINGS)
 _CHANNELS = {JPEG: (1, 3), PNG: (1, 3, 4)}
 _DTYPES = {JPEG: ("uint8",), PNG: ("uint8", "uint16")}
+_THREADS = min(16, os.cpu_count() or 1)
+_PARTS_PER_THREAD = 4
+_WORTH_A_THREAD = 1 << 16
+"""Bytes of all images below which threads cost more than they save."""
 _TOGETHER = 16
 """Images that are decoded at a time, so that an episode of large images need not fit into memory."""
 
@@ -98,8 +103,19 @@ def encode_images(pixels: Array, encoding: Encoding) -> Array:
     """[T, height, width, channels] -> [T] bytes of files, made in threads."""
     encode = _ENCODERS[encoding.format]
     images = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("="))
+
+    def encode_part(start: int) -> list[bytes]:
+        return [encode(image, encoding) for image in images[start : start + length]]
+
+    length = max(1, -(-len(images) // (_THREADS * _PARTS_PER_THREAD)))
+    starts = range(0, len(images), length)
+    parts = (
+        map(encode_part, starts)
+        if images.nbytes < _WORTH_A_THREAD
+        else _threads_of(os.getpid()).map(encode_part, starts)
+    )
     files = np.empty(len(images), object)
-    files[:] = list(_threads(os.getpid()).map(lambda image: encode(image, encoding), images))
+    files[:] = list(chain.from_iterable(parts))
     return files
 
 
@@ -162,6 +178,6 @@ _ENCODERS: Mapping[str, Callable[[Array, Encoding], bytes]] = {JPEG: _jpeg_file,
 
 
 @lru_cache(maxsize=1)
-def _threads(process: int) -> ThreadPoolExecutor:
-    """The threads of a process: a forked one has none of its parent's."""
-    return ThreadPoolExecutor(min(16, os.cpu_count() or 1), "encode")
+def _threads_of(process: int) -> ThreadPoolExecutor:
+    """The threads of a process, by its id: a forked one, such as a worker of PyTorch's DataLoader, has none of its parent's."""
+    return ThreadPoolExecutor(_THREADS, f"encode-{process}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import subprocess
+import multiprocessing
 import sys
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from rlds2reverb import encoding as encoding_module
 from rlds2reverb.encoding import SUBSAMPLINGS, Encoding, encode_again, encode_images, png_files
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, SourceError
@@ -75,6 +76,33 @@ def test_png_files_lose_nothing(seed: int, count: int, height: int, width: int, 
     ] * count
 
 
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 33])
+def test_threads_change_neither_files_nor_their_order(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = pixels(0, count, 64, 64, 3)
+    for worth_a_thread in (0, 1 << 40):
+        monkeypatch.setattr(encoding_module, "_WORTH_A_THREAD", worth_a_thread)
+        files = encode_images(images, Encoding("jpeg"))
+        assert files.tolist() == [encode_images(images[n : n + 1], Encoding("jpeg"))[0] for n in range(count)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding_module, "_WORTH_A_THREAD", 0)
+    images = pixels(0, 9, 16, 16, 3)
+    files = encode_images(images, Encoding("png")).tolist()
+    forked = multiprocessing.get_context("fork")
+    reading, writing = forked.Pipe(duplex=False)
+    child = forked.Process(target=lambda: writing.send(encode_images(images, Encoding("png")).tolist()), daemon=True)
+    child.start()
+    try:
+        assert reading.poll(30), "the forked process waits for threads that it has not"
+        assert reading.recv() == files
+    finally:
+        child.kill()
+        child.join()
+
+
 def test_sixteen_bits_of_either_byte_order_stay() -> None:
     images = pixels(0, 2, 9, 8, 3, dtype=np.uint16)
     image = ImageSpec((9, 8, 3), np.dtype(np.uint16), "png")
@@ -129,21 +157,3 @@ def test_a_spec_says_what_files_decode_to() -> None:
     assert Encoding.of("png").problem(spec) is None
     assert str(Encoding.of("png").spec(spec)) == "string[] (png of uint16[?, 8, 3])"
     assert "of uint8" in str(Encoding.of("jpeg").problem(spec))
-
-
-def test_a_forked_process_encodes_by_threads_of_its_own() -> None:
-    """As DataLoader's workers do; the threads of the parent are not there."""
-    program = """if True:
-        import os, sys
-        import numpy as np
-        from rlds2reverb.encoding import Encoding, encode_images
-
-        images = np.zeros((3, 16, 16, 3), np.uint8)
-        encode_images(images, Encoding("jpeg"))
-        child = os.fork()
-        if not child:
-            encode_images(images, Encoding("jpeg"))
-            os._exit(0)
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
