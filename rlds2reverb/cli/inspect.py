@@ -37,10 +37,13 @@ from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.inspection.inspection import Inspection, Watch, Watcher, inspect_source
 from rlds2reverb.inspection.values import StatisticsChoice
 from rlds2reverb.look.accounts import (
+    CHOICE_HEADS,
+    choice_cells,
     dimensions_text,
     example_text,
     image_text,
     inspection_fields,
+    measured_frames,
     problem_heads,
     range_text,
     transform_fields,
@@ -337,6 +340,10 @@ def _print(inspection: Inspection) -> None:
     if inspection.images:
         _title("images")
         output.print_fields({path: image_text(image) for path, image in inspection.images_by_path.items()}, "  ")
+    if cells := choice_cells(inspection):
+        frames = counted(measured_frames(inspection), "frame")
+        _title(f"images in a table, measured now on {frames} of one episode, decoded by one core")
+        output.print_columns([[*CHOICE_HEADS], *[[(row[0], "name"), *row[1:]] for row in cells]], "  ", has_heads=True)
     for table, draft in inspection.outputs.items():
         items = counted(draft.items_per_table, "item")
         click.echo("")

@@ -698,7 +698,8 @@ class Transformed(Wrapper):
         return {**taken, **made_here}
 
     def recorded_path(self, path: str) -> str:
-        return self._source.recorded_path(self._taken.get(path, path))
+        column = self._made.get(path)
+        return self._source.recorded_path(path if column is None or column.is_joined else column.reads[0])
 
     @property
     def _taken(self) -> dict[str, str]:

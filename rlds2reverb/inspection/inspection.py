@@ -13,6 +13,7 @@ from rlds2reverb.episode import REWARD, Array, Episode, Notice, Occurrences, not
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.source import LeftOut
 from rlds2reverb.formats.transform import Transform, TransformLike
+from rlds2reverb.inspection.image_choices import ImageChoice, measure_image_choices
 from rlds2reverb.inspection.statistics import Ends, Range, Returns, Statistics, meaningful_columns
 from rlds2reverb.inspection.values import EpisodeValues, StatisticsChoice, prepare_collecting
 from rlds2reverb.interrupts import noted_interrupts
@@ -88,6 +89,7 @@ _BEFORE_TABLES = (
     "left_out",
     "step_spec",
     "images=images_by_path",
+    "image_choices",
     "filled",
 )
 _BEHIND_TABLES = (
@@ -116,6 +118,8 @@ class Inspection:
         reward is.
       step_bytes: bytes of one step, text not counted; encoded images by their mean.
       images: its image columns, with their sizes.
+      image_choices: path of an image column -> what it takes as pixels and as files, and how many a core of this machine decodes, measured on a
+        few frames of one episode.
       ranges: path -> range of the values. A last row that was added for the last observation counts for neither action, reward nor
         discount, which mean nothing there.
       findings: what is wrong with it.
@@ -135,6 +139,7 @@ class Inspection:
     returns: list[float] = field(default_factory=list)
     step_bytes: Count = 0
     images: tuple[ImageColumn, ...] = ()
+    image_choices: dict[str, list[ImageChoice]] = field(default_factory=dict, compare=False)
     ranges: dict[str, Range] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
     transform: Transform = Transform()
@@ -380,6 +385,7 @@ class InspectionBuilder:
         """The inspection; `left_over` has, per output, the steps at the end of its stream that no item holds."""
         inspection, ready = self._inspection, self._ready
         inspection.filtered = dict(ready.source.filtered)
+        inspection.image_choices = measure_image_choices(ready.source)
         duplicates = duplicates_notice(self._names.copies)
         files = (notice for image in inspection.images for notice in image.notices)
         if self.part.values is not None:

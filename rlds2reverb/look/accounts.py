@@ -215,6 +215,31 @@ def image_text(column: ImageColumn) -> str:
     return f"{ways} (as stored)" if column.is_encoded else f"{ways} (with --encoded {column.recorded})"
 
 
+CHOICE_HEADS = ("column", "a push with", "bytes per step", "all steps", "decoded/s", "at half size")
+"""Of the table of `choice_cells`."""
+
+
+def choice_cells(inspection: Inspection) -> list[list[str]]:
+    """What each way of storing each column of images takes: the cells below `CHOICE_HEADS`."""
+    return [
+        [
+            path,
+            choice.option or ("pixels" if choice.decoded_per_second is None else "files, as here"),
+            f"{choice.step_bytes:,.0f}",
+            size(choice.step_bytes * inspection.steps),
+            rate(choice.decoded_per_second),
+            rate(choice.half_size_per_second),
+        ]
+        for path, choices in inspection.image_choices.items()
+        for choice in choices
+    ]
+
+
+def measured_frames(inspection: Inspection) -> int:
+    """Most frames of a column that were measured."""
+    return max((choice.frames for choices in inspection.image_choices.values() for choice in choices), default=0)
+
+
 def problem_heads(findings: Findings) -> Iterator[tuple[str, str, str]]:
     """Each code that was found, in the order of `CODES`: the code, "problem CODE: 3 episodes", and its meaning."""
     unknown = (code for code in findings.episodes if code not in CODES)
