@@ -343,7 +343,8 @@ def _print(inspection: Inspection) -> None:
     if cells := choice_cells(inspection):
         frames = counted(measured_frames(inspection), "frame")
         _title(f"images in a table, measured now on {frames} of one episode, decoded by one core")
-        output.print_columns([[*CHOICE_HEADS], *[[(row[0], "name"), *row[1:]] for row in cells]], "  ", has_heads=True)
+        choices: list[list[output.Part]] = [[(path, "name"), *cells_of_choice] for path, *cells_of_choice in cells]
+        output.print_columns([[*CHOICE_HEADS], *choices], "  ", has_heads=True)
     for table, draft in inspection.outputs.items():
         items = counted(draft.items_per_table, "item")
         click.echo("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import time
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def test_without_images_there_is_nothing_to_measure() -> None:
 
 def test_a_rate_is_frames_by_the_time_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(step=0.005)
-    monkeypatch.setattr(image_choices.time, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
     decoded: list[bytes] = []
     # Rounds of three files until 0.02 s have gone: looks at 0.005, 0.01, 0.015 and 0.02 s.
     assert image_choices._rate(decoded.append, [b"a", b"b", b"c"]) == pytest.approx(9 / 0.02)
