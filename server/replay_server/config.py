@@ -500,18 +500,20 @@ class FromDataset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
       view: text as for --view, or a mapping as in a file for --view-config.
       transform: text or a file as for --transform, or a mapping as in such a file.
       encoded: names images as --encoded does.
+      encode: what files frames become, as --encode says it, or path -> files.
     """
 
     from_dataset: str
     view: str | dict[str, Any] = "two_step"
     transform: str | dict[str, Any] = ""
     encoded: str | tuple[str, ...] = ()
+    encode: str | tuple[str, ...] | dict[str, str] = ()
 
 
 def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
     from rlds2reverb.formats import open_source
     from rlds2reverb.formats.source import metadata_spec_of
-    from rlds2reverb.formats.transform import transform_of, transformed
+    from rlds2reverb.formats.transform import transform_of, transformed, with_encode
     from rlds2reverb.prepare.conventions import filled_spec
     from rlds2reverb.prepare.preparation import view_at_rate
     from rlds2reverb.views import view_from
@@ -520,10 +522,11 @@ def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
 
     try:
         section = msgspec.convert(value, FromDataset, strict=True)
-        transform = transform_of(section.transform or ())
+        transform = with_encode(transform_of(section.transform or ()), section.encode)
+        written_view = view_from(section.view)
         encoded = (section.encoded,) if isinstance(section.encoded, str) else section.encoded
         source = transformed(open_source(section.from_dataset).with_encoded(encoded), transform)
-        view = view_at_rate(view_from(section.view), source)
+        view = view_at_rate(written_view, source)
         metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
         return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec), name_of(view))
     except msgspec.ValidationError as error:

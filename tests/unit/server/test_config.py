@@ -141,6 +141,12 @@ def test_a_table_that_makes_no_sense_is_refused_with_its_path(file: Path, text: 
             SourceError,
             "bundled:half_cheetah: encoded: has no step columns",
         ),
+        (
+            "{from_dataset: 'bundled:half_cheetah', encode: png}",
+            ConfigError,
+            'transform: encode: "all": no image that png could hold',
+        ),
+        ("{from_dataset: x, encode: {a: gif}}", ConfigError, 'transform: encode: "a": .gif.: expected png'),
         ("{from_dataset: x, view: two_stp}", ViewError, 'view "two_stp": .*; did you mean "two_step"'),
         (
             "{from_dataset: x, transform: {drp: action}}",
