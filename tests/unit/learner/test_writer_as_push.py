@@ -132,3 +132,22 @@ def test_so_are_those_of_a_loop_that_gives_only_what_an_environment_tells(view: 
     assert isinstance(account, PushReport), account
     assert_same(ours, theirs)
     assert len(ours["replay"]) >= 5
+
+
+@pytest.mark.parametrize("view", ["two_step", "frame_stack:frames=2", "episode"])
+def test_so_are_frames_that_become_files(view: str) -> None:
+    pytest.importorskip("imagecodecs")
+    columns: strategies.Columns = {
+        "observation/image": (np.dtype(np.uint8), (9, 12, 3)),
+        "action": (np.dtype(np.float32), (2,)),
+    }
+    episodes = [strategies.episode(np.random.default_rng(n), 4, columns, episode_id=f"e{n}") for n in range(3)]
+    options: dict[str, Any] = {"encode": "jpeg:quality=80", "transform": "resize=observation/image:8x8"}
+    theirs, report = pushed(episodes, {"replay": view}, **options)
+    ours, account = written(episodes, {"replay": view}, **options)
+    assert isinstance(report, PushReport), report
+    assert isinstance(account, PushReport), account
+    assert_same(ours, theirs)
+    files = [column for item in ours["replay"].values() for column in item if column.dtype == object]
+    assert all(file[:3] in (b"", b"\xff\xd8\xff") for column in files for file in column.ravel())
+    assert files
