@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlds2reverb.errors import CapacityError, SpecError, SpecMismatch
 from rlds2reverb.prepare.preparation import Output
 from rlds2reverb.servers.tables import table_of
-from rlds2reverb.specs import Nest, differences, flatten, with_view
+from rlds2reverb.specs import JPEG, PNG, Nest, differences, flatten, with_view
 from rlds2reverb.views.trajectory import name_of
 from rlds2reverb.wire.messages import ServerInfo, TableInfo, waits_when_full
 
@@ -49,14 +49,17 @@ def _way_out(items: Nest, table: Nest) -> str:
     """Advice if the table has encoded images that the items have decoded; "" for any other difference."""
     decoded = {path for path, leaf in flatten(items).items() if leaf.dtype.kind != "O"}
     try:
-        paths = [path for path, leaf in flatten(table).items() if leaf.image is not None and path in decoded]
+        images = {
+            path: leaf.image for path, leaf in flatten(table).items() if leaf.image is not None and path in decoded
+        }
     except SpecError:  # two columns of one name: the difference says so
         return ""
-    if not paths:
+    if not images:
         return ""
+    made = PNG if all(image.format == PNG for image in images.values()) else JPEG
     return (
-        f'the table holds encoded images in {", ".join(paths)}: push with encoded="all" (--encoded all), or with the paths '
-        "that the dataset has for these; or choose another table"
+        f'the table holds encoded images in {", ".join(images)}: push with encoded="all" (--encoded all), or with the paths '
+        f'that the dataset has for these, or make files of frames with encode="{made}" (--encode {made}); or choose another table'
     )
 
 

@@ -74,7 +74,10 @@ def test_a_table_of_text_takes_files_and_one_of_files_no_text() -> None:
 
 
 def test_decoded_items_are_told_of_the_option() -> None:
-    with pytest.raises(SpecMismatch, match=rf'encoded images in {CAMERA}: push with encoded="all" \(--encoded all\)'):
+    with pytest.raises(
+        SpecMismatch,
+        match=rf'encoded images in {CAMERA}: push with encoded="all" \(--encoded all\).* encode="png" \(--encode png\)',
+    ):
         push(Server({"replay": table_info(signature=signature(CAMERA))}))
 
 
