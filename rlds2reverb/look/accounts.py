@@ -215,20 +215,24 @@ def image_text(column: ImageColumn) -> str:
     return f"{ways} (as stored)" if column.is_encoded else f"{ways} (with --encoded {column.recorded})"
 
 
-CHOICE_HEADS = ("column", "a push with", "bytes per step", "all steps", "decoded/s", "at half size")
+CHOICE_HEADS = ("column", "a push with", "bytes per step", "all steps", "decoded", "at half size")
 """Of the table of `choice_cells`."""
 
 
 def choice_cells(inspection: Inspection) -> list[list[str]]:
     """What each way of storing each column of images takes: the cells below `CHOICE_HEADS`."""
+
+    def per_second(images: float | None) -> str:
+        return "-" if images is None else f"{rate(images)}/s"
+
     return [
         [
             path,
             choice.option or ("pixels" if choice.decoded_per_second is None else "files, as here"),
             f"{choice.step_bytes:,.0f}",
             size(choice.step_bytes * inspection.steps),
-            rate(choice.decoded_per_second),
-            rate(choice.half_size_per_second),
+            per_second(choice.decoded_per_second),
+            per_second(choice.half_size_per_second),
         ]
         for path, choices in inspection.image_choices.items()
         for choice in choices
