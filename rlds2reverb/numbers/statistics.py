@@ -212,7 +212,7 @@ class StatisticsBuilder:
         image = kind(spec)
         if (spec.dtype.kind not in "biuf" and spec.dtype.name != "bfloat16") or 0 in spec.shape:
             if image == FILE and images:
-                text = "images are kept encoded, so they have no statistics; leave out encoded (--encoded)"
+                text = "images are kept encoded, so they have no statistics; leave out encoded (--encoded) and encode (--encode)"
                 self.left_out.append(Notice("no_statistics", text, 1, path, is_note=True))
             return False
         if image:

@@ -13,7 +13,7 @@ from rlds2reverb import Episode
 from rlds2reverb.episode import column_bytes
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.transform import Transform
-from rlds2reverb.inspection.inspection import inspect_source
+from rlds2reverb.inspection.inspection import inspect, inspect_source
 from rlds2reverb.prepare.image_files import ImageColumn, image_columns
 from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path
@@ -108,3 +108,16 @@ def test_a_dataset_without_steps_has_no_sizes() -> None:
     empty = Pictures([Episode({path: column[:0] for path, column in episodes()[0].columns.items()})])
     assert image_columns(empty) == ()
     assert np.all([len(one) == 0 for one in empty])
+
+
+@pytest.mark.parametrize("encode", ["png", [f"{CAMERA}:png", f"{WRIST}:png"], {"observation": "png"}], ids=str)
+def test_frames_that_become_files_are_counted_as_files(encode: Any) -> None:
+    pytest.importorskip("imagecodecs")
+    plain, encoded = inspect(episodes()), inspect(episodes(), encode=encode)
+    assert plain.images == ()
+    assert [(image.path, image.is_encoded) for image in encoded.images] == [(CAMERA, True), (WRIST, True)]
+    assert encoded.step_bytes == plain.step_bytes - 2 * DECODED_BYTES + sum(
+        image.encoded_bytes for image in encoded.images
+    )
+    assert {image.decoded_bytes for image in encoded.images} == {DECODED_BYTES}
+    assert str(encoded.step_spec[CAMERA]) == "string[] (png of uint8[9, 12, 3])"
