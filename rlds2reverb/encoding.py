@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from rlds2reverb.episode import Array
-from rlds2reverb.errors import ConfigError
+from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.extras import needing
-from rlds2reverb.images import Size, decode_files, resize_images
+from rlds2reverb.images import AS_STORED, Size, decode_files, orientation_of, resize_images
 from rlds2reverb.specs import FORMATS, JPEG, PNG, ArraySpec, ImageSpec
 from rlds2reverb.text import did_you_mean
 
@@ -127,8 +127,14 @@ def encode_again(files: Array, image: ImageSpec, size: Size, encoding: Encoding,
       where: their name in messages.
 
     Raises:
-      SourceError: a file is damaged, or no such image.
+      SourceError: a file is damaged, or no such image; or it says how it is to be turned (EXIF), which would be lost.
     """
+    for number, file in enumerate(files):
+        if isinstance(file, bytes) and orientation_of(file, f"{where}, image {number}") != AS_STORED:
+            raise SourceError(
+                f"{where}, image {number}: has an orientation (EXIF), which a new file would lose; leave encoded (--encoded) out, so that "
+                "the format's reader applies it or not"
+            )
     encoded = np.empty(len(files), object)
     for start in range(0, len(files), _TOGETHER):
         part = slice(start, start + _TOGETHER)

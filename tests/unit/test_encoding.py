@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import ExifTags, Image
 
 from rlds2reverb import encoding as encoding_module
 from rlds2reverb.encoding import SUBSAMPLINGS, Encoding, encode_again, encode_images, png_files
@@ -127,6 +127,17 @@ def test_a_damaged_file_is_named() -> None:
         encode_again(
             files, ImageSpec((16, 16, 3), np.dtype(np.uint8)), Size(8, 8), Encoding("png"), "observation/image"
         )
+
+
+def test_a_file_that_is_to_be_turned_is_refused() -> None:
+    turned = io.BytesIO()
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    Image.fromarray(pixels(0, 1, 16, 16, 3)[0]).save(turned, "JPEG", exif=exif)
+    files = encode_images(pixels(0, 2, 16, 16, 3), Encoding("jpeg"))
+    files[1] = turned.getvalue()
+    with pytest.raises(SourceError, match=r"camera, image 1: has an orientation \(EXIF\), which a new file would lose"):
+        encode_again(files, ImageSpec((16, 16, 3), np.dtype(np.uint8)), Size(8, 8), Encoding("png"), "camera")
 
 
 @given(QUALITIES, st.sampled_from(SUBSAMPLINGS))
