@@ -39,11 +39,11 @@ from rlds2reverb.inspection.values import StatisticsChoice
 from rlds2reverb.look.accounts import (
     CHOICE_HEADS,
     choice_cells,
+    choices_title,
     dimensions_text,
     example_text,
     image_text,
     inspection_fields,
-    measured_frames,
     problem_heads,
     range_text,
     transform_fields,
@@ -341,8 +341,7 @@ def _print(inspection: Inspection) -> None:
         _title("images")
         output.print_fields({path: image_text(image) for path, image in inspection.images_by_path.items()}, "  ")
     if cells := choice_cells(inspection):
-        frames = counted(measured_frames(inspection), "frame")
-        _title(f"images in a table, measured now on {frames} of one episode, decoded by one core")
+        _title(choices_title(inspection))
         choices: list[list[output.Part]] = [[(path, "name"), *cells_of_choice] for path, *cells_of_choice in cells]
         output.print_columns([[*CHOICE_HEADS], *choices], "  ", has_heads=True)
     for table, draft in inspection.outputs.items():

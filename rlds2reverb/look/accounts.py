@@ -239,9 +239,10 @@ def choice_cells(inspection: Inspection) -> list[list[str]]:
     ]
 
 
-def measured_frames(inspection: Inspection) -> int:
-    """Most frames of a column that were measured."""
-    return max((choice.frames for choices in inspection.image_choices.values() for choice in choices), default=0)
+def choices_title(inspection: Inspection) -> str:
+    """What stands above the table of `choice_cells`."""
+    frames = max((choice.frames for choices in inspection.image_choices.values() for choice in choices), default=0)
+    return f"images in a table, measured now on {counted(frames, 'frame')} of one episode, decoded by one core"
 
 
 def problem_heads(findings: Findings) -> Iterator[tuple[str, str, str]]:

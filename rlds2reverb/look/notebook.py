@@ -19,6 +19,9 @@ from rlds2reverb.extras import Lazily
 from rlds2reverb.images import image_size, kind_of
 from rlds2reverb.look import html
 from rlds2reverb.look.accounts import (
+    CHOICE_HEADS,
+    choice_cells,
+    choices_title,
     conversion_fields,
     image_text,
     inspection_fields,
@@ -474,10 +477,19 @@ def inspection_html(inspection: Inspection) -> Html:
         lambda: fields({**inspection_fields(inspection), **transform_fields(inspection)}),
         lambda: rows(("column", "a step", "values"), len(inspection.step_spec), _inspection_rows(inspection), "column"),
         lambda: fields({image.path: image_text(image) for image in inspection.images[:_MOST_LISTED]}),
+        lambda: _image_choices(inspection),
         *(partial(_output, *pair) for pair in islice(inspection.outputs.items(), _MOST_LISTED)),
         lambda: _problems(inspection.findings),
     ]
     return card("Inspection", inspection.source, parts)
+
+
+def _image_choices(inspection: Inspection) -> Html:
+    cells = choice_cells(inspection)
+    if not cells:
+        return NOTHING
+    shown = ([text(cell) for cell in row] for row in cells)
+    return fold(text(choices_title(inspection)), rows(CHOICE_HEADS, len(cells), shown, "way"))
 
 
 def _inspection_rows(inspection: Inspection) -> Iterator[list[Html]]:

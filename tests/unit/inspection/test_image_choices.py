@@ -133,4 +133,7 @@ def test_an_inspection_tells_them() -> None:
     assert {len(row) for row in cells} == {len(CHOICE_HEADS)}
     assert [row[1] for row in cells[:2]] == ["pixels", f"--encode {CAMERA}:jpeg:quality=95"]
     assert cells[0][2:] == [f"{DECODED:,}", "4.86 kB", "-", "-"]
+    page = str(inspection._repr_html_())
+    assert "measured now on 5 frames" in page
+    assert f"--encode {CAMERA}:png" in page
     assert inspection == inspect_source(EpisodeList(episodes()), {"replay": two_step()})
