@@ -17,7 +17,7 @@ from rlds2reverb import encoding as encoding_module
 from rlds2reverb.encoding import SUBSAMPLINGS, Encoding, encode_again, encode_images, png_files
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, SourceError
-from rlds2reverb.images import Size, decode_files, resize_images
+from rlds2reverb.images import Size, decode_files, decode_images, resize_images
 from rlds2reverb.specs import ArraySpec, ImageSpec
 
 pytest.importorskip("imagecodecs")
@@ -109,6 +109,26 @@ def test_sixteen_bits_of_either_byte_order_stay() -> None:
     for dtype in ("<u2", ">u2"):
         files = encode_images(images.astype(dtype), Encoding("png"))
         assert np.array_equal(decode_files(image, files.tolist(), "images"), images)
+
+
+@given(
+    st.integers(0, 9),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.sampled_from([1, 3]),
+    st.sampled_from(SUBSAMPLINGS),
+    st.sampled_from([1, 2, 4, 8]),
+)
+def test_smaller_pixels_of_jpeg_files_are_those_of_pillows_draft_mode(
+    seed: int, rows: int, columns: int, channels: int, subsampling: str, part: int
+) -> None:
+    height, width = 8 * rows, 8 * columns
+    files = encode_images(pixels(seed, 1, height, width, channels), Encoding("jpeg", subsampling=subsampling))
+    size = (height // part, width // part)
+    with Image.open(io.BytesIO(files[0])) as image:
+        image.draft(None, size[::-1])
+        expected = np.asarray(image).reshape(*size, channels)
+    assert np.array_equal(decode_images(files, (height, width, channels), exact=True, size=size)[0], expected)
 
 
 @given(st.integers(0, 40), st.sampled_from(["png", "jpeg:quality=80"]), st.sampled_from(["12x8", "30x31:lanczos3"]))
