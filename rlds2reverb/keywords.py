@@ -71,7 +71,9 @@ def options_of(kind: type) -> Mapping[str, Option]:
     for base in reversed(kind.__mro__):
         # Python 3.10 refuses the `_: KW_ONLY` of a dataclass, which is no type.
         annotations = {name: text for name, text in vars(base).get("__annotations__", {}).items() if name != "_"}
-        types |= get_type_hints(type(base.__name__, (), {"__annotations__": annotations, "__module__": base.__module__}))
+        types |= get_type_hints(
+            type(base.__name__, (), {"__annotations__": annotations, "__module__": base.__module__})
+        )
     return {
         field.name: Option(field.name, types[field.name], field.default, field.metadata.get(_COMMAND))
         for field in fields(kind)
