@@ -472,13 +472,16 @@ def planned(source: Any, destination: str | Destination, **options: Unpack[Conve
 def _make_job(source: Any, destination: str | Destination, chosen: ConvertOptions) -> Job:
     target = open_destination(destination) if isinstance(destination, str) else destination
     recorded = open_source(source)
+    # A function of the user's gets what it gets in a push: the files of the images that are named, and pixels of all others.
+    is_mapped = chosen.chosen_map is not None
+    read = recorded.with_encoded(chosen.encoded_paths) if is_mapped and not chosen.decode else recorded
     return job_of(
         transformed(
-            mapped(filtered(recorded.first(chosen.limit), chosen.rules), chosen.chosen_map), chosen.chosen_transform
+            mapped(filtered(read.first(chosen.limit), chosen.rules), chosen.chosen_map), chosen.chosen_transform
         ),
         target,
         chosen,
-        () if chosen.decode else chosen.encoded_paths or None,
+        () if chosen.decode else None if is_mapped else chosen.encoded_paths or None,
         allowed_losses=chosen.allow_loss,
         places=places_of(source, recorded),
         source_label=label_of(source, recorded),

@@ -129,7 +129,7 @@ class Judging:
         number = -1
         for number, episode in enumerate(self._light_episodes()):
             rows = len(episode)
-            if episode.faults:
+            if episode.faults or not _is_even(episode):  # validation judges it
                 runs.append((number, 0, rows, rows))
                 continue
             kept = self._kept_rows(episode, left_out)
@@ -176,18 +176,13 @@ class Judging:
         for rule in self.rules:
             verdict, counts = rule.judge(episode), left_out[rule.text]
             before = int(np.count_nonzero(kept))
-            if isinstance(verdict, np.ndarray):
-                kept &= verdict
-            elif not verdict:
-                kept[:] = False
+            is_out = not isinstance(verdict, np.ndarray) and not verdict
+            kept &= verdict
             after = int(np.count_nonzero(kept))
             counts.steps += before - after
-            if before and not after:
-                counts.emptied += isinstance(verdict, np.ndarray)
-                counts.episodes += not isinstance(verdict, np.ndarray)
-            elif not isinstance(verdict, np.ndarray) and not verdict:  # an episode without rows
-                counts.episodes += 1
-            if not after:
+            if is_out or (before and not after):
+                counts.episodes += is_out
+                counts.emptied += not is_out
                 return kept
         return None if kept.all() else kept
 
@@ -310,19 +305,27 @@ class Filtered(Wrapper):
 
     def _run(self, episode: Episode, run: int) -> Episode:
         rows = self._rows(run)
-        return episode if rows is None else rows_of(episode, *rows)
+        return episode if rows is None else rows_of(episode, *rows, int(self._verdicts.rows[run]))
 
 
-def rows_of(episode: Episode, start: int, stop: int) -> Episode:
-    """Some rows of an episode as an episode: the first of them is first, the last one is last."""
+def _is_even(episode: Episode) -> bool:
+    return len({len(column) for column in episode.columns.values()}) <= 1
+
+
+def rows_of(episode: Episode, start: int, stop: int, rows: int) -> Episode:
+    """Some of an episode's `rows` as an episode: the first of them is first, the last one is last.
+
+    Where the columns differ in length, all their rows stay, so that validation finds them.
+    """
+    name, where = (
+        name_of_rows(episode.id, start, stop, rows),
+        episode.where and name_of_rows(episode.where, start, stop, rows),
+    )
+    if not _is_even(episode):
+        return replace(episode, id=name, where=where)
     columns = {path: column[start:stop] for path, column in episode.columns.items()}
     for flag, row in ((IS_FIRST, 0), (IS_LAST, -1)):
         if flag in columns and len(columns[flag]):
             columns[flag] = columns[flag].copy()
             columns[flag][row] = True
-    return replace(
-        episode,
-        columns=columns,
-        id=name_of_rows(episode.id, start, stop, len(episode)),
-        where=episode.where and name_of_rows(episode.where, start, stop, len(episode)),
-    )
+    return replace(episode, columns=columns, id=name, where=where)

@@ -33,7 +33,6 @@ import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +126,9 @@ class Condition:
         metadata = {} if is_of_rows else flatten(metadata_spec_of(source))
         if (self.path == LENGTH and not is_of_rows) or self.path.removeprefix(f"{METADATA}/") in metadata:
             return ()
-        columns = [path for path in specs if is_under(path, self.path)]
+        columns = [
+            path for path, spec in specs.items() if is_under(path, self.path) and self._compares(path, spec.dtype)
+        ]
         if not columns:
             there = [*metadata, *specs]
             expected = "a column" if is_of_rows else "metadata of the episodes, a column, or length"
@@ -137,6 +138,16 @@ class Condition:
             )
         return columns
 
+    def select_columns(self, episode: Episode) -> Mapping[str, Array]:
+        """Those that it looks at."""
+        columns = columns_under(episode.columns, self.path)
+        return {path: rows for path, rows in columns.items() if self._compares(path, rows.dtype)}
+
+    def _compares(self, path: str, dtype: np.dtype[Any]) -> bool:
+        """Whether a column counts: a number is compared with the numbers of a nest, and with any column that is named itself."""
+        has_number = self.sign not in ("", "!") and not isinstance(self.value, str)
+        return not has_number or path == self.path or dtype.kind == "b" or _is_number(dtype)
+
     def holds(self, episode: Episode) -> bool:
         """Whether it holds of an episode; not if this has nothing of the kind."""
         name = self.path.removeprefix(f"{METADATA}/")
@@ -145,7 +156,7 @@ class Condition:
         elif name in episode.metadata:
             values = [_rows_of_metadata(episode.metadata[name])]
         else:
-            values = [*columns_under(episode.columns, self.path).values()]
+            values = [*self.select_columns(episode).values()]
         if self.sign in ("", "!"):
             return any(bool(np.any(_truth(rows))) for rows in values) == (self.sign == "")
         if self.function in _ENDS:
@@ -160,17 +171,18 @@ class Condition:
 
     def holds_of_rows(self, episode: Episode) -> Array:
         """[rows] bool."""
-        columns = columns_under(episode.columns, self.path)
+        columns = self.select_columns(episode)
         if self.sign in ("", "!"):
-            truths = [_truth(rows).reshape(len(rows), -1).any(axis=1) for rows in columns.values()]
+            truths = [_flat(_truth(rows)).any(axis=1) for rows in columns.values()]
             is_there: Array = np.logical_or.reduce(truths)
             return is_there if self.sign == "" else ~is_there
         if self.function in _OVER:
-            flat = [rows.reshape(len(rows), -1) for rows in map(_numbers, columns.values()) if rows is not None]
+            flat = [_flat(rows) for rows in map(_numbers, columns.values()) if rows is not None]
             if not flat or not sum(rows.shape[1] for rows in flat):
                 return np.zeros(len(episode), bool)
-            return np.array([bool(self._compare(_OVER[self.function](row))) for row in np.concatenate(flat, axis=1)])
-        each = [self._compare_values(rows).reshape(len(rows), -1) for rows in columns.values()]
+            joined = np.concatenate(flat, axis=1)
+            return np.array([bool(self._compare(_OVER[self.function](row))) for row in joined], bool)
+        each = [_flat(self._compare_values(rows)) for rows in columns.values()]
         over_values = np.any if self.function == _ANY else np.all
         held: Array = over_values(np.concatenate(each, axis=1), axis=1)
         return held
@@ -190,12 +202,10 @@ class Condition:
         if text is None:
             return False
         if isinstance(self.value, str):
-            return fnmatchcase(text, self.value) == (self.sign == "=")
-        if text.lower() in ("true", "false"):
-            return bool(self._compare(text.lower() == "true"))
-        try:
-            number = float(text)
-        except ValueError:
+            pattern = ".*".join(map(re.escape, self.value.split("*")))
+            return (re.fullmatch(pattern, text, re.DOTALL) is not None) == (self.sign == "=")
+        number = _value_of(text)  # a whole number stays exact
+        if isinstance(number, str):
             return self.sign == "!="
         return bool(self._compare(abs(number) if self.function == _ABSOLUTE else number))
 
@@ -226,6 +236,15 @@ def _numbers(rows: Array) -> Array | None:
     if rows.dtype.kind in "bui":
         return rows.astype(np.int64) if rows.dtype != np.uint64 else rows
     return rows if rows.dtype.kind == "f" else rows.astype(np.float32) if rows.dtype.name == "bfloat16" else None
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iuf" or dtype.name == "bfloat16"
+
+
+def _flat(rows: Array) -> Array:
+    """[rows, ...] -> [rows, numbers], also without rows."""
+    return rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
 
 
 def _truth(rows: Array) -> Array:
@@ -274,10 +293,20 @@ class WhereStep:
     Attributes:
       condition: of a row.
       is_last_real: whether the last row of an episode has an action of its own.
+
+    Raises:
+      ConfigError: the condition is of the first or the last row.
     """
 
     condition: Condition
     is_last_real: bool = False
+
+    def __post_init__(self) -> None:
+        if (function := self.condition.function) in _ENDS:
+            raise ConfigError(
+                f'where_step (--where-step) "{self.condition.written}": {function} is of an episode, expected a condition of a row; '
+                "where (--where) takes it"
+            )
 
     @property
     def text(self) -> str:
@@ -295,7 +324,7 @@ class WhereStep:
         return self.condition.columns(source, "where_step (--where-step)", is_of_rows=True)
 
     def judge(self, episode: Episode) -> Array:
-        if not columns_under(episode.columns, self.condition.path):
+        if not self.condition.select_columns(episode):
             return np.zeros(len(episode), bool)
         kept = self.condition.holds_of_rows(episode)
         return _with_last(kept) if self.condition.is_of_a_step and not self.is_last_real else kept
@@ -486,7 +515,7 @@ class Idle:
     @property
     def text(self) -> str:
         dims = "" if self.dims is None else f",dims={self.dims[0]}:{self.dims[1]}"
-        return f"idle column={self.column},steps={self.steps},eps={self.eps:g},by={self.by}{dims}"
+        return f"idle column={self.column},steps={self.steps},eps={self.eps!r},by={self.by}{dims}"
 
     @property
     def label(self) -> str:
@@ -498,7 +527,7 @@ class Idle:
 
     def columns(self, source: Source) -> Collection[str]:
         specs = columns_of(source.spec(), source.name)
-        columns = [path for path, spec in specs.items() if is_under(path, self.column) and spec.dtype.kind in "iuf"]
+        columns = [path for path, spec in specs.items() if is_under(path, self.column) and _is_number(spec.dtype)]
         if not columns:
             raise SourceError(
                 f'{source.name}: idle (--idle): no numbers in "{self.column}"{did_you_mean(self.column, specs)}; there are: {", ".join(specs)}'
@@ -510,8 +539,10 @@ class Idle:
         return columns
 
     def judge(self, episode: Episode) -> Array:
-        columns = [rows for rows in columns_under(episode.columns, self.column).values() if rows.dtype.kind in "iuf"]
-        flat = [rows.reshape(len(rows), -1).astype(np.float64) for rows in columns]
+        if not len(episode):
+            return np.ones(0, bool)
+        columns = [rows for rows in columns_under(episode.columns, self.column).values() if _is_number(rows.dtype)]
+        flat = [_flat(rows).astype(np.float64) for rows in columns]
         numbers = np.concatenate(flat, axis=1) if flat else np.ones((len(episode), 1))
         if self.dims is not None:
             numbers = numbers[:, slice(*self.dims)]

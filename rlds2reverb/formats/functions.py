@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -21,7 +22,12 @@ def name_of_function(function: object, option: str) -> str:
         raise ConfigError(
             f"{option} {shortened(repr(function))}: expected a function of a module, or its name module:function, which workers can import"
         )
-    return f"{module}:{name}"
+    name = f"{module}:{name}"
+    if import_function(name, option) != function:
+        raise ConfigError(
+            f"{option} {shortened(repr(function))}: {name} is another object, expected the function that workers import by this name"
+        )
+    return name
 
 
 def import_function(name: str, option: str) -> Callable[..., Any]:
@@ -50,10 +56,35 @@ def import_function(name: str, option: str) -> Callable[..., Any]:
 
 
 def code_digest(function: Callable[..., Any]) -> str:
-    """16 hex digits of a function's source text; of its bytecode where there is no text."""
-    try:
-        text = inspect.getsource(function)
-    except (OSError, TypeError):  # without source text, or an object with __call__
-        code = getattr(function, "__code__", None)
-        text = repr(None if code is None else (code.co_code, code.co_consts, code.co_names))
+    """16 hex digits of a function's source text, of its bytecode where there is no text, and of the plain values that it closes over.
+
+    Raises:
+      ConfigError: an object with `__call__`, or a partial with objects that are printed as their places in memory.
+    """
+    if isinstance(function, functools.partial):
+        text = repr((code_digest(function.func), function.args, sorted(function.keywords.items())))
+        if " at 0x" in text:  # another one in every process
+            raise ConfigError(
+                f"{shortened(repr(function))}: expected plain values in a functools.partial: it is known by them"
+            )
+    elif not (inspect.isroutine(inspect.unwrap(function)) or inspect.isclass(function)):
+        raise ConfigError(
+            f"{shortened(repr(function))}: expected a function, or a functools.partial of one: an object has no source text to know it by"
+        )
+    else:
+        try:
+            text = inspect.getsource(function)
+        except (OSError, TypeError):  # without source text
+            code = getattr(function, "__code__", None)
+            text = repr(None if code is None else (code.co_code, code.co_consts, code.co_names))
+        cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+        plain = list(filter(_is_plain, cells))
+        text += repr(plain) if plain else ""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is printed alike in every process."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, (bool, int, float, str, bytes))

@@ -9,7 +9,7 @@ An episode that the function fails for, or makes no episode of, has the reason a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -103,11 +103,7 @@ class Mapped(Wrapper):
         return dict(metadata_specs(self._example))
 
     def images(self) -> Mapping[str, ImageSpec]:
-        spec = flatten(self.spec())
-        return {path: image for path, image in self._source.images().items() if path in spec}
-
-    def encoded(self, paths: Collection[str]) -> Mapped:
-        return Mapped(self._source.encoded(paths), self._function)
+        return {}  # asked for above the function, files would reach it in place of pixels
 
     def episode_lengths(self) -> Sequence[int] | None:
         return None  # the function may change them

@@ -12,6 +12,7 @@ train to val.
 The name of an episode (`episode`) cannot decide: it is a digest of stored bytes, and a conversion stores others. What all formats keep are the
 actions. They are hashed as float32, column by column, and neither the names of the columns count, nor their order, nor whether a number stands
 alone or in a vector of one. The last row is left out, because by RLDS' convention its action has no meaning, and formats fill it differently.
+With `last_step="repeat"` it counts where it has an action, which is read then, and stands in the last row but one of what a conversion makes of it.
 Where a dataset has no `action`, those of `actions` count, as openpi's sets for LeRobot have them, else the numbers of its observations.
 
 A value of `split_by` is compared as the id of an identity (`identity.text_of`): 7, 7.0 and "7" are one.
@@ -26,9 +27,10 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, Array, Episode, is_under
+from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.identity import text_of
+from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.formats.options import read_options, some_text, take_options
 from rlds2reverb.formats.source import Source, columns_of, metadata_spec_of
 from rlds2reverb.specs import flatten
@@ -50,6 +52,7 @@ class Split:
       part: "train" or "val".
       val_share: share of the episodes that are for validation.
       by: path of the metadata or the column whose value decides; "" for the actions.
+      is_last_real: whether a row will be put behind a last one that has an action or a reward.
 
     Raises:
       ConfigError: another part, a share that is not between 0 and 1, or no path.
@@ -58,6 +61,7 @@ class Split:
     part: str
     val_share: float = VAL_SHARE
     by: str = ""
+    is_last_real: bool = False
 
     def __post_init__(self) -> None:
         share: Any = self.val_share
@@ -102,7 +106,8 @@ class Split:
                     f"{source.name}: split={self.part}: expected numbers in {', '.join(_FIELDS)}, which tell episodes apart; found {', '.join(specs)}. "
                     "Name metadata or a column to split by: split_by=PATH (--split-by)"
                 )
-            return paths
+            judged = [path for path in specs if any(is_under(path, name) for name in (ACTION, REWARD))]
+            return {*paths, *judged} if self.is_last_real else paths
         if self.by in specs:
             return (self.by,)
         metadata = flatten(metadata_spec_of(source))
@@ -120,7 +125,8 @@ class Split:
         Raises:
           SourceError: it lacks the value of `by`, or its rows have several.
         """
-        digest = self._value_digest(episode) if self.by else _actions_digest(episode.columns)
+        has_last = self.is_last_real and len(episode) > 0 and not last_row_is_added(episode)
+        digest = self._value_digest(episode) if self.by else _actions_digest(episode.columns, has_last)
         is_val = digest < self.val_share * 2.0**64
         return is_val == (self.part == VAL)
 
@@ -136,15 +142,15 @@ class Split:
         return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
 
 
-def _actions_digest(columns: Mapping[str, Array]) -> int:
+def _actions_digest(columns: Mapping[str, Array], has_last: bool) -> int:
     """64 bits of the numbers that a conversion keeps; see the module."""
     numeric = [path for path, column in columns.items() if _is_numeric(column.dtype, column.ndim - 1)]
-    digests = sorted(_numbers_digest(columns[path]) for path in _of_first_field(numeric))
+    digests = sorted(_numbers_digest(columns[path], has_last) for path in _of_first_field(numeric))
     return xxhash.xxh3_64_intdigest(b"".join(digests))
 
 
-def _numbers_digest(column: Array) -> bytes:
-    rows = column[:-1] if len(column) > 1 else column
+def _numbers_digest(column: Array, has_last: bool) -> bytes:
+    rows = column[:-1] if len(column) > 1 and not has_last else column
     with np.errstate(over="ignore", invalid="ignore"):
         values = rows.astype("<f4").reshape(-1) + np.float32(0)  # -0.0 becomes 0.0
     values[np.isnan(values)] = np.nan  # all bits that mean NaN become one

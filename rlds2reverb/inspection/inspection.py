@@ -245,6 +245,8 @@ def inspect_source(
       ViewError: the view cannot cut such steps.
     """
     ready = prepare_collecting(source, views, options, limit)
+    if options.rules:  # of the first `limit` episodes there may be more runs
+        limit = None
     preparer, whole = ready.preparer(), InspectionBuilder(ready, watch, statistics)
     count, pace, began = ready.source.episode_count, Pace(), time.monotonic()
     if limit is not None and count is not None:

@@ -258,6 +258,6 @@ def statistics(
         source, views, EpisodeOptions(transform=transform, encoded=encoded, encode=encode, **options), limit
     )
     values, preparer = EpisodeValues(ready, StatisticsChoice(images, view is not None)), ready.preparer()
-    for episode, problems in ready.read(stop=limit):
+    for episode, problems in ready.read(stop=None if ready.options.rules else limit):
         values.add(preparer.prepare(episode, problems))
     return values.build(ready.source.name)

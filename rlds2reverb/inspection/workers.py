@@ -160,7 +160,7 @@ def inspect_by_workers(
             )
     ready = job.prepare()
     count = ready.source.known_count()
-    if job.limit is not None:
+    if job.limit is not None and not job.options.rules:
         count = min(count, job.limit)
     whole = InspectionBuilder(ready, job.watch, job.statistics)
     with execute(job) as executor:

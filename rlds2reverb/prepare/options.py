@@ -178,10 +178,11 @@ class ReadingOptions:
     @cached_property
     def rules(self) -> Rules:
         """What takes out episodes and rows, before all else; cheap rules come first, and rules of rows last."""
+        is_last_real = self.last_step != AS_RECORDED
         rules: list[Rule] = [Exclude.of(self.exclude)] if self.exclude else []
         rules += [Where(Condition.of(written, "where (--where)")) for written in _texts_of(self.where)]
         if self.split is not None:
-            rules.append(Split(self.split, self.val_share, self.split_by or ""))
+            rules.append(Split(self.split, self.val_share, self.split_by or "", is_last_real))
         elif self.split_by is not None or self.val_share != VAL_SHARE:
             option = "split_by (--split-by)" if self.split_by is not None else "val_share (--val-share)"
             raise ConfigError(f"{option} goes with split (--split), {' or '.join(PARTS)}")
@@ -191,7 +192,6 @@ class ReadingOptions:
             rules.append(KeepRanges.of(self.keep_ranges, self.keep_by))
         elif self.keep_by:
             raise ConfigError("keep_by (--keep-by) goes with keep_ranges (--keep-ranges)")
-        is_last_real = self.last_step != AS_RECORDED
         conditions = [Condition.of(written, "where_step (--where-step)") for written in _texts_of(self.where_step)]
         rules += [WhereStep(condition, is_last_real) for condition in conditions]
         if self.idle is not None:
@@ -206,7 +206,7 @@ class ReadingOptions:
     @property
     def filter_label(self) -> str:
         """Which episodes are left, for what a reading continues by; "" for all. No part of the item keys, which the episodes' names decide."""
-        return ";".join(rule.label for rule in self.rules)
+        return ";".join(rule.label.replace(";", ";;") for rule in self.rules)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,14 +140,16 @@ class Policy:
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             append_report(self._report, lines, f"episode {episode.title}")
 
-    def reject_refused(self, episode: Named, error: ViewError, must_stop: bool = False) -> Problem:
+    def reject_refused(
+        self, episode: Named, error: ViewError, must_stop: bool = False, may_stop: bool = True
+    ) -> Problem:
         """Rejects an episode that a view refuses; returns that problem."""
         # Stopping, it is an error of the view, not of validation: no `allow` tolerates it.
         problem = Problem("view_refused", "", str(error))
-        if self.stops or must_stop:
+        if (self.stops and may_stop) or must_stop:
             self.rejected[problem.code] += 1
             raise ViewError(f"episode {episode.title}: {error}") from error
-        self.reject(episode, [problem])
+        self.reject(episode, [problem], may_stop=may_stop)
         return problem
 
 

@@ -300,11 +300,12 @@ class Preparer:
         if not self.policy.accepts(episode, prepared.problems, mended):
             return prepared
         cutters = self.cutters if output_numbers is None else [self.cutters[number] for number in output_numbers]
+        may_stop = not any(gaps_around(episode.id))  # what filters leave may be short, which is no fault of the data
         try:
             normalised = self.normalise(filled)
             cuts = [cutter.cut(normalised) for cutter in cutters]
         except ViewError as error:
-            return prepared._replace(refused=self.policy.reject_refused(episode, error))
+            return prepared._replace(refused=self.policy.reject_refused(episode, error, may_stop=may_stop))
         try:
             for cutter, output_cut in zip(cutters, cuts):
                 cutter.check_rows(output_cut.cut)
@@ -315,9 +316,7 @@ class Preparer:
         if cuts and is_for_all and not any(own.items_per_table or own.is_of_stream for own in cuts):
             views = ", ".join(own.view_name for own in cuts)
             lacking = Problem("no_items", "", f"{views} makes no item of {counted(len(normalised), 'step')}")
-            # What filters leave of an episode may be short, which is no fault of the data.
-            is_left_by_filters = any(gaps_around(episode.id))
-            self.policy.reject(episode, [lacking], may_stop=not is_left_by_filters)
+            self.policy.reject(episode, [lacking], may_stop=may_stop)
             return prepared._replace(refused=lacking)
         # Streams advance last: an episode that is rejected must leave none of its steps in them.
         if not is_dropped:

@@ -168,8 +168,10 @@ class PushOptions(SendOptions, EpisodeOptions):
     def with_outputs(self, outputs: Sequence[Output]) -> PushOptions:
         """The options with these outputs, which have the tables of its own."""
         if isinstance(self.table, Mapping):
-            return replace(self, table={output.tables[0]: output.view for output in outputs})
-        return replace(self, view=outputs[0].view)
+            options = replace(self, table={output.tables[0]: output.view for output in outputs})
+        else:
+            options = replace(self, view=outputs[0].view)
+        return options.with_rules_of(self)
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -10,9 +10,11 @@ from typing import Any, TypedDict
 
 from rlds2reverb.episode import Notice
 from rlds2reverb.errors import CapacityError, ConfigError, Rlds2ReverbError, keep_report, reason_of
+from rlds2reverb.formats.filters import Function, Idle, KeepRanges, WhereStep
 from rlds2reverb.formats.source import LeftOut, Source
 from rlds2reverb.formats.transform import Transform
 from rlds2reverb.plain import Count, members, plain, printed
+from rlds2reverb.prepare.conventions import REPEAT
 from rlds2reverb.prepare.preparation import Output, Preparation, item_bounds
 from rlds2reverb.prepare.progress import Progress
 from rlds2reverb.push.capacity import TableCapacity
@@ -227,7 +229,8 @@ class PushPlan:
 
     def with_progress(self, on_progress: Callable[[Progress], object]) -> PushPlan:
         """A copy of the plan with another `on_progress`."""
-        return replace(self, options=replace(self.options, on_progress=on_progress))
+        options = replace(self.options, on_progress=on_progress).with_rules_of(self.options)
+        return replace(self, options=options)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -435,10 +438,13 @@ def _bound_items(
 
 def _check_lengths(options: PushOptions, lengths: Counter[int]) -> None:
     """Raises `ViewError` for a view that refuses an episode because of its rows, before any is sent."""
+    if any(isinstance(rule, (Function, KeepRanges, WhereStep, Idle)) for rule in options.rules):
+        return  # what these leave of an episode may be short
+    repeats = options.conventions.last_step == REPEAT
     for output in options.outputs:
         if isinstance(output.view, NeedsRows):
             for rows in sorted(lengths):
-                output.view.check_rows(rows)
+                output.view.check_rows(rows + (repeats and rows > 0))
 
 
 def _check_room(plan: PushPlan, info: ServerInfo) -> None:

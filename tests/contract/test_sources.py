@@ -232,7 +232,7 @@ def test_what_a_filter_leaves_is_read_in_every_way_alike(source: Source) -> None
     left: list[Any] = []
     for one in (episode for number, episode in enumerate(source) if number % 2 == 0):
         parts = [(0, 2), (3, len(one))] if len(one) > 2 and not one.faults else []
-        left += [rows_of(one, start, stop) for start, stop in parts if stop - start > 1] or [one]
+        left += [rows_of(one, start, stop, len(one)) for start, stop in parts if stop - start > 1] or [one]
     if not left:
         return
     made = filtered(source, [EverySecondAndNoThirdRow()])

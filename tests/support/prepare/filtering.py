@@ -24,6 +24,13 @@ def with_a_norm(episode: Episode) -> Episode:
     return Episode(columns, {**episode.metadata, "rows": len(episode)})
 
 
+def with_flipped_colours(episode: Episode) -> Episode:
+    """Of pixels; files it leaves alone, and says what it got."""
+    image = episode.columns["observation"]
+    columns = episode.columns if image.dtype == object else {**episode.columns, "observation": image[..., ::-1]}
+    return Episode(columns, {**episode.metadata, "dtype": image.dtype.name})
+
+
 def fails_for_some(episode: Episode) -> Episode:
     if len(episode) == 5:
         raise ValueError("five rows")

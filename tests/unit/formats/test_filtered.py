@@ -57,7 +57,7 @@ class Table:
 
     def judge(self, episode: Episode) -> bool | Array:
         verdict = self.verdicts[self.names.index(episode.id)]
-        return verdict if isinstance(verdict, bool) else np.array(verdict)
+        return verdict if isinstance(verdict, bool) else np.array(verdict, bool)
 
 
 def tables(rows: list[int]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
@@ -186,6 +186,37 @@ def test_records_of_tfds_are_picked_by_their_place(
         *range(len(numbers))
     ]
     assert picked.episode_lengths() == [len(episodes[number]) for number in numbers]
+
+
+def test_a_run_of_what_fails_later_has_the_name_that_it_was_asked_by() -> None:
+    table = Table(([True, True, False],), ("e0",))
+    source = filtered(EpisodeList(EPISODES[:1]), [table])
+    list(source)
+    failed = replace(EPISODES[0], columns={}, faults=(("action", "cannot be read"),))
+    (run,) = Filtered(EpisodeList([failed]), [table], judging=source._judging)  # type: ignore[attr-defined]
+    assert (run.id, run.faults) == ("e0[:2]", failed.faults)
+
+
+def test_columns_of_unequal_length_are_left_to_validation() -> None:
+    uneven = EPISODES[0].with_columns(reward=np.zeros(2, np.float32))
+    names = tuple(episode.id for episode in EPISODES)
+    rule = Table(tuple([row != 2 for row in range(rows)] for rows in ROWS), names)
+
+    class Whole(Table):
+        def columns(self, source: Source) -> None:  # type: ignore[override]
+            return None
+
+    for chosen in (rule, Whole(rule.verdicts, names)):  # judged without the short column, and with it
+        first = next(iter(filtered(EpisodeList([uneven, *EPISODES[1:]]), [chosen])))
+        assert [len(first.columns[path]) for path in ("action", "reward")] == [3, 2]
+
+
+@pytest.mark.parametrize("verdict", [True, False, []])
+def test_an_episode_without_rows_is_kept_or_counted(verdict: Any) -> None:
+    empty = replace(EPISODES[0], columns={path: column[:0] for path, column in EPISODES[0].columns.items()})
+    source = filtered(EpisodeList([empty, EPISODES[1]]), [Table((verdict, True), ("e0", "e1"))])
+    assert [len(episode) for episode in source] == [0, ROWS[1]][verdict is False :]
+    assert source.filtered["table"] == LeftOut(episodes=int(verdict is False))
 
 
 def test_an_episode_with_faults_is_left_to_validation() -> None:

@@ -6,10 +6,11 @@ import importlib
 import json
 import math
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -116,13 +117,15 @@ def test_numbers_are_compared_as_by_hand(one: Episode, path: str, function: str,
     episodes(),
     st.sampled_from(["text", "task"]),
     st.sampled_from(["=", "!="]),
-    st.sampled_from(["pick", "pick*", "p?ck", "7", "*"]),
+    st.sampled_from(["pick", "pick*", "p?ck", "[p]ick", "7", "*"]),
 )
 def test_texts_are_compared_as_by_hand(one: Episode, path: str, sign: str, value: str) -> None:
     rows = [[text.decode() for text in row] for row in rows_of(one, path)]
-    held = [all(fnmatchcase(text, value) == (sign == "=") for text in row) for row in rows]
-    if value == "7":
-        held = [all((text == "7") == (sign == "=") for text in row) for row in rows]
+
+    def fits(text: str) -> bool:
+        return text == value or value == "*" or (value == "pick*" and "pick" in text)
+
+    held = [all(fits(text) == (sign == "=") for text in row) for row in rows]
     condition = Condition.of(f"{path} {sign} {value}", "where")
     assert condition.holds(one) == all(held)
     if path == "text":
@@ -141,6 +144,41 @@ def test_what_is_there_is_true_and_its_opposite_is_not(one: Episode, path: str) 
         assert Condition.of(path, "where").holds_of_rows(one).tolist() == [
             any(map(is_true, row)) for row in rows_of(one, path)
         ]
+
+
+def test_only_a_star_stands_for_any_signs_and_whole_numbers_in_text_are_exact() -> None:
+    one = episode([[0, 0]], [b"a"], [True], task=b"a [b]?\nc", number=str(2**53 + 1))
+    for value in ("a [b]?*", "*?*c", "*[b]*"):
+        assert Condition.of(f"task={value}", "where").holds(one)
+    for condition in ("task=a ?b*", f"number={2**53}", f"number>{2**53 + 1}"):
+        assert not Condition.of(condition, "where").holds(one)
+    assert Condition.of(f"number={2**53 + 1}", "where").holds(one)
+
+
+def test_a_number_is_compared_with_the_numbers_of_a_nest() -> None:
+    rows = {"action/size": np.array([1.0, 3.0]), "action/name": column([b"a", b"b"]), "is_first": column([True, False])}
+    one = Episode(rows)
+    condition = Condition.of("action<2", "where_step")
+    assert [*condition.columns(EpisodeList([one]), "where_step")] == ["action/size"]
+    assert condition.holds_of_rows(one).tolist() == [True, False]
+    assert Condition.of("action>0", "where").holds(one)
+    assert not Condition.of("action/name>0", "where").holds(one)
+    with pytest.raises(SourceError, match='no "action"'):
+        condition.columns(EpisodeList([one.with_columns(**{"action/size": rows["action/name"]})]), "where_step")
+
+
+@pytest.mark.parametrize(
+    "options", [{"where_step": "action>0"}, {"where_step": "sum(action)>0"}, {"where_step": "action"}, {"idle": ""}]
+)
+def test_an_episode_without_rows_is_left_to_validation(options: dict[str, Any]) -> None:
+    columns = {path: rows[:0] for path, rows in ONE.columns.items()}
+    (rule,) = ReadingOptions(**options).rules
+    verdict = rule.judge(Episode(columns))
+    assert isinstance(verdict, np.ndarray)
+    assert verdict.shape == (0,)
+    assert verdict.dtype == bool
+    source = Filtered(EpisodeList([replace(ONE, columns=columns, id="empty"), ONE]), [rule])
+    assert next(len(one) for one in source) == 0
 
 
 def test_true_and_false_are_numbers_and_words() -> None:
@@ -203,6 +241,7 @@ def test_what_the_source_lacks_is_refused(options: dict[str, Any], problem: str)
         ({"idle": "eps=-1"}, 'got "eps=-1"'),
         ({"idle": "stops=3"}, 'did you mean "steps"'),
         ({"idle": 3}, "expected column=PATH"),
+        ({"where_step": "last(action)>0"}, r'"last\(action\)>0": last is of an episode, expected a condition of a row'),
         ({"filter": "nowhere:f"}, "cannot be imported: ModuleNotFoundError"),
         ({"filter": "json:nothing"}, "cannot be imported: AttributeError"),
         ({"filter": "json"}, "expected module:function"),
@@ -260,6 +299,20 @@ def test_idle_stretches_go_as_by_hand(one: Episode, steps: int, eps: float, by: 
     assert idle.judge(one).tolist() == idle_rows(rows_of(one, "action"), steps, eps, by)
     second = [[row[1]] for row in rows_of(one, "action")]
     assert Idle.of(f"steps={steps},eps={eps},by={by},dims=1:2").judge(one).tolist() == idle_rows(second, steps, eps, by)
+
+
+def test_idle_takes_every_kind_of_number_and_says_eps_exactly() -> None:
+    rows = np.array([0, 0, 1, 0], ml_dtypes.bfloat16)
+    one = Episode({"action": rows, "is_first": np.arange(4) == 0})
+    idle = Idle.of("by=value,steps=2")
+    assert idle.columns(EpisodeList([one])) == ["action"]
+    assert idle.judge(one).tolist() == [False, False, True, True]
+    assert Idle(eps=0.1234567).label != Idle(eps=0.12345671).label
+
+
+def test_labels_are_told_apart() -> None:
+    both, single = (ReadingOptions(where=where).filter_label for where in (["a", "b"], ["a;where b"]))
+    assert both == "where a;where b" != single
 
 
 MODULE = """

@@ -18,6 +18,7 @@ from rlds2reverb.formats import open_source
 from rlds2reverb.formats.filtered import Filtered
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.splits import Split, take_split
+from rlds2reverb.prepare.conventions import Conventions
 from tests.support import strategies
 
 MANY = [strategies.episode(np.random.default_rng(number), 2, episode_id=f"e{number}") for number in range(2000)]
@@ -69,6 +70,25 @@ def test_dtypes_names_nesting_the_last_row_and_all_else_do_not_count(seed: int, 
     others = [stored_otherwise(episode, rng) for _ in range(6)]
     for share in (0.2, 0.4, 0.6, 0.8):
         assert len({Split("val", share).judge(other) for other in others}) == 1
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.booleans())
+def test_with_real_last_actions_an_episode_is_on_the_side_of_what_is_made_of_it(
+    seed: int, rows: int, is_added: bool
+) -> None:
+    episode = strategies.episode(np.random.default_rng(seed), rows)
+    action, reward = (episode.columns[path].copy() for path in ("action", "reward"))
+    action[-1] = reward[-1] = 0 if is_added else 1
+    episode = episode.with_columns(action=action, reward=reward)
+    made = Conventions(last_step="repeat").apply(episode)
+    assert len(made) == rows + (not is_added)
+    for share in (0.2, 0.4, 0.6, 0.8):
+        sides = {
+            Split("val", share, is_last_real=is_real).judge(one)
+            for one, is_real in ((episode, True), (made, True), (made, False))
+        }
+        assert len(sides) == 1
+    assert {"action", "reward"} <= {*Split("val", is_last_real=True).columns(EpisodeList([episode]))}
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int8, np.int64, ml_dtypes.bfloat16])

@@ -214,6 +214,15 @@ def added(episode: Episode) -> Episode:
     return episode.with_columns(**columns)
 
 
+def test_a_row_before_a_gap_was_recorded_even_if_its_action_is_0() -> None:
+    ends = {
+        name: Episode({**steps(3).columns, "action": np.zeros(3)}, {}, name)
+        for name in ("e", "e[2:]", "e[:3]", "e[2:5]")
+    }
+    assert [Conventions(last_step="repeat").adds_row(end) for end in ends.values()] == [False, False, True, True]
+    assert [Conventions(last_observation="drop").mends_end(end) for end in ends.values()] == [True, True, False, False]
+
+
 class TestTheLastObservation:
     @settings(max_examples=60)
     @given(strategies.episodes(min_steps=2))

@@ -12,7 +12,7 @@ import pytest
 import rlds2reverb
 from rlds2reverb import Client, Episode
 from rlds2reverb.episode import content_digest
-from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.errors import ConfigError, SourceError, ViewError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import NamedSource
@@ -169,9 +169,43 @@ def test_chunks_end_at_a_gap_as_at_the_end_of_an_episode() -> None:
     np.testing.assert_array_equal(data["action_is_pad"].astype(int), wanted)
 
 
-def test_filters_see_the_episodes_below_the_limit() -> None:
-    first = rlds2reverb.inspect(EPISODES[:7], split="train")
-    assert rlds2reverb.inspect(EPISODES, split="train", limit=7).lengths == first.lengths
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"split": "train"},
+        {"where_step": "max(reward)<0.5"},
+        {"keep_ranges": {episode.id: [[0, 2], [3, 6]] for episode in EPISODES}},
+    ],
+)
+def test_filters_see_the_episodes_below_the_limit(filters: dict[str, Any]) -> None:
+    first = rlds2reverb.inspect(EPISODES[:7], **filters)
+    assert rlds2reverb.inspect(EPISODES, limit=7, **filters).lengths == first.lengths
+    job = InspectJob(NamedSource(EpisodeList(EPISODES)), {"replay": two_step()}, 7, EpisodeOptions(**filters))
+    assert inspect_by_workers(job, lambda job: InThreads(job, 2), 2).lengths == first.lengths
+    statistics = [
+        rlds2reverb.statistics(episodes, limit=limit, **filters)
+        for episodes, limit in ((EPISODES[:7], None), (EPISODES, 7))
+    ]
+    assert statistics[0]["observation"].count.tolist() == statistics[1]["observation"].count.tolist()
+
+
+def test_a_view_that_refuses_short_episodes_skips_short_runs_and_stops_at_whole_ones() -> None:
+    long = [strategies.episode(np.random.default_rng(number), 9) for number in range(3)]
+    ranges = {episode.id: [[0, 2], [3, 9]] for episode in long}
+    report = in_memory.push(in_memory.Server(), long, view=view_of("chunk:horizon=4"), keep_ranges=ranges)
+    assert (report.rejected, report.episodes_pushed, report.stopped) == ({"view_refused": 3}, 3, "")
+    with pytest.raises(ViewError, match="expected at most 8"):
+        in_memory.push(in_memory.Server(), long, view=view_of("chunk:horizon=9"), split="train")
+    acted = [episode.with_columns(action=np.ones_like(episode.columns["action"])) for episode in long]
+    options: dict[str, Any] = {"view": view_of("chunk:horizon=9"), "last_step": "repeat"}
+    assert in_memory.push(in_memory.Server(), acted, **options).episodes_pushed == 3
+
+
+def test_options_of_a_plan_keep_what_filters_have_found_out() -> None:
+    plan = in_memory.planned(in_memory.Server(), EPISODES, split="train")
+    assert plan.options.rules.found
+    assert plan.with_progress(lambda _: None).options.rules is plan.options.rules
+    assert plan.options.with_outputs(plan.options.outputs).rules is plan.options.rules
 
 
 def test_a_state_of_another_split_is_refused() -> None:

@@ -13,6 +13,7 @@ from rlds2reverb import Episode
 from rlds2reverb.episode import content_digest
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError
 from rlds2reverb.formats import mapped, open_source
+from rlds2reverb.formats.identity import text_of
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
@@ -25,6 +26,7 @@ from tests.support import strategies
 from tests.support.prepare import filtering
 from tests.support.push import in_memory
 from tests.support.workers_in_threads import InThreads
+from tests.unit.conversion import test_convert_jpeg as convert_jpeg
 
 EPISODES = [strategies.episode(np.random.default_rng(number), 4 + number % 3) for number in range(9)]
 NORM = "tests.support.prepare.filtering:with_a_norm"
@@ -56,6 +58,28 @@ def test_all_ways_make_the_same(tmp_path: Path) -> None:
     assert [int(episode.metadata["rows"]) for episode in written] == [len(episode) for episode in EPISODES]
     job = InspectJob(NamedSource(EpisodeList(EPISODES)), {"replay": two_step()}, options=EpisodeOptions(map=NORM))
     assert inspect_by_workers(job, lambda job: InThreads(job, 2), 2).lengths == inspection.lengths
+
+
+@pytest.mark.parametrize("options", [{}, {"encoded": "observation"}, {"decode": True}])
+def test_a_function_gets_pixels_or_the_files_that_are_asked_for_also_in_a_conversion(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    pictures = convert_jpeg.episodes()
+    source = f"tfds:{rlds2reverb.convert(pictures, f'tfds:{tmp_path}/pictures').path}?order=file"
+    flips = "tests.support.prepare.filtering:with_flipped_colours"
+    made = rlds2reverb.convert(source, f"tfds:{tmp_path}/made", map=flips, verify=True, **options)
+    written = list(open_source(f"tfds:{made.path}?order=file"))
+    is_encoded = "encoded" in options
+    dtypes = {text_of(episode.metadata["dtype"]) for episode in written}
+    assert dtypes == {"object" if is_encoded else "uint8"}
+    for episode, picture in zip(written, pictures, strict=True):
+        pixels = picture.columns["observation"]
+        np.testing.assert_array_equal(episode.columns["observation"], pixels if is_encoded else pixels[..., ::-1])
+    if not is_encoded:
+        pushed = Preparation.open(source, EpisodeOptions(map=flips)).source
+        assert [content_digest(episode.columns) for episode in pushed] == [
+            content_digest(episode.columns) for episode in written
+        ]
 
 
 def test_filters_see_what_is_recorded_and_a_transform_what_is_made() -> None:
