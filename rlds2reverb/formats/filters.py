@@ -181,7 +181,8 @@ class Condition:
             if not flat or not sum(rows.shape[1] for rows in flat):
                 return np.zeros(len(episode), bool)
             joined = np.concatenate(flat, axis=1)
-            return np.array([bool(self._compare(_OVER[self.function](row))) for row in joined], bool)
+            totals: Array = np.asarray(self._compare(_OVER[self.function](joined, axis=1)))
+            return totals
         each = [_flat(self._compare_values(rows)) for rows in columns.values()]
         over_values = np.any if self.function == _ANY else np.all
         held: Array = over_values(np.concatenate(each, axis=1), axis=1)
@@ -196,7 +197,7 @@ class Condition:
         if numbers is None:
             return np.zeros(rows.shape, bool)
         values: Array = np.asarray(self._compare(np.abs(numbers) if self.function == _ABSOLUTE else numbers))
-        return values & ~np.isnan(numbers) if numbers.dtype.kind == "f" else values
+        return values
 
     def _compare_text(self, text: str | None) -> bool:
         if text is None:
@@ -210,7 +211,7 @@ class Condition:
         return bool(self._compare(abs(number) if self.function == _ABSOLUTE else number))
 
     def _compare(self, number: Any) -> Any:
-        return _SIGNS[self.sign](number, self.value)
+        return _SIGNS[self.sign](number, self.value) & (number == number)  # NaN fulfils none, "!=" included
 
 
 def _value_of(text: str) -> bool | float | str:
