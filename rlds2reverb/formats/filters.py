@@ -59,7 +59,7 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
 }
 _ABSOLUTE, _ANY = "abs", "any"
-_OVER: dict[str, Callable[[Array], Any]] = {"min": np.min, "max": np.max, "mean": np.mean, "sum": np.sum}
+_OVER: dict[str, Callable[..., Any]] = {"min": np.min, "max": np.max, "mean": np.mean, "sum": np.sum}
 _ENDS = {"first": 0, "last": -1}
 _FUNCTIONS = (_ANY, *_OVER, *_ENDS)
 _CONDITION = re.compile(
