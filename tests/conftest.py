@@ -55,6 +55,9 @@ FULL = (
 LONGEST = (
     "unit/wire/sample/test_native_sanitized.py",
     "unit/workers/test_processes.py",
+    "unit/look/test_report_in_a_browser.py",
+    "unit/server/test_uploads.py",
+    "unit/server/test_http.py",
 )
 """Files that take a minute or have tests of many seconds. They come first: a worker that begins one last would leave the rest of the machine idle."""
 
