@@ -69,7 +69,7 @@ class Data:
             server.client.push(self.name, table, again=True, encoded=_encoded(table), transform=self.transform or ())
             for _ in range(times)
         ]
-        return sum(one.steps_pushed for one in reports), sum(one.bytes for one in reports)
+        return sum(report.steps_pushed for report in reports), sum(report.bytes for report in reports)
 
     def size(self, name: str, step_bytes: float, **parameters: int) -> Result:
         """A size of a step against its size in the files."""

@@ -1,4 +1,7 @@
-"""`inspect --html` beside `inspect` in words: the same pass, and what the page costs on top. Both from the start of a process.
+"""What `inspect` writes besides its words, of the same pass. All from the start of a process.
+
+- `page`: `--html` beside words.
+- `page/statistics`: `--statistics FILE` beside `--json` alone.
 
 `Size.items` steps of half-cheetah in episodes of 1,001.
 """
@@ -18,12 +21,12 @@ from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparis
 FULL = Size(items=2_000_000, reference_items=2_000_000, repeats=3)
 SHORT = Size(items=50_000, reference_items=50_000, repeats=2)
 
-GOAL = Goal(1 / 1.3)
-"""Of the rates: the page takes at most 1.3 times as long."""
+GOAL, STATISTICS_GOAL = Goal(1 / 1.3), Goal(1 / 1.15)
+"""Of the rates: the page takes at most 1.3 times as long, statistics 1.15 times."""
 
 
 def run(size: Size) -> Iterator[Result]:
-    """One comparison."""
+    """Two comparisons."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
         words = partial(_inspect, [])
@@ -33,7 +36,14 @@ def run(size: Size) -> Iterator[Result]:
         ]
         runs = alternate(sides, size.repeats)
         page_bytes = page.stat().st_size
-    yield comparison("page", runs, "html", "words", "steps/s", GOAL, steps=size.items, page_bytes=page_bytes)
+        yield comparison("page", runs, "html", "words", "steps/s", GOAL, steps=size.items, page_bytes=page_bytes)
+        written = ["--json", "--statistics", str(Path(folder) / "stats.json")]
+        sides = [
+            Side("statistics", partial(_inspect, written), size.items),
+            Side("json", partial(_inspect, ["--json"]), size.items),
+        ]
+        runs = alternate(sides, size.repeats)
+        yield comparison("page/statistics", runs, "statistics", "json", "steps/s", STATISTICS_GOAL, steps=size.items)
 
 
 def _inspect(options: list[str], steps: int) -> Run:

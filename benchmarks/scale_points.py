@@ -87,10 +87,10 @@ def _push(running: Sequence[ReplayProcess], content: Content) -> dict[str, Any]:
         reports = content.push(client)
     _settle(running)
     return {
-        "items": sum(one.items_confirmed for one in reports),
-        "episodes": sum(one.episodes_pushed for one in reports),
-        "steps": sum(one.steps_pushed for one in reports),
-        "sent_bytes": sum(one.bytes for one in reports),
+        "items": sum(report.items_confirmed for report in reports),
+        "episodes": sum(report.episodes_pushed for report in reports),
+        "steps": sum(report.steps_pushed for report in reports),
+        "sent_bytes": sum(report.bytes for report in reports),
         "push_seconds": watch.seconds,
         "pusher_processor": watch.processor_seconds,
         "insert_processor": _processor_since(running, before),

@@ -64,7 +64,7 @@ def sections(results: Sequence[Result]) -> dict[str, str]:
 
 
 def _of(results: Sequence[Result], beginning: str) -> list[Result]:
-    return [one for one in results if one["benchmark"].startswith(beginning)]
+    return [result for result in results if result["benchmark"].startswith(beginning)]
 
 
 def _row(cells: Iterable[object]) -> str:
@@ -92,7 +92,7 @@ def _curves(results: Sequence[Result]) -> Iterator[str]:
             "sampled, items/s",
         ]
     )
-    for one in _telling(sorted((one["parameters"] for one in results), key=_place)):
+    for one in _telling(sorted((result["parameters"] for result in results), key=_place)):
         yield _row(
             [
                 one["content"],
@@ -112,12 +112,12 @@ def _curves(results: Sequence[Result]) -> Iterator[str]:
 def _telling(points: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Without small tables where there is a larger one of their kind: in small ones, a process' own memory hides what items take."""
     largest: dict[tuple[str, int], int] = {}
-    for one in points:
-        kind = one["content"], one["servers"]
-        largest[kind] = max(largest.get(kind, 0), one["items"])
-    for one in points:
-        if one["items"] >= min(_LARGE, largest[one["content"], one["servers"]]):
-            yield one
+    for point in points:
+        kind = point["content"], point["servers"]
+        largest[kind] = max(largest.get(kind, 0), point["items"])
+    for point in points:
+        if point["items"] >= min(_LARGE, largest[point["content"], point["servers"]]):
+            yield point
 
 
 def _place(point: Mapping[str, Any]) -> tuple[int, float, int, int]:
@@ -127,15 +127,15 @@ def _place(point: Mapping[str, Any]) -> tuple[int, float, int, int]:
 
 def _costs(results: Sequence[Result]) -> Iterator[str]:
     yield from _head(["of a step", *(head for head, _ in _COSTS.values())])
-    for one in results:
-        costs = [f"{one['parameters'][name] * scale:,.3g}" for name, (_, scale) in _COSTS.items()]
-        yield _row([one["benchmark"].removeprefix(COST), *map(_plain, costs)])
+    for result in results:
+        costs = [f"{result['parameters'][name] * scale:,.3g}" for name, (_, scale) in _COSTS.items()]
+        yield _row([result["benchmark"].removeprefix(COST), *map(_plain, costs)])
 
 
 def _plans(results: Sequence[Result]) -> Iterator[str]:
-    yield from _head(["", *(one["benchmark"].removeprefix(PLAN) for one in results)])
+    yield from _head(["", *(result["benchmark"].removeprefix(PLAN) for result in results)])
     for name, head in _PLAN.items():
-        yield _row([head, *(_short(one["parameters"][name]) for one in results)])
+        yield _row([head, *(_short(result["parameters"][name]) for result in results)])
 
 
 def _short(value: object) -> str:

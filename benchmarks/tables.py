@@ -25,8 +25,8 @@ SCALE = "scale"
 
 def sections(results: Sequence[Result]) -> dict[str, str]:
     """Marker in the page -> the table that belongs there. Results without a goal are only in the JSON lines."""
-    results = [one for one in results if not one["benchmark"].startswith(SCALE)]
-    judged = [one for one in results if one["goal"] is not None]
+    results = [result for result in results if not result["benchmark"].startswith(SCALE)]
+    judged = [result for result in results if result["goal"] is not None]
     return {
         "comparisons": "\n".join(comparisons(judged)),
         "figures": "\n".join(figures(judged)),
@@ -53,11 +53,11 @@ def comparisons(results: Sequence[Result]) -> Iterator[str]:
     """The lines of the table of those results that are comparisons."""
     yield "| benchmark | a | b | a, per s | b, per s | a / b | goal |"
     yield "| --- | --- | --- | ---: | ---: | ---: | --- |"
-    for one in results:
-        if "ratio" in one:
+    for result in results:
+        if "ratio" in result:
             yield (
-                f"| `{one['benchmark']}` | {one['a']} | {one['b']} | {one['rate_a']:,.0f} | {one['rate_b']:,.0f} "
-                f"| **{one['ratio']:.3g}** ({_spread(one)}) | {_goal(one)} |"
+                f"| `{result['benchmark']}` | {result['a']} | {result['b']} | {result['rate_a']:,.0f} | {result['rate_b']:,.0f} "
+                f"| **{result['ratio']:.3g}** ({_spread(result)}) | {_goal(result)} |"
             )
 
 
@@ -65,21 +65,21 @@ def figures(results: Sequence[Result]) -> Iterator[str]:
     """The lines of the table of those that are figures."""
     yield "| benchmark | figure | goal |"
     yield "| --- | ---: | --- |"
-    for one in results:
-        if "ratio" not in one and not one["benchmark"].startswith(_CHUNKS):
-            yield f"| `{one['benchmark']}` | **{one['value']:.3g}** {one['unit']} | {_goal(one)} |"
+    for result in results:
+        if "ratio" not in result and not result["benchmark"].startswith(_CHUNKS):
+            yield f"| `{result['benchmark']}` | **{result['value']:.3g}** {result['unit']} | {_goal(result)} |"
 
 
 def _chunks(results: Sequence[Result]) -> Iterator[str]:
     yield "| data | rows per chunk | pushed, items/s | server bytes per item | sampled, items/s |"
     yield "| --- | ---: | ---: | ---: | ---: |"
-    for one in results:
-        if one["benchmark"].startswith(_CHUNKS):
-            _, kind, rows = one["benchmark"].split("/")
-            more = one["parameters"]
+    for result in results:
+        if result["benchmark"].startswith(_CHUNKS):
+            _, kind, rows = result["benchmark"].split("/")
+            more = result["parameters"]
             chosen = " (chosen)" if more["chosen"] else ""
             yield (
-                f"| {kind} | {rows}{chosen} | {one['value']:,.0f} | {more['server_bytes_per_item']:,} "
+                f"| {kind} | {rows}{chosen} | {result['value']:,.0f} | {more['server_bytes_per_item']:,} "
                 f"| {more['samples_per_second']:,} |"
             )
 
@@ -87,7 +87,7 @@ def _chunks(results: Sequence[Result]) -> Iterator[str]:
 def machine(results: Sequence[Result]) -> str:
     """Where they were measured, in a sentence or two."""
     where = results[0]["machine"]
-    shares = [one["machine"]["others_share"] for one in results if "others_share" in one["machine"]]
+    shares = [result["machine"]["others_share"] for result in results if "others_share" in result["machine"]]
     versions = ", ".join(f"{name} {where[name]}" for name in ("dm-reverb", "tensorflow", "tf-agents", "grpcio"))
     text = f"{where['cores']} cores of a shared virtual machine, Python {where['python']}, {versions}."
     if shares:

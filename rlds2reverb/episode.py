@@ -316,6 +316,16 @@ def _paths_under(paths: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple(path for path in paths if is_under(path, name))
 
 
+def repeats_row_before(columns: Iterable[Array], row: int) -> bool:
+    """Whether a row equals the one before it in every column, to the byte. Nearly every row differs in the first column, so it costs little."""
+    return all(
+        column[row : row + 1].tolist() == column[row - 1 : row].tolist()
+        if column.dtype.kind in "OSU"
+        else column[row : row + 1].tobytes() == column[row - 1 : row].tobytes()
+        for column in columns
+    )
+
+
 def columns_below(columns: Mapping[str, Array], name: str) -> dict[str, Array]:
     """As `columns_under`, by the part of their paths behind `name/`; "" for the column itself."""
     return {path[len(name) + 1 :]: column for path, column in columns.items() if is_under(path, name)}

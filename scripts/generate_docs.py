@@ -103,9 +103,11 @@ def cli_reference() -> str:
     rows = ["| command | what it does |", "| --- | --- |"]
     rows += [f"| [`{name}`]({_COMMANDS}/{name}.md) | {about} |" for name, about in cli.COMMANDS.items()]
     topics = [f"- `rlds2reverb help {name}`: {about}" for name, about in cli.TOPICS.items()]
-    options = [one for name in cli.COMMANDS for one in _options(_command(name)) if one.name not in _PUSH_OPTIONS]
+    options = [
+        option for name in cli.COMMANDS for option in _options(_command(name)) if option.name not in _PUSH_OPTIONS
+    ]
     uses = Counter(map(_row, options))
-    shared = {_row(one): one for one in options if uses[_row(one)] > 1}
+    shared = {_row(option): option for option in options if uses[_row(option)] > 1}
     return "\n\n".join(
         [
             "## Commands",
@@ -136,7 +138,7 @@ def command_page(name: str) -> str:
             exits = own
         else:
             parts.append(" ".join(paragraph.split()))
-    named = dict.fromkeys((one.metavar or "").removesuffix("...") for one in command.params)
+    named = dict.fromkeys((param.metavar or "").removesuffix("...") for param in command.params)
     names = [f"{one}: {_reference(_NAMES[one])}." for one in named if one in _NAMES]
     parts.append(" ".join([f"Usage: `rlds2reverb {name} {_arguments(command)}`.", *names]))
     more = [_reference(page) for page in _GUIDES[name]]
@@ -201,9 +203,9 @@ def metrics_table() -> str:
 def table_status_reference() -> str:
     """The fields of a table in /status.json."""
     parts = msgspec.json.schema(TableStatus)["$defs"]
-    for one in parts.values():
-        one["description"], meanings = _docstring(one["description"])
-        for key, member in one["properties"].items():
+    for part in parts.values():
+        part["description"], meanings = _docstring(part["description"])
+        for key, member in part["properties"].items():
             member.setdefault("description", _in_files(meanings.get(key, "")))
     return "\n\n".join(_definition(name, one, parts) for name, one in parts.items())
 
@@ -336,7 +338,7 @@ def _reference(page: str) -> str:
     """A link from a command's page to a page of docs/, or to a heading of it, by what that is called."""
     path, _, anchor = page.partition("#")
     headings = re.findall(r"^#+ (.+)$", (DOCS / path).read_text(encoding="utf-8"), re.MULTILINE)
-    return f"[{next(one for one in headings if not anchor or _slug(one) == anchor)}](../{page})"
+    return f"[{next(heading for heading in headings if not anchor or _slug(heading) == anchor)}](../{page})"
 
 
 def _linked(text: str, folder: str = "") -> str:
@@ -352,7 +354,7 @@ def _in_lines(line: str) -> str:
 
 
 def _options(command: click.Command) -> list[click.Option]:
-    return [one for one in command.params if isinstance(one, click.Option)]
+    return [param for param in command.params if isinstance(param, click.Option)]
 
 
 def _tables(options: Iterable[click.Option]) -> Iterator[str]:
@@ -373,7 +375,7 @@ def _row(option: click.Option) -> str:
     facts, choices = [], ""
     if isinstance(kind, click.Choice):
         value = ""
-        choices = f" One of {', '.join(f'`{one}`' for one in kind.choices)}."
+        choices = f" One of {', '.join(f'`{choice}`' for choice in kind.choices)}."
     if isinstance(kind, click.IntRange):
         value = "N"
         facts.append(f"from {kind.min}" if kind.max is None or kind.max > _ANY else f"from {kind.min} to {kind.max:,}")

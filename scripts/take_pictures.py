@@ -351,14 +351,14 @@ class _Scene:
     def __init__(self, folder: Path) -> None:
         config = decode(
             {
-                "tables": [{"name": one.name} for one in tables()],
+                "tables": [{"name": table.name} for table in tables()],
                 "checkpoints": {"folder": str(folder), "every_seconds": 1800},
             },
             "the scene",
         )
         state = ReplayService(config, table_configs(config)).state
         state.recorder = _Remembering(HistoryFile(state.store), lambda: None, time.time())
-        state.monitor = Monitor(lambda: ServerInfo(7, {one.name: one for one in tables()}))
+        state.monitor = Monitor(lambda: ServerInfo(7, {table.name: table for table in tables()}))
         state.monitor.start()
         state.phase = "ready"
         state.checkpoints.space = lambda: _SPACE  # type: ignore[method-assign]

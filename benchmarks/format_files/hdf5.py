@@ -40,14 +40,14 @@ def _write_robomimic(folder: Path, count: int) -> str:
     with h5py.File(path, "w") as file:
         group = file.create_group("data")
         group.attrs["total"], group.attrs["env_args"] = count * TRANSITIONS, json.dumps({"env_name": "x", "type": 1})
-        for number, one in enumerate(episodes(count)):
+        for number, episode in enumerate(episodes(count)):
             demo = group.create_group(f"demo_{number}")
             demo.attrs["num_samples"] = TRANSITIONS
-            demo["obs/state"], demo["next_obs/state"] = one["observations"][:-1], one["observations"][1:]
+            demo["obs/state"], demo["next_obs/state"] = episode["observations"][:-1], episode["observations"][1:]
             demo["actions"], demo["rewards"], demo["dones"] = (
-                one["actions"],
-                one["rewards"],
-                one["ends"].astype(np.int64),
+                episode["actions"],
+                episode["rewards"],
+                episode["ends"].astype(np.int64),
             )
     return f"robomimic:{path}"
 
@@ -67,12 +67,12 @@ def _write_ted(folder: Path, count: int) -> str:
     path = folder / "checkpoint.h5"
     width = int(np.ceil(np.log10(count))) if count > 1 else 0
     with h5py.File(path, "w") as file:
-        for number, one in enumerate(episodes(count)):
+        for number, episode in enumerate(episodes(count)):
             group = file.create_group(f"traj_{number:0{width}d}")
-            group["observation"], group["action"] = one["observations"], one["actions"]
-            group["reward"] = one["rewards"][:, None]
-            group["done"] = group["truncated"] = one["ends"][:, None]
-            group["terminated"] = (one["ends"] & False)[:, None]
+            group["observation"], group["action"] = episode["observations"], episode["actions"]
+            group["reward"] = episode["rewards"][:, None]
+            group["done"] = group["truncated"] = episode["ends"][:, None]
+            group["terminated"] = (episode["ends"] & False)[:, None]
         file["_len"], file["is_full"], file["shift"] = count * TRANSITIONS, True, 0
     return f"ted:{path}"
 

@@ -97,7 +97,8 @@ def _write_images(folder: Path, count: int) -> str:
     """84x84 pixels in three colours, about 250 different ones."""
     name = _write(folder, count)
     scene = [
-        imagecodecs.png_encode(np.ascontiguousarray(one)) for one in data.pictures(False)[0]["observation"][..., :3]
+        imagecodecs.png_encode(np.ascontiguousarray(picture))
+        for picture in data.pictures(False)[0]["observation"][..., :3]
     ]
     files = itertools.cycle({"bytes": one, "path": f"frame-{at:06d}.png"} for at, one in enumerate(scene))
     for path in _data(folder):

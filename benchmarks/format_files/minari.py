@@ -18,13 +18,13 @@ def _write_minari(folder: Path, count: int) -> str:
     made = folder / "cheetah" / "bench-v0" / "data"
     made.mkdir(parents=True)
     with h5py.File(made / "main_data.hdf5", "w", track_order=True) as file:
-        for number, one in enumerate(episodes(count)):
+        for number, episode in enumerate(episodes(count)):
             group = file.create_group(f"episode_{number}")
             group.attrs["id"], group.attrs["total_steps"] = number, TRANSITIONS
             for key in ("observations", "actions", "rewards"):
-                group.create_dataset(key, data=one[key], maxshape=(None, *one[key].shape[1:]), chunks=True)
-            group.create_dataset("terminations", data=one["ends"] & False, maxshape=(None,), chunks=True)
-            group.create_dataset("truncations", data=one["ends"], maxshape=(None,), chunks=True)
+                group.create_dataset(key, data=episode[key], maxshape=(None, *episode[key].shape[1:]), chunks=True)
+            group.create_dataset("terminations", data=episode["ends"] & False, maxshape=(None,), chunks=True)
+            group.create_dataset("truncations", data=episode["ends"], maxshape=(None,), chunks=True)
     return _told_of_minari(made, count, "hdf5")
 
 
@@ -60,11 +60,13 @@ def _read_minari(folder: Path) -> int:
 def _write_minari_parquet(folder: Path, count: int) -> str:
     """A folder for each episode; columns of actions end with a filling."""
     made = folder / "cheetah" / "bench-v0" / "data"
-    for number, one in enumerate(episodes(count)):
+    for number, episode in enumerate(episodes(count)):
         (made / str(number)).mkdir(parents=True)
-        filled = {key: np.concatenate([column, column[-1:]]) for key, column in one.items() if key != "observations"}
+        filled = {
+            key: np.concatenate([column, column[-1:]]) for key, column in episode.items() if key != "observations"
+        }
         columns = {
-            "observations": fixed(one["observations"]),
+            "observations": fixed(episode["observations"]),
             "actions": fixed(filled["actions"]),
             "rewards": pa.array(filled["rewards"]),
             "terminations": pa.array(filled["ends"] & False),

@@ -18,14 +18,14 @@ _PER_FILE = 100
 
 def _write_lines(folder: Path, count: int) -> str:
     with (folder / "output-2024-01-01_00-00-00_worker-0_0.json").open("w") as file:
-        for number, one in enumerate(episodes(count)):
+        for number, episode in enumerate(episodes(count)):
             batch = {
-                "obs": one["observations"][:-1],
-                "new_obs": one["observations"][1:],
-                "actions": one["actions"],
-                "rewards": one["rewards"],
-                "terminateds": one["ends"] & False,
-                "truncateds": one["ends"],
+                "obs": episode["observations"][:-1],
+                "new_obs": episode["observations"][1:],
+                "actions": episode["actions"],
+                "rewards": episode["rewards"],
+                "terminateds": episode["ends"] & False,
+                "truncateds": episode["ends"],
                 "eps_id": np.full(TRANSITIONS, number),
                 "t": np.arange(TRANSITIONS),
             }

@@ -15,8 +15,8 @@ from benchmarks.format_files.base import TRANSITIONS, FormatFiles, episodes
 
 
 def _write_npz(folder: Path, count: int) -> str:
-    for number, one in enumerate(episodes(count)):
-        arrays = {**one, "terminals": one["ends"] & False, "timeouts": one["ends"]}
+    for number, episode in enumerate(episodes(count)):
+        arrays = {**episode, "terminals": episode["ends"] & False, "timeouts": episode["ends"]}
         del arrays["ends"]
         np.savez(folder / f"episode_{number:06d}.npz", **arrays)
     return f"npz:{folder}"
@@ -36,15 +36,15 @@ def _write_ilr(folder: Path, count: int) -> str:
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         _add(tar, "_metadata.meta.pickle", {"env_cfg": {"benchmark_name": "dm_control"}})
         at = 0
-        for one in episodes(count):
+        for episode in episodes(count):
             for t in range(TRANSITIONS):
                 frame = {
-                    "acts": one["actions"][t],
-                    "dones": one["ends"][t],
+                    "acts": episode["actions"][t],
+                    "dones": episode["ends"][t],
                     "frame": at,
-                    "next_obs": one["observations"][t + 1],
-                    "obs": one["observations"][t],
-                    "rews": one["rewards"][t],
+                    "next_obs": episode["observations"][t + 1],
+                    "obs": episode["observations"][t],
+                    "rews": episode["rewards"][t],
                 }
                 for key, value in frame.items():
                     _add(tar, f"frame_{at:03d}.{key}.pickle", value)

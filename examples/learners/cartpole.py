@@ -28,7 +28,9 @@ Policy = Callable[[Any], Any]
 def returns(policy: Policy, episodes: int = EPISODES, first_seed: int = 1_000_000) -> Any:
     """[episodes] float64: what a policy earns in the real environment, from starts that no recording has."""
     environments = [gymnasium.make("CartPole-v1") for _ in range(episodes)]
-    observations = np.stack([one.reset(seed=first_seed + number)[0] for number, one in enumerate(environments)])
+    observations = np.stack(
+        [environment.reset(seed=first_seed + number)[0] for number, environment in enumerate(environments)]
+    )
     total, runs = np.zeros(episodes), np.ones(episodes, bool)
     while runs.any():
         actions = np.asarray(policy(observations))

@@ -21,11 +21,12 @@ An episode with faults is judged by validation, and not by rules: it is kept, so
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -38,21 +39,25 @@ SINGLE_ROWS = "single rows"
 """What rows are counted below that rules leave between two gaps."""
 
 
-class Rule(Protocol):
+class Rule(ABC):
     """What decides about episodes, and rows of them."""
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """What reports call it."""
 
     @property
     def label(self) -> str:
         """Where it is equal, so is what is left."""
+        return self.text
 
     @property
     def needs_names(self) -> bool:
         """Whether it looks at `Episode.id`, which some formats make of all columns."""
+        return False
 
+    @abstractmethod
     def columns(self, source: Source) -> Collection[str] | None:
         """Paths of the step columns that it looks at; None for all.
 
@@ -60,6 +65,7 @@ class Rule(Protocol):
           SourceError: the source has not what it looks at.
         """
 
+    @abstractmethod
     def judge(self, episode: Episode) -> bool | Array:
         """Whether to keep an episode; or [rows] bool, which rows of it."""
 

@@ -40,6 +40,7 @@ import numpy as np
 
 from rlds2reverb.episode import ACTION, DISCOUNT, METADATA, REWARD, Array, Episode, columns_under, is_content, is_under
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.filtered import Rule
 from rlds2reverb.formats.functions import code_digest, import_function, name_of_function
 from rlds2reverb.formats.identity import text_of
 from rlds2reverb.formats.source import Source, columns_of, metadata_spec_of
@@ -263,7 +264,7 @@ def _with_last(kept: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Where:
+class Where(Rule):
     """Keeps episodes of which a condition holds."""
 
     condition: Condition
@@ -271,14 +272,6 @@ class Where:
     @property
     def text(self) -> str:
         return f"where {self.condition.written}"
-
-    @property
-    def label(self) -> str:
-        return self.text
-
-    @property
-    def needs_names(self) -> bool:
-        return False
 
     def columns(self, source: Source) -> Collection[str]:
         return self.condition.columns(source, "where (--where)")
@@ -288,7 +281,7 @@ class Where:
 
 
 @dataclass(frozen=True)
-class WhereStep:
+class WhereStep(Rule):
     """Keeps rows of which a condition holds.
 
     Attributes:
@@ -313,14 +306,6 @@ class WhereStep:
     def text(self) -> str:
         return f"where_step {self.condition.written}"
 
-    @property
-    def label(self) -> str:
-        return self.text
-
-    @property
-    def needs_names(self) -> bool:
-        return False
-
     def columns(self, source: Source) -> Collection[str]:
         return self.condition.columns(source, "where_step (--where-step)", is_of_rows=True)
 
@@ -332,7 +317,7 @@ class WhereStep:
 
 
 @dataclass(frozen=True)
-class Exclude:
+class Exclude(Rule):
     """Takes out episodes by name: the name here, or the dataset's own (`Episode.recorded_id`)."""
 
     names: frozenset[str]
@@ -387,7 +372,7 @@ def _names_in(path: Path) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class KeepRanges:
+class KeepRanges(Rule):
     """Keeps the rows in the ranges of a file, `{key: [[start, stop), ...]}`; an episode that the file does not name goes as a whole.
 
     The form is openpi's, whose list for DROID has keys of two metadata with "--" between them (`recording_folderpath--file_path`) and also drops episodes without a key.
@@ -477,7 +462,7 @@ def _ranges_of(pairs: Any, where: str) -> Array:
 
 
 @dataclass(frozen=True)
-class Idle:
+class Idle(Rule):
     """Takes out rows in which nothing moves, where at least `steps` of them stand side by side.
 
     Attributes:
@@ -517,14 +502,6 @@ class Idle:
     def text(self) -> str:
         dims = "" if self.dims is None else f",dims={self.dims[0]}:{self.dims[1]}"
         return f"idle column={self.column},steps={self.steps},eps={self.eps!r},by={self.by}{dims}"
-
-    @property
-    def label(self) -> str:
-        return self.text
-
-    @property
-    def needs_names(self) -> bool:
-        return False
 
     def columns(self, source: Source) -> Collection[str]:
         specs = columns_of(source.spec(), source.name)
@@ -598,7 +575,7 @@ _IDLE: dict[str, Callable[[str], Any]] = {
 
 
 @dataclass(frozen=True)
-class Function:
+class Function(Rule):
     """A function of the user's: episode -> whether to keep it, or [rows] bool, which rows. Workers import it by its name.
 
     Attributes:
@@ -626,10 +603,6 @@ class Function:
     @property
     def label(self) -> str:
         return f"filter={self.name}@{self.code}"
-
-    @property
-    def needs_names(self) -> bool:
-        return False
 
     def columns(self, source: Source) -> Collection[str] | None:
         """Those in the function's attribute `columns`, paths of columns or nests; all without it."""

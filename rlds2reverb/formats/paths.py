@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import IO
 
@@ -39,16 +40,16 @@ def check_link(folder: Path, path: Path) -> None:
         raise SourceError(f"{path}: cannot be read: {error}") from error
 
 
-class DatasetPath:
+class DatasetPath(ABC):
     """A path of a dataset whose files are watched: `formats.dataset_files`."""
 
+    @abstractmethod
     def use(self) -> None:
         """To call before a library opens the file by its name.
 
         Raises:
           SourceError: it may not be opened.
         """
-        raise NotImplementedError
 
 
 class RefusedFile(SourceError):

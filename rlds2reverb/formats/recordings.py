@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -74,7 +75,7 @@ def refuse_broken() -> Iterator[None]:
         raise SourceError(broken.why) from broken
 
 
-class Recordings:
+class Recordings(ABC):
     """The episodes of a dataset, numbered from 0.
 
     Episodes are named by their content (`identity`): by `Recording.content`, or by the columns where that is "". The names here, of the dataset
@@ -106,24 +107,25 @@ class Recordings:
         """What the dataset says of itself as a whole. Raises `SourceError` if that cannot be read."""
         return About()
 
-    def choose(self, numbers: Sequence[int] | None) -> None:
+    def choose(self, numbers: Sequence[int] | None) -> None:  # noqa: B027  # most formats need not know
         """Called once, before `spec` and `read`, with the chosen episodes, or None for all. A spec that no file declares is made of these (`agreement`).
 
         Raises:
           SourceError: as `spec`.
         """
 
+    @abstractmethod
     def spec(self) -> Nest:
         """The steps' spec: a nest of `ArraySpec` without the time axis, or path -> `ArraySpec`.
 
         Raises:
           SourceError: it is unknown.
         """
-        raise NotImplementedError
 
     def metadata_spec(self) -> Nest:
         return {}
 
+    @abstractmethod
     def read(self, numbers: Sequence[int]) -> Iterator[Recording]:
         """The episodes of these numbers.
 
@@ -133,7 +135,6 @@ class Recordings:
         Raises:
           SourceError: nothing more can be read.
         """
-        raise NotImplementedError
 
     def metadata_of(self, number: int) -> Mapping[str, Any] | None:
         """The metadata of one episode, by path; None where they are unknown without reading its steps."""
@@ -149,7 +150,7 @@ class Recordings:
 
     def encoded(self, paths: Collection[str]) -> Recordings:
         """The same recordings with these of `images` as the files' bytes; `spec` has `ArraySpec.of_images` for them."""
-        raise NotImplementedError
+        raise SourceError(f"{self.name}: no image's files can be read here, asked for {', '.join(paths)}")
 
     def without(self, paths: Collection[str]) -> Recordings:
         """The same recordings, which need not read these step columns, nor check them; what they give of them is dropped, in `spec`, too.

@@ -29,6 +29,7 @@ import xxhash
 
 from rlds2reverb.episode import ACTION, METADATA, OBSERVATION, REWARD, Array, Episode, is_under
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.filtered import Rule
 from rlds2reverb.formats.identity import text_of
 from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.formats.options import read_options, some_text, take_options
@@ -45,7 +46,7 @@ _MOST_NUMERIC_DIMENSIONS = 2  # of a row; what has more is a picture
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Rule):
     """The episodes of one side; a rule of `filtered`.
 
     Attributes:
@@ -82,14 +83,6 @@ class Split:
     def text(self) -> str:
         """What is left out by it is counted below this."""
         return f"split={self.part},val_share={float(self.val_share)}" + (f",split_by={self.by}" if self.by else "")
-
-    @property
-    def label(self) -> str:
-        return self.text
-
-    @property
-    def needs_names(self) -> bool:
-        return False
 
     def columns(self, source: Source) -> Collection[str]:
         """The columns that it looks at.

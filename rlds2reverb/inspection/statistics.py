@@ -19,6 +19,7 @@ from rlds2reverb.episode import (
     Array,
     Episode,
     columns_under,
+    repeats_row_before,
 )
 from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.numbers.columns import ColumnStatistics
@@ -89,13 +90,7 @@ def last_row_is_repeated(episode: Episode) -> bool:
     So readers make it where none was recorded, as of LeRobot's episodes, which end with their last action.
     """
     observations = columns_under(episode.columns, OBSERVATION).values()
-    # Nearly every observation differs in its first column, so this costs little.
-    is_same = len(episode) > 1 and all(
-        column[-1:].tolist() == column[-2:-1].tolist()
-        if column.dtype.kind in "OSU"
-        else column[-1:].tobytes() == column[-2:-1].tobytes()
-        for column in observations
-    )
+    is_same = len(episode) > 1 and repeats_row_before(observations, len(episode) - 1)
     return is_same and bool(observations) and last_row_is_added(episode)
 
 

@@ -47,7 +47,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from rlds2reverb.cuts import Cut, Field, Window, zeros_like
-from rlds2reverb.episode import ACTION, OBSERVATION, Array, Episode, column_bytes, columns_under, is_under
+from rlds2reverb.episode import (
+    ACTION,
+    OBSERVATION,
+    Array,
+    Episode,
+    column_bytes,
+    columns_under,
+    is_under,
+    repeats_row_before,
+)
 from rlds2reverb.errors import ViewError
 from rlds2reverb.images import kind_of
 from rlds2reverb.specs import ArraySpec, Nest, flatten, map_with_path, nested
@@ -515,13 +524,7 @@ def _observed_rows(recorded: Mapping[str, Array], count: int) -> int:
     """Rows with an observation of their own: without the last one if that equals, to the byte, the one before it."""
     if not count:
         return count + bool(len(next(iter(recorded.values()))))
-    observed = columns_under(recorded, OBSERVATION).values()
-    is_repeated = all(
-        column[count:].tolist() == column[count - 1 : count].tolist()
-        if column.dtype.kind in "OSU"
-        else column[count:].tobytes() == column[count - 1 : count].tobytes()
-        for column in observed
-    )
+    is_repeated = repeats_row_before(columns_under(recorded, OBSERVATION).values(), count)
     return count if is_repeated else count + 1
 
 

@@ -88,7 +88,7 @@ def as_text(item: Any) -> str:
 
 def test_the_buffer_of_tf_agents_decodes_with_a_map(address: str, client: rlds2reverb.Client) -> None:
     client.push(DECODED, SAMPLED, encoded="all")
-    wanted = {one.tobytes() for episode in DECODED for one in episode.columns[CAMERA]}
+    wanted = {column.tobytes() for episode in DECODED for column in episode.columns[CAMERA]}
     specs = reverb.Client(address).server_info()[SAMPLED].signature
     data_spec = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape[1:], one.dtype), specs)
     buffer = reverb_replay_buffer.ReverbReplayBuffer(

@@ -167,7 +167,7 @@ def test_a_source_opened_anew_makes_the_same_items(client: Client, sampler: Any,
             return "bundled:cartpole@train[:3]"
         if kind == "rlds":
             return rlds_data.dataset(columns)
-        return [Episode(dict(reference.nested(one))) for one in columns]
+        return [Episode(dict(reference.nested(column))) for column in columns]
 
     sizes = []
     for _ in range(2):
@@ -388,7 +388,7 @@ def test_an_rlds_dataset_is_stored_as_its_steps_are(client: Client, sampler: Any
     columns = [rlds_data.episode(np.random.default_rng(n), 4, **specs) for n in range(3)]
     report = client.push(rlds_data.dataset(columns), "one")
     assert (report.episodes_read, report.source) == (3, "dataset")
-    steps = [reference.steps_of(one) for one in columns]
+    steps = [reference.steps_of(column) for column in columns]
     next_index = reference.next_step_type_index(steps[0])
-    expected = [i for one in steps for i in reference.sequence_items(reference.trajectories(one), next_index, 2)]
+    expected = [i for step in steps for i in reference.sequence_items(reference.trajectories(step), next_index, 2)]
     reference.assert_same_items([item.columns for item in take_all(sampler, "one")], expected)

@@ -146,7 +146,7 @@ def test_a_reader_that_leaves_is_no_error(server: Embedded, command: list[str]) 
 def test_an_identity_finds_the_items_of_data_that_were_written_anew(client: rlds2reverb.Client, tmp_path: Path) -> None:
     """Equal keys: the items of the second push take the places of the first one's."""
     ledger = tmp_path / "ledger.db"
-    plain = [replace(one, id="") for one in episodes(3)]
+    plain = [replace(episode, id="") for episode in episodes(3)]
     anew = [one.with_columns(further=np.zeros(STEPS, np.float32)) for one in plain]
     options: dict[str, Any] = {"transform": "select=observation,action", "identity": "columns=action"}
     assert client.push(plain, "large", **options).items_new == 3 * (STEPS - 1)

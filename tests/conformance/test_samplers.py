@@ -82,7 +82,7 @@ def test_weights_are_made_of_what_a_server_tells(learner: Client, server_of_samp
     options: dict[str, Any] = {"min_priority": 0.5} if formula == "table_min" else {}
     with learner.sample("prioritized", 64, samples=256, weights=formula, beta=0.7, **options) as sampler:
         batches = list(sampler)
-    total = sum(one**0.6 for one in priorities)
+    total = sum(priority**0.6 for priority in priorities)
     for (data,), info in batches:
         drawn = np.array(priorities)[np.ravel(data)]
         probability = drawn**0.6 / total
@@ -144,7 +144,7 @@ def test_two_learners_share_an_epoch(
 def test_the_best_episodes_stay(learner: Client) -> None:
     """Pushed in any order, and again: the table holds the four highest returns."""
     view = Prioritized(WholeEpisode(), by_return)
-    returns = sorted(float(one.columns["reward"][:-1].astype(float).sum()) for one in EPISODES)
+    returns = sorted(float(episode.columns["reward"][:-1].astype(float).sum()) for episode in EPISODES)
     assert returns[0] < 0 < returns[-1]
     for order in (EPISODES, EPISODES[::-1]):
         learner.push(order, "best", view=view, allow=ALLOWED, allow_eviction=True)
@@ -161,7 +161,7 @@ def push_whole(learner: Client, table: str, **options: Any) -> None:
 
 def test_slices_are_those_of_the_episodes_that_were_pushed(learner: Client) -> None:
     push_whole(learner, "whole")
-    recorded = {one.columns["observation"][0].tobytes(): one for one in EPISODES}
+    recorded = {episode.columns["observation"][0].tobytes(): episode for episode in EPISODES}
     whole = {
         int(info.key[number]): recorded[data.observation[number][0].tobytes()]
         for data, info in learner.sample("whole", 1, samples=200)
@@ -170,7 +170,7 @@ def test_slices_are_those_of_the_episodes_that_were_pushed(learner: Client) -> N
     assert len(whole) == len(EPISODES)
     with learner.sample("whole", 30, samples=40, slices=SliceSpec(8, 3, strict=False)) as sampler:
         batches = list(sampler)
-    assert sum(one.size for one in batches) == 120
+    assert sum(batch.size for batch in batches) == 120
     for data, info in batches:
         assert info.start is not None
         assert info.mask is not None
@@ -227,4 +227,4 @@ def test_requirements_of_sampled_episodes_are_those_of_a_push(learner: Client) -
         assert (found[name].dtype, found[name].shape) == (expected[name].dtype, expected[name].shape)
         assert found[name].tobytes() == expected[name].tobytes()
     assert info.start is not None
-    assert info.start.tolist() == [step for one in EPISODES for step in range(len(one) - 1)]
+    assert info.start.tolist() == [step for episode in EPISODES for step in range(len(episode) - 1)]

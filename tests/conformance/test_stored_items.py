@@ -197,5 +197,5 @@ def test_again_draws_new_keys(push_and_take: Push) -> None:
         for options in ({}, {}, {"again": True}, {"again": True})
     ]
     assert keys[0] == keys[1]
-    assert all(len(one) == 9 for one in keys)
+    assert all(len(key) == 9 for key in keys)
     assert len(keys[0] | keys[2] | keys[3]) == 27

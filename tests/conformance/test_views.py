@@ -138,11 +138,14 @@ def _as_array(tensor: Any) -> Any:
     "text", ["two_step", "frame_stack:frames=3", "goal", "slices:length=3,per_episode=5", "n_step"]
 )
 def test_items_have_the_priorities_of_their_steps(address: str, client: rlds2reverb.Client, text: str) -> None:
-    episodes = [one.with_columns(td_error=np.arange(len(one)) * 0.5 + n) for n, one in enumerate(episodes_of("flat"))]
+    episodes = [
+        episode.with_columns(td_error=np.arange(len(episode)) * 0.5 + n)
+        for n, episode in enumerate(episodes_of("flat"))
+    ]
     separator = "," if ":" in text else ":"
     view = view_of(f"{text}{separator}priority=td_error")
     client.push(episodes, "any", view=view, on_invalid="skip")
-    wanted = [float(number) for one in episodes for number in view.cut(one).priorities]
+    wanted = [float(number) for episode in episodes for number in view.cut(episode).priorities]
     assert len(set(wanted)) > 10
     assert [item.priority for item in take_all(reverb.Client(address), "any")] == wanted
 

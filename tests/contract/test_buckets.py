@@ -40,4 +40,4 @@ def test_a_bucket_gives_what_the_disk_gives(
     assert contents(there) == before
     assert contents(there) == before, "the second time"
     assert there.name.startswith(f"{source.partition(':')[0]}:{scheme}://")
-    assert any(one.range for one in cloud.requests)
+    assert any(request.range for request in cloud.requests)

@@ -33,7 +33,7 @@ from tests.support.raising import outcome_of
 
 FOLDER = Path(data.__file__).parent
 LOSSES = {known.scheme: side.losses for known, side in DESTINATIONS.own_sides().items()}
-SCHEMES = [one.scheme for one in DESTINATIONS]
+SCHEMES = [destination.scheme for destination in DESTINATIONS]
 CASES: dict[str, Any] = {
     scheme: importlib.import_module(f"{data.__name__[:-5]}.{scheme}")
     for scheme in SCHEMES

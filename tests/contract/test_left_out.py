@@ -260,7 +260,7 @@ def test_the_video_that_is_left_out_is_not_requested_from_a_bucket(
     assert [episode.id for episode in there] == [episode.id for episode in here]
     assert values(there) == values(here)
     assert cloud.requests
-    assert not [one.path for one in cloud.requests if ".mp4" in one.path and one.method == "GET"]
+    assert not [request.path for request in cloud.requests if ".mp4" in request.path and request.method == "GET"]
 
 
 def test_a_push_that_leaves_out_a_column_is_stored_once_and_beside_that_of_another_transform(tmp_path: Path) -> None:

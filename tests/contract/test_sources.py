@@ -19,7 +19,7 @@ import rlds2reverb
 from rlds2reverb.episode import Array, Episode, metadata_specs
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.filtered import filtered, rows_of
+from rlds2reverb.formats.filtered import Rule, filtered, rows_of
 from rlds2reverb.formats.filters import Exclude
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.options import escape_text, split_options
@@ -94,7 +94,7 @@ def test_names_of_paths_may_hold_any_sign(scheme: str, tmp_path: Path) -> None:
     path = Path(place)
     moved = path.rename(path.with_name(f"what?@a;b|c,d%3F{''.join(path.suffixes)}"))
     source = open_source(f"{scheme}:{escape_text(moved)}{at}{split}?{options}")
-    assert [one[1:] for one in contents(source)] == [one[1:] for one in before]
+    assert [content[1:] for content in contents(source)] == [one[1:] for one in before]
     assert contents(open_source(source.name)) == contents(source)
     assert contents(open_source(f"mix:{source.name}")) == contents(source)
 
@@ -210,14 +210,15 @@ def test_the_sides_of_a_split_are_the_whole(source: Source) -> None:
         assert part == [one for one in whole if one in part]
 
 
-class EverySecondAndNoThirdRow:
+class EverySecondAndNoThirdRow(Rule):
     """A rule that leaves every second episode, and of the longer ones a gap."""
-
-    text = label = "some"
-    needs_names = False
 
     def __init__(self) -> None:
         self.number = 0
+
+    @property
+    def text(self) -> str:
+        return "some"
 
     def columns(self, _: Source) -> tuple[str, ...]:
         return ()
@@ -288,7 +289,7 @@ def test_parts_pushed_by_several_workers_add_nothing_to_what_a_whole_push_stored
 
 
 def test_a_copy_elsewhere_names_its_shards_alike(tmp_path: Path) -> None:
-    whole = [one.id for one in of_tfds("train[:4]")]
+    whole = [episode.id for episode in of_tfds("train[:4]")]
     shutil.copytree(bundled_path("cartpole"), tmp_path / "copy")
     copy = open_source(f"tfds:{tmp_path / 'copy'}@train[:4]")
     assert [[one.id for one in copy.shard(index, 3)] for index in range(3)] == [whole[index::3] for index in range(3)]

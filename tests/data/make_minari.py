@@ -119,9 +119,9 @@ def expected(name: str, **_: Any) -> None:
     import minari
 
     found: dict[str, Any] = {}
-    for number, one in enumerate(minari.load_dataset(name).iterate_episodes()):
+    for number, episode in enumerate(minari.load_dataset(name).iterate_episodes()):
         for key in ("observations", "actions", "rewards", "terminations", "truncations", "infos"):
-            flat(getattr(one, key, None), f"{number}/{key}", found)
+            flat(getattr(episode, key, None), f"{number}/{key}", found)
     np.savez_compressed(FOLDER_OF_VERSION / name / "expected.npz", **found)
 
 

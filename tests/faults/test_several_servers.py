@@ -82,7 +82,7 @@ def size(server: Embedded) -> int:
 
 
 def assert_stored_once(servers: list[Embedded]) -> None:
-    taken = [one for server in servers for one in tools.take_keys_and_items(server.address, "one")]
+    taken = [item for server in servers for item in tools.take_keys_and_items(server.address, "one")]
     assert len({key for key, _ in taken}) == len(taken)
     assert Counter(content for _, content in taken) == Counter(ITEMS)
 
@@ -100,7 +100,7 @@ def test_the_push_stops_says_what_is_stored_where_and_the_next_one_fills(three: 
         assert size(server) == report.servers[server.address].items_confirmed
     victim.start()  # empty: it had no checkpoint
     later = push(three, EPISODES, ledger=ledger)
-    assert later.episodes_resumed == sum(report.servers[one.address].episodes_pushed for one in others)
+    assert later.episodes_resumed == sum(report.servers[other.address].episodes_pushed for other in others)
     assert later.servers[victim.address].items_new == later.servers[victim.address].items_confirmed > 0
     assert_stored_once(three)
 

@@ -49,7 +49,7 @@ def size(server: Embedded) -> int:
 
 
 def assert_stored_once(servers: list[Embedded]) -> None:
-    taken = [one for server in servers for one in tools.take_keys_and_items(server.address, "one")]
+    taken = [item for server in servers for item in tools.take_keys_and_items(server.address, "one")]
     assert len({key for key, _ in taken}) == len(taken)
     assert Counter(content for _, content in taken) == Counter(ITEMS)
 

@@ -31,4 +31,8 @@ def accessibility_findings(page: Any, *rules: str) -> list[str]:
 
     options: dict[str, Any] = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
     violations = Axe().run(page, options=options).response["violations"]
-    return [f"{one['id']} ({one['impact']}): {node['target']}" for one in violations for node in one["nodes"]]
+    return [
+        f"{violation['id']} ({violation['impact']}): {node['target']}"
+        for violation in violations
+        for node in violation["nodes"]
+    ]

@@ -142,7 +142,7 @@ def test_what_is_for_any_python_needs_no_tensorflow() -> None:
     assert wanted.keys() >= ON_ANY_PYTHON
     assert set(re.findall(r"[\w-]+", "".join(wanted["formats"]))) - {"rlds2reverb"} < ON_ANY_PYTHON
     others = [one for extra in ON_ANY_PYTHON - {"formats"} for one in wanted[extra]]
-    assert not [one for one in others if "tensorflow" in one or "rlds2reverb" in one]
+    assert not [other for other in others if "tensorflow" in other or "rlds2reverb" in other]
 
 
 def test_the_installation_page_and_the_packages_metadata_name_the_same_pythons() -> None:

@@ -5,6 +5,7 @@ The first step of a shard determines the keys of all its steps, and how each key
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,9 +74,9 @@ class PassRecordings(Recordings):
             if number == numbers[-1]:
                 return
 
+    @abstractmethod
     def _pass(self, findings: Findings, numbers_read: Collection[int]) -> Iterator[Recording | None]:
         """All episodes in order; None for those that are not wanted."""
-        raise NotImplementedError
 
 
 class ShardRecordings(PassRecordings):

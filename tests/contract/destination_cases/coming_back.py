@@ -13,7 +13,7 @@ from rlds2reverb.episode import Array, Episode, is_under, metadata_values
 
 def assert_comes_back(given: Iterable[Episode], back: Iterable[Episode], losses: Iterable[Lost]) -> None:
     """Every bit of all columns and features is there, but in the rows of which a loss was told."""
-    told = [(one.path, one.rows) for one in losses if one.path is not None]
+    told = [(loss.path, loss.rows) for loss in losses if loss.path is not None]
     for one, other in zip(given, back, strict=True):
         for path, column in one.columns.items():
             rows = {rows for where, rows in told if is_under(path, where)}

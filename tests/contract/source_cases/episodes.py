@@ -11,7 +11,7 @@ from tests.contract.source_cases import data
 
 def listed(with_ids: bool) -> Any:
     return open_source(
-        [Episode(one, {"number": at}, f"name {at}" if with_ids else "") for at, one in enumerate(data.columns())]
+        [Episode(column, {"number": at}, f"name {at}" if with_ids else "") for at, column in enumerate(data.columns())]
     )
 
 

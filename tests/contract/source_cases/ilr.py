@@ -50,7 +50,8 @@ def write_pickle(folder: Path) -> str:
 
 def write_atari(folder: Path) -> str:
     listed = [
-        {"states": list(one["obs"]), "actions": list(one["acts"]), "dones": one["dones"]} for one in trajectories()
+        {"states": list(trajectory["obs"]), "actions": list(trajectory["acts"]), "dones": trajectory["dones"]}
+        for trajectory in trajectories()
     ]
     np.savez(folder / "demos.npz", np.array(listed, object))
     return f"ilr:{folder / 'demos.npz'}"
@@ -64,20 +65,22 @@ def write_procgen(folder: Path) -> str:
 
 
 def write_magical(folder: Path) -> str:
-    for number, one in enumerate(trajectories()):
-        seen = [*one["obs"], one["next_obs"][-1]]
-        ilr_data.magical(folder / f"demo-{number}.pkl.gz", one["acts"], seen, one["rews"], one["infos"])
+    for number, trajectory in enumerate(trajectories()):
+        seen = [*trajectory["obs"], trajectory["next_obs"][-1]]
+        ilr_data.magical(
+            folder / f"demo-{number}.pkl.gz", trajectory["acts"], seen, trajectory["rews"], trajectory["infos"]
+        )
     return f"ilr:{folder}"
 
 
 def write_dm_control(folder: Path) -> str:
     fields = [
         {
-            "obs": np.append(one["obs"], one["next_obs"][-1:], 0),
-            **{key: one[key] for key in ("acts", "rews")},
+            "obs": np.append(trajectory["obs"], trajectory["next_obs"][-1:], 0),
+            **{key: trajectory[key] for key in ("acts", "rews")},
             "infos": None,
         }
-        for one in trajectories()
+        for trajectory in trajectories()
     ]
     ilr_data.dm_control(folder / "demos.pkl.gz", fields)
     return f"ilr:{folder / 'demos.pkl.gz'}"

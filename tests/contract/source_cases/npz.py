@@ -14,8 +14,8 @@ from tests.contract.source_cases import data
 
 def write(folder: Path) -> str:
     """Writes a file for each episode into a folder; the name of the source."""
-    for number, one in enumerate(data.columns()):
-        np.savez_compressed(folder / f"episode_{number}.npz", number=number, **one)
+    for number, column in enumerate(data.columns()):
+        np.savez_compressed(folder / f"episode_{number}.npz", number=number, **column)
     return f"npz:{folder}"
 
 

@@ -16,7 +16,7 @@ from tests.support.stored import folders
 
 def write(folder: Path) -> str:
     """Writes a small checkpoint into a folder; the name of the source."""
-    episodes = [Episode(one, {}, f"name {at}") for at, one in enumerate(data.columns())]
+    episodes = [Episode(column, {}, f"name {at}") for at, column in enumerate(data.columns())]
     signature = two_step().signature(spec_of(episodes[0]))
     found = folders.pushed(episodes, two_step(), signature=signature)
     return f"reverb:{folders.write_stored(folder / 'checkpoint', found, {'replay': signature})}"

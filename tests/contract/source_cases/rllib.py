@@ -39,7 +39,7 @@ def batches() -> list[dict[str, Any]]:
 
 def write(folder: Path) -> str:
     """Writes two files into a folder; the name of the source."""
-    lines = [json.dumps(one) + "\n" for one in batches()]
+    lines = [json.dumps(batch) + "\n" for batch in batches()]
     for number, part in enumerate(np.array_split(np.asarray(lines), 2)):
         (folder / f"output-2024-01-01_00-00-00_worker-0_{number}.json").write_text("".join(part))
     return f"rllib:{folder}"

@@ -59,7 +59,7 @@ def test_the_page_of_a_command_has_its_examples_first_and_all_of_its_options(nam
         *command.examples.values()
     ]
     rows = re.findall(r"^\| `(--?[\w-]+)", text, re.MULTILINE)
-    assert sorted(rows) == sorted(one.opts[0] for one in command.params if isinstance(one, click.Option))
+    assert sorted(rows) == sorted(param.opts[0] for param in command.params if isinstance(param, click.Option))
 
 
 def test_architecture_names_modules_that_exist() -> None:

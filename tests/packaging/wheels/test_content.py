@@ -106,9 +106,9 @@ def test_no_file_tells_of_the_machine(unpacked: Path, source: Path) -> None:
 def test_times_and_rights_are_nobodys(wheel: Path, sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         members = archive.getmembers()
-    assert {(one.uid, one.gid, one.uname, one.gname) for one in members} == {(0, 0, "", "")}
-    assert len({one.mtime for one in members}) == 1
-    assert {one.mode for one in members} <= {0o644, 0o755}
+    assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
+    assert len({member.mtime for member in members}) == 1
+    assert {member.mode for member in members} <= {0o644, 0o755}
     with zipfile.ZipFile(wheel) as zipped:
         assert len({one.date_time for one in zipped.infolist()}) == 1
         assert {one.external_attr >> 16 & 0o777 for one in zipped.infolist()} <= {0o644, 0o755, 0o664}

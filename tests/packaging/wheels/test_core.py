@@ -101,7 +101,11 @@ def test_commands_and_formats_say_which_extra_brings_them(core: Environment) -> 
         for one, side in SOURCES.own_sides().items()
         if one.extra and side.forms
     ]
-    cases += [(("convert", "bundled:cartpole", f"{one.scheme}:x"), one.extra) for one in DESTINATIONS if one.extra]
+    cases += [
+        (("convert", "bundled:cartpole", f"{destination.scheme}:x"), destination.extra)
+        for destination in DESTINATIONS
+        if destination.extra
+    ]
     cases += [(("convert", "bundled:cartpole", "tfds:x?file_format=parquet"), "parquet")]
     assert len(cases) > 8
     for arguments, extra in cases:

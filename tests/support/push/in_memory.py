@@ -52,7 +52,7 @@ class Server(MemoryServer):
         return self._counts("deleted")
 
     def _counts(self, name: str) -> Counter:
-        return +Counter({one.info.name: getattr(one, name) for one in self.tables.values()})
+        return +Counter({table.info.name: getattr(table, name) for table in self.tables.values()})
 
 
 def episodes(count: int, rows: int = 4, **options: Any) -> list[Episode]:

@@ -95,7 +95,7 @@ class ViewCase:
         """For every item the rows of its extras, in order."""
         if self.rows_of_stream is not None:
             return self.rows_of_stream(view, episodes)
-        return [item for number, one in enumerate(episodes) for item in self.rows(view, number, one)]
+        return [item for number, episode in enumerate(episodes) for item in self.rows(view, number, episode)]
 
     def episodes(self, view: View, min_steps: int = 1, max_steps: int = 9) -> st.SearchStrategy[Episode]:
         """Random episodes that the view may take."""

@@ -49,8 +49,10 @@ class SlowBuilder:
         if not trajectory.columns:
             raise WireError("an item without columns")
         columns = tuple(
-            ItemColumn(tuple(Slice(s.chunk_key, s.offset, s.length, s.index) for s in one.chunk_slices), one.squeeze)
-            for one in trajectory.columns
+            ItemColumn(
+                tuple(Slice(s.chunk_key, s.offset, s.length, s.index) for s in column.chunk_slices), column.squeeze
+            )
+            for column in trajectory.columns
         )
         return codec.item_values(Item(item.key, "", item.priority, columns), self._chunks)
 

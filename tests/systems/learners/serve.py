@@ -22,7 +22,7 @@ def main() -> None:
 
     # Reverb makes a folder for checkpoints in any case, and leaves it.
     with tempfile.TemporaryDirectory() as unused, held_port(0) as port:
-        _server = start_server([TableConfig(**one) for one in tables], port, unused)
+        _server = start_server([TableConfig(**table) for table in tables], port, unused)
     print(f"port {port}", flush=True)
     sys.stdin.buffer.read()
     os._exit(0)  # Reverb's own shutdown waits for open streams

@@ -235,7 +235,7 @@ SIGNATURE = {"x": ArraySpec((), np.dtype(np.int32))}
 
 def group_of(*servers: MemoryServer) -> rlds2reverb.Client:
     """Of servers in memory."""
-    return rlds2reverb.Client([MemoryTransport(one, f"server{number}:1") for number, one in enumerate(servers)])
+    return rlds2reverb.Client([MemoryTransport(server, f"server{number}:1") for number, server in enumerate(servers)])
 
 
 def server_of(*values: int, times: int = 0) -> MemoryServer:

@@ -126,7 +126,7 @@ def test_rows_that_were_filled_up_are_no_data(view: str, rows: int | None) -> No
     for name, column in wanted.items():
         np.testing.assert_array_equal(found[name], column)
     if "fragments" not in view:
-        assert [told(one) for one in episodes(full)] == [told(one) for one in episodes(ragged)]
+        assert [told(episode) for episode in episodes(full)] == [told(episode) for episode in episodes(ragged)]
     noted: Any = Table()
     update_priorities(noted, "replay", full, np.arange(wanted.count), epsilon=0)
     rows_of_items = [length - ("fragments" not in view) for length in LENGTHS[view]]

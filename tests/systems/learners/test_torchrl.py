@@ -292,7 +292,7 @@ def test_it_ends_with_its_samples_and_tells_of_each(client: rlds2reverb.Client) 
         with pytest.raises(ConfigError, match="no sample is left"):
             buffer.sample()
     with client.sample("transitions", 4, samples=8) as sampler:
-        assert [len(one) for one in tensordicts(sampler)] == [4, 4]
+        assert [len(tensordict) for tensordict in tensordicts(sampler)] == [4, 4]
 
 
 # Losses.
@@ -302,9 +302,9 @@ def step(loss: Any, data: TensorDict, *keys: str) -> list[float]:
     """One step of training: the gradients are there, and finite."""
     out = loss(data)
     sum(out[key] for key in keys).backward()
-    gradients = [one.grad for one in loss.parameters() if one.grad is not None]
+    gradients = [parameter.grad for parameter in loss.parameters() if parameter.grad is not None]
     assert gradients
-    assert all(torch.isfinite(one).all() for one in gradients)
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
     torch.optim.SGD(loss.parameters(), 0.01).step()
     return [float(out[key].detach()) for key in keys]
 

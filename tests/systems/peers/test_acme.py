@@ -103,11 +103,11 @@ def test_structured_rewards_and_discounts_are_those_of_the_adder(server: reverb.
         leaves = {path for path in flatten(view.signature(spec_of(episode))) if path != "steps"}
         ours, theirs = items(view, episode), added(server, episode, n, 0.9)
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs):
+        for our, other in zip(ours, theirs):
             assert set(other) == leaves
             for path in leaves:
-                assert (one[path].dtype, one[path].shape) == (other[path].dtype, other[path].shape)
-                np.testing.assert_allclose(one[path], other[path], rtol=1e-5, atol=1e-6, err_msg=path)
+                assert (our[path].dtype, our[path].shape) == (other[path].dtype, other[path].shape)
+                np.testing.assert_allclose(our[path], other[path], rtol=1e-5, atol=1e-6, err_msg=path)
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -115,7 +115,7 @@ def test_extras_are_those_of_the_step_as_with_the_adder(server: reverb.Server, n
     for episode in random_episodes():
         episode = episode.with_columns(state=np.arange(len(episode)))
         ours, theirs = items(NStep(n, early=True, extras="state"), episode), added(server, episode, n, 0.99)
-        assert [one["extras/state"] for one in ours] == [other["extras/state"] for other in theirs]
+        assert [our["extras/state"] for our in ours] == [other["extras/state"] for other in theirs]
 
 
 def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
@@ -135,8 +135,8 @@ def test_n_steps_are_those_of_the_adder(server: reverb.Server, n: int, gamma: fl
     for episode in random_episodes(terminal):
         ours, theirs = items(NStep(n, gamma, early=True), episode), added(server, episode, n, gamma)
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs):
-            same(one, other)
+        for our, other in zip(ours, theirs):
+            same(our, other)
         # Without `early` there is one item per row, the longest: the adder's without those that it makes first.
         longest = items(NStep(n, gamma), episode)
         assert len(longest) == len(episode) - 1

@@ -72,7 +72,7 @@ def test_episodes_are_made_here_too(address: str) -> None:
 def test_an_input_is_pickled_and_begins_again_after_its_last_sample(address: str) -> None:
     reader: Any = pickle.loads(pickle.dumps(TableInput(address, "transitions", 4, samples=6, n_step=3)))
     rows = [reader.next() for _ in range(3)]
-    assert [one.count for one in rows] == [4, 2, 4]
+    assert [row.count for row in rows] == [4, 2, 4]
     assert rows[0]["n_step"].tolist() == [3] * 4
     reader.close()
     assert reader.next().count == 4

@@ -109,7 +109,7 @@ def test_the_steps_of_a_batch_stay_within_their_episodes() -> None:
     ours = [columns(NStep(4, 0.9, "torchrl"), episode) for episode in episodes]
     together = torch.cat([rollout(episode) for episode in episodes])
     theirs = flat(MultiStep(0.9, 4)(together[None])[0])
-    joined = {path: np.concatenate([one[path] for one in ours]) for path in ours[0]}
+    joined = {path: np.concatenate([our[path] for our in ours]) for path in ours[0]}
     np.testing.assert_allclose(joined["reward"], theirs["next/reward"][:, 0], rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(joined["next_observation"], theirs["next/observation"])
     np.testing.assert_array_equal(joined["steps"], theirs["steps_to_next_obs"])
@@ -147,7 +147,7 @@ def as_rows(episode: Episode) -> TensorDict:
 def test_the_slices_that_there_are_are_those_of_the_slice_sampler(length: int, strict: bool) -> None:
     episodes = random_episodes()
     theirs = drawn([as_rows(episode) for episode in episodes], length, strict)
-    possible = {one["observation"].numpy().tobytes(): one for one in theirs}
+    possible = {item["observation"].numpy().tobytes(): item for item in theirs}
     every = [item for episode in episodes for item in items(Slices(length, len(episode), strict), episode)]
     assert len(every) == len(possible)  # each once, as there are no more than `per_episode`
     for ours in every:

@@ -74,9 +74,9 @@ def test_what_webdataset_writes_is_read(tmp_path: Path, name: str) -> None:
             writer.write({"__key__": f"frame_{number:03d}", "frame.pickle": pickle.dumps(number), **pickles})
     if name.endswith(".zst"):
         convert_by_zstd(tmp_path / "set.tar")
-    for episode, one in zip(open_source(f"ilr:{tmp_path / name}"), trajectories(), strict=True):
-        assert np.array_equal(episode.columns["observation"][:-1], one["obs"])
-        assert np.array_equal(episode.columns["action"][:-1], one["acts"])
+    for episode, trajectory in zip(open_source(f"ilr:{tmp_path / name}"), trajectories(), strict=True):
+        assert np.array_equal(episode.columns["observation"][:-1], trajectory["obs"])
+        assert np.array_equal(episode.columns["action"][:-1], trajectory["acts"])
         assert episode.metadata["task_name"] == b"Toy-v0"
 
 

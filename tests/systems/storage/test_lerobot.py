@@ -130,7 +130,7 @@ def test_what_is_written_lerobot_loads(options: str, tmp_path: Path) -> None:
     keeps = "keep" in options
     for name in make_lerobot.COLUMNS.keys() & rows[0].keys():
         path = make_lerobot.COLUMNS[name]
-        wanted = np.concatenate([one.columns[path] for one in episodes]) if keeps else rows_of(episodes, path)
+        wanted = np.concatenate([episode.columns[path] for episode in episodes]) if keeps else rows_of(episodes, path)
         if "arrays" not in options:
             compare_written(rows, name, wanted)
     meta = lerobot_dataset.LeRobotDatasetMetadata("test/it", root=tmp_path / "out")

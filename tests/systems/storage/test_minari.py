@@ -290,14 +290,14 @@ def test_samples_and_splits_are_those_of_minari(root: Path, seed: int) -> None:
     made = created("made-v0", spaces.Box(-1, 1, (2,)), spaces.Discrete(3), [1] * 23)
     for size in (1, 7, 23):
         made.set_seed(seed)
-        assert ids(f"sample={size},seed={seed}") == sorted(one.id for one in made.sample_episodes(size))
+        assert ids(f"sample={size},seed={seed}") == sorted(episode.id for episode in made.sample_episodes(size))
     parts = minari.split_dataset(made, [10, 5, 1], seed=seed)
     for part, theirs in enumerate(parts):
         assert ids(f"split=10+5+1,part={part},seed={seed}") == sorted(theirs.episode_indices.tolist())
     assert ids(f"split=10+5+1,seed={seed}") == sorted(parts[0].episode_indices.tolist())
     half = minari.MinariDataset(made.storage, np.arange(4, 20))
     half.set_seed(seed)
-    assert ids(f"episodes=4:20,sample=6,seed={seed}") == sorted(one.id for one in half.sample_episodes(6))
+    assert ids(f"episodes=4:20,sample=6,seed={seed}") == sorted(episode.id for episode in half.sample_episodes(6))
     theirs = minari.split_dataset(half, [3, 9], seed=seed)[1]
     assert ids(f"episodes=4:20,split=3+9,part=1,seed={seed}") == sorted(theirs.episode_indices.tolist())
 
@@ -306,7 +306,7 @@ def test_a_filtered_sample_is_that_of_minari(root: Path) -> None:
     made = created("made-v0", spaces.Box(-1, 1, (2,)), spaces.Discrete(3), [1, 3, 2, 3, 3, 1, 3, 2])
     kept = made.filter_episodes(lambda one: len(one) > 1)
     kept.set_seed(9)
-    assert ids("where=total_steps>1,sample=4,seed=9") == sorted(one.id for one in kept.sample_episodes(4))
+    assert ids("where=total_steps>1,sample=4,seed=9") == sorted(episode.id for episode in kept.sample_episodes(4))
 
 
 def test_spaces_may_be_those_of_another_dataset(root: Path) -> None:

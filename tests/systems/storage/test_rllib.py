@@ -26,14 +26,14 @@ Key = tuple[str, str, str]
 def ours(path: Path) -> dict[Key, Episode]:
     """Our episodes by id, policy and agent."""
     episodes = list(open_source(f"rllib:{path}"))
-    assert all(not one.faults for one in episodes)
+    assert all(not episode.faults for episode in episodes)
     return {
         (
-            one.metadata["episode_id"].decode(),
-            one.metadata["policy_id"].decode(),
-            one.metadata["agent_id"].decode(),
-        ): one
-        for one in episodes
+            episode.metadata["episode_id"].decode(),
+            episode.metadata["policy_id"].decode(),
+            episode.metadata["agent_id"].decode(),
+        ): episode
+        for episode in episodes
     }
 
 
@@ -125,9 +125,9 @@ def test_episodes_are_the_states_that_rllib_restores(cluster: None) -> None:
     states = [msgpack.unpackb(row["item"], object_hook=msgpack_numpy.decode) for row in data.data.take_all()]
     parts = sorted(map(SingleAgentEpisode.from_state, states), key=lambda one: one.t_started)
     found = {key[0]: one for key, one in ours(DATA / "episodes").items()}
-    assert found.keys() == {one.id_ for one in parts}
+    assert found.keys() == {part.id_ for part in parts}
     for name, episode in found.items():
-        own = [one for one in parts if one.id_ == name]
+        own = [part for part in parts if part.id_ == name]
         observations = [one.get_observations(slice(0, len(one))) for one in own] + [
             [own[-1].get_observations(len(own[-1]))]
         ]

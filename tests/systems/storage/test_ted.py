@@ -60,7 +60,7 @@ def test_torchrl_loads_what_was_written(tmp_path: Path, layout: str, count: int,
     episodes = [strategies.episode(rng, int(rng.integers(2, 9)), COLUMNS, bool(number % 2)) for number in range(count)]
     name, losses, _ = write(tmp_path, episodes, f"{LAYOUTS[layout]},steps=log_prob,batch_size=4")
     assert losses == []
-    steps = sum(len(one) - 1 for one in episodes)
+    steps = sum(len(episode) - 1 for episode in episodes)
     buffer = TensorDictReplayBuffer(storage=storage(steps), sampler=SliceSampler(num_slices=2, strict_length=False))
     if layout == "h5":
         buffer.storage.checkpointer = checkpointers.H5StorageCheckpointer()
@@ -69,10 +69,10 @@ def test_torchrl_loads_what_was_written(tmp_path: Path, layout: str, count: int,
     held = buffer[:]
     _compare(held, episodes)
     _, _, lengths = find_start_stop_traj(trajectory=held["collector", "traj_ids"], at_capacity=True, cursor=steps - 1)
-    assert sorted(lengths.tolist()) == sorted(len(one) - 1 for one in episodes)
+    assert sorted(lengths.tolist()) == sorted(len(episode) - 1 for episode in episodes)
     assert buffer.sample()["next", "reward"].shape[0] <= 4
     assert [one.columns["mood"].tolist() for one in open_source(name)] == [
-        one.columns["mood"].tolist() for one in episodes
+        episode.columns["mood"].tolist() for episode in episodes
     ]
 
 
@@ -108,7 +108,7 @@ def test_a_sampler_with_a_state_of_its_own_goes_with_the_storage_alone(tmp_path:
 
 def _compare(held: Any, episodes: list[Episode]) -> None:
     def joined(path: str, rows: slice) -> np.ndarray:
-        return np.concatenate([one.columns[path][rows] for one in episodes])
+        return np.concatenate([episode.columns[path][rows] for episode in episodes])
 
     before, after = slice(None, -1), slice(1, None)
     for path in COLUMNS:
@@ -136,7 +136,7 @@ def test_torchrl_loads_the_memory_mapped_folder_as_a_tensordict(tmp_path: Path) 
     held = TensorDict.load_memmap(tmp_path / "buffer" / "storage")
     assert held.batch_size == torch.Size([9])
     assert held["observation", "brain"].dtype == torch.bfloat16
-    wanted = np.concatenate([one.columns["observation/brain"][:-1] for one in episodes]).astype(np.float32)
+    wanted = np.concatenate([episode.columns["observation/brain"][:-1] for episode in episodes]).astype(np.float32)
     np.testing.assert_array_equal(held["observation", "brain"].float().numpy(), wanted)
 
 

@@ -106,7 +106,7 @@ def with_discounts(episode: Episode, terminal: bool, zero_before_the_end: bool) 
 @pytest.mark.parametrize("zero_before_the_end", [True, False])
 def test_every_transition_is_one_of_the_episodes(text: str, terminal: bool, zero_before_the_end: bool) -> None:
     """Whichever row has the discount of 0 that says terminal to those who read trajectories."""
-    episodes = [with_discounts(one, terminal, zero_before_the_end) for one in random_episodes(terminal)]
+    episodes = [with_discounts(episode, terminal, zero_before_the_end) for episode in random_episodes(terminal)]
     wanted, made = expected(episodes), transitions_of(batch_of(view_from(text), episodes))
     found = rows_of(made)
     assert found

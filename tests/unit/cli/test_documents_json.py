@@ -270,7 +270,7 @@ def test_an_error_is_a_document_as_well(run: Run, arguments: tuple[str, ...], co
     with socket.socket() as nobody:  # bound, and not listened at
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
-        given = [one.replace("NOBODY", address) for one in arguments]
+        given = [argument.replace("NOBODY", address) for argument in arguments]
         ended, shown, said = run(*given, "--json")
     error = strict(shown)["error"]
     assert [*faults(strict(shown), schema_of(arguments[0]))] == []

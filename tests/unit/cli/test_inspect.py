@@ -209,7 +209,7 @@ PUSH = "rlds2reverb push robots --server localhost:8000 --table replay"
 def test_a_shift_is_proposed_where_it_mends(
     tell: Tell, command: str, episodes: tuple[tuple[int, int, bool], ...], remedy: str, options: str
 ) -> None:
-    shown = tell(command, [rewarded(number, *one) for number, one in enumerate(episodes)])
+    shown = tell(command, [rewarded(number, *episode) for number, episode in enumerate(episodes)])
     assert (f"\n  remedy: {remedy}\n" in shown) == bool(remedy)
     assert shown.endswith(f"next:\n  {PUSH}{options}\n")
 

@@ -90,7 +90,7 @@ def files(tmp_path: Path) -> Path:
 def test_of_a_push(run: Run, unasked: str, files: Path, arguments: tuple[str, ...], exit_code: int, said: str) -> None:
     before = sorted(files.rglob("*"))
     code, text = run(
-        "push", "tfds:anything", "--server", unasked, *(one.replace("FILES", str(files)) for one in arguments)
+        "push", "tfds:anything", "--server", unasked, *(argument.replace("FILES", str(files)) for argument in arguments)
     )
     assert said in text
     assert code == exit_code

@@ -20,7 +20,7 @@ def command_of(name: str) -> Any:
 
 
 COMMANDS = {name: command_of(name) for name in cli.COMMANDS}
-OPTIONS = [option for one in COMMANDS.values() for option in one.params if isinstance(option, click.Option)]
+OPTIONS = [option for command in COMMANDS.values() for option in command.params if isinstance(option, click.Option)]
 
 
 def help_of(name: str, width: int = 80) -> str:

@@ -130,8 +130,8 @@ def test_when_all_are_bad_nothing_is_left_behind(name: str) -> None:
 
 def test_absent_fields_stay_absent(name: str, episodes: list[Episode]) -> None:
     plain = [
-        one.with_only_columns({path: column for path, column in one.columns.items() if path != "discount"})
-        for one in episodes
+        episode.with_only_columns({path: column for path, column in episode.columns.items() if path != "discount"})
+        for episode in episodes
     ]
     convert(plain, name, verify=True)
     assert "discount" not in back(name)[0].columns
@@ -190,7 +190,7 @@ def test_ends_that_are_not_their_own_are_found_wherever_it_was_stopped(name: str
 )
 def test_any_episodes_come_back(episodes: list[Episode], shards: int) -> None:
     with TemporaryDirectory() as folder:
-        named = [replace(one, id=f"episode {number}") for number, one in enumerate(episodes)]
+        named = [replace(episode, id=f"episode {number}") for number, episode in enumerate(episodes)]
         report = convert(named, f"tfds:{folder}/my_set?shards={shards}", verify=True, allow=["last_observation_shared"])
         assert report.verified == len(episodes)
 
@@ -571,7 +571,10 @@ def test_many_losses_of_single_episodes_are_found_by_number() -> None:
 
 
 def test_losses_are_counted_and_not_compared(losing: Destination, episodes: list[Episode]) -> None:
-    still = [one.with_columns(action=one.columns["action"] * (number in (1, 2))) for number, one in enumerate(episodes)]
+    still = [
+        episode.with_columns(action=episode.columns["action"] * (number in (1, 2)))
+        for number, episode in enumerate(episodes)
+    ]
     report = convert(still, losing, verify=True)
     assert [(loss.code, loss.path, loss.episodes) for loss in report.losses] == [
         ("no_discount", "discount", None),
@@ -607,7 +610,7 @@ def test_progress_is_told(name: str, episodes: list[Episode], monkeypatch: pytes
     convert(episodes, name, on_progress=told.append)
     assert [one.episodes for one in told] == [1, 2, 3, 4]
     assert {one.episode_count for one in told} == {4}
-    assert told[-1].bytes == sum(one.nbytes for one in episodes)
+    assert told[-1].bytes == sum(episode.nbytes for episode in episodes)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_wherever_a_disk_is_full_it_is_told_and_the_conversion_goes_on(place: st
     (disk / FILLER).unlink()
     destination = open_destination(name)
     assert written(destination) == wanted
-    assert [one for one in destination.path.parent.iterdir() if one.name.startswith(PREFIX)] == []
+    assert [path for path in destination.path.parent.iterdir() if path.name.startswith(PREFIX)] == []
 
 
 def test_what_an_hdf5_file_held_before_an_error_is_read_back_and_the_file_closes(disk: Path) -> None:

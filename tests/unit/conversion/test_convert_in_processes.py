@@ -100,7 +100,7 @@ def test_it_goes_on_after_its_end(
     with interrupted(tmp_path, 2) as process:
         source.wait_for_worker()
         wait_until(lambda: saved(tmp_path) >= 4)
-        children = [int(one) for one in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        children = [int(word) for word in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
         end(process)
         source.open()
         code, output, errors = process.result()

@@ -194,7 +194,7 @@ def test_the_source_of_the_run_before_must_be_the_same(tmp_path: Path) -> None:
     allow = ("last_observation_shared",)
     with pytest.raises(SourceError, match="broken"):
         convert(Failing(episodes, 5), name, workers=2, allow=allow)
-    others = [episodes[0], *(replace(one, id=f"other {number}") for number, one in enumerate(episodes[1:]))]
+    others = [episodes[0], *(replace(episode, id=f"other {number}") for number, episode in enumerate(episodes[1:]))]
     with pytest.raises(ConfigError, match="the last episode that was read is another"):
         convert(EpisodeList(others, "failing"), name, workers=2, allow=allow)
 

@@ -86,7 +86,7 @@ def read(name: str) -> list[Array]:
 
 def told(report: ConvertReport) -> dict[str, int | None]:
     """Path -> of how many episodes it is told that pixels differ."""
-    return {str(one.path): one.episodes for one in report.losses if one.code == "jpeg_pixels"}
+    return {str(loss.path): loss.episodes for loss in report.losses if loss.code == "jpeg_pixels"}
 
 
 def test_each_format_decodes_as_its_own_system_does(minari: str, tmp_path: Path) -> None:

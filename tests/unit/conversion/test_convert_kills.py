@@ -78,4 +78,4 @@ def test_a_kill_anywhere_loses_nothing(place: str, tmp_path: Path, monkeypatch: 
             convert(episodes, name, overwrite=is_there)
         destination = open_destination(name)
         assert written(destination) == wanted, point
-        assert [one for one in destination.path.parent.iterdir() if one.name.startswith(PREFIX)] == [], point
+        assert [path for path in destination.path.parent.iterdir() if path.name.startswith(PREFIX)] == [], point

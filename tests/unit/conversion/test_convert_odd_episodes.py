@@ -100,7 +100,9 @@ def episodes(kind: str) -> list[Episode]:
 
 
 def test_every_format_is_among_the_places() -> None:
-    assert {one.scheme for one in DESTINATIONS} == {place.partition(":")[0] for place in PLACES.values()}
+    assert {destination.scheme for destination in DESTINATIONS} == {
+        place.partition(":")[0] for place in PLACES.values()
+    }
 
 
 @pytest.mark.parametrize("place", PLACES)

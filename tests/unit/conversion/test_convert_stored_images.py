@@ -28,8 +28,8 @@ def stored(folder: Path, change: Any = lambda file: file) -> str:
       change: what becomes of the PNG file of a step.
     """
     plain = [
-        one.with_columns(discount=np.ones(len(one), np.float32), reward=np.zeros(len(one), np.float32))
-        for one in episodes()
+        episode.with_columns(discount=np.ones(len(episode), np.float32), reward=np.zeros(len(episode), np.float32))
+        for episode in episodes()
     ]
     made = convert(plain, f"tfds:{folder / 'pictures'}")
     source: Any = open_source(f"tfds:{made.path}")

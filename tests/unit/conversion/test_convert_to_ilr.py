@@ -135,9 +135,9 @@ def test_what_is_read_back_is_what_was_written(
 ) -> None:
     rng = np.random.default_rng(seed)
     trajectories = [ilr_data.trajectory(rng, steps) for steps in lengths]
-    for one in trajectories:
-        seen = rng.integers(0, 2, (len(one["obs"]) + 1, *shape)).astype(dtype)
-        one["obs"], one["next_obs"] = seen[:-1], seen[1:]
+    for trajectory in trajectories:
+        seen = rng.integers(0, 2, (len(trajectory["obs"]) + 1, *shape)).astype(dtype)
+        trajectory["obs"], trajectory["next_obs"] = seen[:-1], seen[1:]
     folder = tmp_path_factory.mktemp("there")
     ilr_data.shard(folder / "demos.tar", trajectories)
     target = folder / ("back.tar.zst" if compressed else "back.tar")
@@ -192,7 +192,7 @@ def test_an_archive_that_lost_bytes_is_not_written_on(tmp_path: Path) -> None:
 
 
 def lost(episodes: list[Episode], target: str) -> dict[str | None, str]:
-    return {one.path: one.code for one in convert(episodes, target).losses}
+    return {loss.path: loss.code for loss in convert(episodes, target).losses}
 
 
 def test_what_shards_cannot_hold_is_told(tmp_path: Path) -> None:

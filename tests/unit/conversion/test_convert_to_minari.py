@@ -333,7 +333,7 @@ def test_names_that_hdf5_has_not_are_left_out(tmp_path: Path, name: str) -> None
     ],
 )
 def test_bounds_as_a_server_tells_them(shape: tuple[int, ...], bounds: Any, low: Any) -> None:
-    minimum, maximum = (np.array(one, np.int64) for one in bounds)
+    minimum, maximum = (np.array(bound, np.int64) for bound in bounds)
     kind = np.dtype(np.int64 if not shape else np.int16)
     made = space_of({"": ArraySpec(shape, kind, "", minimum, maximum)}, {}, "action")
     assert made["low" if shape else "start"] == low

@@ -200,7 +200,7 @@ def test_a_library_that_is_missing_is_told_at_once(
     tmp_path: Path, library: str, options: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    for name in [one for one in list(sys.modules) if one.startswith(f"{library}.")]:
+    for name in [module for module in list(sys.modules) if module.startswith(f"{library}.")]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ConfigError, match=f"needs {library}"):
         open_destination(f"tfds:{tmp_path / 'my_set'}{options}")
@@ -278,8 +278,8 @@ def test_a_spool_that_has_lost_records_is_no_dataset(tmp_path: Path, name: str, 
     work.mkdir()
     told = content({path: column_spec(column) for path, column in episodes[0].columns.items()}, {})
     sink, encode = destination.sink(work, told, None), destination.encoder(told)
-    for one in episodes:
-        sink.write(encode(one))
+    for episode in episodes:
+        sink.write(encode(episode))
     state = sink.sync()
     sink.close()
     (work / name).unlink()

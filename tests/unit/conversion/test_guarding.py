@@ -18,7 +18,7 @@ from rlds2reverb.formats.registry import DESTINATIONS
 from tests.contract.destination_cases import data
 from tests.contract.test_destinations import CASES
 
-SCHEMES = [one.scheme for one in DESTINATIONS]
+SCHEMES = [destination.scheme for destination in DESTINATIONS]
 FOLDERS = [scheme for scheme in SCHEMES if open_destination(CASES[scheme].name(Path("to"))).marks]
 """Formats whose datasets are folders, not single files."""
 EPISODES = [data.episode(number) for number in range(3)]

@@ -108,7 +108,7 @@ def test_copies_are_numbered_and_counted_as_by_one_pusher(
     assert stored(divided) == stored(alone)
     assert rows(folder / "divided.db") == rows(folder / "alone.db")
     copies = len(numbers) - len(set(numbers))
-    assert [one.count for one in report.notices if one.code == "duplicate_episode"] == [copies] * bool(copies)
+    assert [notice.count for notice in report.notices if notice.code == "duplicate_episode"] == [copies] * bool(copies)
     good = [number for number in numbers if number not in bad]
     assert len(stored(divided)) == 3 * len(good if duplicates == "keep" else set(good))
     assert report.episodes_duplicate == (0 if duplicates == "keep" else len(good) - len(set(good)))

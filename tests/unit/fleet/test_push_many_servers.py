@@ -221,7 +221,7 @@ def test_the_first_bad_episode_ends_the_push_and_all_before_it_are_stored(
         assert items.items() <= stored(group)[address].items()
     report = report_of(caught.value, PushReport)
     assert report is not None
-    assert report.episodes_pushed == sum(one.episodes_pushed for one in report.servers.values()) >= min(bad)
+    assert report.episodes_pushed == sum(server.episodes_pushed for server in report.servers.values()) >= min(bad)
 
 
 # Servers that go away.
@@ -262,7 +262,7 @@ def test_the_rest_goes_on_where_that_is_allowed_and_the_same_push_fills_in(worke
     assert lost.episodes_left_out
     assert lost.episodes_pushed + lost.episodes_unconfirmed + lost.episodes_left_out == lost.episodes_read
     others = [one for address, one in report.servers.items() if address != "b:8000"]
-    assert all(one.episodes_pushed == one.episodes_read for one in others)
+    assert all(other.episodes_pushed == other.episodes_read for other in others)
     group["b:8000"].is_away = False
     group["b:8000"].fail_after(None)
     later = push(group, episodes, ledger=ledger, workers=workers)

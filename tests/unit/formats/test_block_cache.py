@@ -125,13 +125,13 @@ def file(storage: Storage, cloud: Faults, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_what_was_read_is_not_fetched_again(file: BucketPath, cloud: Faults) -> None:
     data = file.read_bytes()
-    before = len([one for one in cloud.requests if one.range])
+    before = len([request for request in cloud.requests if request.range])
     assert before > 0
     assert file.read_bytes() == data
     with file.open("rb") as again:
         again.seek(5 * MIB - 10)
         assert again.read(20) == data[5 * MIB - 10 : 5 * MIB + 10]
-    assert len([one for one in cloud.requests if one.range]) == before
+    assert len([request for request in cloud.requests if request.range]) == before
 
 
 def test_only_what_is_missing_is_fetched(file: BucketPath, cloud: Faults) -> None:
@@ -166,6 +166,6 @@ def test_the_options_of_the_command_line(
         cloud.requests.clear()
         ended = CliRunner().invoke(cli, ["--cache", str(folder), "inspect", "ted:s3://cached/set.h5", "--json"])
         assert ended.exit_code == 0, ended.output
-        seen.append(len([one for one in cloud.requests if one.range]))
+        seen.append(len([request for request in cloud.requests if request.range]))
     assert seen[0] > 0 == seen[1]
     assert bytes_below(folder / "blocks") > 0

@@ -188,7 +188,7 @@ def test_a_file_is_read_from_anywhere(has_threads: bool, bucket: str, cloud: Fau
 def test_reading_on_costs_less_than_a_request_a_megabyte(bucket: str, cloud: Faults) -> None:
     with (path_of(bucket) / "large.bin").open("rb") as file:
         assert b"".join(iter(lambda: file.read(100_000), b"")) == DATA
-    ranges = [one for one in cloud.requests if one.range]
+    ranges = [request for request in cloud.requests if request.range]
     assert len(ranges) <= SIZE / 1e6
     assert cloud.sent <= SIZE + 10_000, "nothing is read twice"
 

@@ -14,7 +14,7 @@ from rlds2reverb import Episode
 from rlds2reverb.episode import Array, KnownEpisode
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.filtered import Filtered, filtered
+from rlds2reverb.formats.filtered import Filtered, Rule, filtered
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import LeftOut, Source, as_source
 from tests.support import strategies
@@ -39,18 +39,20 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Rule):
     """A rule that says of each episode, by its place among the names, what it keeps."""
 
     verdicts: tuple[Any, ...]
     names: tuple[str, ...]
-    text: str = "table"
+    written: str = "table"
 
     @property
-    def label(self) -> str:
-        return self.text
+    def text(self) -> str:
+        return self.written
 
-    needs_names = True
+    @property
+    def needs_names(self) -> bool:
+        return True
 
     def columns(self, source: Source) -> tuple[str, ...]:
         return ()

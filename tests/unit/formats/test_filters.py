@@ -281,7 +281,7 @@ def idle_rows(values: list[list[float]], steps: int, eps: float, by: str) -> lis
     still = []
     for row in range(last):
         after = values[row + 1] if by == "change" else [0.0] * len(values[row])
-        still.append(all(abs(one - other) <= eps for one, other in zip(values[row], after)))
+        still.append(all(abs(value - other) <= eps for value, other in zip(values[row], after)))
     still.append(still[-1] if still else False)
     kept, row = [], 0
     while row <= last:

@@ -184,7 +184,7 @@ def ids(source: Any) -> list[str]:
 
 @given(st.integers(0, 14), st.integers(0, 14), st.integers(1, 3), st.integers(0, 2), st.integers(0, 14))
 def test_a_span_is_a_slice_of_the_whole(start: int, length: int, count: int, index: int, limit: int) -> None:
-    stop, whole = start + length, [one.id for one in EPISODES]
+    stop, whole = start + length, [episode.id for episode in EPISODES]
     for source in (EpisodeList(EPISODES), as_source(Plain()), EpisodeList(EPISODES).first(12)):
         span = source.slice(start, stop)
         assert ids(span) == whole[start:stop]

@@ -121,7 +121,7 @@ def test_common_columns_are_those_that_all_parts_have_alike() -> None:
     mix = MixedSource([part("a", 1), part("b", 1, reward=np.zeros(2))], columns=COMMON)
     assert set(flatten(mix.spec())) == {"observation", "action", "is_first", "is_last"}
     assert all(set(one.columns) == set(flatten(mix.spec())) for one in mix)
-    assert [(one.code, one.text) for one in mix.notices] == [
+    assert [(notice.code, notice.text) for notice in mix.notices] == [
         ("not_common", "left out, for not all parts have them alike: reward")
     ]
     with pytest.raises(SourceError, match="action"):
@@ -137,7 +137,7 @@ def test_features_are_those_that_all_parts_have_alike() -> None:
 
 def test_remarks_of_parts_come_with_their_names() -> None:
     mix = MixedSource([as_source(Uncounted(part("a", 1))), part("b", 1)])
-    assert [one.text for one in mix.notices] == ["a: something"]
+    assert [notice.text for notice in mix.notices] == ["a: something"]
     assert mix.shard(0, 2).notices == mix.notices
 
 
@@ -197,7 +197,7 @@ class WithImages(EpisodeList):
 def test_what_parts_gave_is_told_of_an_encoded_mix_as_well() -> None:
     mix = MixedSource([WithImages("a"), WithImages("b")])
     assert len(list(mix.with_encoded(["observation"]))) == 4
-    assert [(one.name, one.episodes, one.steps) for one in mix.tallies] == [("a", 2, 4), ("b", 2, 4)]
+    assert [(tally.name, tally.episodes, tally.steps) for tally in mix.tallies] == [("a", 2, 4), ("b", 2, 4)]
 
 
 @pytest.mark.parametrize(

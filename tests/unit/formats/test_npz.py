@@ -185,7 +185,7 @@ def test_what_rows_of_rlds_have_beside_their_flags_is_told(tmp_path: Path) -> No
     np.savez(tmp_path / "0.npz", **columns)
     for source in (open_source(f"npz:{tmp_path}"), open_source(f"npz:{tmp_path}/0.npz")):
         assert [sorted(one.columns) for one in source] == [["action", "is_last", "observation"]]
-        assert [one.text for one in source.notices] == ["arrays that make no column: terminals, next_obs"]
+        assert [notice.text for notice in source.notices] == ["arrays that make no column: terminals, next_obs"]
 
 
 def test_metadata_are_what_all_files_have(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_metadata_are_what_all_files_have(tmp_path: Path) -> None:
     source = open_source(f"npz:{tmp_path}")
     assert spec_texts(metadata_spec_of(source)) == {"seed": "float64[]", "note": "string[]"}
     assert [dict(one.metadata) for one in source] == [{"seed": 3.0, "note": b"ab"}, {"seed": 2.5, "note": b""}, {}]
-    assert [one.path for one in source.notices if "only_here" in one.text] == [""]
+    assert [notice.path for notice in source.notices if "only_here" in notice.text] == [""]
     assert starts(open_source(f"npz:{tmp_path}?where=seed<3")) == ["2"]
     np.savez(tmp_path / "3.npz", **columns)
     assert metadata_spec_of(open_source(f"npz:{tmp_path}")) == {}
@@ -263,8 +263,8 @@ def test_most_files_decide_and_the_others_are_told(tmp_path: Path) -> None:
     files = [file_of(3), *(file_of(3, observations=np.zeros((3, 2), np.float32)) for _ in range(3))]
     files[2]["observations/extra"] = np.zeros(3)
     files = [
-        {key.replace("observations", "obs/main", 1) if key == "observations" else key: v for key, v in one.items()}
-        for one in files
+        {key.replace("observations", "obs/main", 1) if key == "observations" else key: v for key, v in file.items()}
+        for file in files
     ]
     name = write_folder(tmp_path / "files", files)
     source = open_source(name)
@@ -285,7 +285,7 @@ def test_most_files_decide_and_the_others_are_told(tmp_path: Path) -> None:
 def test_a_column_that_no_look_saw_is_told_when_it_is_read(tmp_path: Path) -> None:
     files = [file_of(2) for _ in range(40)]
     files[1]["observations/late"] = np.zeros(2)
-    files = [{("obs/main" if key == "observations" else key): v for key, v in one.items()} for one in files]
+    files = [{("obs/main" if key == "observations" else key): v for key, v in file.items()} for file in files]
     source = open_source(write_folder(tmp_path / "files", files))
     assert "left_out" not in codes(source)
     assert not any(one.faults for one in source)

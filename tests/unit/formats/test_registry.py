@@ -19,7 +19,7 @@ from tests.support.project import project
 
 
 def test_no_two_formats_share_a_scheme() -> None:
-    schemes = [one.scheme for one in SOURCES]
+    schemes = [source.scheme for source in SOURCES]
     assert len(set(schemes)) == len(schemes)
     assert all(re.fullmatch("[a-z][a-z0-9]*", scheme) for scheme in schemes)
 

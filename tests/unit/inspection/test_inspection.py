@@ -87,7 +87,7 @@ def test_what_conventions_spoil_is_what_a_push_would_reject(
         )
         for number, reward in enumerate(rewards)
     ]
-    named = {one.name: getattr(options, one.name) for one in dataclasses.fields(options)}
+    named = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     report = push_to(Server({"t": table_info("t")}), source, outputs_of({"t": view}), **named)
     inspection = inspected(source, {"t": view}, options=options)
     rejected: dict[str, int] = {}
@@ -182,7 +182,8 @@ def test_shared_ends_are_told_and_mended_as_in_a_push(seed: int, count: int, cho
 
 def test_what_is_said_of_the_dataset_rejects_it_only_strictly() -> None:
     source = [
-        one.with_columns(observation=one.columns["observation"].astype(np.float64)) for one in episodes(3, rows=20)
+        episode.with_columns(observation=episode.columns["observation"].astype(np.float64))
+        for episode in episodes(3, rows=20)
     ]
     findings = inspect_source(EpisodeList(source), {}).findings
     assert [remark.code for remark in findings.notices] == ["rounded_float64"]

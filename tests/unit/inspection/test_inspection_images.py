@@ -26,12 +26,12 @@ DECODED_BYTES = HEIGHT * WIDTH * 3
 
 
 def file_bytes(path: str) -> int:
-    return round(sum(column_bytes(as_files(one).columns[path]) for one in episodes()) / STEPS)
+    return round(sum(column_bytes(as_files(episode).columns[path]) for episode in episodes()) / STEPS)
 
 
 @pytest.mark.parametrize("encoded", [(), (CAMERA,), ("all",)])
 def test_both_sizes_of_every_image_column(encoded: tuple[str, ...]) -> None:
-    found = {one.path: one for one in image_columns(SOURCE.with_encoded(encoded))}
+    found = {column.path: column for column in image_columns(SOURCE.with_encoded(encoded))}
     assert found == {
         path: ImageColumn(
             path, IMAGE, encoded == ("all",) or path in encoded, file_bytes(path), DECODED_BYTES, STEPS, path
@@ -100,7 +100,7 @@ class OfAnySize(Pictures):
     [(OfAnySize(3), DECODED_BYTES), (OfAnySize(None), None), (OfAnySize(3, b"no image"), None)],
 )
 def test_sizes_that_are_free_are_read_from_the_files(source: Any, decoded: int | None) -> None:
-    assert {one.decoded_bytes for one in image_columns(source) if one.path == CAMERA} == {decoded}
+    assert {column.decoded_bytes for column in image_columns(source) if column.path == CAMERA} == {decoded}
     assert set(flatten(source.spec())) >= {CAMERA}
 
 

@@ -99,8 +99,8 @@ def test_only_the_structure_tells_containers_from_items_that_differ(
 ) -> None:
     found = paths_of(data, told)
     assert found == paths
-    for one, other in zip(columns_of(data, found), columns, strict=True):
-        assert one is other or all(mine is theirs for mine, theirs in zip(one, other, strict=True))
+    for column, other in zip(columns_of(data, found), columns, strict=True):
+        assert column is other or all(mine is theirs for mine, theirs in zip(column, other, strict=True))
     assert columns_of(in_structure(columns_of(data, found), found), found) == columns_of(data, found)
 
 
@@ -165,8 +165,8 @@ def test_all_values_come_in_order(parts: Sequence[Sequence[tuple[int, str]]], si
         return np.stack(made) if len(set(part)) == 1 else made
 
     found = list(in_batches([flat(values(part)) for part in parts], size))
-    expected = [one for part in parts for one in values(part)]
-    came = [one for piece in found for one in piece.columns[0]]
+    expected = [value for part in parts for value in values(part)]
+    came = [column for piece in found for column in piece.columns[0]]
     assert [(one.dtype, one.tolist()) for one in came] == [(one.dtype, one.tolist()) for one in expected]
     assert [len(piece) for piece in found[:-1]] == [size] * (len(found) - 1)
 

@@ -175,9 +175,9 @@ def test_runs_can_be_stacked() -> None:
     flat = next_of(mix([(local(source), 1) for source in sources], 6, by="batch", draws=3))
     made = mix([(local(source), 1) for source in sources], 6, by="batch", draws=3, stacked=True)
     stacked = next_of(made)
-    for one, other in zip(columns(flat, made), columns(stacked, made)):
-        assert other.shape == (3, 2, *one.shape[1:])
-        np.testing.assert_array_equal(other.reshape(one.shape), one)
+    for column, other in zip(columns(flat, made), columns(stacked, made)):
+        assert other.shape == (3, 2, *column.shape[1:])
+        np.testing.assert_array_equal(other.reshape(column.shape), column)
     assert stacked.info.key.shape == source_of(stacked).shape == (3, 2)
     ragged = mix([(local(of_lengths(3, 4, 5, 6), "episode"), 1)], 4, by="batch", draws=2, stacked=True)
     with pytest.raises(ConfigError, match="several shapes, which cannot be stacked"):

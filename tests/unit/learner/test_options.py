@@ -314,7 +314,7 @@ def item(actions: int) -> tuple[Array, ...]:
 
 
 def batch_of(lengths: list[int], signature: Any = SIGNATURE, **options: Any) -> Any:
-    server = server_of(signature, [item(one) for one in lengths], sampler="fifo", max_times_sampled=1)
+    server = server_of(signature, [item(length) for length in lengths], sampler="fifo", max_times_sampled=1)
     with connected(server) as client:
         return next(client.sample("replay", len(lengths), samples=len(lengths), **options))
 
@@ -386,7 +386,7 @@ def images(*widths: int) -> tuple[list[Array], Array]:
     rng = np.random.default_rng(0)
     pictures = [rng.integers(0, 256, (2, width, 3), np.uint8) for width in widths]
     files = np.empty(len(pictures), object)
-    files[:] = [png(one) for one in pictures]
+    files[:] = [png(picture) for picture in pictures]
     return pictures, files
 
 

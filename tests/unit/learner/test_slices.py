@@ -118,8 +118,8 @@ def test_slices_are_rows_of_their_episodes(
         client.sample("replay", batch_size, slices=spec, samples=9) as sampler,
     ):
         batches = list(sampler)
-    assert sum(one.size for one in batches) == 9 * per_episode
-    assert {one.size for one in batches[:-1]} <= {batch_size}
+    assert sum(batch.size for batch in batches) == 9 * per_episode
+    assert {batch.size for batch in batches[:-1]} <= {batch_size}
     for data, info in batches:
         assert info.start is not None
         assert info.mask is not None
@@ -372,7 +372,7 @@ def test_draws_are_those_of_whole_numbers(seed: int, rows: list[tuple[int, int, 
 @given(st.integers(), st.lists(st.tuples(ANY_KEY, st.integers(1, 9), st.integers(0, 5), st.integers(1, 50))))
 def test_picks_do_not_depend_on_what_stands_beside_them(seed: int, rows: list[tuple[int, int, int, int]]) -> None:
     columns = list(zip(*rows)) or [(), (), (), ()]
-    keys, times, counts, among = (np.array(one, kind) for one, kind in zip(columns, ("u8", "i4", "i8", "i8")))
+    keys, times, counts, among = (np.array(column, kind) for column, kind in zip(columns, ("u8", "i4", "i8", "i8")))
     found = picks(seed, keys, times, counts, among) if rows else []
     for (key, time, count, below), one in zip(rows, found):
         assert one.tolist() == [int(slow_uniform(seed, key, time, rank) * below) for rank in range(count)]

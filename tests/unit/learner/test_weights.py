@@ -142,7 +142,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], words: 
 
 
 def test_alpha_is_in_the_samplers_name() -> None:
-    assert [priority_exponent(one) for one in ("prioritized(0.8)", "prioritized(1)", "uniform", "min_heap")] == [
+    assert [priority_exponent(name) for name in ("prioritized(0.8)", "prioritized(1)", "uniform", "min_heap")] == [
         0.8,
         1,
         None,

@@ -119,12 +119,12 @@ def test_so_are_those_of_a_loop_that_gives_only_what_an_environment_tells(view: 
     plain = [
         Episode(
             {
-                **{path: column for path, column in one.columns.items() if path != "discount"},
-                "action": np.concatenate((one.columns["action"][:-1], np.zeros((1, 6), np.float32))),
+                **{path: column for path, column in episode.columns.items() if path != "discount"},
+                "action": np.concatenate((episode.columns["action"][:-1], np.zeros((1, 6), np.float32))),
             },
-            id=one.id,
+            id=episode.id,
         )
-        for one in episodes
+        for episode in episodes
     ]
     theirs, report = pushed(plain, {"replay": view}, **options)
     ours, account = written(episodes, {"replay": view}, write_as_loop, **options)

@@ -69,10 +69,10 @@ def test_what_changed_is_ordered_by_its_difference_and_has_its_shift() -> None:
     )
     found = compare_inspections(a, b)
     assert list(found.columns)[:6] == ["wide", "far", "text", "near", "gone", "new"]
-    assert [one.state for one in found.columns.values()] == [*["changed"] * 4, "only_a", "only_b", *["same"] * 4]
+    assert [column.state for column in found.columns.values()] == [*["changed"] * 4, "only_a", "only_b", *["same"] * 4]
     assert found.verdict == "not the same: 4 of 10 columns changed, 1 only in A, 1 only in B, 4 the same"
     wide, far, text, near, gone, *_ = found.columns.values()
-    assert [one.name for one in wide.dimensions] == ["[0]", "[1]", "[2]"]
+    assert [dimension.name for dimension in wide.dimensions] == ["[0]", "[1]", "[2]"]
     assert wide.worst is not None
     assert wide.worst.name == "[2]"
     assert wide.difference == pytest.approx(1, abs=0.01)
@@ -90,7 +90,11 @@ def test_what_changed_is_ordered_by_its_difference_and_has_its_shift() -> None:
 def test_another_shape_is_a_change_of_the_dimensions_that_both_have() -> None:
     found = compare_inspections(inspected(x=normal(0, 1, 2)), inspected(x=normal(0, 1, 3)))
     x = found.columns["x"]
-    assert (x.state, x.has_other_spec, [one.name for one in x.dimensions]) == ("changed", True, ["[0]", "[1]"])
+    assert (x.state, x.has_other_spec, [dimension.name for dimension in x.dimensions]) == (
+        "changed",
+        True,
+        ["[0]", "[1]"],
+    )
     assert not found.same_signatures
 
 
@@ -132,7 +136,9 @@ def test_workers_find_the_same() -> None:
     read = (dataset(episodes), by_workers(episodes, 2, 3))
     one, other = (compare_inspections(each.inspection, dataset(robots(9)).inspection) for each in read)
     assert list(one.columns) == list(other.columns)
-    assert [one.difference for one in one.columns.values()] == [one.difference for one in other.columns.values()]
+    assert [column.difference for column in one.columns.values()] == [
+        column.difference for column in other.columns.values()
+    ]
 
 
 def test_an_inspection_that_nobody_watched_is_refused() -> None:

@@ -25,7 +25,7 @@ from tests.support.pictures import CAMERA, WRIST, Pictures, episodes
 def test_every_column_is_shown_once() -> None:
     one = episode(columns={"complex": np.zeros(6, complex), "nothing": np.zeros((6, 0)), "labels": np.array(["a"] * 6)})
     shown = contents(one)
-    assert [one.path for one in shown.images] == ["observation/camera"]
+    assert [image.path for image in shown.images] == ["observation/camera"]
     assert [panel.path for panel in shown.panels] == ["observation/state", "action", "reward", "discount"]
     assert shown.texts == {"language": ('"reach for it"',), "labels": ('"a"',)}
     assert shown.flags == {"is_first": "at 0", "is_last": "at 5", "is_terminal": "at 5"}
@@ -175,7 +175,7 @@ def test_only_the_files_that_are_drawn_are_decoded(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pictures, "decode_images", counted)
     recorded = episodes((90, 80))
     shown = contents_at(Pictures(recorded), "1")
-    assert [one.path for one in shown.images] == [CAMERA, WRIST]
+    assert [image.path for image in shown.images] == [CAMERA, WRIST]
     assert decoded == []
     assert (shown.images[0].picture(79) == recorded[1].columns[CAMERA][79]).all()
     assert sum(decoded) <= 2

@@ -20,7 +20,11 @@ def places_of(picture: Any, part: Any) -> list[tuple[int, int]]:
     row, column = np.argwhere((part != PAPER).any(-1))[0]
     inked = np.argwhere((picture == part[row, column]).all(-1)) - (row, column)
     corners = [(top, left) for top, left in inked.tolist() if top >= 0 and left >= 0]
-    return [one for one in corners if np.array_equal(picture[one[0] : one[0] + height, one[1] : one[1] + width], part)]
+    return [
+        corner
+        for corner in corners
+        if np.array_equal(picture[corner[0] : corner[0] + height, corner[1] : corner[1] + width], part)
+    ]
 
 
 def test_the_example_of_the_docstring_runs() -> None:
@@ -93,7 +97,7 @@ def test_the_strip_has_the_pictures_as_they_are_enlarged_by_whole_numbers() -> N
     images = np.random.default_rng(0).integers(0, 256, (3, 24, 32, 3), np.uint8)
     picture = sheet(contents(Episode({"camera": images, "reward": np.ones(3)}, id="e")))
     times = 10  # three of them beside one another in 1,000 pixels
-    places = [places_of(picture, one.repeat(times, 0).repeat(times, 1)) for one in images]
+    places = [places_of(picture, image.repeat(times, 0).repeat(times, 1)) for image in images]
     assert [len(found) for found in places] == [1, 1, 1]
     assert places[0][0][0] == places[1][0][0] == places[2][0][0]
     assert places[0][0][1] < places[1][0][1] < places[2][0][1]

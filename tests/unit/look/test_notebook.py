@@ -544,7 +544,7 @@ def test_a_strip_is_a_few_small_pictures_over_the_whole_episode(shape: tuple[int
     assert page.text == f"image {FRAMES} of 40 steps"
     assert 'alt="step 0"' in html
     assert 'alt="step 39" title="step 39 (index 0 to 39)"' in html
-    assert [decoded(one) for one in page.pictures] == [size] * FRAMES
+    assert [decoded(picture) for picture in page.pictures] == [size] * FRAMES
     assert max(size) <= PIXELS
 
 
@@ -566,8 +566,8 @@ def test_what_is_no_picture_has_none(column: Array) -> None:
 
 def test_small_files_are_shown_as_they_are_and_large_ones_made_smaller() -> None:
     small, noise = files(images(3)), np.random.default_rng(0).integers(0, 256, (3, 200, 100, 3), np.uint8)
-    assert [decoded(one) for one in Page(strips({"a": small}, "step")).pictures] == [(20, 30)] * 3
-    assert [decoded(one) for one in Page(strips({"a": files(noise)}, "step")).pictures] == [(72, 36)] * 3
+    assert [decoded(picture) for picture in Page(strips({"a": small}, "step")).pictures] == [(20, 30)] * 3
+    assert [decoded(picture) for picture in Page(strips({"a": files(noise)}, "step")).pictures] == [(72, 36)] * 3
 
 
 def test_rows_without_a_file_are_passed_over() -> None:

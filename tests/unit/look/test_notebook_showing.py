@@ -57,7 +57,7 @@ def test_it_is_whole_and_harmless_and_encodes(name: str) -> None:
 @pytest.mark.parametrize("name", showing.SHOWN)
 def test_what_is_broken_is_said_and_nothing_is_raised(name: str) -> None:
     thing = things()[name]
-    names = [one.name for one in fields(thing)] if is_dataclass(thing) else list(thing._fields)
+    names = [field.name for field in fields(thing)] if is_dataclass(thing) else list(thing._fields)
     for broken in names:
         for value in (None, object(), -1, {1: 2}, float("nan"), [None]):
             Page(with_field(thing, broken, value)._repr_html_())

@@ -69,7 +69,7 @@ def test_photographs_are_jpeg_and_large_ones_are_made_smaller() -> None:
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, (2, 400, 500, 3), np.uint8)
     (pictures,) = Read(page(contents(Episode({"camera": noise}, id="e")))).data["pictures"]
-    assert all(one.startswith("data:image/jpeg") for one in pictures)
+    assert all(picture.startswith("data:image/jpeg") for picture in pictures)
     assert pixels(pictures[0]).shape == (256, 320, 3)
     assert abs(pixels(pictures[0]).mean() - noise[0].mean()) < 2
 
@@ -133,7 +133,7 @@ def points(path: str) -> list[tuple[float, float]]:
     """The corners of a path of M, H and V; a break is (nan, nan)."""
     found: list[tuple[float, float]] = []
     for command, numbers in re.findall(r"([MHV])([^MHV]*)", path):
-        values = [float(one) for one in numbers.split()]
+        values = [float(word) for word in numbers.split()]
         if command == "M":
             found += [(float("nan"), float("nan")), (values[0], values[1])]
         else:
@@ -162,7 +162,7 @@ def test_pictures_of_another_size_get_that_of_the_first() -> None:
     column = np.empty(2, object)
     column[:] = [png_file(camera(1)[0]), png_file(camera(1, 48, 64)[0])]
     (pictures,) = Read(page(contents(Episode({"camera": column}, id="e")))).data["pictures"]
-    assert [pixels(one).shape for one in pictures] == [(24, 32, 3)] * 2
+    assert [pixels(picture).shape for picture in pictures] == [(24, 32, 3)] * 2
 
 
 @pytest.mark.parametrize("library", [True, False])

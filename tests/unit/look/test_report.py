@@ -55,7 +55,7 @@ def charts(text: str) -> list[dict[str, Any]]:
 
 
 def lengths_chart(text: str) -> dict[str, Any]:
-    return next(one for one in charts(text) if one["x"] == "steps")
+    return next(chart for chart in charts(text) if chart["x"] == "steps")
 
 
 def test_all_that_was_inspected_is_told() -> None:
@@ -166,7 +166,7 @@ def test_two_datasets_have_the_same_axes_and_their_differences_are_told() -> Non
     lengths = lengths_chart(text)
     assert [sum(counts) for counts in lengths["counts"]] == [6, 3]
     assert [len(counts) for counts in lengths["counts"]] == [23, 23]
-    assert [len(one["y"]) for one in charts(text) if one.get("zero")] == [2]
+    assert [len(chart["y"]) for chart in charts(text) if chart.get("zero")] == [2]
     assert (
         "columns have one dtype and shape, and values that are spread alike"
         in Elements(page(dataset(robots()), dataset(robots(), "again"))).text
@@ -338,7 +338,7 @@ def test_actions_returns_and_instructions_are_told() -> None:
     assert "action[1] and action[0] -1.00" in told
     assert "action[4] and action[3]" not in told  # constants do not go together
     assert "Of 188 actions in 8 episodes" in told
-    points = next(one for one in charts(text) if one["kind"] == "points")
+    points = next(chart for chart in charts(text) if chart["kind"] == "points")
     assert (points["at"], points["y"]) == ([*range(20, 28)], [[*range(20, 28)]])
     assert "correlation 1.00" in told
     counts = [int(count) for count in re.findall(r"lift cup \d \S+ \S+ \S+%(\d+)", told)]

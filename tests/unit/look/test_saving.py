@@ -44,7 +44,7 @@ def decoded(path: Path) -> list[Any]:
 def seen(film: Film, pictures: list[Any], column: int = 0) -> list[Any]:
     """The part of each picture that shows an image column."""
     box = film.seen[column].box
-    return [one[box.top : box.top + box.height, box.left : box.left + box.width] for one in pictures]
+    return [picture[box.top : box.top + box.height, box.left : box.left + box.width] for picture in pictures]
 
 
 def test_a_png_is_the_sheet(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_film_has_the_images_of_every_step(tmp_path: Path, suffix: str, off: i
     steps = 12
     film = Film(contents(episode(steps)))
     pictures = decoded(saved(tmp_path, suffix, film.contents))
-    assert [one.shape for one in pictures] == [(*film.size, 3)] * steps
+    assert [picture.shape for picture in pictures] == [(*film.size, 3)] * steps
     for step, (found, image) in enumerate(zip(seen(film, pictures), camera(steps))):
         box = film.seen[0].box
         wanted = image.repeat(box.height // 24, 0).repeat(box.width // 32, 1).astype(int)
@@ -133,7 +133,7 @@ def test_a_film_of_numbers_alone_and_of_fewer_frames(tmp_path: Path, suffix: str
 
 def test_the_line_moves_with_the_step() -> None:
     film = Film(contents(Episode({"x": np.arange(9)}, id="e")))
-    lefts = [int(np.argwhere((one == (217, 48, 37)).all(-1))[0, 1]) for one in film.pictures()]
+    lefts = [int(np.argwhere((picture == (217, 48, 37)).all(-1))[0, 1]) for picture in film.pictures()]
     assert lefts == sorted(set(lefts))
 
 

@@ -109,7 +109,7 @@ def test_as_many_pictures_as_fit_or_as_are_asked_for(shown: Shown) -> None:
 
     def steps(told: str) -> list[int]:
         last = max(at for at, line in enumerate(told.splitlines()) if "\u2580" in line)
-        return [int(one) for one in told.splitlines()[last + 1].split()]
+        return [int(word) for word in told.splitlines()[last + 1].split()]
 
     assert steps(shown(many, 80)) == [0, 10, 19, 29]
     assert steps(shown(many, 160)) == [0, 6, 12, 17, 23, 29]

@@ -327,7 +327,9 @@ class TestAnEndOfZeros:
         for choice in ("repeat", "drop"):
             conventions = Conventions(last_observation=choice)
             assert find_problems(episode, conventions=conventions) == []
-            assert [one.code for one in find_problems(recorded, conventions=conventions)] == ["zero_last_observation"]
+            assert [problem.code for problem in find_problems(recorded, conventions=conventions)] == [
+                "zero_last_observation"
+            ]
 
     @pytest.mark.parametrize(
         "state",
@@ -342,7 +344,7 @@ class TestAnEndOfZeros:
     )
     def test_is_nothing_where_the_episode_comes_to_it(self, state: np.ndarray) -> None:
         episode = ended_by_zeros(an_episode()).with_columns(**{"observation/state": state})
-        assert "zero_last_observation" not in {one.code for one in find_problems(episode)}
+        assert "zero_last_observation" not in {problem.code for problem in find_problems(episode)}
 
     def test_is_nothing_where_another_column_goes_on(self) -> None:
         image = an_episode().columns["observation/image"]

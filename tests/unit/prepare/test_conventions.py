@@ -345,12 +345,12 @@ def test_images_without_pixels_are_refused_where_sizes_are_free() -> None:
 def test_what_is_only_taken_is_left_to_validation_under_its_new_name() -> None:
     found = problems(with_column("observation/state", np.zeros((4, 9), np.float32)))
     assert found == [Problem("shape", "proprio", "expected rows of [2], got [9]")]
-    assert [one.code for one in problems(with_column("observation/state", None))] == ["missing_column"]
+    assert [problem.code for problem in problems(with_column("observation/state", None))] == ["missing_column"]
     assert problems(with_column("observation/words", np.zeros((2, 2)))) == []  # it is dropped
 
 
 def test_a_column_that_the_dataset_does_not_have_is_neither_hidden_nor_taken_for_a_new_one() -> None:
-    assert [(one.code, one.path) for one in problems(with_column("surplus", np.zeros(4)))] == [
+    assert [(problem.code, problem.path) for problem in problems(with_column("surplus", np.zeros(4)))] == [
         ("extra_column", "surplus")
     ]
     found = problems(with_column("proprio", np.zeros((4, 2), np.float32)))
@@ -359,7 +359,7 @@ def test_a_column_that_the_dataset_does_not_have_is_neither_hidden_nor_taken_for
 
 def test_an_episode_without_steps_is_one() -> None:
     empty = robot(1).with_only_columns({path: column[:0] for path, column in robot(1).columns.items()})
-    assert [one.code for one in problems(empty)] == ["no_steps"]
+    assert [problem.code for problem in problems(empty)] == ["no_steps"]
 
 
 class TestLastStep:

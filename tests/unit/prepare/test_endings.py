@@ -73,7 +73,7 @@ class TestAFalseEnd:
     @given(SEEDS, st.integers(4, 30), st.integers(0, 29))
     def test_is_told_of_every_episode_wherever_its_owner_stands(self, seed: int, count: int, owner: int) -> None:
         episodes = poisoned(np.random.default_rng(seed), count, owner)
-        assert told(episodes) == [one.id for one in episodes]
+        assert told(episodes) == [episode.id for episode in episodes]
 
     @given(SEEDS, st.integers(3, 9), st.integers(2, 5))
     def test_is_told_among_episodes_that_end_by_themselves(self, seed: int, bad: int, between: int) -> None:
@@ -124,7 +124,9 @@ class TestAFalseEnd:
     def test_is_no_problem_where_conventions_mend_it(self, choice: str) -> None:
         episodes = poisoned(np.random.default_rng(0), 6)
         assert told(episodes, Conventions(last_observation=choice)) == []
-        recorded = [one.with_columns(action=np.ones(len(one), np.float32)) for one in episodes]  # no last row was added
+        recorded = [
+            episode.with_columns(action=np.ones(len(episode), np.float32)) for episode in episodes
+        ]  # no last row was added
         assert len(told(recorded, Conventions(last_observation=choice))) == 6
 
 
@@ -169,7 +171,7 @@ class TestATrueEnd:
         rng = np.random.default_rng(0)
         states = [rng.integers(0, 9, (20, 4)).astype(dtype) for _ in range(6)]
         last = np.full(4, 200, dtype)
-        assert told([episode_of(ended_by(one, last), f"{number}") for number, one in enumerate(states)]) == []
+        assert told([episode_of(ended_by(state, last), f"{number}") for number, state in enumerate(states)]) == []
         zeros = [episode_of(ended_by(walk(rng, 20), np.zeros(6)), f"{number}") for number in range(6)]
         assert told(zeros) == []  # each by itself is, by another code
 
@@ -197,9 +199,9 @@ class TestTheStream:
 
         def reading() -> Iterator[Episode]:
             nonlocal read
-            for one in episodes:
+            for episode in episodes:
                 read += 1
-                yield one
+                yield episode
 
         for one, _ in with_problems_of_ends(reading()):
             yield read, one
@@ -234,7 +236,7 @@ class TestTheStream:
         ends = [
             ended_by(walk(rng, 9), goals[rng.integers(3)]) if rng.random() < 0.5 else walk(rng, 9) for _ in range(count)
         ]
-        for number, (read, _) in enumerate(self.counted([episode_of(one) for one in ends])):
+        for number, (read, _) in enumerate(self.counted([episode_of(end) for end in ends])):
             assert read - number <= MOST_HELD
 
     def test_gives_what_waits_before_an_error(self) -> None:

@@ -227,7 +227,7 @@ def test_a_conversion_tells_modes_and_the_bits_that_are_lost(
 ) -> None:
     report = convert(MIXED, name.format(tmp_path), verify=True, **options)
     assert report.verified == 2
-    assert [(one.code, one.path, one.count) for one in report.notices] == [("image_mode", CAMERA, 2)] * 6
+    assert [(notice.code, notice.path, notice.count) for notice in report.notices] == [("image_mode", CAMERA, 2)] * 6
     assert [(loss.path, loss.rows) for loss in report.losses if loss.code == "image_bits"] == [
         (CAMERA, "none")
     ] * is_lost

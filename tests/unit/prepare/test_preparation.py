@@ -189,7 +189,7 @@ def test_steps_that_are_no_rlds_are_refused() -> None:
 def test_the_identity_says_what_changes_items() -> None:
     assert opened().identity == opened(strict=True).identity
     others = [opened(last_reward="shift"), opened(transform={"drop": ["reward"]}), opened(last_observation="drop")]
-    assert len({opened().identity, *(one.identity for one in others)}) == 4
+    assert len({opened().identity, *(other.identity for other in others)}) == 4
 
 
 # What a push fills: outputs made of what the caller says.

@@ -52,7 +52,7 @@ def test_of_an_episode_that_cannot_be_read_only_the_fault_is_told() -> None:
     task = {"task": ArraySpec((), np.dtype(object))}
     for standard in (Standard.of(spec_of(good), SHIFT), Standard.of(spec_of(good), SHIFT, task)):
         assert fill_absent(broken) is broken
-        assert [(one.code, one.path, one.detail) for one in standard.problems(broken)] == [
+        assert [(problem.code, problem.path, problem.detail) for problem in standard.problems(broken)] == [
             ("unreadable", "reward", "17 rows; expected 20"),
             ("unreadable", "", "no ends"),
         ]

@@ -160,7 +160,7 @@ class TestOtherData:
         server = Server({"replay": table_info(max_size=12)})
         push(server, episodes(4))
         before = keys(server)
-        others = [replace(one, id=f"other {number}") for number, one in enumerate(episodes(2))]
+        others = [replace(episode, id=f"other {number}") for number, episode in enumerate(episodes(2))]
         with pytest.raises(
             CapacityError,
             match=r'table "replay" is full \(12 of at most 12 items\), so it cannot be found out whether the next 3 of this push are in it',
@@ -174,7 +174,7 @@ class TestOtherData:
         """Of the last episode some items are stored, which nobody can tell before from items that are there."""
         server = Server({"replay": table_info(max_size=10)})
         push(server, episodes(1))
-        others = [replace(one, id=f"other {number}") for number, one in enumerate(episodes(3))]
+        others = [replace(episode, id=f"other {number}") for number, episode in enumerate(episodes(3))]
         with pytest.raises(CapacityError, match="is full") as caught:
             push(server, others)
         assert len(keys(server)) == 10

@@ -29,7 +29,7 @@ OPTIONS = command_options(PushOptions)
 def cli_options(command: str) -> dict[str, click.Option]:
     found = cli.get_command(click.Context(cli), command)
     assert found is not None
-    return {one.name: one for one in found.params if isinstance(one, click.Option) and one.name}
+    return {param.name: param for param in found.params if isinstance(param, click.Option) and param.name}
 
 
 def test_every_option_of_a_push_is_told() -> None:

@@ -46,7 +46,9 @@ def test_it_tells_of_each_table_view_signature_and_room() -> None:
 
 
 def test_it_tells_what_is_filled() -> None:
-    bare = [replace(one, columns={k: v for k, v in one.columns.items() if k != "reward"}) for one in episodes(2)]
+    bare = [
+        replace(episode, columns={k: v for k, v in episode.columns.items() if k != "reward"}) for episode in episodes(2)
+    ]
     plan = planned(Server(), bare)
     assert plan.filled == ("reward",)
     assert "reward" in plan.step_spec
@@ -154,7 +156,7 @@ def test_a_push_does_what_was_planned() -> None:
 
 class TestItRefuses:
     def test_a_source_that_is_not_rlds(self) -> None:
-        bare = [replace(one, columns={"x": np.zeros(4)}) for one in episodes(1)]
+        bare = [replace(episode, columns={"x": np.zeros(4)}) for episode in episodes(1)]
         with pytest.raises(SourceError, match="steps lack is_first and is_last"):
             planned(Server(), bare)
 

@@ -105,7 +105,7 @@ def test_progress_waits_for_nothing_unless_it_says_so() -> None:
 
 # Accounts of parts, added: every number of a report is a sum, or has its own way.
 
-TYPES: dict[str, Any] = {one.name: one.type for one in fields(PushReport)}
+TYPES: dict[str, Any] = {field.name: field.type for field in fields(PushReport)}
 NUMBERS = [name for name, told in TYPES.items() if told == "int"]
 COUNTS = [name for name, told in TYPES.items() if told == "Mapping[str, int]"]
 OWN = {"workers", "parts_again", "items_moved", "ends_found_late"}

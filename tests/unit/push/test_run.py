@@ -346,7 +346,7 @@ class TestSources:
                 yield from super().__iter__()
                 yield from super().__iter__()
 
-        server, source = Server(), [replace(one, id=f"e{number}") for number, one in enumerate(episodes(2))]
+        server, source = Server(), [replace(episode, id=f"e{number}") for number, episode in enumerate(episodes(2))]
         with pytest.raises(SourceError, match="two episodes have the id") as caught:
             push(server, Twice(source))
         reference.assert_same_items(server.contents(), expected_items(source, two_step()))
@@ -390,7 +390,7 @@ class TestCapacity:
         self, tmp_path: Path, view: str, more: dict[str, Any]
     ) -> None:
         more = {**more, **({"ledger": tmp_path / "l.db"} if "ledger" in more else {})}
-        source = [one for rows in (1, 4, 9) for one in episodes(2, rows)][2:]
+        source = [episode for rows in (1, 4, 9) for episode in episodes(2, rows)][2:]
         made = sum(len(view_of(view).cut(one).anchors) for one in source)
         for size in (made - 1, made):
             server = Server({"replay": table_info(max_size=size)})

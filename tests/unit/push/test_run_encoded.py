@@ -39,7 +39,7 @@ def test_items_hold_the_files() -> None:
         for file in column.ravel().tolist()
         if column.dtype == object
     ]
-    wanted = {file for one in episodes() for file in files(one.columns[CAMERA])}
+    wanted = {file for episode in episodes() for file in files(episode.columns[CAMERA])}
     assert report.items_confirmed == 4 + 2 + 6
     assert set(stored) == wanted
 
@@ -66,7 +66,9 @@ def test_a_table_of_text_takes_files_and_one_of_files_no_text() -> None:
     assert push(
         Server({"replay": table_info(signature=map_leaves(as_text, signature(CAMERA)))}), encoded=CAMERA
     ).items_confirmed
-    text = [one.with_only_columns({**one.columns, CAMERA: files(one.columns[CAMERA])}) for one in episodes()]
+    text = [
+        episode.with_only_columns({**episode.columns, CAMERA: files(episode.columns[CAMERA])}) for episode in episodes()
+    ]
     with pytest.raises(
         SpecMismatch, match=r"items have string\[2\], table has string\[\?\] \(png of uint8\[9, 12, 3\]\)"
     ):
@@ -100,7 +102,7 @@ def test_frames_become_files_that_show_them() -> None:
     report = push(server, episodes(), encode=f"{CAMERA}:png")
     stored = [column for item in server.items["replay"].values() for column in item if column.dtype == object]
     shown = {image.tobytes() for column in stored for image in decode_images(column.ravel(), IMAGE)}
-    assert shown == {image.tobytes() for one in episodes() for image in one.columns[CAMERA]}
+    assert shown == {image.tobytes() for episode in episodes() for image in episode.columns[CAMERA]}
     assert report.transform == {"encode": {CAMERA: "png"}}
 
 

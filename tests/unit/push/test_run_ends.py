@@ -22,7 +22,7 @@ LOST = Notice("lost_records", "train-00001.parquet holds 100 episodes of 150", 5
 
 def d4rl(count: int = 6) -> list[Episode]:
     episodes = poisoned(np.random.default_rng(0), count)
-    return [one.with_columns(discount=np.ones(len(one), np.float32)) for one in episodes]
+    return [episode.with_columns(discount=np.ones(len(episode), np.float32)) for episode in episodes]
 
 
 def transitions(source: list[Episode]) -> int:

@@ -74,9 +74,9 @@ def test_a_shift_of_rewards_is_one_whoever_asks_for_it() -> None:
     both = pushed(last_reward="shift", transform={"reward_last": "shift"}, allow=allow)
     assert by_option.keys() == by_transform.keys() == both.keys() != pushed().keys()
     for key, values in by_option.items():
-        for one, two, three in zip(values, by_transform[key], both[key]):
-            np.testing.assert_array_equal(one, two)
-            np.testing.assert_array_equal(one, three)
+        for value, two, three in zip(values, by_transform[key], both[key]):
+            np.testing.assert_array_equal(value, two)
+            np.testing.assert_array_equal(value, three)
 
 
 def test_what_the_steps_do_not_allow_is_refused_before_the_server_is_asked() -> None:

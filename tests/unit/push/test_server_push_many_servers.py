@@ -53,7 +53,7 @@ def check_sums(report: PushReport) -> None:
     for one in (report, *report.servers.values()):
         assert one.episodes_unconfirmed >= 0
     for name in ("episodes_read", "episodes_pushed", "items_confirmed", "episodes_left_out", "bytes"):
-        assert getattr(report, name) == sum(getattr(one, name) for one in report.servers.values())
+        assert getattr(report, name) == sum(getattr(server, name) for server in report.servers.values())
 
 
 @settings(max_examples=20)
@@ -107,7 +107,7 @@ def test_a_bad_episode_ends_the_push_and_the_others_are_confirmed() -> None:
 
 
 def test_skipped_and_quarantined_episodes_are_counted_together(tmp_path: Path) -> None:
-    source = [spoiled(one) if number % 2 else one for number, one in enumerate(episodes(8))]
+    source = [spoiled(episode) if number % 2 else episode for number, episode in enumerate(episodes(8))]
     report = push(servers(3), source, on_invalid="quarantine", quarantine=tmp_path / "bad.jsonl")
     assert (report.episodes_pushed, dict(report.rejected)) == (4, {"nan": 4})
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 4
@@ -123,7 +123,7 @@ def test_a_full_table_is_named_with_its_server() -> None:
 
 
 def test_two_episodes_of_one_name_are_refused() -> None:
-    source = EpisodeList([replace(one, id="one") for one in episodes(1)], "test")
+    source = EpisodeList([replace(episode, id="one") for episode in episodes(1)], "test")
 
     class Twice(EpisodeList):
         def __iter__(self) -> Iterator[Episode]:

@@ -82,7 +82,7 @@ def test_links_of_the_runbooks_page_lead_somewhere_without_a_network() -> None:
     links = set(re.findall(r'(?:href|src)="([^"]+)"', page))
     pictures = {link for link in links if link.startswith("data:image/")}
     links -= pictures
-    assert {link for link in links if link.startswith("#")} <= {f"#{one}" for one in anchors}
+    assert {link for link in links if link.startswith("#")} <= {f"#{anchor}" for anchor in anchors}
     assert {link for link in links if not link.startswith("#")} == {"./", "data:,", "page/style.css"}
     named = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (ROOT / "docs/runbook.md").read_text())
     assert named
@@ -136,7 +136,7 @@ class World:
         self.watch = AlertWatch(self.state, self.clock)
 
     def holds(self, *tables: TableInfo) -> None:
-        info = ServerInfo(7, {one.name: one for one in tables})
+        info = ServerInfo(7, {table.name: table for table in tables})
         self.state.monitor = Monitor(lambda: info)
         self.state.monitor.look()
 

@@ -74,7 +74,7 @@ def test_all_who_ask_while_one_runs_share_the_next() -> None:
         assert not first.done()
         call.may_end.release(2)
         assert first.result(PATIENCE) == 1
-        assert [one.result(PATIENCE) for one in others] == [2] * 19
+        assert [other.result(PATIENCE) for other in others] == [2] * 19
 
 
 def test_an_error_is_everybodys_and_the_next_call_is_made() -> None:

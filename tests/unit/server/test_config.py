@@ -436,5 +436,5 @@ def test_any_override_is_taken_or_a_config_error(
 
 def test_no_two_shipped_configs_share_a_checkpoint_folder_or_put_one_inside_another() -> None:
     folders = [Path(load(path, environment={}).checkpoints.folder).absolute() for path in CONFIGS]
-    pairs = [(one, other) for one in folders for other in folders if one is not other]
+    pairs = [(folder, other) for folder in folders for other in folders if folder is not other]
     assert [pair for pair in pairs if pair[0].is_relative_to(pair[1])] == []

@@ -93,7 +93,7 @@ def test_nothing_lies_in_the_future_of_a_clock_that_was_set_back(history: Histor
     now = NOW + shift
     past = as_of(history, now)
     times = [time for run in past.runs for time in (run.first, run.last)]
-    times += [time for one in past.checkpoints for time in (one.first, one.last)]
+    times += [time for checkpoint in past.checkpoints for time in (checkpoint.first, checkpoint.last)]
     assert all(time <= now for time in times)
     assert all(sample.time <= now for sample in past.samples)
     assert as_of(past, now) == past
@@ -103,13 +103,13 @@ def test_weeks_of_a_schedule_are_told_in_so_many_rows_and_lose_no_checkpoint() -
     history = busy(days=12)
     assert len(encode(history)) <= MOST_BYTES
     assert 60 <= len(history.checkpoints) <= 80
-    assert all(one.count == 1 for one in history.checkpoints[-35:])
-    assert max(one.last - one.first for one in history.checkpoints) < DAY  # no row tells of days
-    numbers = [one.number for one in history.checkpoints]
+    assert all(checkpoint.count == 1 for checkpoint in history.checkpoints[-35:])
+    assert max(checkpoint.last - checkpoint.first for checkpoint in history.checkpoints) < DAY  # no row tells of days
+    numbers = [checkpoint.number for checkpoint in history.checkpoints]
     assert numbers == sorted(numbers)
     oldest = history.checkpoints[0]
     assert oldest.last >= NOW - 600 - DAYS * DAY
-    told = sum(one.count for one in history.checkpoints)
+    told = sum(checkpoint.count for checkpoint in history.checkpoints)
     assert told >= DAYS * DAY // 600 - 1
     assert history.runs == (ServerRun(NOW - 12 * DAY, NOW - 600),)
 
@@ -377,7 +377,7 @@ def test_a_clock_that_goes_back_stops_nothing(
     again.start()
     again.note(outcome(store, 2))
     again.stop()
-    kept = [one.number for one in HistoryFile(store).read().checkpoints]
+    kept = [checkpoint.number for checkpoint in HistoryFile(store).read().checkpoints]
     assert kept == ([1, 2] if hours < 1 else [2])
     assert all(run.last <= ahead for run in again.history().runs)
     assert len(again.history().runs) <= 2

@@ -173,7 +173,7 @@ def made_up(folder: Path, tables: Iterable[TableInfo]) -> Iterator[str]:
     """The address of a page of these tables, of a Reverb that is made up."""
     config = decode({"tables": [{"name": "t"}], "checkpoints": {"folder": str(folder)}}, "config")
     state = ReplayService(config, table_configs(config)).state
-    held = {one.name: one for one in tables}
+    held = {table.name: table for table in tables}
     state.monitor = Monitor(lambda: ServerInfo(7, held))
     state.phase = "ready"
     state.monitor.start()
@@ -352,7 +352,7 @@ def test_a_block_is_a_plain_sentence_with_the_condition_that_blocks(browser: Any
         "sampling waits for 404 more inserts: 4.55 samples per insert, limit 4"
     )
     sync_api.expect(card.locator(".wanted")).to_have_text("target 4")
-    line, done, gauge = (card.locator(f".gauge{one}").bounding_box() for one in (" > i", " > div", ""))
+    line, done, gauge = (card.locator(f".gauge{name}").bounding_box() for name in (" > i", " > div", ""))
     assert line["x"] == pytest.approx(gauge["x"] + gauge["width"] / 2, abs=2)
     assert done["width"] / gauge["width"] == pytest.approx(4.55 / 8, abs=0.01)
     opened.view.close()

@@ -155,12 +155,12 @@ def test_a_flood_of_checkpoints_leaves_liveness_alone_and_writes_two(service: Re
         first = pool.submit(ask, f"{url}/checkpoint", "POST")
         assert began.acquire(timeout=PATIENCE)
         others = [pool.submit(ask, f"{url}/checkpoint", "POST") for _ in range(FLOOD - 1)]
-        wait_until(lambda: sum(one.done() for one in others) >= FLOOD - MOST_WAITING)
+        wait_until(lambda: sum(other.done() for other in others) >= FLOOD - MOST_WAITING)
         assert_alive_and_ready(url)
         assert ask(f"{url}/status.json")[1]["checkpoints"]["writing_since"] is not None
         leave.release(2)
         number = first.result()[1]["generation"]
-        answers = [one.result() for one in others]
+        answers = [other.result() for other in others]
         refused = [headers["Retry-After"] for status, _, headers in answers if status == 503]
         shared = {document["generation"] for status, document, _ in answers if status == 200}
         assert (len(refused), shared) == (FLOOD - MOST_WAITING, {number + 1})
@@ -173,7 +173,7 @@ def test_a_checkpoint_asked_for_with_more_slashes_takes_no_thread_of_others(serv
         assert began.acquire(timeout=PATIENCE)
         assert ask(f"{url}/status.json")[0] == 200
         leave.release(2)
-        assert {one.result()[0] for one in waits} == {200}
+        assert {wait.result()[0] for wait in waits} == {200}
 
 
 @pytest.mark.parametrize(

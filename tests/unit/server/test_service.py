@@ -58,9 +58,13 @@ def document(url: str, method: str = "GET", **headers: str) -> tuple[int, Any]:
 def metrics(url: str) -> dict[tuple[str, str, str], float]:
     """(sample, table, side or state) -> value."""
     return {
-        (one.name, one.labels.get("table", ""), one.labels.get("side", one.labels.get("state", ""))): one.value
+        (
+            sample.name,
+            sample.labels.get("table", ""),
+            sample.labels.get("side", sample.labels.get("state", "")),
+        ): sample.value
         for family in text_string_to_metric_families(ask(f"{url}/metrics")[1])
-        for one in family.samples
+        for sample in family.samples
     }
 
 
@@ -76,7 +80,7 @@ def insert(address: str, count: int, first: int = 0) -> list[list[float]]:
 
 def take(address: str, count: int) -> list[list[float]]:
     samples = reverb.Client(address).sample("t", count, emit_timesteps=False)
-    return [np.asarray(one.data[0]).tolist() for one in samples]
+    return [np.asarray(sample.data[0]).tolist() for sample in samples]
 
 
 def config_of(home: Path, *tables: dict[str, Any], **checkpoints: Any) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def test_a_server_starts_from_it_and_the_push_in_its_head_fills_it_up_to_the_roo
         tables = client.server_info().tables
     free = [f"{one.max_size - one.current_size} in {shlex.quote(name)}" for name, one in tables.items()]
     assert sorted(free) == sorted(room.split(", "))
-    assert all(0 < one.current_size < one.max_size for one in tables.values())
+    assert all(0 < table.current_size < table.max_size for table in tables.values())
 
 
 def test_data_without_bad_episodes_is_pushed_as_it_is() -> None:

@@ -346,7 +346,7 @@ def test_a_check_says_what_is_there_and_what_is_wrong(store: CheckpointStore, pl
     [row] = document["uploaded"]
     manifest = decode_manifest((store.kept / "000002" / MANIFEST).read_bytes(), place)
     assert (row["generation"], row["items"]) == (2, 2)
-    assert row["bytes"] == sum(one.bytes for one in manifest.files.values())
+    assert row["bytes"] == sum(file.bytes for file in manifest.files.values())
     assert (document["upload"], document["upload_keep"]) == (str(place), 7)
     assert [("000001" in note, "000003" in note) for note in notes] == [(True, False), (False, True)]
     cloud.before_write = lambda _: 403

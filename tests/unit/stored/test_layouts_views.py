@@ -150,7 +150,7 @@ def test_ends_that_stacks_do_not_tell_are_counted(view: str) -> None:
     source = stored(episodes, view, without=(3, 4))
     assert list(map(len, source)) == [4, 6, 6]
     assert _ends(source) == [(True, True, False), (True, True, True), (True, True, False)]
-    assert [(one.code, one.count, one.is_note) for one in source.notices] == [("no_end", 2, False)]
+    assert [(notice.code, notice.count, notice.is_note) for notice in source.notices] == [("no_end", 2, False)]
     left_open = stored(episodes, view, "?no_end=open", without=(3, 4))
     assert _ends(left_open) == [(True, False, False), (True, True, True), (True, False, False)]
     assert [one.id == other.id for one, other in zip(left_open, source)] == [False, True, False]
@@ -165,7 +165,9 @@ def test_one_item_less_among_overlapping_ones_loses_no_row() -> None:
 def test_streams_are_cut_where_episodes_begin() -> None:
     episodes = in_memory.episodes(3, 6)
     source = stored(episodes, "across_episodes:length=3", "?streams=split")
-    assert [one.columns["reward"].tolist() for one in source] == [one.columns["reward"].tolist() for one in episodes]
+    assert [one.columns["reward"].tolist() for one in source] == [
+        episode.columns["reward"].tolist() for episode in episodes
+    ]
     (remark,) = source.notices
     assert (remark.code, remark.count) == ("streams_split", 4)
 

@@ -188,10 +188,10 @@ def test_a_real_server_gives_its_episodes(forks: Any, tmp_path: Path, through: s
         with connect(running.address) as client:
             client.push(episodes, "replay", two_step())
         source: Any = open_source(f"reverb:{running.address}/replay?through={through},{NAMES}")
-        assert sorted(rows(source)) == sorted(one.columns["observation"][:, 0].tolist() for one in episodes)
+        assert sorted(rows(source)) == sorted(episode.columns["observation"][:, 0].tolist() for episode in episodes)
         assert [remark.code for remark in source.notices] == [f"read_by_{through}"]
         if through == "checkpoint":
-            assert rows(source) == [one.columns["observation"][:, 0].tolist() for one in episodes]
+            assert rows(source) == [episode.columns["observation"][:, 0].tolist() for episode in episodes]
             assert rows(open_source(f"reverb:{tmp_path}?table=replay,{NAMES}")) == rows(source)
     assert len(rows(source)) == 4  # it was read when it was opened: the server is not needed any more
 
@@ -210,7 +210,7 @@ def test_the_service_and_its_generations_are_read(forks: Any, tmp_path: Path) ->
     try:
         with connect(running.address) as client:
             client.push(episodes, "replay", two_step())
-        wanted = [one.columns["observation"][:, 0].tolist() for one in episodes]
+        wanted = [episode.columns["observation"][:, 0].tolist() for episode in episodes]
         assert rows(open_source(f"reverb:{running.address}/replay?through=checkpoint,{NAMES}")) == wanted
     finally:
         forks.end(running)

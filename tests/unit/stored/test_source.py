@@ -48,14 +48,14 @@ def test_windows_of_a_trajectory_writer_make_the_episodes_that_were_written() ->
     assert broken.faults == (
         ("", 'no item of table "windows" holds its rows 3: they were removed, or never stored; gaps=split makes an episode of each run of rows'),
     )  # fmt: skip
-    assert [(one.code, one.count) for one in source.notices] == [("rows_in_no_item", 1), ("no_end", 2)]
+    assert [(notice.code, notice.count) for notice in source.notices] == [("rows_in_no_item", 1), ("no_end", 2)]
 
 
 def test_runs_of_rows_become_episodes_on_request() -> None:
     parts = list(opened("table=windows,gaps=split"))[2:]
-    assert [one.columns["action"].tolist() for one in parts] == [[0, 1, 2], [4, 5]]
-    assert [one.where.rpartition(".")[2] for one in parts] == ["0", "4"]
-    assert [(bool(one.columns["is_first"][0]), bool(one.columns["is_last"][-1])) for one in parts] == [
+    assert [part.columns["action"].tolist() for part in parts] == [[0, 1, 2], [4, 5]]
+    assert [part.where.rpartition(".")[2] for part in parts] == ["0", "4"]
+    assert [(bool(part.columns["is_first"][0]), bool(part.columns["is_last"][-1])) for part in parts] == [
         (True, False),
         (False, True),
     ]

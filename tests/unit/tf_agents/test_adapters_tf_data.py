@@ -265,7 +265,7 @@ class TestImportanceWeights:
 @pytest.mark.parametrize("decode", [True, False])
 def test_encoded_images_are_decoded_or_left(tables: Embedded, ours: Client, decode: bool) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3, 2, pictures.HEIGHT, pictures.WIDTH, 3), np.uint8)
-    items = [{"camera": pictures.files(one), "x": np.zeros(2, FLOAT)} for one in pixels]
+    items = [{"camera": pictures.files(pixel), "x": np.zeros(2, FLOAT)} for pixel in pixels]
     insert(tables, "images", items)
     dataset = as_dataset(ours, "images", 3, decode=decode, **just(3))
     data, _ = next(iter(dataset))
@@ -278,7 +278,7 @@ def test_encoded_images_are_decoded_or_left(tables: Embedded, ours: Client, deco
 
 def test_encoded_images_are_decoded_to_the_size_asked_for(tables: Embedded, ours: Client) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3, 2, pictures.HEIGHT, pictures.WIDTH, 3), np.uint8)
-    items = [{"camera": pictures.files(one), "x": np.zeros(2, FLOAT)} for one in pixels]
+    items = [{"camera": pictures.files(pixel), "x": np.zeros(2, FLOAT)} for pixel in pixels]
     insert(tables, "images", items)
     dataset = as_dataset(ours, "images", 3, decode=(5, 7), **just(3))
     data, _ = next(iter(dataset))

@@ -39,7 +39,7 @@ def made(*lengths: int, **spec: Any) -> list[Any]:
 
 
 def as_episodes(columns: list[Any]) -> list[Episode]:
-    return [Episode(flatten(one)) for one in columns]
+    return [Episode(flatten(column)) for column in columns]
 
 
 def rows_of(trajectories: Any) -> list[list[Any]]:
@@ -86,7 +86,7 @@ def test_an_rlds_dataset_is_itself_and_columns_become_steps() -> None:
     assert rlds2reverb.load(whole) is whole
     columns = made(3, 1)
     batched = tf.data.Dataset.from_generator(
-        lambda: ({"steps": one} for one in columns), output_signature={"steps": signature(columns[0])}
+        lambda: ({"steps": column} for column in columns), output_signature={"steps": signature(columns[0])}
     )
     for data in (batched, as_episodes(columns)):
         reference.assert_same_items(*(rows_of(convert_rlds_to_trajectories(one)) for one in (data, whole)))

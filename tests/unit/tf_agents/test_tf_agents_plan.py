@@ -85,7 +85,7 @@ def test_the_rows_of_a_push_take_no_other_trace(data: tf.data.Dataset) -> None:
     function = Counted()
     plan = plans.plan_of(data, function)
     rows = list(pushing._checked_segments(plan))
-    assert sum(len(one["policy_info/delta"]) for one in rows) == 11
+    assert sum(len(row["policy_info/delta"]) for row in rows) == 11
     assert function.calls == 1
     assert list(two_step().cut_rows(rows[0]).in_order(plan.column_order).fields)
 

@@ -36,14 +36,14 @@ def test_episodes_are_those_of_tfds(path: Path) -> None:
     theirs = [episode["steps"] for _, episode in dataset_utils.generate_examples(str(path))]
     ours = list(open_source(f"d4rl:{path}"))
     assert len(ours) == len(theirs) == 4
-    for one, other in zip(ours, theirs):
-        steps = len(one) - 1  # TFDS adds no last row to a timeout without next observations
+    for our, other in zip(ours, theirs):
+        steps = len(our) - 1  # TFDS adds no last row to a timeout without next observations
         for field in ("observation", "action", "reward"):
-            np.testing.assert_array_equal(one.columns[field][:steps], other[field][:steps])
-        np.testing.assert_array_equal(one.columns["infos/qpos"][:steps], other["infos"]["qpos"][:steps])
-        assert ends(one.columns) == ends(other)
-        if len(other["is_first"]) == len(one):
-            np.testing.assert_array_equal(one.columns["discount"][:steps], other["discount"][:steps])
+            np.testing.assert_array_equal(our.columns[field][:steps], other[field][:steps])
+        np.testing.assert_array_equal(our.columns["infos/qpos"][:steps], other["infos"]["qpos"][:steps])
+        assert ends(our.columns) == ends(other)
+        if len(other["is_first"]) == len(our):
+            np.testing.assert_array_equal(our.columns["discount"][:steps], other["discount"][:steps])
 
 
 def ends(columns: Any) -> bool:

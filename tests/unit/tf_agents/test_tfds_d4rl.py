@@ -38,20 +38,24 @@ class Recording:
 
     def write(self, path: Path, has_next: bool) -> Path:
         rng = np.random.default_rng(0)
-        rows = [len(one) - 1 for one in self.trajectories]
+        rows = [len(trajectory) - 1 for trajectory in self.trajectories]
         ends = np.cumsum(rows) - 1
         flags = {name: np.zeros(sum(rows), bool) for name in ("terminals", "timeouts")}
         for end, is_terminal in zip(ends, self.terminal):
             flags["terminals" if is_terminal else "timeouts"][end] = True
         with h5py.File(path, "w") as file:
-            file["observations"] = np.concatenate([one[:-1] for one in self.trajectories]).astype(np.float32)
+            file["observations"] = np.concatenate([trajectory[:-1] for trajectory in self.trajectories]).astype(
+                np.float32
+            )
             file["actions"] = rng.normal(size=(sum(rows), 3)).astype(np.float32)
             file["rewards"] = rng.normal(size=sum(rows)).astype(np.float32)
             file["infos/qpos"] = rng.normal(size=(sum(rows), 2))
             for name, flag in flags.items():
                 file[name] = flag
             if has_next:
-                file["next_observations"] = np.concatenate([one[1:] for one in self.trajectories]).astype(np.float32)
+                file["next_observations"] = np.concatenate([trajectory[1:] for trajectory in self.trajectories]).astype(
+                    np.float32
+                )
         return path
 
 
@@ -117,7 +121,9 @@ def test_what_is_asked_for_mends_it(tmp_path: Path, choice: str) -> None:
     for episode in source:
         put = conventions.apply(episode).columns
         true = [
-            one for one in recording.trajectories if np.array_equal(one[0].astype(np.float32), put["observation"][0])
+            trajectory
+            for trajectory in recording.trajectories
+            if np.array_equal(trajectory[0].astype(np.float32), put["observation"][0])
         ]
         assert len(true) == 1
         kept = len(true[0]) - 1  # all that the file has of it

@@ -143,7 +143,7 @@ def test_tfds_reads_sizes_that_are_free_and_texts_of_any_number(tmp_path: Path) 
     for (columns, _), wanted in zip(by_tfds(folder), episodes):
         for path in ("one", "two"):
             np.testing.assert_array_equal(np.stack(columns[path]), wanted.columns[path])
-        assert [list(one) for one in columns["said"]] == wanted.columns["said"].tolist()
+        assert [list(column) for column in columns["said"]] == wanted.columns["said"].tolist()
 
 
 def test_tfds_decodes_the_files_that_were_kept(tmp_path: Path) -> None:

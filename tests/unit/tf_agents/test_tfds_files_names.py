@@ -148,8 +148,9 @@ def test_info_is_read_as_protobuf_reads_it(
     assert (found.name, found.config, found.version, found.is_ordered) == ("x", config, "1.0.0", ordered)
     assert found.file_format == (file_format or "tfrecord")
     assert [
-        (one.name, list(one.shard_lengths), one.num_bytes, one.file_names.template) for one in found.splits.values()
-    ] == [(one.name, list(one.shard_lengths), one.num_bytes, one.filepath_template) for one in splits]
+        (split.name, list(split.shard_lengths), split.num_bytes, split.file_names.template)
+        for split in found.splits.values()
+    ] == [(split.name, list(split.shard_lengths), split.num_bytes, split.filepath_template) for split in splits]
 
 
 @pytest.mark.parametrize("name", BUNDLED)

@@ -45,11 +45,14 @@ def both(lengths: dict[str, list[int]], template: str = "") -> tuple[dict[str, S
 
 
 def ours_of(split: str, known: dict[str, SplitInfo], even: EvenPart | None = None) -> Files:
-    return [(f"{FOLDER}/{one.file}", one.skip, one.take, one.length) for one in parts_of(split, known, even)]
+    return [(f"{FOLDER}/{part.file}", part.skip, part.take, part.length) for part in parts_of(split, known, even)]
 
 
 def theirs_of(split: Any, known: Any) -> Files:
-    return [(one.filename, one.skip, one.take, one.examples_in_shard) for one in known[split].file_instructions]
+    return [
+        (instruction.filename, instruction.skip, instruction.take, instruction.examples_in_shard)
+        for instruction in known[split].file_instructions
+    ]
 
 
 def refused(split: Any, known: Any) -> bool:

@@ -336,8 +336,8 @@ def test_array_record_files_with_sounds_are_read_through_tfds_as_tfrecords_are(t
         )
         assert type(of_array_records) is RldsSource
         assert of_array_records.episode_count == len(written_episodes)
-        for one, other, episode in zip(of_records, of_array_records, written_episodes, strict=True):
-            assert one.id == other.id
+        for record, other, episode in zip(of_records, of_array_records, written_episodes, strict=True):
+            assert record.id == other.id
             assert_columns(other.columns, columns_of(episode["steps"]))
             assert other.columns["observation/sound"].dtype == np.int16
     whole = [episode.id for episode in of_array_records]

@@ -34,9 +34,9 @@ def pieces(view: Fragments, episodes: list[Episode]) -> tuple[list[dict[str, np.
     """Every item as name -> array, and the stream that made them."""
     cut = Streamed(view.stream())
     return [
-        dict(zip(columns_of(view, one), item))
-        for one in episodes
-        for item in items_of(cut(one).in_order(columns_of(view, one)))
+        dict(zip(columns_of(view, episode), item))
+        for episode in episodes
+        for item in items_of(cut(episode).in_order(columns_of(view, episode)))
     ], cut.stream
 
 

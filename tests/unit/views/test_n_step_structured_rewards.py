@@ -183,16 +183,16 @@ def test_nested_discounts_are_checked_mended_and_cut() -> None:
         path: np.where(np.arange(4) == 2, 0.5, column) for path, column in episode.columns.items() if "disc" in path
     }
     wrong = episode.with_columns(**late)
-    problems = [one for one in find_problems(wrong) if one.code == "terminal_discount"]
-    assert [one.path for one in problems] == ["discount/a", "discount/b"]
+    problems = [problem for problem in find_problems(wrong) if problem.code == "terminal_discount"]
+    assert [problem.path for problem in problems] == ["discount/a", "discount/b"]
     standard = Standard.of(spec_of(episode), Conventions(terminal_discount="transition"))
     for mended in (repair(wrong, problems), standard.normalise(wrong)):
-        assert [one.code for one in find_problems(mended)] == ["last_reward"] * 2
+        assert [problem.code for problem in find_problems(mended)] == ["last_reward"] * 2
         assert earned(mended) == earned(episode)
     outside: Array = np.array([0.5, 1.5, 0.0, 0.0])
-    assert [(one.code, one.path) for one in find_problems(episode.with_columns(**{"discount/b": outside}))][:1] == [
-        ("discount_range", "discount/b")
-    ]
+    assert [(problem.code, problem.path) for problem in find_problems(episode.with_columns(**{"discount/b": outside}))][
+        :1
+    ] == [("discount_range", "discount/b")]
 
 
 def test_extras_of_structured_rewards_stand_beside_them() -> None:

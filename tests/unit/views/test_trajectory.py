@@ -92,8 +92,8 @@ def test_rows_of_any_flags_are_those_of_single_steps(
     steps = columns(flags)
     rows = trajectory_rows(steps, following[0], following[1])
     expected = [
-        slow_row(one, other, discount)
-        for one, other, discount in zip(flags, [*flags[1:], following], steps["discount"])
+        slow_row(flag, other, discount)
+        for flag, other, discount in zip(flags, [*flags[1:], following], steps["discount"])
     ]
     found = list(zip(rows["step_type"].tolist(), rows["next_step_type"].tolist(), rows["discount"]))
     assert found == expected
@@ -320,8 +320,8 @@ def test_items_are_the_windows_of_the_joined_rows(lengths: list[int], length: in
     episodes = [strategies.episode(rng, rows) for rows in lengths]
     view = AcrossEpisodes(length, stride)
     cut = Streamed(view.stream())
-    found = [item for one in episodes for item in items_of(cut(one).in_order(columns_of(view, one)))]
-    rows = [row for one in episodes for row in observed_rows(one)[0]]
+    found = [item for episode in episodes for item in items_of(cut(episode).in_order(columns_of(view, episode)))]
+    rows = [row for episode in episodes for row in observed_rows(episode)[0]]
     starts = range(0, len(rows) - length + 1, stride)
     reference.assert_same_items(found, [reference.stack(rows[start : start + length]) for start in starts])
 

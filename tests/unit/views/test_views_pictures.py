@@ -79,7 +79,11 @@ def test_the_first_page_lists_every_option_with_its_default() -> None:
     for name in set(VIEWS) - set(FROM_CONFIG_ONLY):
         options = dict(re.findall(r"`(\w+)=(\S+)`", listed[name]))
         parameters = inspect.signature(VIEWS[name]).parameters.values()
-        defaults = {one.name: str(one.default).lower() for one in parameters if one.name not in ("priority", "extras")}
+        defaults = {
+            parameter.name: str(parameter.default).lower()
+            for parameter in parameters
+            if parameter.name not in ("priority", "extras")
+        }
         assert options == defaults
 
 

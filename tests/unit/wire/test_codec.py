@@ -146,7 +146,7 @@ def test_updates_of_priorities_are_what_protobuf_reads(table: str, updates: list
     data = codec.encode_update_priorities_request(table, keys, priorities)
     found = message_class("MutatePrioritiesRequest").FromString(data)
     assert found.table == table
-    assert [(one.key, one.priority) for one in found.updates] == updates
+    assert [(update.key, update.priority) for update in found.updates] == updates
     assert not found.delete_keys
     assert codec.encode_update_priorities_request(table, keys[::-1], priorities[::-1].astype(">f8")) == (
         codec.encode_update_priorities_request(table, keys[::-1].copy(), priorities[::-1].copy())

@@ -142,7 +142,7 @@ def test_an_interruption_ends_all_workers_and_says_what_is_stored(server: FakeRe
     ) as pusher:
         worker = source.wait_for_worker()
         wait_until(lambda: len(values(server)) >= 16 * ITEMS)
-        children = [int(one) for one in Path(f"/proc/{pusher.pid}/task/{pusher.pid}/children").read_text().split()]
+        children = [int(word) for word in Path(f"/proc/{pusher.pid}/task/{pusher.pid}/children").read_text().split()]
         assert worker in children
         pusher.send(signal.SIGINT)
         source.open()

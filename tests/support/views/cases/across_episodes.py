@@ -22,7 +22,7 @@ def items(view: AcrossEpisodes, episodes: Sequence[Episode]) -> list[list[Array]
 
 def rows(view: AcrossEpisodes, episodes: Sequence[Episode]) -> list[Rows]:
     """The same of the rows' numbers."""
-    stream: Rows = [(number, row) for number, one in enumerate(episodes) for row in range(len(one))]
+    stream: Rows = [(number, row) for number, episode in enumerate(episodes) for row in range(len(episode))]
     starts = range(0, len(stream) - view.length + 1, view.stride)
     return [stream[start : start + view.length] for start in starts]
 

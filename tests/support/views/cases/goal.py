@@ -32,7 +32,7 @@ def goal_rows(view: Goal, episode: Episode) -> list[int]:
     """The rows that the view drew as goals."""
     anchors = [field.anchors for path, field in view.cut(episode).fields.items() if path.split("/")[0] == "goal"]
     assert anchors[0] is not None
-    assert all(one is anchors[0] for one in anchors)
+    assert all(anchor is anchors[0] for anchor in anchors)
     return anchors[0].tolist()
 
 

@@ -224,8 +224,8 @@ MOMENTS = st.lists(
 
 def history_of(*moments: Moment, span: float = 5.0) -> tuple[Moment, ...]:
     history: tuple[Moment, ...] = ()
-    for one in moments:
-        history = add_moment(history, one, span)
+    for moment in moments:
+        history = add_moment(history, moment, span)
     return history
 
 
@@ -298,8 +298,8 @@ def test_the_counts_of_an_answer() -> None:
 
 def past_of(*moments: Moment, step: float = 2.0) -> tuple[Moment, ...]:
     past: tuple[Moment, ...] = ()
-    for one in moments:
-        past = add_mark(past, one, step)
+    for moment in moments:
+        past = add_mark(past, moment, step)
     return past
 
 
@@ -307,8 +307,8 @@ def test_a_trend_has_a_rate_for_every_step_and_only_the_last_ones() -> None:
     past = past_of(*(at(number * 0.5, number * number, number) for number in range(200)))
     rates_of = trend(past, "a")
     assert len(rates_of) == TREND_MOST
-    assert all(one is not None and one.seconds == 2.0 for one in rates_of)
-    assert [one and one.samples for one in rates_of] == [2.0] * TREND_MOST
+    assert all(rate is not None and rate.seconds == 2.0 for rate in rates_of)
+    assert [rate and rate.samples for rate in rates_of] == [2.0] * TREND_MOST
     assert [later.inserts - one.inserts for one, later in itertools.pairwise(filter(None, rates_of))] == [16.0] * 15
 
 

@@ -49,7 +49,9 @@ def test_the_dict_format_reads_as_shards_of_the_same(tmp_path: Path, rng: np.ran
         assert source.episode_count == len(found) == len(wanted)
         assert all(map(equal, wanted, found))
         assert [bool(one.faults) for one in wanted] == [bool(one.faults) for one in found]
-        assert {one.code: one.count for one in source.notices} == {one.code: one.count for one in of_shards.notices}
+        assert {notice.code: notice.count for notice in source.notices} == {
+            notice.code: notice.count for notice in of_shards.notices
+        }
 
 
 @pytest.mark.parametrize("gaps", ["keep", "split", "refuse"])
@@ -60,7 +62,7 @@ def test_nan_is_no_gap(tmp_path: Path, rng: np.random.Generator, gaps: str) -> N
     np.savez(tmp_path / "d.npz", **arrays)
     source = open_source(f"ilr:{tmp_path}/d.npz?gaps={gaps}")
     assert [(len(one), one.faults) for one in source] == [(5, ())]
-    assert "gaps" not in {one.code for one in source.notices}
+    assert "gaps" not in {notice.code for notice in source.notices}
 
 
 def test_a_dict_in_memory_is_a_source(rng: np.random.Generator) -> None:
@@ -111,34 +113,34 @@ def atari(path: Path, trajectories: list[Any]) -> str:
 def test_atari_keeps_the_last_action_or_marks_the_last_step(tmp_path: Path, rng: np.random.Generator) -> None:
     trajectories = [recorded(rng, 4, 4), recorded(rng, 3, 3)]
     name = atari(tmp_path, trajectories)
-    for kept, marked, one in zip(read(name), read(f"{name}?last_step=mark"), trajectories, strict=True):
-        assert np.array_equal(kept.columns["observation"], [*one["states"], one["states"][-1]])
-        assert kept.columns["action"].tolist() == [*one["actions"], 0]
-        assert np.array_equal(marked.columns["observation"], one["states"])
-        assert marked.columns["action"].tolist() == [*one["actions"][:-1], 0]
+    for kept, marked, trajectory in zip(read(name), read(f"{name}?last_step=mark"), trajectories, strict=True):
+        assert np.array_equal(kept.columns["observation"], [*trajectory["states"], trajectory["states"][-1]])
+        assert kept.columns["action"].tolist() == [*trajectory["actions"], 0]
+        assert np.array_equal(marked.columns["observation"], trajectory["states"])
+        assert marked.columns["action"].tolist() == [*trajectory["actions"][:-1], 0]
         assert kept.columns["is_terminal"][-1]
         assert marked.columns["is_terminal"][-1], "the done that il-representations cuts off"
     source = open_source(name)
     list(source)
-    assert "repeated_last_observation" in {one.code for one in source.notices}
+    assert "repeated_last_observation" in {notice.code for notice in source.notices}
 
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_procgen_reads_each_trajectory_for_itself(tmp_path: Path, rng: np.random.Generator, more: int) -> None:
     trajectories = [recorded(rng, steps, steps + more) for steps in (4, 3)]
     lists = {
-        "obs": [one["states"] for one in trajectories],
-        "acts": [one["actions"] for one in trajectories],
-        "rews": [[0.5] * len(one["actions"]) for one in trajectories],
-        "dones": [one["dones"] for one in trajectories],
+        "obs": [trajectory["states"] for trajectory in trajectories],
+        "acts": [trajectory["actions"] for trajectory in trajectories],
+        "rews": [[0.5] * len(trajectory["actions"]) for trajectory in trajectories],
+        "dones": [trajectory["dones"] for trajectory in trajectories],
     }
     (tmp_path / "demo.pickle").write_bytes(pickle.dumps(lists))
-    for episode, one in zip(read(f"ilr:{tmp_path}"), trajectories, strict=True):
-        assert np.array_equal(episode.columns["observation"][: len(one["states"])], one["states"])
-        assert len(episode) == len(one["actions"]) + 1
-        assert episode.columns["reward"].tolist() == [0.5] * len(one["actions"]) + [0]
-    for episode, one in zip(read(f"ilr:{tmp_path}?last_step=mark"), trajectories, strict=True):
-        assert np.array_equal(episode.columns["observation"], one["states"])
+    for episode, trajectory in zip(read(f"ilr:{tmp_path}"), trajectories, strict=True):
+        assert np.array_equal(episode.columns["observation"][: len(trajectory["states"])], trajectory["states"])
+        assert len(episode) == len(trajectory["actions"]) + 1
+        assert episode.columns["reward"].tolist() == [0.5] * len(trajectory["actions"]) + [0]
+    for episode, trajectory in zip(read(f"ilr:{tmp_path}?last_step=mark"), trajectories, strict=True):
+        assert np.array_equal(episode.columns["observation"], trajectory["states"])
         assert episode.columns["is_terminal"][-1]
 
 

@@ -30,11 +30,11 @@ def test_shards_of_the_system_itself(name: str) -> None:
     lengths, shape, codes, color = SHARDS[name]
     source = open_source(f"ilr:{ROOT}/processed/demos/{name}")
     episodes = list(source)
-    assert [len(one) for one in episodes] == lengths
-    assert not any(one.faults for one in episodes)
-    assert {one.columns["observation"].shape[1:] for one in episodes} == {shape}
-    assert {one.columns["observation"].dtype for one in episodes} == {np.dtype(np.uint8)}
-    assert {one.code for one in source.notices} == codes
+    assert [len(episode) for episode in episodes] == lengths
+    assert not any(episode.faults for episode in episodes)
+    assert {episode.columns["observation"].shape[1:] for episode in episodes} == {shape}
+    assert {episode.columns["observation"].dtype for episode in episodes} == {np.dtype(np.uint8)}
+    assert {notice.code for notice in source.notices} == codes
     assert episodes[0].metadata["color_space"] == color.encode()
 
 

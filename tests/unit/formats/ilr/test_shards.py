@@ -44,7 +44,7 @@ def read(name: str) -> list[Any]:
 def codes(name: str) -> dict[str, int]:
     source = open_source(name)
     list(source)
-    return {one.code: one.count for one in source.notices}
+    return {notice.code: notice.count for notice in source.notices}
 
 
 def check(episode: Any, trajectory: Any, is_terminal: bool = True) -> None:
@@ -170,7 +170,7 @@ def test_members_sorted_by_their_names_are_bad_episodes(tmp_path: Path, beyond_a
         for member in sorted(tar.getmembers(), key=lambda one: one.name):
             other.addfile(member, tar.extractfile(member))
     episodes = read(f"ilr:{tmp_path / 'sorted.tar'}")
-    assert all(one.faults for one in episodes)
+    assert all(episode.faults for episode in episodes)
     assert "frame_1000: follows step 100; the members are not in the order of time" in episodes[0].faults[0][1]
 
 
@@ -201,7 +201,7 @@ def test_a_later_description_within_a_shard_is_passed_over(tmp_path: Path, rng: 
     whole = b"".join(part.rstrip(b"\0") + bytes(-len(part.rstrip(b"\0")) % 512) for part in parts) + bytes(end)
     (tmp_path / "demos.tar").write_bytes(whole)
     episodes = read(f"ilr:{tmp_path}")
-    assert [one.metadata["task_name"] for one in episodes] == [b"a", b"a"]
+    assert [episode.metadata["task_name"] for episode in episodes] == [b"a", b"a"]
     assert codes(f"ilr:{tmp_path}")["other_metadata"] == 1
 
 
@@ -260,7 +260,7 @@ def test_gaps_are_told_cut_or_refused(tmp_path: Path, rng: np.random.Generator) 
 def test_gaps_at_the_first_steps_are_told_as_those_of_stacked_frames(tmp_path: Path, rng: np.random.Generator) -> None:
     source = open_source(written(tmp_path, [gap(ilr_data.trajectory(rng, 12), 1)]))
     list(source)
-    assert any("as where frames are stacked anew" in one.text for one in source.notices)
+    assert any("as where frames are stacked anew" in notice.text for notice in source.notices)
 
 
 def test_a_last_observation_of_the_next_trajectory_is_told(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -426,7 +426,7 @@ def test_a_key_that_the_first_step_has_not_is_not_read(
     monkeypatch.setattr(archives, "_MOST_STEP_BYTES", 3000)
     source = open_source(f"ilr:{tmp_path}")
     assert not any(one.faults for one in source)
-    assert [one.count for one in source.notices if one.code == "left_out"] == [1]
+    assert [notice.count for notice in source.notices if notice.code == "left_out"] == [1]
 
 
 @pytest.mark.parametrize("name", [b"_metadata.meta.pickle", b"./@LongLink"])

@@ -223,7 +223,9 @@ def test_done_in_the_middle_and_odd_counters_are_told(v21: Path) -> None:
     source: Any = open_source(f"lerobot:{v21}")
     for _ in range(3):
         assert not any(one.faults for one in source)
-    assert {"frame_index": 1, "done_inside": 1}.items() <= {one.code: one.count for one in source.notices}.items()
+    assert {"frame_index": 1, "done_inside": 1}.items() <= {
+        notice.code: notice.count for notice in source.notices
+    }.items()
 
 
 def test_a_damaged_video_is_one_bad_episode(v21: Path) -> None:
@@ -331,11 +333,11 @@ def test_numbers_of_episodes_are_exact_or_left_out(v21: Path, seeds: list[Any], 
     source: Any = open_source(f"lerobot:{v21}")
     if dtype is None:
         assert not any("seed" in one.metadata for one in source)
-        assert [(one.code, one.count) for one in source.notices if "seed" in one.text] == [("left_out", 1)]
+        assert [(notice.code, notice.count) for notice in source.notices if "seed" in notice.text] == [("left_out", 1)]
     else:
         found = [one.metadata["seed"] for one in source]
         assert (found, {one.dtype for one in found}) == (seeds, {np.dtype(dtype)})
-        assert "left_out" not in {one.code for one in source.notices}
+        assert "left_out" not in {notice.code for notice in source.notices}
 
 
 def test_what_makes_other_steps_is_in_the_names(v21: Path) -> None:

@@ -196,7 +196,7 @@ def test_files_that_only_lerobot_turns_are_told_where_they_stay(tmp_path: Path) 
 
     def lost(name: str, **options: Any) -> list[tuple[str | None, int | None]]:
         report = convert(source, name, verify=True, **options)
-        assert ("orientation", top, 3) in [(one.code, one.path, one.count) for one in report.notices]
+        assert ("orientation", top, 3) in [(notice.code, notice.path, notice.count) for notice in report.notices]
         return [(loss.path, loss.episodes) for loss in report.losses if loss.code == "orientation"]
 
     assert lost(f"tfds:{tmp_path}/kept") == [(top, 1)]

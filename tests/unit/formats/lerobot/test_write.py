@@ -127,7 +127,9 @@ def test_files_have_about_the_size_that_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_the_time_is_that_of_the_timestamps(tmp_path: Path) -> None:
-    made = [one.with_columns(timestamp=(np.arange(len(one)) / 25).astype(np.float32)) for one in episodes(2)]
+    made = [
+        episode.with_columns(timestamp=(np.arange(len(episode)) / 25).astype(np.float32)) for episode in episodes(2)
+    ]
     assert "time" not in [loss.code for loss in written(tmp_path / "out", made)]
     assert json.loads((tmp_path / "out/meta/info.json").read_text())["fps"] == 25
 
@@ -135,8 +137,8 @@ def test_the_time_is_that_of_the_timestamps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", range(6))
 def test_a_conversion_goes_on_where_it_was_synced(at: int, tmp_path: Path) -> None:
     made = [
-        Episode(one.columns, {"language_instruction": f"task {number % 3}"}, one.id)
-        for number, one in enumerate(episodes())
+        Episode(episode.columns, {"language_instruction": f"task {number % 3}"}, episode.id)
+        for number, episode in enumerate(episodes())
     ]
     written(tmp_path / "whole", made)
     destination, content, work = open_lerobot(str(tmp_path / "out")), content_of(made[0]), tmp_path / "out"
@@ -177,7 +179,8 @@ def test_statistics_are_those_of_all_rows(tmp_path: Path) -> None:
 
 def test_statistics_are_finite_numbers(tmp_path: Path) -> None:
     made = [
-        one.with_columns(odd=np.array([np.nan, *range(len(one) - 1)]), even=np.arange(len(one))) for one in episodes(2)
+        episode.with_columns(odd=np.array([np.nan, *range(len(episode) - 1)]), even=np.arange(len(episode)))
+        for episode in episodes(2)
     ]
     written(tmp_path / "out", made)
 
@@ -198,7 +201,9 @@ def test_the_task_is_beside_a_feature_of_its_name(tmp_path: Path) -> None:
 
 
 def test_a_copy_says_of_itself_what_the_dataset_says(tmp_path: Path) -> None:
-    made = [one.with_columns(**{"observation/arm": np.zeros((len(one), 2), np.float32)}) for one in episodes(3)]
+    made = [
+        episode.with_columns(**{"observation/arm": np.zeros((len(episode), 2), np.float32)}) for episode in episodes(3)
+    ]
     made = [
         Episode({path: one.columns[path] for path in one.columns if path != "observation"}, one.metadata, one.id)
         for one in made
@@ -240,8 +245,10 @@ def test_a_copy_says_of_itself_what_the_dataset_says(tmp_path: Path) -> None:
 
 # What is written is read back as it was: every row, or all but the last, whose loss is told.
 
-NUMBERS = [np.dtype(one) for one in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")]
-NUMBERS += [np.dtype(one) for one in ("float16", "float32", "float64")]
+NUMBERS = [
+    np.dtype(name) for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+]
+NUMBERS += [np.dtype(name) for name in ("float16", "float32", "float64")]
 
 KINDS = st.tuples(st.sampled_from(NUMBERS), st.lists(st.integers(1, 3), max_size=5).map(tuple))
 TEXTS = st.just((np.dtype(object), ()))

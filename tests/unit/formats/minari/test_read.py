@@ -106,10 +106,10 @@ def test_dtypes_that_differ_are_cast_where_no_value_changes(tmp_path: Path) -> N
         put(actions=np.arange(3, dtype=np.int8)),
     )
     episodes = list(source)
-    assert [one.faults for one in episodes] == [()] * 4
+    assert [episode.faults for episode in episodes] == [()] * 4
     assert episodes[1].columns["reward"].tolist() == [0, 1, 2, 0]
-    assert {str(one.columns["reward"].dtype) for one in episodes} == {"float64"}
-    assert {str(one.columns["observation"].dtype) for one in episodes} == {"float32"}
+    assert {str(episode.columns["reward"].dtype) for episode in episodes} == {"float64"}
+    assert {str(episode.columns["observation"].dtype) for episode in episodes} == {"float32"}
     assert sorted(remark.path for remark in source.notices) == ["action", "observation", "reward"]
 
 
@@ -337,7 +337,7 @@ def test_parts_of_arrow_datasets_that_are_links_are_bad_episodes(tmp_path: Path,
     path.symlink_to(tmp_path / "elsewhere")
     first, *others = open_source(f"minari:{folder}")
     assert "a link that leads out of the dataset" in first.faults[0][1]
-    assert not any(one.faults for one in others)
+    assert not any(other.faults for other in others)
     assert not any(one.faults for one in open_source(f"minari:{folder}?links=follow"))
 
 
@@ -584,12 +584,12 @@ def test_infos_may_be_left_out() -> None:
 def test_metadata_of_the_episodes() -> None:
     for kind in ("hdf5", "arrow", "parquet"):
         episodes = list(open_source(f"minari:{minari_data.dataset('0.5.4', f'kinds/{kind}-v0')}"))
-        assert [one.metadata["seed"] for one in episodes] == [1 << 63, 1, 2]
-        assert {one.metadata["seed"].dtype for one in episodes} == {np.dtype(np.uint64)}
-        assert [one.metadata["id"] for one in episodes] == [0, 1, 2]
-        assert [one.metadata["options/level"] for one in episodes] == [2, 2, 2]
-        assert [one.metadata["options/deep/name"] for one in episodes] == [b"hard"] * 3
-        assert [one.metadata["total_steps"] for one in episodes] == [len(one) - 1 for one in episodes]
+        assert [episode.metadata["seed"] for episode in episodes] == [1 << 63, 1, 2]
+        assert {episode.metadata["seed"].dtype for episode in episodes} == {np.dtype(np.uint64)}
+        assert [episode.metadata["id"] for episode in episodes] == [0, 1, 2]
+        assert [episode.metadata["options/level"] for episode in episodes] == [2, 2, 2]
+        assert [episode.metadata["options/deep/name"] for episode in episodes] == [b"hard"] * 3
+        assert [episode.metadata["total_steps"] for episode in episodes] == [len(episode) - 1 for episode in episodes]
 
 
 def test_what_was_linked_is_read_where_that_is_allowed() -> None:

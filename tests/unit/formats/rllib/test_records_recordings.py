@@ -61,7 +61,7 @@ def multi(**policies: dict[str, Any]) -> dict[str, Any]:
 def written(folder: Path, *files: list[Any], names: str = "output-2024-01-01_00-00-00_worker-0_{}.json") -> str:
     """Writes files of records; a text stands for a line as it is."""
     for number, records in enumerate(files):
-        lines = [one if isinstance(one, str) else json.dumps(one) for one in records]
+        lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
         (folder / names.format(number)).write_text("".join(line + "\n" for line in lines))
     return f"rllib:{folder}"
 
@@ -72,7 +72,7 @@ def packed(value: Any, protocol: int = 4) -> str:
 
 def read(name: str) -> dict[str, Episode]:
     episodes = list(open_source(name))
-    return {one.where.partition("#")[2]: one for one in episodes}
+    return {episode.where.partition("#")[2]: episode for episode in episodes}
 
 
 def codes(name: str) -> dict[str, int]:

@@ -277,7 +277,7 @@ def test_whole_rewards_that_no_float_holds_are_a_fault(tmp_path: Path) -> None:
 def test_options_that_change_values_are_in_the_names(tmp_path: Path) -> None:
     pq.write_table(table(new_obs=None, o=[0.5] * 6), tmp_path / "x.parquet")
     options = ("", "?float=32", "?last_step=mark", "?columns=obs:o")
-    found = [next(iter(open_source(f"rllib:{tmp_path}{one}"))) for one in options]
+    found = [next(iter(open_source(f"rllib:{tmp_path}{option}"))) for option in options]
     for one, other in itertools.combinations(found, 2):
         assert (one.id == other.id) == (content_digest(one.columns) == content_digest(other.columns))
     assert len({one.id for one in found}) == 3

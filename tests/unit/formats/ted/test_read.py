@@ -266,8 +266,8 @@ def test_columns_that_are_shorter_than_they_were_are_refused(name: str, tmp_path
     sink.write(episodes[0])
     state = sink.sync()
     sink.close()
-    for one in work.iterdir():
-        shutil.rmtree(one)
+    for path in work.iterdir():
+        shutil.rmtree(path)
     with pytest.raises(OSError, match="begin anew"):
         destination.sink(work, content, state)
 

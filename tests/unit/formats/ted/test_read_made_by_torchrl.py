@@ -67,7 +67,7 @@ def test_every_form_is_read_as_torchrl_holds_it(version: str, fill: str, form: s
 def test_end_flags_part_what_has_no_ids(version: str, form: str) -> None:
     by_ids = [one.columns for one in opened(version, f"ring_{form}")]
     by_flags = [one.columns for one in opened(version, f"by_done_{form}")]
-    assert [one["action"].tolist() for one in by_ids] == [one["action"].tolist() for one in by_flags]
+    assert [one["action"].tolist() for one in by_ids] == [flag["action"].tolist() for flag in by_flags]
 
 
 @BOTH
@@ -83,9 +83,9 @@ def test_incomplete_trajectories_are_left_out_on_request(version: str, form: str
 def test_every_step_is_an_episode_on_request(version: str, form: str) -> None:
     steps = list(opened(version, f"ring_{form}", "?trajectories=rows"))
     assert len(steps) == 10
-    assert {len(one) for one in steps} == {2}
+    assert {len(step) for step in steps} == {2}
     whole = np.concatenate([one.columns["reward"][:-1] for one in opened(version, f"ring_{form}")])
-    np.testing.assert_array_equal([one.columns["reward"][0] for one in steps], whole)
+    np.testing.assert_array_equal([step.columns["reward"][0] for step in steps], whole)
 
 
 @BOTH

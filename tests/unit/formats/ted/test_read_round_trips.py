@@ -59,9 +59,9 @@ def test_what_is_not_told_as_lost_comes_back(episodes: list[Episode], layout: st
         name, of_all, of_each = write(Path(folder), episodes, LAYOUTS[layout])
         found = list(open_source(name))
         assert len(found) == len(episodes)
-        for one, other, losses in zip(episodes, found, of_each):
+        for episode, other, losses in zip(episodes, found, of_each):
             assert not other.faults
-            for path, column in one.columns.items():
+            for path, column in episode.columns.items():
                 if not lost([*of_all, *losses], path):
                     here = other.columns[path]
                     assert here.dtype == column.dtype, path
@@ -120,8 +120,8 @@ def test_what_stands_at_the_root_only_stays_there(layout: str, tmp_path: Path) -
     if layout == "memmap":
         assert not (tmp_path / "one" / "buffer" / "storage" / "next" / "log_prob.memmap").exists()
     found = list(open_source(name))
-    for one, other in zip(episodes, found):
-        assert other.columns["log_prob"].tolist() == [*one.columns["log_prob"][:-1].tolist(), 0.0]
+    for episode, other in zip(episodes, found):
+        assert other.columns["log_prob"].tolist() == [*episode.columns["log_prob"][:-1].tolist(), 0.0]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

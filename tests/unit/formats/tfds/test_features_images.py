@@ -50,7 +50,7 @@ def test_png_files_come_back_to_the_bit(dtype: str, channels: int, count: int) -
 
 def test_images_of_floats_are_four_bytes_a_pixel() -> None:
     pixels = random((3, 4, 5, 1), "float32")
-    files = [png(one.view(np.uint8)) for one in pixels]
+    files = [png(pixel.view(np.uint8)) for pixel in pixels]
     found = decode_files(ImageSpec((4, 5, 1), np.dtype(np.float32)), files, "here")
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, pixels)

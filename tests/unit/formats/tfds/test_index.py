@@ -95,7 +95,7 @@ def test_places_at_which_no_record_begins_change_nothing(
     path = tfrecord(scratch, records)
     truth = places_of(records)
     right = truth[: data.draw(st.integers(1, len(truth)))]
-    wrong = [one for one in sorted(lies) if one > right[-1] and one not in truth]
+    wrong = [lie for lie in sorted(lies) if lie > right[-1] and lie not in truth]
     place = index.cached_path(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(index_bytes(path, right + wrong))
@@ -324,7 +324,7 @@ def large(storage: Storage) -> tuple[str, list[bytes]]:
 
 
 def asked_bytes(cloud: Faults) -> int:
-    spans = [one.range.removeprefix("bytes=").split("-") for one in cloud.requests if one.range]
+    spans = [request.range.removeprefix("bytes=").split("-") for request in cloud.requests if request.range]
     return sum(int(stop) - int(start) + 1 for start, stop in spans)
 
 
@@ -389,7 +389,7 @@ def test_episodes_in_a_bucket_are_asked_for_one_by_one(
     cloud.requests.clear()
     assert {number: one.id for number, one in there.at(wanted)} == {number: whole[number].id for number in wanted}
     assert asked_bytes(cloud) < 8 * max(one.nbytes for one in whole)
-    assert sum(1 for one in cloud.requests if one.range) == 3
+    assert sum(1 for request in cloud.requests if request.range) == 3
 
 
 def test_ranges_of_episodes_ask_for_each_byte_once(storage: Storage, cloud: Faults) -> None:

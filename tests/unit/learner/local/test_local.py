@@ -380,7 +380,7 @@ def test_sources_pass_over_their_first_episodes(make: Callable[[], Any]) -> None
     source = make()
     whole = [(one.id, len(one), sorted(one.columns)) for one in source]
     for count in (*range(len(whole) + 1), len(whole) + 3):
-        found = [(one.id, len(one), sorted(one.columns)) for one in source.episodes(count)]
+        found = [(episode.id, len(episode), sorted(episode.columns)) for episode in source.episodes(count)]
         assert found == whole[count:]
 
 

@@ -164,7 +164,7 @@ def test_a_bad_episode_is_passed_over_and_reported_once(tmp_path: Path) -> None:
     )
     keys = keys_of(made)
     epochs = [keys[number * len(whole) : (number + 1) * len(whole)] for number in range(3)]
-    assert [sorted(one) for one in epochs] == [sorted(whole)] * 3
+    assert [sorted(epoch) for epoch in epochs] == [sorted(whole)] * 3
     assert len(report.read_text().splitlines()) == 1
     with pytest.raises(InvalidEpisode, match="is_last"):
         list(shuffled(source))
@@ -243,7 +243,7 @@ def test_a_state_of_another_order_or_of_other_data_is_refused() -> None:
             local(of_lengths(5, 6), batch_size=6, **{"shuffle": GLOBAL, **options}).restore(made.state())
     with pytest.raises(ConfigError, match="other data under the same name"):
         shuffled(of_lengths(6, 5), batch_size=6).restore(made.state())
-    renamed = [replace(one, id=f"another {one.id}") for one in of_lengths(5, 6)]
+    renamed = [replace(length, id=f"another {length.id}") for length in of_lengths(5, 6)]
     with pytest.raises(ConfigError, match="other data under the same name"):
         shuffled(renamed, batch_size=6).restore(made.state())
 
@@ -292,10 +292,10 @@ def test_a_view_that_does_not_count_its_items_is_refused() -> None:
 
 def test_parts_of_a_mix_may_have_it() -> None:
     sources = of_lengths(9, 9), of_lengths(20, 20)[1:]
-    made = mix([(shuffled(one, seed=3), 1) for one in sources], 8, samples=16, seed=1)
+    made = mix([(shuffled(source, seed=3), 1) for source in sources], 8, samples=16, seed=1)
     first = made.next_batch()
     state, second = made.state(), made.next_batch()
-    again = mix([(shuffled(one, seed=3), 1) for one in sources], 8, samples=16, seed=1)
+    again = mix([(shuffled(source, seed=3), 1) for source in sources], 8, samples=16, seed=1)
     again.restore(json.loads(json.dumps(state)))
     assert keys_of([again.next_batch()]) == keys_of([second])
     assert first.size == second.size == 8
