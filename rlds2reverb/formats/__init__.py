@@ -56,6 +56,10 @@ def open_source(source: str | Source | Sequence[Episode] | Any) -> Source:
 def _open_with_last_step(name: str, whole_name: str) -> Source:
     from rlds2reverb.formats.last_step import LastStep, take_last_step
 
+    entry = SOURCES.find(name)
+    if entry is not None and entry[1].has_last_step:
+        named_by_format: Source = SOURCES.open(name)
+        return named_by_format
     bare_name, repeats = take_last_step(name)
     named: Source = SOURCES.open(bare_name)
     return LastStep(named, whole_name) if repeats else named

@@ -3,7 +3,7 @@
 In many datasets, those of Open X-Embodiment among them, the last row has an action. By RLDS' convention it has no meaning, so no learner sees it.
 `last_step=repeat` puts a row behind such a last row, with the same observation and without an action (`rows.with_row_behind`): T rows give T
 actions. It is an option of every command (`prepare.conventions`), and of the name of a dataset (`take_last_step`), where formats whose files hold
-no last observation have it as an option of their own (`rows`).
+no last observation have it as an option of their own (`rows`; `Reading.has_last_step`).
 
 A last row without an action or a reward stays the last one: it was added for the last observation. So the option changes nothing where RLDS'
 convention is kept already.
@@ -34,8 +34,6 @@ from rlds2reverb.formats.rows import MARK, REPEAT, with_row_behind
 from rlds2reverb.formats.source import IsKnown, Source, Without, Wrapper, columns_of, unless_known
 
 _OPTION = "last_step"
-HAVE_THEIR_OWN = frozenset(("d4rl", "ilr", "lerobot", "npz", "rllib", "robomimic", "ted"))
-"""Schemes of formats with an option `last_step` of their own."""
 
 
 def last_row_is_added(episode: Episode) -> bool:
@@ -60,13 +58,11 @@ def repeat_last_step(episode: Episode) -> Episode:
 
 
 def take_last_step(name: str) -> tuple[str, bool]:
-    """Splits the name of a dataset into the name without the option, and whether it says `repeat`; a format's own option stays.
+    """Splits the name of a dataset into the name without the option, and whether it says `repeat`.
 
     Raises:
       SourceError: the option has another value than `repeat` and `mark`.
     """
-    if name.partition(":")[0] in HAVE_THEIR_OWN:
-        return name, False
     bare_name, own = take_options(name, lambda option, _: option == _OPTION)
     if not own:
         return name, False

@@ -94,6 +94,8 @@ class Reading(Side["Source"]):
       recognises: whether a file that a pattern fits is of this format, by its content, where others share the extension; raises if it
         cannot say.
       place: where the data of a name lie, from the text behind "scheme:"; None where that text is a path.
+      has_last_step: whether `last_step` is an option of its own names, since its files hold no last observation; `formats.last_step` adds it to
+        the names of all other formats.
     """
 
     takes: Callable[[object], bool] = lambda _: False
@@ -103,6 +105,7 @@ class Reading(Side["Source"]):
     file_marks: tuple[str, ...] = ()
     recognises: Callable[[Path], bool] | None = None
     place: Callable[[str], Path] | None = None
+    has_last_step: bool = False
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -631,6 +634,7 @@ BUILT_IN: tuple[Format, ...] = (
             forms=(Form("d4rl:FILE[?OPTIONS]", "an HDF5 file of D4RL"),),
             file_marks=("*.hdf5", "*.h5"),
             recognises=partial(_has_layout, "d4rl"),
+            has_last_step=True,
         ),
         extra="hdf5",
         page="formats/d4rl.md",
@@ -667,6 +671,7 @@ BUILT_IN: tuple[Format, ...] = (
             forms=(Form("robomimic:FILE[?OPTIONS]", "an HDF5 file of robomimic, MimicGen, LIBERO or Isaac Lab"),),
             file_marks=("*.hdf5", "*.h5"),
             recognises=partial(_has_layout, "robomimic"),
+            has_last_step=True,
         ),
         extra="hdf5",
         page="formats/robomimic.md",
@@ -685,6 +690,7 @@ BUILT_IN: tuple[Format, ...] = (
             objects_are="il-representations' dict format",
             marks=("*.tar.zst", "*.pkl.gz", "*.npz"),
             recognises=partial(_has_layout, "ilr"),
+            has_last_step=True,
         ),
         Writing(
             _write_ilr,
@@ -707,6 +713,7 @@ BUILT_IN: tuple[Format, ...] = (
             ),
             marks=("meta/info.json",),
             place=_place_lerobot,
+            has_last_step=True,
         ),
         Writing(
             _write_lerobot,
@@ -730,6 +737,7 @@ BUILT_IN: tuple[Format, ...] = (
             ),
             marks=("output-*.json", "*.json", "*.parquet"),
             recognises=partial(_has_layout, "rllib"),
+            has_last_step=True,
         ),
         page="formats/rllib.md",
     ),
@@ -748,6 +756,7 @@ BUILT_IN: tuple[Format, ...] = (
             marks=("storage/storage_metadata.json", "checkpoint.h5"),
             file_marks=("*.h5", "*.hdf5"),
             recognises=partial(_has_layout, "ted"),
+            has_last_step=True,
         ),
         Writing(
             _write_ted,
@@ -771,6 +780,7 @@ BUILT_IN: tuple[Format, ...] = (
                 Form("npz:FOLDER[?OPTIONS], npz:FOLDER/*.npz", "a .npz file for each episode"),
             ),
             marks=("*.npz",),
+            has_last_step=True,
         ),
         page="formats/npz.md",
     ),

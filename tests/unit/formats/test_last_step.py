@@ -11,7 +11,7 @@ import rlds2reverb
 from rlds2reverb.episode import Array, Episode, content_digest
 from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.last_step import HAVE_THEIR_OWN, LastStep, take_last_step
+from rlds2reverb.formats.last_step import LastStep, take_last_step
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.registry import SOURCES
 from rlds2reverb.prepare.conventions import Conventions
@@ -57,7 +57,6 @@ def test_without_actions_the_rows_are_the_same() -> None:
         ("minari:a?last_step=repeat,episodes=3", "minari:a?episodes=3", True),
         ("mix:tfds:a?last_step=repeat|tfds:b", "mix:tfds:a?last_step=repeat|tfds:b", False),
         ("mix:tfds:a|tfds:b?last_step=repeat", "mix:tfds:a|tfds:b?last_step=repeat", False),
-        ("lerobot:a?last_step=mark", "lerobot:a?last_step=mark", False),
         ("bundled:cartpole", "bundled:cartpole", False),
     ],
 )
@@ -65,10 +64,19 @@ def test_the_option_of_a_name(name: str, bare: str, repeats: bool) -> None:
     assert take_last_step(name) == (bare, repeats)
 
 
-def test_another_value_is_refused_and_schemes_with_an_option_of_their_own_are_schemes() -> None:
+def test_another_value_is_refused() -> None:
     with pytest.raises(SourceError, match="last_step"):
         open_source("bundled:cartpole?last_step=next")
-    assert {format_.scheme for format_ in SOURCES.own_sides()} >= HAVE_THEIR_OWN
+
+
+def test_a_format_with_an_option_of_that_name_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_option = [entry.scheme for entry, side in SOURCES.own_sides().items() if side.has_last_step]
+    assert sorted(with_option) == ["d4rl", "ilr", "lerobot", "npz", "rllib", "robomimic", "ted"]
+    opened: list[str] = []
+    monkeypatch.setattr(type(SOURCES), "open", lambda _, name: opened.append(name))
+    names = [f"{scheme}:a?last_step=repeat" for scheme in with_option]
+    assert [open_source(name) for name in names] == [None] * len(names)  # as it is opened, and not wrapped
+    assert opened == names
 
 
 def test_a_dataset_of_tfds_gives_every_action(tmp_path: Path) -> None:
