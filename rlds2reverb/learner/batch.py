@@ -128,6 +128,16 @@ class BatchIterator(Iterator[Batch], ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __len__(self) -> int:
+        """Raises TypeError: nobody knows the number of batches. A DataLoader asks for it, and so the message names what it takes."""
+        raise TypeError(
+            f"{type(self).__name__}: batches come one after the other, and their number is not known. For a DataLoader of PyTorch: LocalDataset, "
+            "TableDataset or MixDataset of rlds2reverb.adapters.torch, with DataLoader(dataset, batch_size=None)"
+        )
+
+    def __bool__(self) -> bool:
+        return True  # by `__len__` otherwise
+
 
 def only_sample(batches: BatchIterator, structure: Nest | None) -> Batch:
     """The only sample of an iterator of one batch of one, without the axis of a batch. Closes it. Raises as `next_batch` does."""

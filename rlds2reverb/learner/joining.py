@@ -47,6 +47,17 @@ class Restored(Batches, Protocol):
         """Goes to the position of a state; tables of a server cannot, and continue with other samples where `anew` allows it."""
 
 
+@runtime_checkable
+class Skipped(Protocol):
+    """Batches with epochs, of which samples can be passed over."""
+
+    def skip(self, count: int) -> int:
+        """Passes over `count` samples; returns how many there were, 0 at the end."""
+
+    def begin_epoch(self, number: int) -> None:
+        """Begins the epoch of this number."""
+
+
 class Iterated:
     """An iterator of batches as `Batches`."""
 
@@ -132,6 +143,29 @@ class Feed:
             self._batch, self._offset = batch, 0
         start, self._offset = self._offset, min(self._batch.size, self._offset + count)
         return Piece(self.number, self._batch, start, self._offset)
+
+    def skip(self, count: int) -> None:
+        """Passes over the next `count` samples of a part that can do that; others give every learner samples of its own.
+
+        Raises ConfigError for an empty part.
+        """
+        if not isinstance(self.batches, Skipped):
+            return
+        while count:
+            skipped = self.batches.skip(count)
+            if not skipped and hasattr(self.batches, "restart"):
+                self.batches.restart()
+                if not (skipped := self.batches.skip(count)):
+                    raise ConfigError(f"mix: {self.title} is empty: it gives no sample")
+            if not skipped:
+                return
+            count -= skipped
+
+    def begin_epoch(self, number: int) -> None:
+        """Begins the epoch of this number, where the part has epochs."""
+        if isinstance(self.batches, Skipped):
+            self.batches.begin_epoch(number)
+            self._batch = None
 
     def _next_batch(self, count: int) -> Batch | None:
         return self.batches.take(count) if isinstance(self.batches, Restored) else self.batches.next_batch()

@@ -181,6 +181,27 @@ class Mix(BatchIterator):
             )
         return self._next(self._draws or count, count)
 
+    def skip(self, count: int) -> int:
+        """Passes over a batch of `count` samples, as another learner takes it; samples of tables stay there.
+
+        Returns:
+          Their number; fewer before the end, 0 at the end.
+        """
+        if not (left := self._count_left(count)):
+            return 0
+        parts = self._draw_parts(self._draws or count, left)
+        for feed, skipped in zip(self._feeds, np.bincount(parts, minlength=len(self._feeds)).tolist()):
+            feed.skip(skipped)
+        self._given += len(parts)
+        return len(parts)
+
+    def begin_epoch(self, number: int) -> None:
+        """Begins again, with the epoch of this number of every part that has epochs, and other draws of parts."""
+        self._choices = PartChoices((self.options.seed + number) % (1 << 32), self._weights)
+        self._parts, self._given, self._is_stopped, self._is_over = None, 0, False, False
+        for feed in self._feeds:
+            feed.begin_epoch(number)
+
     def stop(self) -> None:
         """Ends it at once: the next batch is None. The parts are not stopped before `close`.
 
@@ -267,14 +288,10 @@ class Mix(BatchIterator):
 
     def _next(self, draws: int, count: int) -> Batch | None:
         """The next batch, of `count` samples in `draws` runs; or the unfinished one. None at the end, fewer samples before it."""
-        own = self.options.own_samples
-        left = count if own is None else min(count, own - self._given)
-        if left <= 0 or self._is_closed or self._is_stopped or self._is_over:
+        if not (left := self._count_left(count)):
             return None
         if self._parts is None:
-            draws = min(draws, left)
-            drawn = np.arange(draws) if self.options.sample_from_all else self._choices.take(draws)
-            self._parts, self._pieces = np.repeat(drawn, left // draws), []
+            self._parts, self._pieces = self._draw_parts(draws, left), []
         parts, pieces, options = self._parts, self._pieces, self.options
         came = np.bincount([piece.part for piece in pieces], [piece.size for piece in pieces], len(self._feeds))
         lacking = np.bincount(parts, minlength=len(self._feeds)) - came.astype(np.int64)
@@ -291,6 +308,19 @@ class Mix(BatchIterator):
         batch = join_pieces(self._feeds, pieces, parts, options.ragged, options.pad_to)
         self._given += len(parts)
         return batch
+
+    def _count_left(self, count: int) -> int:
+        """Of `count` samples those that are left; 0 at the end."""
+        if self._is_closed or self._is_stopped or self._is_over:
+            return 0
+        own = self.options.own_samples
+        return count if own is None else max(0, min(count, own - self._given))
+
+    def _draw_parts(self, draws: int, left: int) -> Array:
+        """[B] the part of each sample of a batch of `left` samples in `draws` runs."""
+        draws = min(draws, left)
+        drawn = np.arange(draws) if self.options.sample_from_all else self._choices.take(draws)
+        return np.repeat(drawn, left // draws)
 
     def _compare(self) -> None:
         """Refuses parts whose items differ, whenever the spec of one more is known. A free size in one fits any in another."""

@@ -60,7 +60,7 @@ class Local(BatchIterator):
     Args:
       ready: the source, for one output with one table.
       options: batches, epochs and shuffling.
-      share: the places of the stream that are dealt to this process; None for those of the options' rank.
+      share: the places of the stream that are dealt to this process, also if these are all; None for those of the options' rank.
 
     Attributes:
       options: as given.
@@ -70,6 +70,7 @@ class Local(BatchIterator):
     def __init__(self, ready: Preparation, options: LocalOptions, share: Share | None = None) -> None:
         self._ready, self.options = ready, options
         self._share = share or Share(options.rank, options.world_size)
+        self._is_dealt = share is not None or not self._share.is_whole
         self._dealt = 0  # places of the share's stream that are behind
         self._repeated = 0  # in earlier epochs
         (self.structure,) = ready.signatures
@@ -83,6 +84,13 @@ class Local(BatchIterator):
         self._is_closed = self._is_stopped = False
         self._order = GlobalOrder(ready) if options.shuffle == GLOBAL else None
         self._begun: Epoch | None = None
+
+    @classmethod
+    def open(cls, source: Any, view: ViewLike, options: LocalOptions, share: Share | None = None) -> Local:
+        """Opens a source; raises as `local` does."""
+        outputs = outputs_of(options.table, view)
+        options.check_files()
+        return cls(Preparation.open(source, options, outputs, options.chosen_identity), options, share)
 
     @property
     def name(self) -> str:
@@ -129,13 +137,23 @@ class Local(BatchIterator):
     def take(self, count: int) -> Batch | None:
         """Returns the next `count` samples in one batch; fewer before the end, None at the end. Raises as `next_batch` does."""
         parts: list[FlatBatch] = []
-        if not self._share.is_whole:
-            parts = self._deal(count)
+        if self._is_dealt:
+            own, parts = self._deal(count, self._share)
+            parts = list(islice(in_batches(parts, own), 1)) if own else []
         else:
             while count and (part := self._next_part(count)) is not None:
                 parts.append(part)
                 count -= len(part)
         return self._packing.pack(join_batches(parts)) if parts else None
+
+    def skip(self, count: int) -> int:
+        """Passes over the next `count` samples, and decodes none of them. Returns how many there were; fewer before the end, 0 at the end."""
+        if self._is_dealt:
+            return self._deal(count, None)[0]
+        skipped = 0
+        while skipped < count and (part := self._next_part(count - skipped)) is not None:
+            skipped += len(part)
+        return skipped
 
     def stop(self) -> None:
         """Ends it at once: the next batch is None. Nothing is prefetched, so unlike a `Sampler` it has nothing to `drain`."""
@@ -149,7 +167,12 @@ class Local(BatchIterator):
 
     def restart(self) -> None:
         """Begins again with the first item of the source; in another order when shuffled, since epochs are counted on."""
-        self._begun = self._epoch.restart(self._epoch.number + (self._epoch.drawn > 0))
+        self.begin_epoch(self._epoch.number + (self._epoch.drawn > 0))
+
+    def begin_epoch(self, number: int) -> None:
+        """Begins the epoch of this number, counted from 0; the order of a shuffled source follows from it. `epochs` are counted from here on."""
+        self._repeated += self._epoch.repeated
+        self._begun = self._epoch.restart(number)
         self._since, self._dealt = self._epoch.number, 0
         self._is_stopped = False
 
@@ -243,10 +266,13 @@ class Local(BatchIterator):
                 return part
         return None
 
-    def _deal(self, count: int) -> list[FlatBatch]:
-        """The next `count` items of the share, and all others up to the end of their last round; fewer items at the end.
+    def _deal(self, count: int, given: Share | None) -> tuple[int, list[FlatBatch]]:
+        """Goes on to the end of the round of the share's `count`-th place; `given` has the places whose items are given.
 
         Of the last round, if it is not whole, no rank gets an item.
+
+        Returns:
+          The number of items of the share, which is less than `count` at the end only; and the items, one more at most.
         """
         share, start = self._share, self._dealt
         end = share.end_of(start, count) if count else start
@@ -254,13 +280,12 @@ class Local(BatchIterator):
         for epoch in self._epochs_left() if count else ():
             advanced = -1
             while advanced and self._dealt < end:
-                advanced, part = epoch.deal(end - self._dealt, self._dealt, share)
+                advanced, part = epoch.deal(end - self._dealt, self._dealt, given)
                 self._dealt += advanced
                 parts += [] if part is None else [part]
             if self._dealt == end:
-                return parts
-        own = share.count(share.end_of_round(self._dealt)) - share.count(start)
-        return list(islice(in_batches(parts, own), 1)) if own else []
+                break
+        return max(0, share.count(share.end_of_round(self._dealt)) - share.count(start)), parts
 
     def _epochs_left(self) -> Iterator[Epoch]:
         """The current epoch and those after it; asked for the next one, it begins it."""
@@ -307,7 +332,4 @@ def local(
       SourceError, ViewError: as for a push.
     """
     refuse_unknown("local", options, LocalOptions)
-    chosen = LocalOptions(batch_size, **options)
-    outputs = outputs_of(chosen.table, view)
-    chosen.check_files()
-    return Local(Preparation.open(source, chosen, outputs, chosen.chosen_identity), chosen)
+    return Local.open(source, view, LocalOptions(batch_size, **options))

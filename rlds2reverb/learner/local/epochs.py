@@ -52,8 +52,10 @@ class Epoch(Protocol):
     def take(self, count: int) -> FlatBatch | None:
         """The next items, at most `count`; None at the end."""
 
-    def deal(self, count: int, start: int, share: Share) -> tuple[int, FlatBatch | None]:
+    def deal(self, count: int, start: int, share: Share | None) -> tuple[int, FlatBatch | None]:
         """Goes on by at most `count` places, which are those of a share from `start` on; gives the items at the places of the share.
+
+        Without a share it gives none.
 
         Returns:
           How many places it went on, 0 at the end; and the items, None where no place is of the share.
@@ -125,8 +127,8 @@ class InOrderEpoch:
         picked = list(islice(self._draws(), count))
         return self._batch(picked) if picked else None
 
-    def deal(self, count: int, start: int, share: Share) -> tuple[int, FlatBatch | None]:
-        own = frozenset((share.between(start, start + count) - start).tolist())
+    def deal(self, count: int, start: int, share: Share | None) -> tuple[int, FlatBatch | None]:
+        own = frozenset(() if share is None else (share.between(start, start + count) - start).tolist())
         advanced, picked = 0, []
         for place, draw in enumerate(islice(self._draws(), count)):
             advanced += 1

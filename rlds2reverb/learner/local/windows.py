@@ -166,20 +166,22 @@ class PermutedEpoch:
         self._place = int(places[-1]) + 1
         return self._window.batch(at, self._order.count - places, self.number)
 
-    def deal(self, count: int, start: int, share: Share) -> tuple[int, FlatBatch | None]:
+    def deal(self, count: int, start: int, share: Share | None) -> tuple[int, FlatBatch | None]:
         """A place without an item, of an episode that is left out, gets another item of its window once more.
 
         No rank knows what another one finds, and all must give equally many batches: one that gives fewer would let the others wait for ever.
         """
         count = min(count, self._order.count - self._place)
         first = start - self._place  # of the share's places, where this epoch begins
-        own = share.between(start, start + count) - first
         parts: list[FlatBatch] = []
-        while len(own):
+        own = np.empty(0, np.int64) if share is None else share.between(start, start + count) - first
+        while share is not None and len(own):
             while (
                 self._window is None or own[0] >= self._end or (self._spare is None and self._end < self._order.count)
             ):
-                self._open_window(max(int(own[0]), self._end), first, share)
+                window = self._open_window(max(int(own[0]), self._end), first, share)
+                if len(last := window.places[-1:]):
+                    self._spare = window.batch(last, self._order.count - self._places[last], self.number)
             inside = int(np.searchsorted(own, self._end))
             parts += self._dealt(own[:inside])
             own = own[inside:]
@@ -247,10 +249,6 @@ class PermutedEpoch:
         self._window, self._places = window, places[:count]
         next_place = share.at(np.array([number + count])) - first
         self._end = min(self._order.count, int(next_place[0]))
-        if share.is_whole:
-            return window
-        if len(last := window.places[-1:]):
-            self._spare = window.batch(last, self._order.count - self._places[last], self.number)
         return window
 
     def _most_places(self) -> int:

@@ -69,6 +69,34 @@ def test_each_part_is_dealt_to_the_ranks_and_the_rest_of_it_to_any_other_number(
         assert dealt[: len(whole) - 3] == whole[: len(dealt)][: len(whole) - 3]
 
 
+@given(
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from([0, 5, "global"]),
+    st.sampled_from(["item", "batch"]),
+    st.integers(0, 2),
+)
+@examples(15, 60)
+def test_workers_that_skip_each_others_batches_give_those_of_a_single_one(
+    workers: int, world_size: int, shuffle: Any, by: str, epoch: int
+) -> None:
+    def batches(worker: int, workers: int) -> list[list[list[int]]]:
+        ranked = mixed(0, world_size, 4, shuffle=shuffle, by=by, samples=36 * world_size)
+        ranked.begin_epoch(epoch)
+        skipped = [ranked.skip(4) for _ in range(worker)]
+        keys = []
+        while (batch := ranked.next_batch()) is not None:
+            keys.append(keys_by_part([batch]))
+            skipped += [ranked.skip(4) for _ in range(workers - 1)]
+        assert sum(skipped) + 4 * len(keys) == 36
+        return keys
+
+    whole = batches(0, 1)
+    assert [batches(worker, workers) for worker in range(workers)] == [
+        whole[worker::workers] for worker in range(workers)
+    ]
+
+
 def test_samples_are_those_of_all_ranks_together() -> None:
     ranked = [list(mixed(rank, 3, 4, samples=40)) for rank in range(3)]
     assert [[batch.size for batch in batches] for batches in ranked] == [[4, 4, 4, 1]] * 3

@@ -196,3 +196,51 @@ def test_a_round_may_begin_in_one_epoch_and_end_in_the_next() -> None:
     assert states[0] == states[1]
     assert (states[0]["epoch"], states[0]["item"]) == (1, 1)
     assert [key for keys in zip(*map(keys_of, ranks), strict=True) for key in keys] == whole[4:]
+
+
+@given(st.data())
+@examples(20, 100)
+def test_what_is_skipped_is_missing_and_nothing_else(data: st.DataObject) -> None:
+    source = of_lengths(*data.draw(st.lists(st.integers(2, 9), min_size=1, max_size=6)))
+    rank, world_size = data.draw(st.sampled_from([(0, 1), (0, 2), (1, 2), (2, 3)]))
+    options: dict[str, Any] = {"shuffle": data.draw(SHUFFLES), "epochs": 2, "rank": rank, "world_size": world_size}
+    whole = keys_of(local(source, **options))
+    batches, expected, keys = local(source, **options), [], []
+    place = 0
+    while place < len(whole):
+        count, is_skipped = data.draw(st.integers(1, 7)), data.draw(st.booleans())
+        next_keys = whole[place : place + count]
+        if is_skipped:
+            assert batches.skip(count) == len(next_keys)
+        else:
+            expected += next_keys
+            batch = batches.take(count)
+            assert batch is not None
+            keys += batch.info.key.tolist()
+        place += count
+    assert keys == expected
+    assert batches.skip(1) == 0
+    assert batches.next_batch() is None
+
+
+def test_an_epoch_of_any_number_can_be_begun() -> None:
+    source = of_lengths(5, 7)
+    whole = keys_of(local(source, shuffle="global", epochs=3))
+    batches = local(source, shuffle="global")
+    batches.begin_epoch(2)
+    assert keys_of(batches) == whole[20:]
+    batches.restart()
+    assert keys_of(batches) == keys_of(local(source, shuffle="global", epochs=4))[30:]
+
+
+@pytest.mark.parametrize("take", [len, iter])
+def test_a_loader_that_asks_for_a_length_is_led_to_the_adapter(take: Any) -> None:
+    batches = local("bundled:cartpole")
+    assert batches
+    if take is iter:
+        assert len(list(batches)) > 1
+        return
+    with pytest.raises(
+        TypeError, match=r"LocalDataset.* rlds2reverb.adapters.torch, with DataLoader\(dataset, batch_size=None\)"
+    ):
+        take(batches)
