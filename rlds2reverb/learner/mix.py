@@ -392,18 +392,24 @@ def mix(
       SpecMismatch: the items of two parts differ. Parts without a signature are compared at the first batch, which raises it then.
     """
     chosen = make_options(MixOptions, "mix", batch_size, **options)
-    pairs = list(parts.items()) if isinstance(parts, Mapping) else list(parts)
-    for number, pair in enumerate(pairs):
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise ConfigError(
-                f"mix: part {number}: expected a pair of a part and its weight, got {type(pair).__name__}"
-            )
+    pairs = pairs_of(parts)
     weights = [weight for _, weight in pairs]
     PartChoices(chosen.seed, weights)  # refuses them before anything is opened
     feeds = [_make_feed(number, part, chosen) for number, (part, _) in enumerate(pairs)]
     if len({id(feed.batches) for feed in feeds}) < len(feeds):
         raise ConfigError("mix: a part is named twice; give it one weight")
     return Mix(feeds, weights, chosen)
+
+
+def pairs_of(parts: Mapping[Any, float] | Sequence[tuple[Any, float]]) -> list[tuple[Any, float]]:
+    """Parts and their weights. Raises ConfigError for what is no pair."""
+    pairs = list(parts.items()) if isinstance(parts, Mapping) else list(parts)
+    for number, pair in enumerate(pairs):
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise ConfigError(
+                f"mix: part {number}: expected a pair of a part and its weight, got {type(pair).__name__}"
+            )
+    return pairs
 
 
 class _Ranks(TypedDict):
