@@ -1,0 +1,306 @@
+"""Datasets and mixes for a DataLoader: one order with any number of workers, resumed anywhere, shared out to ranks that are killed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, get_worker_info
+
+import rlds2reverb
+from rlds2reverb.adapters.torch import LocalDataset, MixDataset, TableDataset
+from rlds2reverb.errors import ConfigError, SourceError
+from tests.support.project import ROOT
+from tests.systems.learners.loading import SECONDS, loader
+from tests.systems.learners.servers import store_numbers
+
+SOURCE, OTHER = "bundled:cartpole@train[:4]", "bundled:cartpole@train[4:6]"
+SHUFFLES = [0, 40, "global"]
+
+
+def keys_of(batches: Any) -> list[list[int]]:
+    return [batch.info.key.tolist() for batch in batches]
+
+
+def flat(batches: list[list[int]]) -> list[int]:
+    return list(itertools.chain(*batches))
+
+
+def dataset_of(shuffle: Any = "global", **options: Any) -> LocalDataset:
+    return LocalDataset(SOURCE, "transition", 16, shuffle=shuffle, **options)
+
+
+def expected(shuffle: Any = "global", **options: Any) -> list[list[int]]:
+    """The batches of `local`, in this process."""
+    batches = rlds2reverb.local(SOURCE, "transition", 16, shuffle=shuffle, **options)
+    return [batch.info.key.view("int64").tolist() for batch in batches]
+
+
+def load(dataset: Any, workers: int, **more: Any) -> DataLoader:
+    if not workers:
+        return DataLoader(dataset, batch_size=None)
+    return loader(dataset, more.pop("way", "fork"), workers, **more)
+
+
+def in_a_worker(batch: Any) -> dict[str, Any]:
+    """What a user's function may do."""
+    worker = get_worker_info()
+    return {
+        "mean": batch.data["observation"].double().mean(0),
+        "keys": batch.info.key,
+        "worker": -1 if worker is None else worker.id,
+    }
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_batches_are_those_of_local_in_its_order_and_every_pass_is_an_epoch(shuffle: Any, workers: int) -> None:
+    batches = load(dataset_of(shuffle), workers)
+    two = expected(shuffle, epochs=2)
+    first, second = keys_of(batches), keys_of(batches)
+    assert first == expected(shuffle)
+    assert flat(second) == flat(two)[len(flat(first)) :]
+    with (
+        pytest.raises(ConfigError, match=r"state_dict\(batches=number\)") if workers else pytest.raises(AssertionError)
+    ):
+        assert batches.dataset.state_dict()["batches"] == 0
+
+
+@pytest.mark.parametrize("way", ["forkserver", "spawn"])
+def test_workers_of_other_kinds_and_persistent_ones_know_the_epoch(way: str) -> None:
+    dataset = dataset_of()
+    batches = load(dataset, 2, way=way, persistent_workers=True)
+    first, second = keys_of(batches), keys_of(batches)
+    assert first == expected()
+    dataset.set_epoch(1)
+    assert keys_of(batches) == second
+    dataset.set_epoch(0)
+    assert keys_of(batches) == first
+
+
+def test_an_epoch_that_ends_early_is_behind_as_well() -> None:
+    batches = load(dataset_of(), 2)
+    first = keys_of(itertools.islice(batches, 2))
+    assert first == expected()[:2]
+    assert keys_of(batches) == keys_of(load_epoch(1))
+
+
+def load_epoch(epoch: int) -> DataLoader:
+    dataset = dataset_of()
+    dataset.set_epoch(epoch)
+    return load(dataset, 0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_function_runs_in_the_workers_and_only_its_result_comes(workers: int) -> None:
+    results = list(load(dataset_of(map=in_a_worker), workers))
+    assert [result["keys"].tolist() for result in results] == expected()
+    turns = itertools.cycle(range(workers)) if workers else itertools.repeat(-1)
+    assert [result["worker"] for result in results] == list(itertools.islice(turns, len(results)))
+    assert results[0]["mean"].shape == (4,)
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 3), (3, 0), (0, 2)])
+def test_the_rest_of_an_epoch_comes_once_with_any_number_of_workers(shuffle: Any, before: int, after: int) -> None:
+    """A loop that counts its batches, stopped twice: the second state stands behind a state, too."""
+    keys: list[list[int]] = []
+    state: Any = None
+    for workers, count in ((before, 3), (after, 4), (before, 1000)):
+        dataset = dataset_of(shuffle, epochs=2)
+        if state is not None:
+            dataset.load_state_dict(state)
+        came = keys_of(itertools.islice(load(dataset, workers), count))
+        state = json.loads(json.dumps(dataset.state_dict(batches=len(came))))
+        keys += came
+    assert keys == expected(shuffle, epochs=2)
+
+
+@pytest.mark.parametrize("kind", ["local", "mix"])
+@pytest.mark.parametrize(
+    ("before", "after", "every"), [(0, 0, 1), (2, 2, 1), (2, 2, 3), (2, 3, 1), (2, 0, 3), (0, 2, 1)]
+)
+def test_a_stateful_loader_resumes_it_also_with_other_workers(kind: str, before: int, after: int, every: int) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    def stopped(workers: int, state: Any, count: int) -> tuple[list[list[int]], Any, Any]:
+        dataset = dataset_of(epochs=2) if kind == "local" else mix_of()
+        is_for_the_dataset = state is not None and before != after
+        if is_for_the_dataset:
+            dataset.load_state_dict(state)
+        batches = stateful(dataset, batch_size=None, num_workers=workers, snapshot_every_n_steps=every)
+        if state is not None and not is_for_the_dataset:
+            batches.load_state_dict(state)
+        first = keys_of(itertools.islice(batches, count))
+        return first, pickle.loads(pickle.dumps(batches.state_dict())), batches
+
+    whole = expected(epochs=2) if kind == "local" else keys_of(load(mix_of(), 0))
+    first, state, _ = stopped(before, None, 4)
+    rest, _, batches = stopped(after, state, 1000)
+    assert first + rest == whole
+    assert len(keys_of(batches)) == len(whole)  # the next pass is a whole one
+
+
+def mix_of(**options: Any) -> MixDataset:
+    parts = [(dataset_of("global"), 2), (LocalDataset(OTHER, "transition", shuffle=10), 1)]
+    return MixDataset(parts, 16, samples=200, seed=5, **options)
+
+
+def test_a_mix_is_that_of_one_process_with_any_number_of_workers() -> None:
+    parts = [(rlds2reverb.local(SOURCE, "transition", shuffle="global"), 2)]
+    parts.append((rlds2reverb.local(OTHER, "transition", shuffle=10), 1))
+    with rlds2reverb.mix(parts, 16, samples=200, seed=5) as mixed:
+        whole = [batch.info.key.view("int64").tolist() for batch in mixed]
+    for workers in (0, 1, 2, 3):
+        batches = load(mix_of(), workers)
+        assert keys_of(batches) == whole
+        assert keys_of(batches) != whole  # another epoch
+    nested = MixDataset([(mix_of(), 1), (OTHER, 1)], 8, samples=64)
+    with pytest.raises(rlds2reverb.Rlds2ReverbError, match="differ"):  # another view
+        next(iter(nested))
+
+
+def test_a_mix_with_a_table_samples_it_in_every_worker(numbered: str) -> None:
+    store_numbers(numbered, "keep", 50)
+    mixed = MixDataset([(TableDataset(numbered, "keep", 8), 1), (OTHER, 1)], 8, samples=32)
+    with pytest.raises(rlds2reverb.Rlds2ReverbError):  # items of another kind
+        next(iter(mixed))
+    only = MixDataset([(TableDataset(numbered, "keep", 8), 1)], 8, samples=32)
+    batches = list(load(only, 2, way="forkserver"))
+    assert [len(batch.info.key) for batch in batches] == [8] * 4
+    assert {number for batch in batches for number in batch.data["observation"].tolist()} <= set(range(50))
+
+
+def test_a_table_gives_what_a_function_makes_of_it_and_the_rest_of_its_samples(numbered: str) -> None:
+    store_numbers(numbered, "keep", 50)
+    dataset = TableDataset(numbered, "keep", 8, map=in_a_worker, samples=80, rank=1, world_size=2)
+    passes = iter(DataLoader(dataset, batch_size=None))
+    assert next(passes)["keys"].shape == (8,)
+    again = TableDataset(numbered, "keep", 8, samples=80, rank=1, world_size=2)
+    again.load_state_dict(dataset.state_dict())
+    assert [len(batch.info.key) for batch in DataLoader(again, batch_size=None)] == [8] * 4
+    assert [len(batch.info.key) for batch in DataLoader(again, batch_size=None)] == [8] * 5
+    with pytest.raises(ConfigError, match="table was 'keep', is 'one'"):
+        TableDataset(numbered, "one").load_state_dict(dataset.state_dict())
+
+
+def test_what_makes_no_sense_is_refused_before_a_worker_starts() -> None:
+    with pytest.raises(ConfigError, match="batch_size 0"):
+        LocalDataset(SOURCE, batch_size=0)
+    with pytest.raises(ConfigError, match="no_such: no such option"):
+        LocalDataset(SOURCE, no_such=1)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="rank 2 of world_size=2"):
+        LocalDataset(SOURCE, rank=2, world_size=2)
+    with pytest.raises(rlds2reverb.Rlds2ReverbError, match="no_view"):
+        LocalDataset(SOURCE, "no_view")
+    with pytest.raises(ConfigError, match="map 3: expected a function"):
+        LocalDataset(SOURCE, map=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="part 0 has a map"):
+        MixDataset([(dataset_of(map=in_a_worker), 1)])
+    with pytest.raises(ConfigError, match="part 1 is a Local, which is open in this process"):
+        MixDataset([(SOURCE, 1), (rlds2reverb.local(SOURCE), 1)])
+    with pytest.raises(ConfigError, match="weight -1"):
+        MixDataset([(SOURCE, -1)])
+    with pytest.raises(ConfigError, match="epoch -1"):
+        dataset_of().set_epoch(-1)
+    with pytest.raises(ConfigError, match="expected what state_dict"):
+        dataset_of().load_state_dict({"step": 1})
+
+
+def test_a_state_of_other_data_is_refused_by_the_worker() -> None:
+    dataset = dataset_of()
+    list(itertools.islice(load(dataset, 0), 2))
+    other = LocalDataset(OTHER, "transition", 16, shuffle="global")
+    other.load_state_dict(dataset.state_dict())
+    with pytest.raises(ConfigError, match="source was"):
+        next(iter(load(other, 2)))
+    with pytest.raises(SourceError, match="no_such_dataset"):
+        next(iter(load(LocalDataset("bundled:no_such_dataset"), 2)))
+
+
+def test_an_open_iterator_says_what_a_loader_takes() -> None:
+    for loading in (DataLoader(rlds2reverb.local(SOURCE)), DataLoader(rlds2reverb.local(SOURCE), batch_size=None)):
+        with pytest.raises(TypeError, match="LocalDataset"):
+            list(loading)
+    with pytest.raises(ConfigError, match=r"LocalDataset\(..., batch_size=\)"):
+        next(iter(DataLoader(dataset_of())))
+
+
+# Ranks.
+
+
+def test_ranks_with_workers_share_out_an_epoch() -> None:
+    ranks = [keys_of(load(dataset_of(rank=rank, world_size=2), 2)) for rank in range(2)]
+    assert [list(map(len, batches)) for batches in ranks] == [list(map(len, ranks[0]))] * 2
+    one_by_one = [key for keys in zip(*map(flat, ranks)) for key in keys]
+    assert one_by_one == flat(expected())[: len(one_by_one)]
+
+
+def train(folder: Path, world_size: int, **options: Any) -> list[int]:
+    """Runs the ranks of `training` to their ends; their exit codes."""
+    errors = (folder / "errors").open("w")  # closed with the ranks
+    meeting = folder / f"meeting-{world_size}-{options.get('resumed', False)}"
+    ranks = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.systems.learners.training",
+                json.dumps(
+                    {"folder": str(folder), "meeting": str(meeting), "rank": rank, "world_size": world_size, **options}
+                ),
+            ],
+            cwd=ROOT,
+            stderr=errors,  # not a pipe: the workers of a killed rank would keep it open for a while
+        )
+        for rank in range(world_size)
+    ]
+    try:
+        codes = [rank.wait(SECONDS) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+        errors.close()
+    assert set(codes) <= {0, -signal.SIGKILL}, (folder / "errors").read_text()
+    return codes
+
+
+def given_in(folder: Path, before: int) -> list[list[dict[str, Any]]]:
+    """For each rank, the steps of the run that began after step `before`."""
+    logs = sorted(folder.glob(f"given-{before}-*.jsonl"))
+    return [[json.loads(line) for line in log.read_text().splitlines()] for log in logs]
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "before", "after"),
+    [("global", (2, 2), (2, 1)), (40, (2, 1), (1, 2)), ("global", (1, 2), (2, 0))],
+    ids=str,
+)
+def test_killed_in_the_middle_of_an_epoch_it_goes_on_with_each_sample_once(
+    tmp_path: Path, shuffle: Any, before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    """Before and after are numbers of ranks, and of workers of each. The global batch stays, and so do its sums."""
+    options: dict[str, Any] = {"source": "bundled:cartpole@train[:12]", "shuffle": shuffle}
+    batches = rlds2reverb.local(options["source"], "transition", 24, shuffle=shuffle, seed=3)
+    whole = [(batch.info.key.view("int64").tolist(), batch.data["observation"].astype("f8").sum()) for batch in batches]
+    for (world_size, workers), more in ((before, {"killed_after": 5}), (after, {"resumed": True})):
+        codes = train(tmp_path, world_size, workers=workers, batch_size=24 // world_size, **options, **more)
+        assert set(codes) == ({0} if "resumed" in more else {-signal.SIGKILL})
+    keys, totals = [], []
+    for ranks in (given_in(tmp_path, 0), given_in(tmp_path, 5)):
+        for steps in zip(*ranks, strict=True):  # as many of each rank
+            keys += [key for of_ranks in zip(*(step["keys"] for step in steps), strict=True) for key in of_ranks]
+            totals.append(steps[0]["total"])
+    all_keys = [key for batch_keys, _ in whole for key in batch_keys]
+    assert keys == all_keys[: len(keys)]
+    assert len(all_keys) - len(keys) < max(before[0], after[0])
+    torch.testing.assert_close(totals[:-1], [total for _, total in whole][: len(totals) - 1])
