@@ -341,6 +341,7 @@ class LocalDataset(_OrderedDataset):
       view: of the items.
       batch_size: samples per batch.
       map: called in the worker with every batch of tensors; what it returns is what the loader gives.
+      map_episodes: called with every episode before it is cut, as the option `map` of `local` and of a push.
       options: the other fields of `LocalOptions`, by name: `shuffle`, `rank`, `world_size`, ...
 
     Raises:
@@ -348,17 +349,18 @@ class LocalDataset(_OrderedDataset):
     """
 
     @takes_options(LocalOptions)
-    def __init__(
+    def __init__(  # type: ignore[misc]  # `map` is left out of the keywords: here it means batches
         self,
         source: Any,
         view: ViewLike = "two_step",
         batch_size: int = LocalOptions.batch_size,
         map: BatchFunction | None = None,  # noqa: A002  # as of `TableDataset`
+        map_episodes: str | Callable[[Any], Any] | None = None,
         **options: Unpack[LocalKeywords],
     ) -> None:
         super().__init__("LocalDataset", map)
         refuse_unknown("LocalDataset", options, LocalOptions)
-        self.source, self.view, self.options = source, view, LocalOptions(batch_size, **options)
+        self.source, self.view, self.options = source, view, LocalOptions(batch_size, map=map_episodes, **options)
         outputs_of(self.options.table, view)  # a wrong view fails here, not in a worker
 
     def open_at(
@@ -450,8 +452,8 @@ class MixDataset(_OrderedDataset):
                 source = (
                     part if isinstance(part, LocalDataset) else LocalDataset(part, batch_size=self.options.batch_size)
                 )
-                options = replace(source.options, rank=rank, world_size=world_size)
-                opened = Local.open(source.source, source.view, options, share)
+                local_options = replace(source.options, rank=rank, world_size=world_size)
+                opened = Local.open(source.source, source.view, local_options, share)
             pairs.append((opened, weight))
         options = replace(self.options, rank=rank, world_size=world_size)
         return mix(pairs, **{field.name: getattr(options, field.name) for field in fields(options)})
