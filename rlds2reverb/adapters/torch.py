@@ -162,9 +162,8 @@ class TableDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any whe
 
 _KIND, _TABLE_KIND, _VERSION = "torch dataset", "torch table", 1
 _MOST_WORKERS = 4096
-_STEPS_SINCE = (
-    "_steps_since_snapshot"  # in the state of a StatefulDataLoader: batches that it gave since its workers' states
-)
+# In the state of a StatefulDataLoader: batches that it gave since its workers' states; whether its pass was at the end.
+_STEPS_SINCE, _IS_FINISHED = "_steps_since_snapshot", "_iterator_finished"
 
 
 class _OrderedDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any where it is not installed
@@ -238,6 +237,8 @@ class _OrderedDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any 
         if get_worker_info() is None:
             steps = count_in({_STEPS_SINCE: 0, **state}, _STEPS_SINCE)
             start.update(ahead=start["ahead"] + steps, turn=0, workers=0)
+            if state.get(_IS_FINISHED) is True:
+                start = self._start_of(start["epoch"] + 1)
             self._epochs.fill_(start["epoch"])
         else:  # a StatefulDataLoader gives every worker its own state
             self._epochs[_worker()[0]] = start["epoch"]
@@ -334,7 +335,7 @@ class LocalDataset(_OrderedDataset):
     shuffle="global", all of them; keep images encoded then (`encoded="all"`), so that each worker decodes those of its batches only.
 
     Each pass over the loader is the next `epochs` epochs; `set_epoch` sets the number. `state_dict` and `load_state_dict` resume it in the
-    middle of an epoch, with the same or another number of workers and of ranks, see `_OrderedDataset.load_state_dict`.
+    middle of an epoch, with the same or another number of workers and of ranks, see `load_state_dict`.
 
     Args:
       source: anything that `local` takes; it is pickled for workers that are not forked.

@@ -4,6 +4,7 @@
 
 items     what one episode gives, with the keys, priorities and dtypes that a push would store
 orders    a shuffle buffer over a stream of items, or a permutation of all of them
+shares    places of that stream which are dealt to a rank, and to a worker
 epochs    an epoch in the order of the source, through a buffer
 windows   an epoch in a random order of all items, held a window at a time
 
@@ -223,8 +224,8 @@ class Local(BatchIterator):
     def _report_world(self, state: Mapping[str, Any]) -> None:
         """Logs what a state of another number of ranks leaves exact."""
         before, now = count_in({_WORLD_SIZE: 1, **state}, _WORLD_SIZE), self.options.world_size
-        if before != now:
-            _logger.info(
+        if before != now and self._share.worker == 0:
+            _logger.warning(
                 "%s: a state of %d ranks continues with %d: exact is that each item of the rest comes once, in the same order; batches of a "
                 "rank are others, and those of all ranks together are the same only if world_size * batch_size is",
                 self.name,

@@ -7,6 +7,8 @@ reads an episode about B / `shuffle_bytes` + 1 times, and a larger window means 
 How many items a window may have is not known before some are there, since items differ in size. The first episode's items give a first
 estimate, a window that grows too large is cut and the rest left to the next one, and each window tells the size of its successor. None of
 that changes the order: it depends on the seed and the epoch only.
+
+A rank or a worker has windows of its own places (`Share`), and so reads the episodes of its own items.
 """
 
 from __future__ import annotations

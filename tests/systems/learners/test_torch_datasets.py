@@ -161,7 +161,9 @@ def test_a_stateful_loader_resumes_it_also_with_other_workers(kind: str, before:
     first, state, _ = stopped(before, None, 4)
     rest, _, batches = stopped(after, state, 1000)
     assert first + rest == whole
-    assert len(keys_of(batches)) == len(whole)  # the next pass is a whole one
+    next_pass = keys_of(batches)
+    assert len(next_pass) == len(whole)  # the next pass is a whole one
+    assert stopped(after, stopped(before, None, 1000)[1], 1000)[0] == next_pass  # and so it is after a pass that ended
 
 
 def mix_of(**options: Any) -> MixDataset:

@@ -184,6 +184,15 @@ def test_a_rank_outside_the_world_is_refused(options: dict[str, Any], message: s
         local("bundled:cartpole", **options)
 
 
+def test_another_number_of_ranks_is_told_with_what_stays_exact(caplog: pytest.LogCaptureFixture) -> None:
+    source = of_lengths(9)
+    state = local(source, world_size=2).state()
+    local(source, rank=1, world_size=2).restore(state)
+    assert not caplog.records
+    local(source).restore(state)
+    assert "a state of 2 ranks continues with 1: exact is that each item of the rest comes once" in caplog.text
+
+
 def test_a_round_may_begin_in_one_epoch_and_end_in_the_next() -> None:
     source = of_lengths(4)  # three items
     whole = keys_of(local(source, epochs=2))
