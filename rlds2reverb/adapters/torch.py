@@ -20,6 +20,7 @@ Columns:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
@@ -35,13 +36,13 @@ from rlds2reverb.errors import ConfigError, TransportError
 from rlds2reverb.extras import needing
 from rlds2reverb.keywords import make_options, refuse_unknown, takes_options
 from rlds2reverb.learner.batch import Batch, BatchInfo, BatchIterator
-from rlds2reverb.learner.local import Local
+from rlds2reverb.learner.local import Local, open_for_local
 from rlds2reverb.learner.local.options import LocalKeywords, LocalOptions
 from rlds2reverb.learner.local.shares import Share
 from rlds2reverb.learner.mix import Mix, MixKeywords, MixOptions, PartChoices, mix, pairs_of
 from rlds2reverb.learner.options import SampleKeywords, SampleOptions
 from rlds2reverb.learner.states import FORMAT, State, check_state, count_in, state_of
-from rlds2reverb.prepare.preparation import outputs_of
+from rlds2reverb.prepare.preparation import Preparation, outputs_of
 from rlds2reverb.specs import map_leaves
 from rlds2reverb.text import shortened
 from rlds2reverb.transport.grpc import check_not_forked
@@ -208,9 +209,12 @@ class _OrderedDataset(IterableDataset):  # type: ignore[misc]  # PyTorch is Any 
             epoch = max(self._first_epoch, begun - 1)
             start = self._start_of(epoch)
             return {**start, "ahead": start["ahead"] + count_in({"batches": batches}, "batches")}
-        if self._pass is not None:
+        is_made_elsewhere = get_worker_info() is None and begun > (
+            self._first_epoch if self._pass is None else self._pass.epoch + 1
+        )
+        if self._pass is not None and not is_made_elsewhere:
             return self._pass.state()
-        if begun > self._first_epoch:
+        if is_made_elsewhere:
             raise ConfigError(
                 "state_dict: the workers of a DataLoader make the batches, and this process does not know how many came; give "
                 "state_dict(batches=number), or take a StatefulDataLoader (torchdata), whose state has it"
@@ -295,6 +299,7 @@ class _Pass:
     """
 
     def __init__(self, dataset: _OrderedDataset, start: State, worker: int, workers: int) -> None:
+        self.epoch: int = start["epoch"]
         self._dataset, self._start, self._workers = dataset, start, workers
         self._turn = start["turn"] if start["workers"] == workers else worker
         self._first = start["ahead"] + self._turn  # number of its first batch, from the position on
@@ -363,6 +368,17 @@ class LocalDataset(_OrderedDataset):
         refuse_unknown("LocalDataset", options, LocalOptions)
         self.source, self.view, self.options = source, view, LocalOptions(batch_size, map=map_episodes, **options)
         outputs_of(self.options.table, view)  # a wrong view fails here, not in a worker
+        self._opened: tuple[int, Preparation] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For workers: without open files."""
+        return {**super().__getstate__(), "_opened": None}
+
+    def make_local(self, options: LocalOptions, share: Share | None) -> Local:
+        """Batches of the source. A process opens it once, and counts its items once, whatever number of passes it makes."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = os.getpid(), open_for_local(self.source, self.view, options)
+        return Local(self._opened[1], options, share)
 
     def open_at(
         self, stack: ExitStack, start: State, first: int, workers: int
@@ -371,7 +387,7 @@ class LocalDataset(_OrderedDataset):
         options, batch_size = self.options, self.options.batch_size
         turn, place = divmod(first, workers)
         share = Share(options.rank, options.world_size, place, workers, batch_size) if workers > 1 else None
-        batches = stack.enter_context(Local.open(self.source, self.view, options, share))
+        batches = stack.enter_context(self.make_local(options, share))
         if start["at"] is not None:
             batches.restore(start["at"])
         elif start["epoch"]:
@@ -407,9 +423,10 @@ class MixDataset(_OrderedDataset):
     ) -> None:
         super().__init__("MixDataset", map)
         self.options = make_options(MixOptions, "MixDataset", batch_size, **options)
-        self.parts = pairs_of(parts)
-        for number, (part, _) in enumerate(self.parts):
-            if isinstance(part, (_OrderedDataset, TableDataset)) and part.map is not None:
+        self.parts: list[tuple[_OrderedDataset | TableDataset, float]] = []
+        for number, (part, weight) in enumerate(pairs_of(parts)):
+            is_dataset = isinstance(part, (_OrderedDataset, TableDataset))
+            if is_dataset and part.map is not None:
                 raise ConfigError(
                     f"MixDataset: part {number} has a map; expected it of the whole: MixDataset(parts, map=...)"
                 )
@@ -418,6 +435,7 @@ class MixDataset(_OrderedDataset):
                     f"MixDataset: part {number} is a {type(part).__name__}, which is open in this process; expected what workers can open: "
                     "LocalDataset, TableDataset, MixDataset, or a source"
                 )
+            self.parts.append((part if is_dataset else LocalDataset(part, batch_size=batch_size), weight))
         PartChoices(self.options.seed, [weight for _, weight in self.parts])  # wrong weights fail here, not in a worker
 
     def open_at(
@@ -442,20 +460,15 @@ class MixDataset(_OrderedDataset):
         """The mix of the parts, each opened for this worker."""
         # Places are dealt also in a world of one rank: all workers must pass over the same places of what others were given.
         share = Share(rank, world_size)
-        pairs = []
+        pairs: list[tuple[BatchIterator, float]] = []
         for part, weight in self.parts:
-            opened = part
             if isinstance(part, MixDataset):
-                opened = part._mix(stack, rank, world_size, worker, workers)
+                pairs.append((part._mix(stack, rank, world_size, worker, workers), weight))
+            elif isinstance(part, LocalDataset):
+                local_options = replace(part.options, rank=rank, world_size=world_size)
+                pairs.append((part.make_local(local_options, share), weight))
             elif isinstance(part, TableDataset):
-                opened = part._sample(stack, part._options_of(worker, workers))
-            else:
-                source = (
-                    part if isinstance(part, LocalDataset) else LocalDataset(part, batch_size=self.options.batch_size)
-                )
-                local_options = replace(source.options, rank=rank, world_size=world_size)
-                opened = Local.open(source.source, source.view, local_options, share)
-            pairs.append((opened, weight))
+                pairs.append((part._sample(stack, part._options_of(worker, workers)), weight))
         options = replace(self.options, rank=rank, world_size=world_size)
         return mix(pairs, **{field.name: getattr(options, field.name) for field in fields(options)})
 

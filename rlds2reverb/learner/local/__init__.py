@@ -86,13 +86,6 @@ class Local(BatchIterator):
         self._order = GlobalOrder(ready) if options.shuffle == GLOBAL else None
         self._begun: Epoch | None = None
 
-    @classmethod
-    def open(cls, source: Any, view: ViewLike, options: LocalOptions, share: Share | None = None) -> Local:
-        """Opens a source; raises as `local` does."""
-        outputs = outputs_of(options.table, view)
-        options.check_files()
-        return cls(Preparation.open(source, options, outputs, options.chosen_identity), options, share)
-
     @property
     def name(self) -> str:
         """The source's name."""
@@ -333,4 +326,12 @@ def local(
       SourceError, ViewError: as for a push.
     """
     refuse_unknown("local", options, LocalOptions)
-    return Local.open(source, view, LocalOptions(batch_size, **options))
+    chosen = LocalOptions(batch_size, **options)
+    return Local(open_for_local(source, view, chosen), chosen)
+
+
+def open_for_local(source: Any, view: ViewLike, options: LocalOptions) -> Preparation:
+    """Opens a source for any number of `Local`, one after the other; raises as `local` does."""
+    outputs = outputs_of(options.table, view)
+    options.check_files()
+    return Preparation.open(source, options, outputs, options.chosen_identity)

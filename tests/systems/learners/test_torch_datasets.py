@@ -97,6 +97,19 @@ def test_an_epoch_that_ends_early_is_behind_as_well() -> None:
     assert keys_of(batches) == keys_of(load_epoch(1))
 
 
+def test_a_position_that_this_process_does_not_know_is_not_guessed() -> None:
+    dataset = dataset_of()
+    assert dataset.state_dict()["at"] is None
+    here = keys_of(load(dataset, 0))
+    assert dataset.state_dict()["batches"] == len(here)
+    there = keys_of(itertools.islice(load(dataset, 1), 2))
+    with pytest.raises(ConfigError, match=r"state_dict\(batches=number\)"):
+        dataset.state_dict()
+    again = dataset_of()
+    again.load_state_dict(dataset.state_dict(batches=2))
+    assert [*there, *keys_of(load(again, 0))] == keys_of(load_epoch(1))
+
+
 def load_epoch(epoch: int) -> DataLoader:
     dataset = dataset_of()
     dataset.set_epoch(epoch)
