@@ -10,15 +10,19 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.utils.data import DataLoader, get_worker_info
 
 import rlds2reverb
 from rlds2reverb import Episode
+from rlds2reverb.adapters import torch as adapter
 from rlds2reverb.adapters.torch import LocalDataset, MixDataset, TableDataset
 from rlds2reverb.errors import ConfigError, SourceError
 from tests.support.project import ROOT
@@ -177,6 +181,62 @@ def test_a_stateful_loader_resumes_it_also_with_other_workers(kind: str, before:
     next_pass = keys_of(batches)
     assert len(next_pass) == len(whole)  # the next pass is a whole one
     assert stopped(after, stopped(before, None, 1000)[1], 1000)[0] == next_pass  # and so it is after a pass that ended
+
+
+class FakeWorker(NamedTuple):
+    """What `get_worker_info` says."""
+
+    id: int
+    num_workers: int
+
+
+def loop(dataset: Any, workers: int, count: int) -> tuple[list[list[int]], Any]:
+    """At most `count` batches by workers that take turns in this process, and what a StatefulDataLoader keeps of them."""
+    if not workers:
+        keys = keys_of(itertools.islice(iter(dataset), count))
+        return keys, {"dataset": dataset.state_dict()}
+    copies, iterators, states = [], [], []
+    for worker in range(workers):
+        with mock.patch.object(adapter, "get_worker_info", lambda at=worker: FakeWorker(at, workers)):
+            copies.append(pickle.loads(pickle.dumps(dataset)))
+            iterators.append(iter(copies[-1]))
+            states.append(copies[-1].state_dict())
+    keys = []
+    for worker in itertools.islice(itertools.cycle(range(workers)), count):
+        with mock.patch.object(adapter, "get_worker_info", lambda at=worker: FakeWorker(at, workers)):
+            batch = next(iterators[worker], None)
+            states[worker] = copies[worker].state_dict()
+        if batch is None:
+            break
+        keys.append(batch.info.key.tolist())
+    return keys, {"workers": {f"worker_{number}": {"state": state} for number, state in enumerate(states)}}
+
+
+@given(
+    st.sampled_from(SHUFFLES),
+    st.sampled_from(["local", "mix"]),
+    st.integers(1, 2),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), min_size=1, max_size=4),
+)
+@settings(max_examples=25, deadline=None)
+def test_stopped_again_and_again_with_other_workers_the_batches_are_those_of_one_run(
+    shuffle: Any, kind: str, world_size: int, runs: list[tuple[int, int]]
+) -> None:
+    def make() -> Any:
+        if kind == "mix":
+            return mix_of(rank=world_size - 1, world_size=world_size)
+        return dataset_of(shuffle, epochs=2, rank=world_size - 1, world_size=world_size)
+
+    whole = keys_of(iter(make()))
+    keys: list[list[int]] = []
+    state: Any = None
+    for workers, count in [*runs, (1, 1000)]:
+        dataset = make()
+        if state is not None:
+            dataset.load_state_dict(state)
+        came, state = loop(dataset, workers, count)
+        keys += came
+    assert keys == whole
 
 
 def mix_of(**options: Any) -> MixDataset:
