@@ -68,7 +68,8 @@ class MixOptions:
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size)
         check_seed(self.seed)
-        check_rank("mix", self.rank, self.world_size)
+        rank, world_size = check_rank("mix", self.rank, self.world_size)
+        vars(self).update(rank=rank, world_size=world_size)
         for name in ("samples", "draws"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))

@@ -215,7 +215,8 @@ class SampleOptions:
         for name in ("prefetch", "samples", "epochs"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
-        check_rank("sample", self.rank, self.world_size)
+        rank, world_size = check_rank("sample", self.rank, self.world_size)
+        vars(self).update(rank=rank, world_size=world_size)
         if self.world_size > 1 and self.epochs is not None:
             raise ConfigError(
                 f"sample: epochs, with world_size={self.world_size}: each rank would wait for all samples of an epoch; give samples=, the "
@@ -434,14 +435,14 @@ def check_count(name: str, count: object) -> None:
         raise ConfigError(f"{name} {count!r}: expected a whole number of at least 1")
 
 
-def check_rank(where: str, rank: object, world_size: object) -> None:
-    """Raises ConfigError for a rank outside the world, or numbers that are not whole."""
+def check_rank(where: str, rank: object, world_size: object) -> tuple[int, int]:
+    """Returns both as numbers of Python; raises ConfigError for a rank outside the world, or numbers that are not whole."""
     check_count(f"{where}: world_size", world_size)
-    is_whole = isinstance(rank, Integral) and not isinstance(rank, bool)
-    if not is_whole or not 0 <= int(rank) < int(world_size):  # type: ignore[call-overload]  # both are whole numbers here
+    if isinstance(rank, bool) or not isinstance(rank, Integral) or not 0 <= rank < world_size:  # type: ignore[operator]
         raise ConfigError(
             f"{where}: rank {rank!r} of world_size={world_size}: expected a whole number from 0, below world_size"
         )
+    return int(rank), int(world_size)  # type: ignore[call-overload]  # `check_count` has seen that it is a number
 
 
 def check_word(name: str, word: object, words: Sequence[str]) -> None:

@@ -66,7 +66,8 @@ class LocalOptions(EpisodeOptions):
             check_count("shuffle", self.buffer_size)
         check_count("shuffle_bytes", self.shuffle_bytes)
         check_seed(self.seed)
-        check_rank("local", self.rank, self.world_size)
+        rank, world_size = check_rank("local", self.rank, self.world_size)
+        vars(self).update(rank=rank, world_size=world_size)
         check_word("ragged", self.ragged, RAGGED)
         check_pad(self.pad_to, self.ragged)
         identity_of(self.identity)  # refuses what makes no sense

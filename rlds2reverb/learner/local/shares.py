@@ -62,7 +62,7 @@ class Share:
 
     def end_of(self, start: int, count: int) -> int:
         """The end of the round of its `count`-th place from `start` on: there a position is the same on every rank."""
-        last = int(self.at(np.array([self.count(start) + count - 1]))[0])
+        last = int(self.at(np.array([self.count(start) + int(count) - 1]))[0])
         return self.end_of_round(last + self.world_size)
 
     def end_of_round(self, place: int) -> int:

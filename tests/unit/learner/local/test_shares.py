@@ -193,6 +193,13 @@ def test_another_number_of_ranks_is_told_with_what_stays_exact(caplog: pytest.Lo
     assert "a state of 2 ranks continues with 1: exact is that each item of the rest comes once" in caplog.text
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    one: Any = np.int64(1)
+    batches = local(of_lengths(9), batch_size=one + 1, shuffle="global", rank=one, world_size=one + 1)
+    assert len(next(batches).info.key) == 2
+    assert json.loads(json.dumps(batches.state()))["world_size"] == 2
+
+
 def test_a_round_may_begin_in_one_epoch_and_end_in_the_next() -> None:
     source = of_lengths(4)  # three items
     whole = keys_of(local(source, epochs=2))
