@@ -194,8 +194,8 @@ def test_another_number_of_ranks_is_told_with_what_stays_exact(caplog: pytest.Lo
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    one: Any = np.int64(1)
-    batches = local(of_lengths(9), batch_size=one + 1, shuffle="global", rank=one, world_size=one + 1)
+    rank: Any = np.int64(1)
+    batches = local(of_lengths(9), batch_size=rank + 1, shuffle="global", rank=rank, world_size=rank + 1)
     assert len(next(batches).info.key) == 2
     assert json.loads(json.dumps(batches.state()))["world_size"] == 2
 
