@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -156,12 +158,13 @@ def test_the_rest_of_an_epoch_comes_once_with_any_number_of_workers(shuffle: Any
     assert keys == expected(shuffle, epochs=2)
 
 
+@pytest.mark.skipif(find_spec("torchdata") is None, reason="torchdata is not installed")
 @pytest.mark.parametrize("kind", ["local", "mix"])
 @pytest.mark.parametrize(
     ("before", "after", "every"), [(0, 0, 1), (2, 2, 1), (2, 2, 3), (2, 3, 1), (2, 0, 3), (0, 2, 1)]
 )
 def test_a_stateful_loader_resumes_it_also_with_other_workers(kind: str, before: int, after: int, every: int) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    stateful = import_module("torchdata.stateful_dataloader").StatefulDataLoader
 
     def stopped(workers: int, state: Any, count: int) -> tuple[list[list[int]], Any, Any]:
         dataset = dataset_of(epochs=2) if kind == "local" else mix_of()
