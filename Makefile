@@ -2,6 +2,7 @@
 # PYTHON: 3.10 or 3.11 for the full set. CORE_PYTHON: the newest Python from 3.10 on, for the core without TensorFlow;
 # OLDEST_PYTHON: the oldest.
 # PEERS_PYTHON: 3.11, for the libraries that some views follow and that learners are written with.
+# LEROBOT_PYTHON: from 3.12 on, for LeRobot.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -13,12 +14,14 @@ PYTHON ?= $(shell scripts/find-python 3.11 3.10)
 CORE_PYTHON ?= $(shell scripts/find-python 3.13 3.12 3.11 3.10)
 OLDEST_PYTHON ?= $(shell scripts/find-python 3.10 3.11 3.12 3.13)
 PEERS_PYTHON ?= $(shell scripts/find-python 3.11)
+LEROBOT_PYTHON ?= $(shell scripts/find-python 3.12 3.13)
 VENV := .venv
 CORE_VENV := .venv-core
 OLDEST_VENV := .venv-oldest
 SHAPE_VENV := .venv-shape
 PEERS_VENV := .venv-peers
 LEARNERS_VENV := .venv-learners
+LEROBOT_VENV := .venv-lerobot
 DOCS_VENV := .venv-docs
 RUN := $(VENV)/bin/
 COMPILED := hatch_build.py rlds2reverb/wire/sample/native.c
@@ -60,10 +63,15 @@ $(DOCS_VENV)/.ready: requirements/docs.txt pyproject.toml $(COMPILED) scripts/ma
 $(LEARNERS_VENV)/.ready: requirements/learners.txt pyproject.toml $(COMPILED) scripts/make-venv scripts/peers-env
 	scripts/make-venv $(LEARNERS_VENV) "$(PEERS_PYTHON)" requirements/learners.txt
 
+$(LEROBOT_VENV)/.ready: requirements/lerobot.txt pyproject.toml $(COMPILED) requirements/lerobot.exclude scripts/make-venv
+	scripts/make-venv $(LEROBOT_VENV) "$(LEROBOT_PYTHON)" requirements/lerobot.txt
+
 $(PEERS_VENV)/.ready: requirements/peers.txt pyproject.toml $(COMPILED) requirements/peers.exclude scripts/make-venv scripts/peers-env
 	scripts/make-venv $(PEERS_VENV) "$(PEERS_PYTHON)" requirements/peers.txt
 
 setup-learners: $(LEARNERS_VENV)/.ready ## Make .venv-learners: PyTorch, TorchRL, JAX, RLlib; no TensorFlow (2 GB)
+
+setup-lerobot: $(LEROBOT_VENV)/.ready ## Make .venv-lerobot: LeRobot with its policies, on Python 3.12 or later (6 GB)
 
 setup-docs: $(DOCS_VENV)/.ready ## Make .venv-docs: mkdocs-material, for the docs' site
 
@@ -98,6 +106,9 @@ test-peers: setup-peers ## Our views beside TorchRL, RLlib and Acme themselves
 
 test-learners: setup setup-learners ## The learner's client with PyTorch, TorchRL, JAX and RLlib themselves, and the examples
 	$(QUIET) RLDS2REVERB_SERVER_PYTHON=$(CURDIR)/$(VENV)/bin/python $(LEARNERS_VENV)/bin/pytest -q tests/systems/learners $(ARGS)
+
+test-lerobot: setup setup-lerobot ## LeRobot itself: it reads what we write, we read what it writes, and its policies train on our batches
+	$(QUIET) RLDS2REVERB_SERVER_PYTHON=$(CURDIR)/$(VENV)/bin/python $(LEROBOT_VENV)/bin/pytest -q tests/systems/lerobot $(ARGS)
 
 test-systems: setup-learners ## What we read and write, beside Minari, TorchRL, RLlib and webdataset themselves
 	$(LEARNERS_VENV)/bin/pytest -q tests/systems/storage $(ARGS)
@@ -165,6 +176,6 @@ lock: setup ## Pin everything anew
 	scripts/lock
 
 clean: ## Remove what the targets made
-	rm -rf .benchmarks site $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) $(DOCS_VENV) $(SHAPE_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .benchmarks site $(VENV) $(CORE_VENV) $(OLDEST_VENV) $(PEERS_VENV) $(LEARNERS_VENV) $(LEROBOT_VENV) $(DOCS_VENV) $(SHAPE_VENV) .import_linter_cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-docs demo test test-core test-servers test-conformance test-walkthroughs test-oldest test-deep test-chaos test-peers test-learners test-systems test-containers test-site test-packages lint shape format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean
+.PHONY: help setup setup-core setup-oldest setup-peers setup-learners setup-lerobot setup-docs demo test test-core test-servers test-conformance test-walkthroughs test-oldest test-deep test-chaos test-peers test-learners test-lerobot test-systems test-containers test-site test-packages lint shape format hooks changelog release release-check bench bench-short bench-scale docs pictures docs-site lock clean

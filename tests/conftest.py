@@ -61,8 +61,8 @@ LONGEST = (
 )
 """Files that take a minute or have tests of many seconds. They come first: a worker that begins one last would leave the rest of the machine idle."""
 
-SYSTEMS = "systems/storage"
-"""The folder of tests that run where the system that they are about is installed."""
+SYSTEMS = ("systems/lerobot", "systems/storage")
+"""Folders of tests that run where the system that they are about is installed."""
 
 # Scripts, each for the system whose files it makes; and what tests are written with, some of which needs TensorFlow.
 collect_ignore_glob = ["data/make_*.py", "support/*"]
@@ -128,7 +128,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _runs_nowhere(report: pytest.TestReport | pytest.CollectReport, path: Path) -> bool:
-    return report.skipped and not _is_in(path, *FULL, SYSTEMS) and "could not import" in str(report.longrepr)
+    return report.skipped and not _is_in(path, *FULL, *SYSTEMS) and "could not import" in str(report.longrepr)
 
 
 def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:

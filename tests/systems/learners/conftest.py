@@ -25,7 +25,9 @@ def start_server() -> Iterator[StartServer]:
     """Starts servers with these tables: `start_server({"name": "replay", "signature": ...}, ...).address`. All end with the session."""
     python = os.environ.get(SERVER_PYTHON, "")
     if not python:
-        raise LookupError(f"{SERVER_PYTHON} is not set: the Python that has Reverb; `make test-learners` sets it")
+        raise LookupError(
+            f"{SERVER_PYTHON} is not set: the Python that has Reverb; `make test-learners` and `make test-lerobot` set it"
+        )
 
     def start(*tables: dict[str, Any]) -> Server:
         started = Server(python, *tables)

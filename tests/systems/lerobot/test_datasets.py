@@ -1,4 +1,4 @@
-"""LeRobot itself: what it records is read here as it reads it, and what is written here it loads.
+"""LeRobot's datasets: what it records is read here as it reads it, and what is written here it loads.
 
 Runs where lerobot is installed; what it makes is made in the version that is there. Datasets of other versions are in tests/data/lerobot.
 """
