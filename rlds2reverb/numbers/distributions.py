@@ -23,6 +23,7 @@ _ROWS = 128
 """Of a block, or up to twice as many: enough that calls into numpy cost little."""
 _TOGETHER = 16  # rows of a block that are looked at together
 _WIDTH = 1 << 11  # values of a row of a block, about
+_COUNTED_TOGETHER = 1 << 14  # bins: their counts, 128 kB, stay in a core's own cache
 _FOLDS = 16  # parts of a row: each has as many values of each dimension
 _ENDS: tuple[np.ufunc, np.ufunc] = np.minimum, np.maximum
 
@@ -46,9 +47,15 @@ class Block:
         self.is_one = low == high
 
     def parts(self, dtype: Any, rows: int = _TOGETHER) -> Iterator[Array]:
-        """The values as a dtype, in parts [rows, width]; few rows stay in the processor's fastest caches."""
+        """The values as a dtype, in parts [rows, width], each until the next; few rows stay in the processor's fastest caches."""
+        # An array for all parts: the system hands out large ones page by page, which takes longer than to fill them.
+        converted = None if self.values.dtype == dtype else np.empty((min(rows, len(self.values)), self.width), dtype)
         for start in range(0, len(self.values), rows):
-            yield self.values[start : start + rows].astype(dtype, copy=False)
+            part = self.values[start : start + rows]
+            if converted is not None:
+                converted[: len(part)] = part
+                part = converted[: len(part)]
+            yield part
 
     def sums(self, row: Array) -> Array:
         """[dimensions] sums of what belongs to the values of a row, [width]."""
@@ -207,16 +214,26 @@ class Histograms:
             return
         way = self._way_to_bins(block)
         may_vanish = way.may_vanish and block.values.dtype != np.float32
-        # Each part makes an array of all counts, so many bins are worth many rows.
-        rows = max(_TOGETHER, self.counts.size // block.width)
-        for values in block.parts(way.scale.dtype, rows):
-            places = np.multiply(values, way.scale)
-            np.floor(places, out=places)
-            if may_vanish:
-                places -= (values < 0) & (places == 0)
-            np.subtract(places, way.first, out=places)
-            counts = np.bincount(places.astype(np.intp).ravel(), minlength=self.counts.size)
-            self.counts += counts.reshape(self.counts.shape)
+        if self.counts.size > _COUNTED_TOGETHER:
+            self._add_by_dimension(block, way, may_vanish)
+            return
+        for values in block.parts(way.scale.dtype):
+            places = _places_in_bins(values, way.scale, way.first, may_vanish)
+            self.counts += np.bincount(places, minlength=self.counts.size).reshape(self.counts.shape)
+
+    def _add_by_dimension(self, block: Block, way: _WayToBins, may_vanish: bool) -> None:
+        """Adds a few dimensions at a time, so that their counts stay in the processor's caches."""
+        dimensions = len(self.low)
+        columns = block.values.reshape(-1, dimensions).T
+        scale, first = way.scale[:dimensions, None], way.first[:dimensions, None]
+        together = max(1, _COUNTED_TOGETHER // self.bins)
+        for start in range(0, dimensions, together):
+            group = slice(start, start + together)
+            values = np.ascontiguousarray(columns[group], scale.dtype)
+            # The first dimension of a group has the first bins.
+            places = _places_in_bins(values, scale[group], first[group] + self.bins * start, may_vanish)
+            counts = self.counts[group]
+            counts += np.bincount(places, minlength=counts.size).reshape(counts.shape)
 
     def _way_to_bins(self, block: Block) -> _WayToBins:
         """Reuses the last block's bins if they fit."""
@@ -241,7 +258,7 @@ class Histograms:
             if len(column):
                 bins = self.firsts[dimension] + np.arange(self.bins + 1)
                 edges = np.ldexp(bins.astype(np.float64), self.exponents[dimension])
-                self.counts[dimension] += np.diff(np.searchsorted(column.astype(np.float64, copy=False), edges))
+                self.counts[dimension] += np.diff(_count_below(edges, column))
 
     def add_counted(self, values: Array, counts: Array) -> None:
         """Adds [n] float64 values, of which each dimension has [dimensions, n]."""
@@ -387,6 +404,25 @@ def _exponents(low: Array, high: Array, narrowest: int, bins: int = BINS) -> Arr
     while (too_narrow := _bin_of(high, exponents) - _bin_of(low, exponents) >= bins).any():
         exponents = exponents + too_narrow
     return exponents
+
+
+def _places_in_bins(values: Array, scale: Array, first: Array, may_vanish: bool) -> Array:
+    """[n] intp places of values in counts, where the bin 0 of a dimension is `-first`."""
+    places = np.multiply(values, scale)
+    np.floor(places, out=places)
+    if may_vanish:
+        places -= (values < 0) & (places == 0)
+    np.subtract(places, first, out=places)
+    return places.ravel().astype(np.intp)
+
+
+def _count_below(edges: Array, values: Array) -> Array:
+    """[n] how many of the sorted float32 or float64 values are below each edge, [n] float64."""
+    with np.errstate(over="ignore"):
+        own = edges.astype(values.dtype)
+    # Edges that float32 holds exactly save a copy of the values as float64.
+    is_exact = (own == edges).all()
+    return np.searchsorted(values, own) if is_exact else np.searchsorted(values.astype(np.float64), edges)
 
 
 def _bin_of(values: Array, exponents: Array) -> Array:

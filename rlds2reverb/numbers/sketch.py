@@ -172,8 +172,8 @@ class Numbers:
         kept, self._kept = self._kept or [], None
         if not kept:
             return self.histograms.quantiles(shares), self.histograms.widths
-        values = np.concatenate(kept)
-        columns = [_sorted_finite(column) for column in values.T]
+        # Column by column: together they take a second time the memory.
+        columns = [_sorted_finite([values[:, at] for values in kept]) for at in range(self.dimensions)]
         self.histograms.add_sorted(columns)
         return np.stack([_quantiles_of(column, shares) for column in columns], axis=1), np.zeros(self.dimensions)
 
@@ -202,9 +202,10 @@ class Numbers:
         return rows if self.dimensions == self.of else rows[:, : self.dimensions].copy()
 
 
-def _sorted_finite(column: Array) -> Array:
-    """The finite values of [n]."""
-    values = np.sort(column)  # NaN and infinity come last
+def _sorted_finite(parts: Sequence[Array]) -> Array:
+    """The finite values of arrays [n]."""
+    values = np.concatenate(parts)
+    values.sort()  # NaN and infinity come last
     if len(values) and not (np.isfinite(values[0]) and np.isfinite(values[-1])):
         values = values[np.isfinite(values)]
     return values

@@ -20,13 +20,14 @@ from rlds2reverb.errors import ConfigError
 from rlds2reverb.images import FILE, kind
 from rlds2reverb.numbers.columns import ColumnStatistics, StatisticsContent, mask_of
 from rlds2reverb.numbers.forms import read_statistics, write_statistics
-from rlds2reverb.numbers.sketch import WAITING, Numbers
+from rlds2reverb.numbers.sketch import Numbers
 from rlds2reverb.specs import ArraySpec
 from rlds2reverb.text import counted, did_you_mean
 
 KEPT_BYTES = 1 << 26
 """Bytes of values that a column may keep for exact quantiles: 2.4 million steps of 7 numbers of float32, in a dataset of up to four such columns."""
 _ALL_KEPT_BYTES = 1 << 28
+_WAITING = 1 << 22  # as much as numpy keeps in huge pages, which the system hands out in less time
 MOST_BINS = 1 << 14
 _ALL_BINS = 1 << 20
 _LEAST_BINS = 1 << 6
@@ -184,7 +185,7 @@ class StatisticsBuilder:
         self.left_out: list[Notice] = []
         looked_at = {path: spec for path, spec in columns.items() if self._has_statistics(path, spec, images)}
         kept = min(KEPT_BYTES, _ALL_KEPT_BYTES // max(1, len(looked_at)))
-        waiting = min(WAITING, _ALL_KEPT_BYTES // max(1, len(looked_at)) // 8)
+        waiting = min(_WAITING, _ALL_KEPT_BYTES // max(1, len(looked_at)) // 8)
         self.numbers = {path: _numbers_of(spec, kept, waiting) for path, spec in looked_at.items()}
         self.trajectories = self.transitions = 0
 

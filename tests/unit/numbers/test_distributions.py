@@ -17,6 +17,7 @@ from rlds2reverb.numbers.distributions import (
     Histogram,
     Histograms,
     Moments,
+    blocks_of,
     join_histograms,
     reaching,
     time_steps,
@@ -67,6 +68,34 @@ def test_histograms_of_parts_add_up(first: list[float], second: list[float]) -> 
     one.add_histograms(other)
     assert np.array_equal(one.counts, both.counts)
     assert (one.exponents[0], one.firsts[0]) == (both.exponents[0], both.firsts[0]) or not first + second
+
+
+@examples(60)
+@given(
+    st.sampled_from([np.float32, np.float64]),
+    st.sampled_from([BINS, 1 << 13, 1 << 14]),
+    st.integers(1, 5),
+    st.sampled_from([1e-30, 1e-3, 1.0, 1e6, 1e37]),
+    st.sampled_from([-1e5, 0.0, 3.0]),
+    st.integers(0, 2**32 - 1),
+)
+def test_blocks_and_sorted_values_fill_the_same_bins(
+    dtype: type, bins: int, dimensions: int, scale: float, offset: float, seed: int
+) -> None:
+    values = np.random.default_rng(seed).normal(size=(3_000, dimensions)) * scale * (1 + np.arange(dimensions)) + offset
+    values[:7, 0] = 0.0, -0.0, 1e-45, -1e-45, -1e-300, offset, 1e-300
+    values = values.astype(dtype)
+    by_numbers, by_blocks, by_sorted = (Histograms(dimensions, bins=bins) for _ in range(3))
+    for part in np.array_split(values, 3):
+        by_numbers.add(part.astype(np.float64))
+        by_sorted.add_sorted(list(np.sort(part, axis=0).T))
+        for block in blocks_of(np.ascontiguousarray(part)):
+            assert not isinstance(block, np.ndarray)
+            by_blocks.add_block(block)
+    for name in ("low", "high", "exponents", "firsts", "counts"):
+        expected = getattr(by_numbers, name)
+        assert np.array_equal(getattr(by_blocks, name), expected)
+        assert np.array_equal(getattr(by_sorted, name), expected)
 
 
 WHOLE = st.integers(-40, 40).map(float) | st.integers(-(2**45), 2**45).map(float)
