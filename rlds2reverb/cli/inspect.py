@@ -38,6 +38,7 @@ from rlds2reverb.inspection.inspection import Inspection, Watch, Watcher, inspec
 from rlds2reverb.inspection.values import StatisticsChoice
 from rlds2reverb.look.accounts import (
     CHOICE_HEADS,
+    STATISTICS_HEADS,
     choice_cells,
     choices_title,
     dimensions_text,
@@ -46,6 +47,8 @@ from rlds2reverb.look.accounts import (
     inspection_fields,
     problem_heads,
     range_text,
+    statistics_cells,
+    statistics_title,
     transform_fields,
     verdict,
     way_on,
@@ -99,6 +102,12 @@ statistics_options = with_options(
         "--statistics-of",
         type=click.Choice(["steps", "items"]),
         help="With --statistics: of the real steps (the default), or of the view's items without what is padded, such as chunks of relative actions.",
+    ),
+    click.option(
+        "--statistics-names",
+        multiple=True,
+        metavar="KEY=PATH",
+        help="With --statistics: the column of a key of the file, where it is not the usual one, such as state=observation/joints; may be repeated.",
     ),
     click.option(
         "--image-statistics",
@@ -202,7 +211,7 @@ def command(
         output.talk(f"wrote {page}: {len(written) / 1e6:.2f} MB")
     if statistics_file is not None and inspection.statistics is not None:
         form, path = statistics_file
-        inspection.statistics.write(path, form)
+        inspection.statistics.write(path, form, {} if chosen_statistics is None else chosen_statistics.names)
         output.talk(f"wrote {path}: statistics in the form of {form}")
     if server_config:
         findings = inspection.findings
@@ -237,9 +246,12 @@ def _choose_statistics(
 ) -> tuple[tuple[str, Path] | None, StatisticsChoice | None]:
     """Takes the options of statistics out of `given`: form and file, and of what they are; None without them."""
     file, of, images = given.pop("statistics"), given.pop("statistics_of"), given.pop("image_statistics")
+    names = _names_of_statistics(given.pop("statistics_names"))
     if file is None:
-        if of is not None or images:
-            raise ConfigError("--statistics-of and --image-statistics are of statistics; give --statistics FILE, too")
+        if of is not None or images or names:
+            raise ConfigError(
+                "--statistics-of, --statistics-names and --image-statistics are of statistics; give --statistics FILE, too"
+            )
         return None, None
     if against is not None:
         raise ConfigError("--statistics are of one dataset; leave out --against")
@@ -257,7 +269,19 @@ def _choose_statistics(
             f"--statistics {file}: no file can be written there; its folder must exist, and let you write in it. A file that is there is replaced, "
             "but no folder, device or pipe"
         )
-    return (form, path), StatisticsChoice(images, of == "items", form)
+    return (form, path), StatisticsChoice(images, of == "items", form, names)
+
+
+def _names_of_statistics(texts: Sequence[str]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for text in texts:
+        key, sign, path = text.partition("=")
+        if not (key and sign and path):
+            raise ConfigError(f'--statistics-names "{text}": expected KEY=PATH, such as state=observation/joints')
+        if key in names:
+            raise ConfigError(f'--statistics-names: "{key}" stands twice')
+        names[key] = path
+    return names
 
 
 def _print_datasets(folder: str, as_json: bool) -> None:
@@ -344,6 +368,11 @@ def _print(inspection: Inspection) -> None:
         _title(choices_title(inspection))
         choices: list[list[output.Part]] = [[(path, "name"), *cells_of_choice] for path, *cells_of_choice in cells]
         output.print_columns([[*CHOICE_HEADS], *choices], "  ", has_heads=True)
+    if inspection.statistics is not None:
+        _title(statistics_title(inspection.statistics))
+        rows: list[list[output.Part]] = [[*STATISTICS_HEADS]]
+        rows += [[(path, "name"), *cells_of_row] for path, *cells_of_row in statistics_cells(inspection.statistics)]
+        output.print_columns(rows, "  ", has_heads=True)
     for table, draft in inspection.outputs.items():
         items = counted(draft.items_per_table, "item")
         click.echo("")

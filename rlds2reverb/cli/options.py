@@ -162,10 +162,6 @@ def options_from(kind: type, *names: str, without: Collection[str] = ()) -> Call
 
 judging_options = options_from(EpisodeOptions, "allow", "strict")
 
-conventions_options = options_from(EpisodeOptions, "terminal_discount", "last_reward", "last_observation", "last_step")
-
-transform_option = options_from(EpisodeOptions, "transform")
-
 # All that says how episodes are made, which every command takes that reads them: an option that is new is theirs as well.
 making_options = options_from(EpisodeOptions, without=("on_invalid", "quarantine", "allow", "strict"))
 

@@ -10,15 +10,16 @@ from typing import Any
 import click
 
 from rlds2reverb.cli import documents, output, without_collecting
-from rlds2reverb.cli.options import conventions_options, json_option, open_dataset, source_argument, transform_option
+from rlds2reverb.cli.options import json_option, open_dataset, options_from, source_argument, with_options
 from rlds2reverb.cli.sections import Command
 from rlds2reverb.extras import Lazily
-from rlds2reverb.formats.transform import transform_of
 from rlds2reverb.look.contents import Contents, contents_at
-from rlds2reverb.prepare.conventions import Conventions
+from rlds2reverb.prepare.options import EpisodeOptions, ReadingOptions
 
 _show: Any = Lazily("rlds2reverb.look.terminal:show")
 _saver: Any = Lazily("rlds2reverb.look.saving:saver")
+
+showing_options = with_options(options_from(EpisodeOptions, "transform"), options_from(ReadingOptions))
 
 _NEGATIVE = re.compile(r"-[0-9]+", re.ASCII)
 _OPTION = re.compile(r"--(?!json$)[^=]+")  # whose value is the next word
@@ -45,6 +46,7 @@ class _TakesNegative(Command):
     examples={
         "The first episode, in the terminal": "rlds2reverb show bundled:cartpole 0",
         "A film of the last one": "rlds2reverb show tfds:my_set -1 --save last.mp4",
+        "The second of the episodes that a filter leaves": 'rlds2reverb show tfds:my_set 1 --where "length>=10"',
         "One column of images, 4 pictures of it": "rlds2reverb show lerobot:org/name 3 --columns observation/image --frames 4",
     },
 )
@@ -75,21 +77,20 @@ class _TakesNegative(Command):
     show_default=True,
     help="Pictures per second of .gif, .mp4 and of the player of .html.",
 )
-@transform_option
-@conventions_options
+@showing_options
 @json_option
 def command(source: str, episode: str, target: Path | None, frames: int | None, as_json: bool, **given: Any) -> None:
     """Show one episode: what it is, how it ends, what is wrong with it, its images as a strip and its numbers as curves.
 
-    EPISODE is its number, from 0 on, or from the end (-1 is the last); or its id, as inspect and validate print it, or the
+    EPISODE is its number among those that filters leave, from 0 on, or from the end (-1 is the last); or its id, as inspect and validate print it, or the
     dataset's own name of it. Episodes before it are passed over where the format allows that; an id is looked for from the start.
 
     Pictures need a terminal with colours; where stdout is no terminal, lines are plain.
     """
-    chosen_transform = transform_of(given.pop("transform"))
     columns, fps = given.pop("columns"), given.pop("fps")
+    options = EpisodeOptions(**given)
     save = None if target is None else _saver(target, frames, fps)  # refused before anything is read
-    contents = contents_at(open_dataset(source), episode, columns, chosen_transform, Conventions(**given))
+    contents = contents_at(open_dataset(source), episode, columns, options)
     with without_collecting():
         if save is not None:
             output.talk(save(contents))

@@ -30,7 +30,7 @@ from rlds2reverb.errors import ConfigError, SourceError, StorageError, WriteErro
 from rlds2reverb.files import write_error
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Destination, Sink, lost_flags
-from rlds2reverb.formats.filtered import filtered
+from rlds2reverb.formats.filtered import filtered, share_findings
 from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.registry import DESTINATIONS
 from rlds2reverb.formats.transform import transformed
@@ -472,13 +472,13 @@ def planned(source: Any, destination: str | Destination, **options: Unpack[Conve
 def _make_job(source: Any, destination: str | Destination, chosen: ConvertOptions) -> Job:
     target = open_destination(destination) if isinstance(destination, str) else destination
     recorded = open_source(source)
+    left = filtered(recorded.first(chosen.limit), chosen.rules)
+    share_findings(left, chosen.rules)
     # A function of the user's gets what it gets in a push: the files of the images that are named, and pixels of all others.
     is_mapped = chosen.chosen_map is not None
-    read = recorded.with_encoded(chosen.encoded_paths) if is_mapped and not chosen.decode else recorded
+    read = left.with_encoded(chosen.encoded_paths) if is_mapped and not chosen.decode else left
     return job_of(
-        transformed(
-            mapped(filtered(read.first(chosen.limit), chosen.rules), chosen.chosen_map), chosen.chosen_transform
-        ),
+        transformed(mapped(read, chosen.chosen_map), chosen.chosen_transform),
         target,
         chosen,
         () if chosen.decode else None if is_mapped else chosen.encoded_paths or None,

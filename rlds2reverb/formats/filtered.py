@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -32,7 +32,7 @@ import numpy as np
 
 from rlds2reverb.episode import IS_FIRST, IS_LAST, Array, Episode, KnownEpisode, name_of_rows
 from rlds2reverb.errors import SourceError
-from rlds2reverb.formats.source import IsKnown, LeftOut, Source, Wrapper, add_left_out, columns_of
+from rlds2reverb.formats.source import Finding, IsKnown, LeftOut, Source, Wrapper, add_left_out, columns_of
 from rlds2reverb.text import counted
 
 SINGLE_ROWS = "single rows"
@@ -73,19 +73,26 @@ class Rule(ABC):
 class Rules(tuple[Rule, ...]):
     """The rules of one reading, in the order in which they judge; what one takes out, those behind it do not see.
 
-    A worker gets them with what they have found out already, so that it need not read the source for it again.
+    A worker gets them with what they have found out already, and with what rules in names have (`share_findings`), so that it need not read the
+    source for it again.
 
     Attributes:
-      found: (name of a source, its number of episodes) -> verdicts, those of this process.
-      known: the same, those that came with the rules from another process.
+      found: `Finding.key` -> what was found out, in this process.
+      known: the same, what came with the rules from another process.
     """
 
     def __init__(self, _: Iterable[Rule] = ()) -> None:
-        self.found: dict[tuple[str, int | None], Verdicts] = {}
-        self.known: Mapping[tuple[str, int | None], Verdicts] = {}
+        self.found: dict[Hashable, Any] = {}
+        self.known: Mapping[Hashable, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Rules, (tuple(self),), {"known": self.found or self.known}
+        return Rules, (tuple(self),), {"known": {**self.known, **self.found}}
+
+
+def share_findings(source: Source, rules: Rules) -> None:
+    """Has what is found out about a source by its name, such as the verdicts of a split in it, go to workers with these rules, and come with them."""
+    for finding in source.findings:
+        finding.share_with(rules)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +113,22 @@ class Verdicts:
     left_out: Mapping[str, LeftOut]
 
 
-class Judging:
+class Judging(Finding):
     """The verdicts of rules about a source, which all sources share that are made of it. It is read when they are first asked for."""
 
     def __init__(self, source: Source, rules: Sequence[Rule]) -> None:
         self.rules = rules if isinstance(rules, Rules) else Rules(rules)
-        self._source = source
+        self._source, self._store = source, self.rules
+
+    @property
+    def key(self) -> Hashable:
+        """Of one process all sources of this name and number of episodes are the same."""
+        return self._source.name, self._source.episode_count, tuple(rule.label for rule in self.rules)
+
+    def share_with(self, rules: Rules) -> None:
+        if "verdicts" in vars(self):
+            rules.found[self.key] = self.verdicts
+        self._store = rules
 
     @property
     def left_out(self) -> Mapping[str, LeftOut]:
@@ -121,13 +138,15 @@ class Judging:
     @cached_property
     def verdicts(self) -> Verdicts:
         """Raises `SourceError` if the data cannot be read, lack what a rule looks at, or nothing is left of them."""
-        key = self._source.name, self._source.episode_count
-        if key not in self.rules.known:
-            self.rules.found[key] = self._judge_all()
-            return self.rules.found[key]
+        key = self.key
+        if key not in self._store.known:
+            verdicts = self._judge_all()
+            self._store.found[key] = verdicts
+            return verdicts
         for rule in self.rules:
             rule.columns(self._source)  # refuses another function of the same name
-        return self.rules.known[key]
+        known: Verdicts = self._store.known[key]
+        return known
 
     def _judge_all(self) -> Verdicts:
         left_out: Mapping[str, LeftOut] = {rule.text: LeftOut() for rule in self.rules}
@@ -224,6 +243,10 @@ class Filtered(Wrapper):
 
     def _of(self, source: Source) -> Filtered:
         return Filtered(source, self._judging.rules, self.name, self._judging)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return (*self._source.findings, self._judging)
 
     @property
     def _verdicts(self) -> Verdicts:

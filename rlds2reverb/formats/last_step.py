@@ -33,7 +33,7 @@ from rlds2reverb.formats.options import read_options, take_options, words
 from rlds2reverb.formats.rows import MARK, REPEAT, with_row_behind
 from rlds2reverb.formats.source import IsKnown, Source, Without, Wrapper, columns_of, unless_known
 
-_OPTION = "last_step"
+LAST_STEP = "last_step"
 
 
 def last_row_is_added(episode: Episode) -> bool:
@@ -63,10 +63,10 @@ def take_last_step(name: str) -> tuple[str, bool]:
     Raises:
       SourceError: the option has another value than `repeat` and `mark`.
     """
-    bare_name, own = take_options(name, lambda option, _: option == _OPTION)
+    bare_name, own = take_options(name, lambda option, _: option == LAST_STEP)
     if not own:
         return name, False
-    return bare_name, read_options(name, ",".join(own), {_OPTION: words(MARK, REPEAT)})[_OPTION] == REPEAT
+    return bare_name, read_options(name, ",".join(own), {LAST_STEP: words(MARK, REPEAT)})[LAST_STEP] == REPEAT
 
 
 class LastStep(Wrapper):
@@ -109,7 +109,7 @@ class LastStep(Wrapper):
         text = (
             "an episode whose last row has an action or a reward ends with its observation once more (last_step=repeat)"
         )
-        return (*self._source.notices, note(_OPTION, text))
+        return (*self._source.notices, note(LAST_STEP, text))
 
     @staticmethod
     def _longer(episode: Episode) -> Episode:
@@ -117,4 +117,4 @@ class LastStep(Wrapper):
         is_whole = rows > 0 and all(len(column) == rows for column in episode.columns.values())
         if episode.faults or not is_whole or last_row_is_added(episode):
             return episode  # validation judges what is broken
-        return replace(repeat_last_step(episode), id=f"{episode.id}|{_OPTION}={REPEAT}")
+        return replace(repeat_last_step(episode), id=f"{episode.id}|{LAST_STEP}={REPEAT}")

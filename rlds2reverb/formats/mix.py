@@ -35,9 +35,11 @@ from rlds2reverb.episode import (
 )
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.options import Parse, read_options, whole_number, words
+from rlds2reverb.formats.last_step import LAST_STEP
+from rlds2reverb.formats.options import Parse, add_option, read_options, some_text, whole_number, words
 from rlds2reverb.formats.source import (
     About,
+    Finding,
     IsKnown,
     LeftOut,
     Source,
@@ -227,6 +229,10 @@ class MixedSource(Source):
     def filtered(self) -> Mapping[str, LeftOut]:
         return add_left_out(part.filtered for part in self._parts)
 
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for part in self._parts for finding in part.findings)
+
     def check_files(self) -> None:
         for part in self._parts:
             part.check_files()
@@ -383,6 +389,7 @@ def _alike(leaf: ArraySpec, other: ArraySpec | None) -> bool:
 # | `seed` | `S` | of the draws; 0 by default |
 # | `length` | `N` | so many episodes, parts beginning again at their ends, in place of one pass |
 # | `columns` | `equal` (default), `common` | whether parts may have other columns, which are left out |
+# | `last_step` | as of a dataset's name | of every part that does not say it itself |
 #
 # Names of parts cannot hold a "|". The mix's options stand behind the last "|" and begin with "?".
 
@@ -439,6 +446,7 @@ OPTIONS: dict[str, Parse] = {
     "seed": whole_number,
     "length": whole_number,
     "columns": words(*COLUMNS),
+    LAST_STEP: some_text,
 }
 """The options of a mix, and how each is read."""
 
@@ -457,6 +465,8 @@ def open_mix(text: str) -> MixedSource:
         names.append(last)
     if not all(names) or not names:
         raise SourceError(f'"mix:{text}": expected mix:SOURCE|SOURCE, and options as in mix:SOURCE|SOURCE|?weights=2+1')
+    if (last_step := options.pop(LAST_STEP, None)) is not None:
+        names = [add_option(name, f"{LAST_STEP}={last_step}") for name in names]
     try:
         return MixOf(names, **options).open()
     except ConfigError as error:

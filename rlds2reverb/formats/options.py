@@ -78,6 +78,17 @@ def take_options(name: str, takes: Callable[[str, str], bool]) -> tuple[str, lis
     return f"{head}?{left}" if left else head.removesuffix(_PARTS_END), taken
 
 
+def add_option(name: str, option: str) -> str:
+    """The name of a dataset with one more option, "key=value"; as it is where it has an option of this key.
+
+    >>> add_option("npz:a.npz?episodes=:9", "last_step=repeat"), add_option("npz:a.npz?last_step=mark", "last_step=repeat")
+    ('npz:a.npz?episodes=:9,last_step=repeat', 'npz:a.npz?last_step=mark')
+    """
+    head, options = split_options(name)
+    keys = [text.partition("=")[0] for text in options.split(",")]
+    return name if option.partition("=")[0] in keys else f"{head}?{options and f'{options},'}{option}"
+
+
 def read_options(
     people: str, options: str, known: Mapping[str, Parse], error: type[Rlds2ReverbError] = SourceError
 ) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class Reading(Side["Source"]):
       recognises: whether a file that a pattern fits is of this format, by its content, where others share the extension; raises if it
         cannot say.
       place: where the data of a name lie, from the text behind "scheme:"; None where that text is a path.
-      has_last_step: whether `last_step` is an option of its own names, since its files hold no last observation; `formats.last_step` adds it to
+      has_last_step: whether `last_step` is an option of its own names, since its files hold no last observation, or its parts have it; `formats.last_step` adds it to
         the names of all other formats.
     """
 
@@ -788,7 +788,9 @@ BUILT_IN: tuple[Format, ...] = (
         "mix",
         "a mix",
         Reading(
-            _read_mix, forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),)
+            _read_mix,
+            forms=(Form("mix:SOURCE|SOURCE...[|?OPTIONS]", "several of these, mixed episode by episode"),),
+            has_last_step=True,
         ),
         page="mixing.md",
     ),

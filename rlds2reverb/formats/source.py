@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -95,6 +96,19 @@ def add_left_out(parts: Iterable[Mapping[str, LeftOut]]) -> dict[str, LeftOut]:
                 before.episodes + counts.episodes, before.steps + counts.steps, before.emptied + counts.emptied
             )
     return whole
+
+
+class Finding(ABC):
+    """What only reading a source shows, such as the episodes that a filter leaves. It is found out once, for all processes that open the source."""
+
+    @property
+    @abstractmethod
+    def key(self) -> Hashable:
+        """Equal where the same is found out."""
+
+    @abstractmethod
+    def share_with(self, rules: Any) -> None:
+        """Has what is found out go into `rules` (`filtered.Rules`), and what is known in them count."""
 
 
 class Source:
@@ -311,6 +325,11 @@ class Source:
         return ()
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What reading it finds out before its first episode is there; () for most sources."""
+        return ()
+
+    @property
     def filtered(self) -> Mapping[str, LeftOut]:
         """What rules take out of a filtered source: rule -> counts; {} before it was first read or counted, and for any other source."""
         return {}
@@ -401,6 +420,10 @@ class Wrapper(Source):
     @property
     def tallies(self) -> tuple[Tally, ...]:
         return self._source.tallies
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self._source.findings
 
     @property
     def filtered(self) -> Mapping[str, LeftOut]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlds2reverb.episode import REWARD, Array, Episode, Notice, Occurrences, note
+from rlds2reverb.episode import REWARD, Array, Episode, Notice, Occurrences, gaps_around, note
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.source import LeftOut
 from rlds2reverb.formats.transform import Transform, TransformLike
@@ -308,7 +308,7 @@ class PartStatistics:
         return sum(episode.steps for episode in self.episodes)
 
     def add(self, prepared: Prepared) -> None:
-        columns = meaningful_columns(prepared.episode)
+        columns = meaningful_columns(prepared.episode, gaps_around(prepared.episode.id)[1])
         in_values = {} if self.values is None else self.values.add(prepared, columns)
         for path, column in columns.items():
             rows_added = in_values.get(path, 0)

@@ -74,9 +74,12 @@ class Returns(Statistics):
         return Returns(**vars(statistics), not_finite=len(values) - len(finite)) if values else None
 
 
-def meaningful_columns(episode: Episode) -> dict[str, Array]:
-    """An episode's columns; action, reward and discount without a last row that was added for the last observation."""
-    if len(episode) < 2 or not last_row_is_added(episode):
+def meaningful_columns(episode: Episode, is_before_gap: bool = False) -> dict[str, Array]:
+    """An episode's columns; action, reward and discount without a last row that was added for the last observation.
+
+    `is_before_gap`: filters took out the rows behind the last one, which was recorded then, whatever is in it.
+    """
+    if len(episode) < 2 or is_before_gap or not last_row_is_added(episode):
         return dict(episode.columns)
     return {
         path: column[:-1] if path.partition("/")[0] in (ACTION, REWARD, DISCOUNT) else column
@@ -84,11 +87,13 @@ def meaningful_columns(episode: Episode) -> dict[str, Array]:
     }
 
 
-def last_row_is_repeated(episode: Episode) -> bool:
+def last_row_is_repeated(episode: Episode, is_before_gap: bool = False) -> bool:
     """Whether the last row has nothing of its own: it was added, and its observation is the one before it to the byte.
 
-    So readers make it where none was recorded, as of LeRobot's episodes, which end with their last action.
+    So readers make it where none was recorded, as of LeRobot's episodes, which end with their last action. `is_before_gap` as of `meaningful_columns`.
     """
+    if is_before_gap:
+        return False
     observations = columns_under(episode.columns, OBSERVATION).values()
     is_same = len(episode) > 1 and repeats_row_before(observations, len(episode) - 1)
     return is_same and bool(observations) and last_row_is_added(episode)

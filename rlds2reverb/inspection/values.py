@@ -7,7 +7,7 @@ observation that a reader repeated because there was none, neither do rows that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,11 +24,12 @@ from rlds2reverb.episode import (
     Array,
     Episode,
     columns_under,
+    gaps_around,
 )
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats import open_source
 from rlds2reverb.formats.last_step import last_row_is_added
-from rlds2reverb.formats.transform import TransformLike
+from rlds2reverb.formats.transform import AS_RECORDED, TransformLike
 from rlds2reverb.images import kind
 from rlds2reverb.inspection.statistics import Range, last_row_is_repeated, meaningful_columns
 from rlds2reverb.keywords import options_of, takes_options
@@ -59,11 +60,13 @@ class StatisticsChoice:
       images: of the pixels of images, too, by channel.
       of_items: of the items of the one view, not of the steps.
       form: of the file that they are written to, whose columns must be there; "" for none.
+      names: the form's key -> column, where it is not the usual one.
     """
 
     images: bool = False
     of_items: bool = False
     form: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def prepare_collecting(
@@ -90,7 +93,7 @@ class EpisodeValues:
         self._standard = ready.standard
         self._view = ready.outputs[0].view_name if choice.of_items else ""
         steps = {path: spec for path, spec in flatten(ready.recorded_spec).items() if path not in _FLAGS}
-        check_columns(choice.form, flatten(ready.signatures[0]) if choice.of_items else steps)
+        check_columns(choice.form, flatten(ready.signatures[0]) if choice.of_items else steps, choice.names)
         # What is added is what was recorded: `inspect` repairs nothing.
         self._is_recorded = not choice.of_items and self._standard.conventions == Conventions()
         # Which axes of an item are steps only a cut shows.
@@ -116,8 +119,9 @@ class EpisodeValues:
             return {}
         assert self._builder is not None
         is_recorded = self._is_recorded and recorded is not None
-        columns = recorded if recorded is not None and is_recorded else meaningful_columns(episode)
-        if last_row_is_repeated(episode):
+        is_before_gap = self._ends_before_gap(episode)
+        columns = recorded if recorded is not None and is_recorded else meaningful_columns(episode, is_before_gap)
+        if last_row_is_repeated(episode, is_before_gap):
             columns = {path: column[: len(episode) - 1] for path, column in columns.items()}
         actions = columns_under(columns, ACTION)
         self._builder.add(columns, max(map(len, actions.values()), default=len(episode)))
@@ -140,11 +144,19 @@ class EpisodeValues:
         builder = self._builder or StatisticsBuilder({})
         return builder.build(source, self._view)
 
+    def _ends_before_gap(self, episode: Episode) -> bool:
+        """Whether the last row is the one before a gap, behind which `last_step` would have put another one."""
+        return gaps_around(episode.id)[1] and self._standard.conventions.last_step == AS_RECORDED
+
     def _add_items(self, episode: Episode, output: OutputCut) -> None:
         cut = output.cut
         if not len(cut.anchors):
             return
-        values = dict(_values_of_items(cut, episode, output.output.is_of_stream, self._choice.images))
+        is_before_gap = self._ends_before_gap(episode)
+        last = len(episode) - (len(episode) > 1 and not is_before_gap and last_row_is_added(episode))
+        steps = len(episode) - last_row_is_repeated(episode, is_before_gap)
+        real = None if output.output.is_of_stream else (last, steps)
+        values = dict(_values_of_items(cut, real, self._choice.images))
         if self._builder is None:
             specs = {
                 path: column_spec(column) for path, column in values.items() if path.rpartition("/")[2] not in _FLAGS
@@ -153,23 +165,26 @@ class EpisodeValues:
         self._builder.add(values, len(cut.anchors))
 
 
-def _values_of_items(cut: Cut, episode: Episode, is_of_stream: bool, with_images: bool) -> Iterator[tuple[str, Array]]:
-    """Field -> [n, ...] its real rows in all items; of frames in windows only with `with_images`, for they would be copied window by window."""
-    is_added = len(episode) > 1 and last_row_is_added(episode)
-    steps = len(episode) - last_row_is_repeated(episode)
+def _values_of_items(cut: Cut, real: tuple[int, int] | None, with_images: bool) -> Iterator[tuple[str, Array]]:
+    """Field -> [n, ...] its real rows in all items; of frames in windows only with `with_images`, for they would be copied window by window.
+
+    `real` are the numbers of rows with an action and with an observation of their own; None for a stream, whose items hold rows of earlier episodes.
+    """
     masks: dict[str, Array] = {
-        path: _rows_of(cut, field)[0] for path, field in cut.fields.items() if cut.rows[field.column].dtype == bool
+        path: _rows_of(cut, item_field)[0]
+        for path, item_field in cut.fields.items()
+        if cut.rows[item_field.column].dtype == bool
     }
-    for path, field in cut.fields.items():
+    for path, item_field in cut.fields.items():
         # A squeezed field may be a gathered window of numbers, [offsets, dimensions], which is no image.
-        is_frames = not field.squeeze and bool(kind(column_spec(cut.rows[field.column])))
+        is_frames = not item_field.squeeze and bool(kind(column_spec(cut.rows[item_field.column])))
         if _is_mask(path) or (is_frames and not with_images):
             continue
-        values, steps_read = _rows_of(cut, field)
+        values, steps_read = _rows_of(cut, item_field)
         is_real = np.ones(values.shape[: steps_read.ndim], bool)
-        if not is_of_stream:  # a stream's items hold rows of earlier episodes
-            last = len(episode) - 1 if is_added and path.partition("/")[0] in _OF_TRANSITIONS else steps
-            is_real &= (steps_read >= 0) & (steps_read < last)
+        if real is not None:
+            stop = real[path.partition("/")[0] not in _OF_TRANSITIONS]
+            is_real &= (steps_read >= 0) & (steps_read < stop)
         mask = _mask_of(path, values, masks)
         if mask is not None:
             if mask.ndim > is_real.ndim:

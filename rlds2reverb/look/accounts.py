@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rlds2reverb.prepare.policy import SKIP
 from rlds2reverb.prepare.problems import CODES, INTOLERABLE
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from rlds2reverb.formats.source import LeftOut
     from rlds2reverb.inspection.inspection import Inspection
     from rlds2reverb.inspection.statistics import Range, Statistics
+    from rlds2reverb.numbers.statistics import DatasetStatistics
     from rlds2reverb.prepare.findings import Findings
     from rlds2reverb.prepare.image_files import ImageColumn
     from rlds2reverb.prepare.problems import Problem
@@ -243,6 +248,38 @@ def choices_title(inspection: Inspection) -> str:
     """What stands above the table of `choice_cells`."""
     frames = max((choice.frames for choices in inspection.image_choices.values() for choice in choices), default=0)
     return f"images in a table, measured now on {counted(frames, 'frame')} of one episode, decoded by one core"
+
+
+STATISTICS_HEADS = ("column", "mean", "std", "min", "q01", "q50", "q99", "max", "values")
+"""Of the table of `statistics_cells`."""
+
+_MOST_DIMENSIONS = 32
+
+
+def statistics_title(statistics: DatasetStatistics) -> str:
+    """What stands above the table of `statistics_cells`."""
+    transitions, trajectories = (
+        counted(statistics.transitions, "transition"),
+        counted(statistics.trajectories, "episode"),
+    )
+    return f"statistics of {transitions} of {trajectories}"
+
+
+def statistics_cells(statistics: DatasetStatistics) -> Iterator[list[str]]:
+    """The cells below `STATISTICS_HEADS`: a row for each of the first 32 dimensions of each column."""
+
+    def text(number: float) -> str:
+        return "-" if math.isnan(number) else f"{number:.4g}"
+
+    for path, column in statistics.items():
+        quantiles = [column.quantiles[share] for share in (0.01, 0.5, 0.99)]
+        numbers = (column.mean, column.std, column.min, *quantiles, column.max)
+        for place in islice(np.ndindex(column.mean.shape), _MOST_DIMENSIONS):
+            name = f"{path}[{', '.join(map(str, place))}]" if place else path
+            yield [name, *(text(float(values[place])) for values in numbers), f"{int(column.count[place]):,}"]
+        if column.mean.size > _MOST_DIMENSIONS:
+            more = f"{path}: {column.mean.size - _MOST_DIMENSIONS:,} more dimensions are in the file"
+            yield [more, *[""] * (len(STATISTICS_HEADS) - 1)]
 
 
 def problem_heads(findings: Findings) -> Iterator[tuple[str, str, str]]:

@@ -22,9 +22,11 @@ from rlds2reverb.episode import (
     is_under,
 )
 from rlds2reverb.errors import ConfigError, SourceError
+from rlds2reverb.formats.filtered import filtered
 from rlds2reverb.formats.last_step import last_row_is_added
+from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.source import Source, checked_spec
-from rlds2reverb.formats.transform import Transform, transformed
+from rlds2reverb.formats.transform import transformed
 from rlds2reverb.images import image_size
 from rlds2reverb.look.collector import INSTRUCTIONS
 from rlds2reverb.look.curves import Curve, range_text
@@ -427,23 +429,23 @@ def contents_at(
     source: Source,
     name: str,
     columns: Sequence[str] = (),
-    transform: Transform = Transform(),
-    conventions: Conventions = Conventions(),
+    options: EpisodeOptions = EpisodeOptions(),
 ) -> Contents:
     """One episode of a source as it is shown.
 
-    `name` is as in `find`; `columns` are paths of columns or of nests, () for all. The transform is applied first. The conventions are
-    applied to a good episode, as in a push; a bad one is shown as it is.
+    `name` is as in `find`, among the episodes that filters leave; `columns` are paths of columns or of nests, () for all. Filters, map and
+    transform are applied first. The conventions are applied to a good episode, as in a push; a bad one is shown as it is.
 
     Raises:
       SourceError: there is no such episode, or the source cannot be read.
       ConfigError: there is no such column, or the steps do not allow the transform.
     """
-    source = transformed(source, transform)
+    left = mapped(filtered(source, options.rules), options.chosen_map)
+    source = transformed(left, options.chosen_transform)
     source = source.with_encoded(list(source.images()))
     spec = checked_spec(source)
     place = find(source, name)
-    standard = Standard.of(spec, EpisodeOptions(transform=transform, **vars(conventions)).conventions)
+    standard = Standard.of(spec, options.conventions)
     filled = fill_absent(place.episode)
     problems = standard.problems(filled)
     if standard.conventions != Conventions() and all(problem.is_advice for problem in problems):

@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ from rlds2reverb.text import did_you_mean, shortened
 
 OWN, LEROBOT, OPENPI, OPENVLA, OCTO = "rlds2reverb", "lerobot", "openpi", "openvla", "octo"
 FORMS = (OWN, LEROBOT, OPENPI, OPENVLA, OCTO)
+
+_PROPRIO = "proprio"
 
 _VERSION = 1
 _MOST_BYTES = 256 << 20
@@ -57,12 +60,26 @@ def check_form(form: str) -> None:
         raise ConfigError(f'form of statistics "{form}": expected one of {", ".join(FORMS)}{did_you_mean(form, FORMS)}')
 
 
-def check_columns(form: str, paths: Collection[str], action: str = ACTION) -> None:
-    """Raises `ConfigError` for a form that needs a column that is not among these."""
-    if form in (OPENVLA, OCTO) and action not in paths:
+def check_columns(form: str, paths: Collection[str], names: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Raises `ConfigError` for a form that needs a column that is not among these, or does not have these names."""
+    if names and form == OWN:
+        raise ConfigError(
+            f"names (--statistics-names): a file of the form {form} has all columns by their paths; leave them out"
+        )
+    if form in (OPENVLA, OCTO) and (unknown := sorted(names.keys() - {ACTION, _PROPRIO})):
+        raise ConfigError(
+            f"names (--statistics-names): {', '.join(unknown)}: statistics of OpenVLA and Octo are of {ACTION} and {_PROPRIO}"
+            f"{did_you_mean(unknown[0], (ACTION, _PROPRIO))}"
+        )
+    for key, column in names.items():
+        if column not in paths:
+            raise ConfigError(
+                f'names (--statistics-names): "{key}" is column "{column}", which has no statistics; there are {", ".join(paths)}{did_you_mean(column, paths)}'
+            )
+    if form in (OPENVLA, OCTO) and ACTION not in names and ACTION not in paths:
         raise ConfigError(
             f'statistics of OpenVLA and Octo need one column "{ACTION}"; there are {", ".join(paths)}: make it with a transform (join), or name '
-            'the column in Python (names={"action": PATH})'
+            'the column: names={"action": PATH} (--statistics-names action=PATH)'
         )
 
 
@@ -70,12 +87,7 @@ def write_statistics(statistics: StatisticsContent, path: Path, form: str, names
     """See `DatasetStatistics.write`."""
     chosen = form or form_of(path)
     check_form(chosen)
-    for key, column in names.items():
-        if column not in statistics.columns:
-            known = ", ".join(statistics.columns)
-            raise ConfigError(
-                f'names: "{key}" is column "{column}", which has no statistics; there are {known}{did_you_mean(column, statistics.columns)}'
-            )
+    check_columns(chosen, statistics.columns, names)
     document = _WRITERS[chosen](statistics, names)
     text = json.dumps(document, indent=None if chosen == OWN else 4, ensure_ascii=False, allow_nan=False)
     with writing(path, "choose another file for the statistics"), whole_or_none(path) as unfinished:
@@ -122,8 +134,7 @@ def _read_document(document: dict[str, Any], path: Path, dataset: str, expected:
 # Ours.
 
 
-def _own_document(statistics: StatisticsContent, names: Mapping[str, str]) -> dict[str, Any]:
-    _refuse_names(names, OWN)
+def _own_document(statistics: StatisticsContent, _: Mapping[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = {_SUMMARY: _VERSION, **members(statistics)}
     for path, column in statistics.columns.items():
         entry = document["columns"][path]
@@ -281,7 +292,6 @@ def _openpi_document(statistics: StatisticsContent, names: Mapping[str, str]) ->
 
 # OpenVLA's and Octo's.
 
-_PROPRIO = "proprio"
 _OPENVLA_PATHS = {_PROPRIO: f"{OBSERVATION}/{_PROPRIO}"}
 _STATES = (f"{OBSERVATION}/{_PROPRIO}", f"{OBSERVATION}/state", OBSERVATION)
 """Columns that are a robot's state, the first that there is."""
@@ -292,12 +302,7 @@ def _proprio(statistics: StatisticsContent) -> str:
 
 
 def _octo_document(statistics: StatisticsContent, names: Mapping[str, str]) -> dict[str, Any]:
-    if unknown := sorted(names.keys() - {ACTION, _PROPRIO}):
-        raise ConfigError(
-            f"names: {', '.join(unknown)}: statistics of OpenVLA and Octo are of {ACTION} and {_PROPRIO}{did_you_mean(unknown[0], (ACTION, _PROPRIO))}"
-        )
     action = names.get(ACTION, ACTION)
-    check_columns(OCTO, statistics.columns, action)
     proprio = names.get(_PROPRIO) or _proprio(statistics)
     columns = {ACTION: _by_last_axis(statistics.columns[action])}
     # Without a state OpenVLA's loader has zeros as wide as the action, and reads this entry.
@@ -347,11 +352,6 @@ _WRITERS: Mapping[str, Document] = {
     OPENVLA: _openvla_document,
     OCTO: _octo_document,
 }
-
-
-def _refuse_names(names: Mapping[str, str], form: str) -> None:
-    if names:
-        raise ConfigError(f"names: a file of the form {form} has all columns by their paths; leave them out")
 
 
 def _is_known(column: ColumnStatistics) -> bool:

@@ -27,7 +27,7 @@ from rlds2reverb.cuts import Cut
 from rlds2reverb.episode import Array, Episode, Notice, faults, gaps_around
 from rlds2reverb.errors import ConfigError, InvalidEpisode, SourceError, ViewError
 from rlds2reverb.formats import open_source
-from rlds2reverb.formats.filtered import filtered
+from rlds2reverb.formats.filtered import filtered, share_findings
 from rlds2reverb.formats.identity import Identity, with_identity
 from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.source import Source, check_steps, checked_spec, metadata_spec_of
@@ -111,12 +111,11 @@ class Preparation:
           ViewError: a view cannot cut such steps.
           ConfigError: a transform that the steps do not allow.
         """
-        opened = with_identity(open_source(source).with_encoded(options.encoded_paths), identity)
-        return cls.of(
-            transformed(mapped(filtered(opened, options.rules), options.chosen_map), options.chosen_transform),
-            options,
-            outputs,
-        )
+        # Filters see pixels, whatever stays encoded: what they leave must not depend on it.
+        left = filtered(with_identity(open_source(source), identity), options.rules)
+        share_findings(left, options.rules)
+        read = left.with_encoded(options.encoded_paths)
+        return cls.of(transformed(mapped(read, options.chosen_map), options.chosen_transform), options, outputs)
 
     @classmethod
     def of(

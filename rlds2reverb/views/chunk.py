@@ -54,6 +54,7 @@ from rlds2reverb.episode import (
     Episode,
     column_bytes,
     columns_under,
+    gaps_around,
     is_under,
     repeats_row_before,
 )
@@ -291,7 +292,7 @@ class Chunk(BaseView):
         change = self._change_of(
             {path: (column.dtype, column.shape[1:]) for path, column in episode.columns.items()}, layout
         )
-        real = {False: _observed_rows(recorded, count), True: count}
+        real = {False: _observed_rows(recorded, count, gaps_around(episode.id)[1]), True: count}
         # Frames decide: beside them, what is small is gathered; without any, all is shared, which takes the fewest bytes.
         has_frames = any(_is_large(column) for column in recorded.values())
         shared = {
@@ -520,10 +521,17 @@ def _is_large(column: Array) -> bool:
     return len(column) > 0 and column_bytes(column) > SHARED_ROW_BYTES * len(column)
 
 
-def _observed_rows(recorded: Mapping[str, Array], count: int) -> int:
-    """Rows with an observation of their own: without the last one if that equals, to the byte, the one before it."""
+def _observed_rows(recorded: Mapping[str, Array], count: int, is_before_gap: bool) -> int:
+    """Rows with an observation of their own: without the last one if that equals, to the byte, the one before it.
+
+    Before a gap the last row was recorded, unless `last_step=repeat` has put it there, which leaves it without an action.
+    """
     if not count:
         return count + bool(len(next(iter(recorded.values()))))
+    if is_before_gap and any(
+        np.any(rows[count:] != zeros_like(rows, 1)) for rows in columns_under(recorded, ACTION).values()
+    ):
+        return count + 1
     is_repeated = repeats_row_before(columns_under(recorded, OBSERVATION).values(), count)
     return count if is_repeated else count + 1
 

@@ -499,6 +499,7 @@ class FromDataset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
       from_dataset: as for `push`; a relative path is taken from where the server is started.
       view: text as for --view, or a mapping as in a file for --view-config.
       transform: text or a file as for --transform, or a mapping as in such a file.
+      map: names a function as --map does; the server must be able to import it.
       encoded: names images as --encoded does.
       encode: what files frames become, as --encode says it, or path -> files.
     """
@@ -506,12 +507,14 @@ class FromDataset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     from_dataset: str
     view: str | dict[str, Any] = "two_step"
     transform: str | dict[str, Any] = ""
+    map: str = ""
     encoded: str | tuple[str, ...] = ()
     encode: str | tuple[str, ...] | dict[str, str] = ()
 
 
 def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
     from rlds2reverb.formats import open_source
+    from rlds2reverb.formats.mapped import MapFunction, mapped
     from rlds2reverb.formats.source import metadata_spec_of
     from rlds2reverb.formats.transform import transform_of, transformed, with_encode
     from rlds2reverb.prepare.conventions import filled_spec
@@ -525,7 +528,9 @@ def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
         transform = with_encode(transform_of(section.transform or ()), section.encode)
         written_view = view_from(section.view)
         encoded = (section.encoded,) if isinstance(section.encoded, str) else section.encoded
-        source = transformed(open_source(section.from_dataset).with_encoded(encoded), transform)
+        function = MapFunction.of(section.map) if section.map else None
+        recorded = open_source(section.from_dataset).with_encoded(encoded)
+        source = transformed(mapped(recorded, function), transform)
         view = view_at_rate(written_view, source)
         metadata_spec = metadata_spec_of(source) if wants_metadata([view]) else ()
         return table_signature(signature_of(view, filled_spec(source.spec()), metadata_spec), name_of(view))

@@ -16,6 +16,10 @@ def keeps_some_rows(episode: Episode) -> Array:
     return rows
 
 
+def has_four_pictures(episode: Episode) -> bool:
+    return episode.columns["observation"].ndim == 4 and len(episode) == 4
+
+
 def with_a_norm(episode: Episode) -> Episode:
     """Drops the first row, and adds a column."""
     columns = {path: column[1:] for path, column in episode.columns.items()}

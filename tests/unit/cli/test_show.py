@@ -12,6 +12,7 @@ import pytest
 
 from rlds2reverb import cli
 from rlds2reverb.cli import show
+from rlds2reverb.formats import open_source
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.look.contents import contents_at
 from rlds2reverb.look.film import sheet
@@ -106,6 +107,19 @@ def test_transforms_and_conventions_are_those_of_a_push(run: Run) -> None:
     shown = run(CARTPOLE, "3", "--transform", "rename=observation:state", "--terminal-discount", "transition")[1]
     assert "state[0]" in shown
     assert "observation" not in shown.partition("curves")[2]
+
+
+def test_filters_choose_what_is_counted_and_a_function_makes_what_is_shown(run: Run) -> None:
+    lengths = [len(one) for one in open_source(CARTPOLE)]
+    wanted = [number for number, rows in enumerate(lengths) if rows >= 100]
+    name = run(CARTPOLE, str(wanted[1]))[1].splitlines()[1]
+    assert run(CARTPOLE, "1", "--where", "length>=100")[1].splitlines()[:2] == [
+        f"Episode 1 (index 0 to {len(wanted) - 1})",
+        name,
+    ]
+    code, shown, _ = run(CARTPOLE, "-1", "--map", "tests.support.prepare.filtering:with_a_norm", "--split", "train")
+    assert code == 0 and "observation_norm" in shown
+    assert run(CARTPOLE, "0", "--where", "length>=100000")[2].endswith("(2,956 steps)\n")
 
 
 def test_images_are_saved_as_they_are_shown(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

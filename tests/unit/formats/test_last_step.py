@@ -71,12 +71,30 @@ def test_another_value_is_refused() -> None:
 
 def test_a_format_with_an_option_of_that_name_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with_option = [entry.scheme for entry, side in SOURCES.own_sides().items() if side.has_last_step]
-    assert sorted(with_option) == ["d4rl", "ilr", "lerobot", "npz", "rllib", "robomimic", "ted"]
+    assert sorted(with_option) == ["d4rl", "ilr", "lerobot", "mix", "npz", "rllib", "robomimic", "ted"]
     opened: list[str] = []
     monkeypatch.setattr(type(SOURCES), "open", lambda _, name: opened.append(name))
     names = [f"{scheme}:a?last_step=repeat" for scheme in with_option]
     assert [open_source(name) for name in names] == [None] * len(names)  # as it is opened, and not wrapped
     assert opened == names
+
+
+def test_the_option_of_a_mix_is_that_of_each_part_that_does_not_say_it_itself(tmp_path: Path) -> None:
+    for number, rows in enumerate((4, 6)):
+        episode = recorded(rows, number)
+        flags = {name: episode.columns[name] for name in ("is_first", "is_last", "is_terminal")}
+        np.savez(tmp_path / f"{number}.npz", observation=np.arange(rows), action=episode.columns["action"], **flags)
+    first, second = (f"npz:{tmp_path}/{number}.npz" for number in range(2))
+    for own, options in (("", "last_step=repeat"), ("?last_step=repeat", "seed=0"), ("", "seed=0,last_step=repeat")):
+        mixed = open_source(f"mix:{first}{own}|{second}{own}|?{options}")
+        alone = [episode for name in (first, second) for episode in open_source(f"{name}?last_step=repeat")]
+        assert {episode.id: len(episode) for episode in mixed} == {episode.id: len(episode) for episode in alone}
+    kept = open_source(f"mix:{first}?last_step=mark|{second}|?last_step=repeat")
+    assert sorted(len(episode) for episode in kept) == sorted(
+        len(episode)
+        for name in (f"{first}?last_step=mark", f"{second}?last_step=repeat")
+        for episode in open_source(name)
+    )
 
 
 def test_a_dataset_of_tfds_gives_every_action(tmp_path: Path) -> None:

@@ -92,6 +92,26 @@ def test_a_last_observation_that_a_reader_repeated_does_not_count(view: str | No
     assert ranges[0] == ranges[1]
 
 
+@pytest.mark.parametrize("view", [None, "chunk:history=0:1,horizon=1"])
+@pytest.mark.parametrize("is_still", [False, True])
+def test_the_rows_before_a_gap_count_whatever_is_in_them(view: str | None, is_still: bool) -> None:
+    one = episode(1, 9, is_real=True)
+    columns = {path: column.copy() for path, column in one.columns.items()}
+    for path in ("observation/state", "observation/image"):
+        columns[path][3] = columns[path][2]
+    columns["action"][3] *= not is_still
+    source, ranges = [one.with_columns(**columns)], {one.id: [[0, 4], [5, 9]]}
+    statistics = rlds2reverb.statistics(source, view, keep_ranges=ranges)
+    if view is None:
+        assert statistics["action"].count.tolist() == [8] * 3
+        assert statistics["observation/state"].count.tolist() == [8] * 2
+        assert statistics.transitions == 8
+    else:  # of the ends of both parts the observations are seen by one item each
+        assert statistics["observation/state"].count.tolist() == [12 - is_still] * 2
+    repeated = rlds2reverb.statistics(source, keep_ranges=ranges, last_step="repeat")
+    assert (repeated.transitions, repeated["observation/state"].count.tolist()) == (8, [8] * 2)
+
+
 def test_bad_episodes_do_not_count() -> None:
     bad = episode(9, 5).with_columns(action=np.full((5, 3), np.nan, np.float32))
     found = rlds2reverb.statistics(EpisodeList([*EPISODES, bad], "robots"))
@@ -170,6 +190,13 @@ def test_the_command_writes_the_file_and_prints_it(tmp_path: Path) -> None:
     printed: Any = json.loads(output[output.index("{") : output.rindex("}") + 1])["statistics"]
     assert printed["transitions"] == 2931 and printed["columns"]["observation"]["count"] == [2956] * 4
     assert json.loads(file.read_text())["norm_stats"]["state"]["mean"] == printed["columns"]["observation"]["mean"]
+    output = run("--statistics", f"octo:{file}", "--statistics-names", "proprio=reward")[1]
+    assert json.loads(file.read_text())["proprio"]["mean"] == [pytest.approx(1.0)]
+    table = output[output.index("statistics of 2,931 transitions of 25 episodes") :].splitlines()
+    assert table[1].split() == ["column", "mean", "std", "min", "q01", "q50", "q99", "max", "values"]
+    rows = {row.split()[0]: row.split()[1:] for row in table[2:9]}
+    mean = printed["columns"]["observation"]["mean"][3]
+    assert rows["observation[3]"][0] == f"{mean:.4g}" and rows["observation[3]"][-1] == "2,956"
     assert run("--statistics", f"lerobot:{tmp_path / 'any'}", "--statistics-of", "items")[0] == 0
     assert "observation.state" in json.loads((tmp_path / "any").read_text())
 
@@ -179,6 +206,11 @@ def test_the_command_writes_the_file_and_prints_it(tmp_path: Path) -> None:
     [
         (["--statistics", "openpie:file"], 'did you mean "openpi"'),
         (["--image-statistics"], "give --statistics FILE, too"),
+        (["--statistics-names", "state=observation"], "give --statistics FILE, too"),
+        (["--statistics", "openpi:file", "--statistics-names", "state"], "expected KEY=PATH"),
+        (["--statistics", "openpi:file", "--statistics-names", "state=obs"], '"state" is column "obs", which has no'),
+        (["--statistics", "octo:file", "--statistics-names", "state=reward"], "are of action and proprio"),
+        (["--statistics", "file", "--statistics-names", "state=reward"], "all columns by their paths"),
         (["--statistics", "/nowhere/at/all/file"], "its folder must exist"),
         (["--statistics", "file", "--against", "bundled:cartpole"], "leave out --against"),
         (

@@ -16,7 +16,7 @@ from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.transform import Transform
 from rlds2reverb.look import pictures
 from rlds2reverb.look.contents import MOST_COLUMNS, MOST_CURVES, contents_at
-from rlds2reverb.prepare.conventions import Conventions
+from rlds2reverb.prepare.options import EpisodeOptions
 from rlds2reverb.prepare.problems import Problem
 from tests.support.look.shown import HOSTILE, contents, episode
 from tests.support.pictures import CAMERA, WRIST, Pictures, episodes
@@ -183,33 +183,38 @@ def test_only_the_files_that_are_drawn_are_decoded(monkeypatch: pytest.MonkeyPat
 
 def test_columns_are_transformed_first() -> None:
     shown = contents_at(
-        EpisodeList([episode()]), "0", transform=Transform(rename={"observation/state": "state"}, drop=("language",))
+        EpisodeList([episode()]),
+        "0",
+        options=EpisodeOptions(transform=Transform(rename={"observation/state": "state"}, drop=("language",))),
     )
     assert "state" in [panel.path for panel in shown.panels]
     assert shown.texts == {}
-    resized = contents_at(Pictures(episodes((4,))), "0", transform=Transform(resize={CAMERA: "6x4"}, select=(CAMERA,)))
+    resized = contents_at(
+        Pictures(episodes((4,))),
+        "0",
+        options=EpisodeOptions(transform=Transform(resize={CAMERA: "6x4"}, select=(CAMERA,))),
+    )
     assert resized.images == ()  # too small for images by now
 
 
 def test_a_good_episode_is_mended_as_a_push_would_and_a_bad_one_is_shown_as_it_is() -> None:
-    shift = Conventions(last_reward="shift")
     late = episode(columns={"reward": np.array([0, 0, 0, 0, 0, 1.0])})
 
     def rewards(one: Any, **asked: Any) -> list[float]:
         return next(
             panel.curves[0].values.tolist()
-            for panel in contents_at(EpisodeList([one]), "0", **asked).panels
+            for panel in contents_at(EpisodeList([one]), "0", options=EpisodeOptions(**asked)).panels
             if panel.path == "reward"
         )
 
     assert rewards(late) == [0, 0, 0, 0, 0, 1]
     assert (
-        rewards(late, conventions=shift)
+        rewards(late, last_reward="shift")
         == rewards(late, transform=Transform(reward_last="shift"))
         == [0, 0, 0, 0, 1, 0]
     )
     bad = late.with_columns(is_last=np.zeros(6, bool))
-    assert rewards(bad, conventions=shift) == [0, 0, 0, 0, 0, 1]
+    assert rewards(bad, last_reward="shift") == [0, 0, 0, 0, 0, 1]
 
 
 def test_problems_are_found() -> None:

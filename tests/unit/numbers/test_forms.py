@@ -150,7 +150,7 @@ def test_what_cannot_be_written_is_refused(
 
 def test_openvlas_needs_one_action(made: DatasetStatistics, tmp_path: Path) -> None:
     apart = DatasetStatistics({"action/xyz": made["action"]})
-    with pytest.raises(ConfigError, match="name the column in Python"):
+    with pytest.raises(ConfigError, match="name the column: names="):
         apart.write(tmp_path / "file", "openvla")
     apart.write(tmp_path / "file", "openvla", {"action": "action/xyz"})
 

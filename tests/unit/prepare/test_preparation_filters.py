@@ -14,6 +14,7 @@ from rlds2reverb import Client, Episode
 from rlds2reverb.episode import content_digest
 from rlds2reverb.errors import ConfigError, SourceError, ViewError
 from rlds2reverb.formats import open_source
+from rlds2reverb.formats.filtered import Judging
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.inspection.workers import InspectJob, inspect_by_workers
@@ -27,6 +28,7 @@ from rlds2reverb.views.trajectory import two_step
 from tests.support import strategies
 from tests.support.push import in_memory
 from tests.support.workers_in_threads import InThreads
+from tests.unit.conversion import test_convert_jpeg as convert_jpeg
 
 EPISODES = [strategies.episode(np.random.default_rng(number), 4 + number % 3) for number in range(20)]
 FILTERS: list[dict[str, Any]] = [
@@ -102,6 +104,34 @@ def test_workers_are_told_what_is_left_and_do_not_read_for_it(filters: dict[str,
     # Another source of the same name and size in this process is judged by itself.
     other = [EPISODES[0]] * len(EPISODES)
     assert len(list(Preparation.open(other, options).source)) % len(EPISODES) == 0
+
+
+@pytest.mark.parametrize("names", ["{}?split=train", "mix:{}?split=train|{}?split=val,val_share=0.4"])
+def test_workers_are_told_what_splits_in_names_leave(
+    names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = names.replace("{}", f"tfds:{rlds2reverb.convert(EPISODES, f'tfds:{tmp_path}/set').path}")
+    job, server = InspectJob(NamedSource(name), {"replay": two_step()}), in_memory.Server()
+    left = job.prepare().source.episode_count
+    plan = in_memory.planned(server, name)
+    sent_job, sent_options = pickle.loads(pickle.dumps((job, plan.options.for_worker())))
+
+    def judge_all(_: Judging) -> Any:
+        raise AssertionError("judged once more")
+
+    monkeypatch.setattr(Judging, "_judge_all", judge_all)
+    assert sent_job.prepare().source.episode_count == left == plan.episodes
+    assert Preparation.open(name, sent_options).source.episode_count == left
+
+
+def test_a_function_that_filters_sees_pixels_whatever_stays_encoded(tmp_path: Path) -> None:
+    source = f"tfds:{rlds2reverb.convert(convert_jpeg.episodes(), f'tfds:{tmp_path}/pictures').path}?order=file"
+    options: dict[str, Any] = {"filter": "tests.support.prepare.filtering:has_four_pictures", "encoded": "observation"}
+    assert [len(episode) for episode in Preparation.open(source, EpisodeOptions(**options)).source] == [4]
+    further: tuple[dict[str, Any], ...] = ({}, {"map": "tests.support.prepare.filtering:with_flipped_colours"})
+    for number, more in enumerate(further):
+        report = rlds2reverb.convert(source, f"tfds:{tmp_path}/made{number}", **options, **more)
+        assert (report.episodes_written, report.steps_written) == (1, 4)
 
 
 def test_with_real_last_actions_every_row_of_a_part_gives_an_item_and_is_judged() -> None:

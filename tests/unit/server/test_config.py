@@ -135,6 +135,7 @@ def test_a_table_that_makes_no_sense_is_refused_with_its_path(file: Path, text: 
 @pytest.mark.parametrize(
     ("signature", "kind", "message"),
     [
+        ("{from_dataset: 'bundled:cartpole', map: 'nowhere:f'}", ConfigError, "map .*nowhere:f.*: cannot be imported"),
         ("{from_dataset: nonsense}", SourceError, 'source "nonsense": expected SCHEME:NAME'),
         (
             "{from_dataset: 'bundled:half_cheetah', encoded: all}",
@@ -339,6 +340,13 @@ def test_a_signature_is_derived_from_a_transformed_dataset(file: Path, transform
     [table] = table_configs(load(written(file, f"tables: [{{name: a, signature: {wanted}}}]"), (), {}))
     assert str(flatten(table.signature)["state"]) == "float32[2, 17]"
     assert "observation" not in flatten(table.signature)
+
+
+def test_a_signature_is_derived_from_what_a_function_makes(file: Path) -> None:
+    function = "tests.support.prepare.filtering:with_a_norm"
+    wanted = f"{{from_dataset: 'bundled:half_cheetah', view: two_step, map: '{function}', transform: 'rename=observation_norm:norm'}}"
+    [table] = table_configs(load(written(file, f"tables: [{{name: a, signature: {wanted}}}]"), (), {}))
+    assert flatten(table.signature)["observation"].shape == (None, 17)
 
 
 def known_keys() -> list[str]:
