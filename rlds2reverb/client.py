@@ -26,6 +26,7 @@ from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.run import Push, RunnablePush
 from rlds2reverb.servers import items
 from rlds2reverb.servers.group import ASK_SECONDS, Servers
+from rlds2reverb.servers.journal import JournalEntry, read_journal
 from rlds2reverb.servers.tables import table_of
 from rlds2reverb.specs import Nest
 from rlds2reverb.transport.base import Transport, named_address
@@ -234,6 +235,18 @@ class Client:
     def tables(self) -> dict[str, TableInfo]:
         """The tables by name: sizes, signatures, samplers, rate limiters; raises as `server_info`."""
         return self.server_info().tables
+
+    def journal(self) -> list[JournalEntry]:
+        """Who has done what to the tables: an entry for each push, writer session, delete and reset, in the order of their beginnings.
+
+        The entries of all servers; none of a server that keeps no journal, as only `rlds2reverb serve` does.
+
+        Raises:
+          ServerUnreachable: as for `servers`.
+          WireError: a journal cannot be read, or was written by a newer version.
+        """
+        journals = self._servers.each(lambda server: read_journal(server.transport))
+        return sorted((entry for entries in journals.values() for entry in entries), key=lambda entry: entry.began)
 
     def target(
         self, table: str | Sequence[str], view: ViewLike = "two_step", allow_other_views: bool = False

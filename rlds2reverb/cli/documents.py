@@ -24,7 +24,7 @@ from rlds2reverb.plain import Count, attributes
 from rlds2reverb.prepare.findings import FoundProblem
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.specs import ArraySpec, ImageSpec
-from rlds2reverb.transport.http import NewestCheckpoint, Upload
+from rlds2reverb.transport.http import NewestCheckpoint, NewestEntry, Upload
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -314,6 +314,7 @@ class Service(Struct):
       checkpoint_failures: since the last one that was written.
       checkpoint_problem: what is wrong with the newest attempt or the folder; empty otherwise.
       upload: what sends checkpoints to a bucket; null where none is configured.
+      newest_entry: of its journal; null without one.
     """
 
     state: str
@@ -326,6 +327,7 @@ class Service(Struct):
     checkpoint_failures: Count
     checkpoint_problem: str
     upload: Upload | None
+    newest_entry: NewestEntry | None
 
 
 class LiveTable(Struct):
@@ -417,6 +419,7 @@ DOCUMENTS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
         "What is in a dataset, and which table it needs; with --against how two datasets differ.",
         (OneTable, Inspection, "rlds2reverb.look.comparison:Comparison", Failed),
     ),
+    "journal": ("Who has done what to the tables.", ("rlds2reverb.cli.journal:Journal", Failed)),
     "mix": (
         "The account of the push of the mix; with --dry-run what it would do.",
         (PushReport, "rlds2reverb.push.plan:Plan", Failed),

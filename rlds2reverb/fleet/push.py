@@ -27,6 +27,7 @@ from rlds2reverb.formats.mix import NamedSource
 from rlds2reverb.prepare.problems import ENDS_ALIKE
 from rlds2reverb.prepare.progress import Pace
 from rlds2reverb.push.capacity import BudgetExceeded
+from rlds2reverb.push.journal import PushJournal
 from rlds2reverb.push.keys import new_key_bits
 from rlds2reverb.push.ledger import MemoryLedger, SqliteLedger
 from rlds2reverb.push.options import KEEP
@@ -72,6 +73,7 @@ class DistributedPush:
         self._new_executor, self._most = executor, most
         self._began = time.monotonic()
         self._merged = MergedReport(plan)
+        self._journal = PushJournal("push", plan, self._servers, self.report)
         self._is_over = False  # everything was pushed and checked
         self._left = deque[Task]()
         # Task -> the only episodes of it to push; see `MergedReport.copies`.
@@ -83,7 +85,8 @@ class DistributedPush:
         new: dict[str, int | None] = {}
         if self._is_over:
             new = {server.address: self._begun_budgets.new_items(server) for server in self._servers}
-        return self._merged.report(time.monotonic() - self._began, new, self._servers.missing)
+        report = self._merged.report(time.monotonic() - self._began, new, self._servers.missing)
+        return replace(report, notices=(*report.notices, *self._journal.notices))
 
     def run(self) -> PushReport:
         """Has workers push all tasks, and waits until every item is confirmed.
@@ -95,7 +98,7 @@ class DistributedPush:
           WorkersLost: a task's workers were lost again and again.
         """
         try:
-            with ExitStack() as stack:
+            with ExitStack() as stack, self._journal.kept():
                 self._push(stack)
         except BaseException as error:
             self._merged.finish()

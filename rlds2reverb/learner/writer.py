@@ -38,6 +38,7 @@ from rlds2reverb.learner.recording import (
 )
 from rlds2reverb.learner.server_queue import LOG
 from rlds2reverb.prepare.progress import Progress, ignored
+from rlds2reverb.push.journal import PushJournal
 from rlds2reverb.push.plan import Tuning, plan_push, push_servers
 from rlds2reverb.push.report import PushReport
 from rlds2reverb.push.server_push import TOGETHER_BYTES, TOGETHER_ROWS, Outgoing, ServerPush
@@ -468,10 +469,12 @@ class EpisodeWriter(OpenEpisode):
         def on_wait(reason: Reason) -> None:
             plan.options.on_progress(push.progress(reason))
 
-        (server,) = push_servers(plan, {transport.address: transport})
-        push = ServerPush(plan, server, plan.ready.preparer(), on_wait)
+        servers = push_servers(plan, {transport.address: transport})
+        push = ServerPush(plan, servers[0], plan.ready.preparer(), on_wait)
+        journal = PushJournal("write", plan, servers, push.report)
         push.open()
-        sending = SendingThread(push, self._options.most_waiting_bytes, plan.options.on_progress)
+        journal.begin()
+        sending = SendingThread(push, self._options.most_waiting_bytes, plan.options.on_progress, journal.end)
         unfinished = partial(_unfinished_of, weakref.ref(self))
         finalizer = weakref.finalize(self, end_unclosed, sending, self._title, self._process, unfinished)
         self._open = _OpenStream(source, plan.source, push, sending, finalizer)
@@ -495,10 +498,17 @@ class SendingThread:
     Args:
       push: open; the thread closes it when it ends.
       most_bytes: of the episodes that wait.
+      on_end: called in the thread when all is sent, or with the error that ended it.
     """
 
-    def __init__(self, push: ServerPush, most_bytes: int, on_progress: Callable[[Progress], object] = ignored) -> None:
-        self._push, self._most_bytes, self._on_progress = push, most_bytes, on_progress
+    def __init__(
+        self,
+        push: ServerPush,
+        most_bytes: int,
+        on_progress: Callable[[Progress], object] = ignored,
+        on_end: Callable[[BaseException | None], object] = lambda _: None,
+    ) -> None:
+        self._push, self._most_bytes, self._on_progress, self._on_end = push, most_bytes, on_progress, on_end
         self._changed = threading.Condition()
         self._waiting: deque[Outgoing] = deque()
         self._bytes = self._rows = 0  # of the waiting episodes
@@ -582,8 +592,10 @@ class SendingThread:
                 pass
             self._push.finish()
             self._note()
+            self._on_end(None)
         except BaseException as error:  # not handled here: raised in the caller's thread
             self._push.wind_up(error)
+            self._on_end(error)
             keep_report(error, replace(self._push.report(), stopped=reason_of(error)))
             with self._changed:
                 self.failure = error

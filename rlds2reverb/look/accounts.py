@@ -12,7 +12,19 @@ import numpy as np
 from rlds2reverb.prepare.policy import SKIP
 from rlds2reverb.prepare.problems import CODES, INTOLERABLE
 from rlds2reverb.specs import view_in
-from rlds2reverb.text import Remedy, Spelling, by_name, counted, number, on_command_line, rate, size
+from rlds2reverb.text import (
+    Remedy,
+    Spelling,
+    by_name,
+    counted,
+    duration,
+    number,
+    on_command_line,
+    rate,
+    shortened,
+    size,
+    visible,
+)
 from rlds2reverb.views import shorten_view
 
 if TYPE_CHECKING:
@@ -26,6 +38,7 @@ if TYPE_CHECKING:
     from rlds2reverb.prepare.problems import Problem
     from rlds2reverb.push.plan import PushPlan, TablePlan
     from rlds2reverb.push.report import PushReport
+    from rlds2reverb.servers.journal import JournalEntry
     from rlds2reverb.wire.messages import TableInfo
 
 
@@ -362,3 +375,21 @@ def _episodes_and_steps(episodes: int, steps: int) -> str:
 
 def _codes(counts: Mapping[str, int], noun: str = "") -> str:
     return ", ".join(f"{code} {counted(count, noun) if noun else f'{count:,}'}" for code, count in counts.items())
+
+
+def journal_cells(entry: JournalEntry, state: str, now: float) -> tuple[str, ...]:
+    """When, what, state, tables, episodes, items, new items, who, and from what: an entry of a journal on a line."""
+    words = state if entry.ended is None or not entry.stopped else f"{state}: {shortened(entry.stopped, 60)}"
+    known = f", {entry.episodes_known:,} known" if entry.episodes_known else ""
+    who = f"{entry.user}@{entry.host}" + (f" ({shortened(entry.note, 60)})" if entry.note else "")
+    return (
+        f"{duration(now - entry.began)} ago",
+        entry.kind,
+        words,
+        ", ".join(entry.tables),
+        f"{entry.episodes:,}{known}" if entry.ended is not None else "-",
+        f"{entry.items:,}" if entry.ended is not None else "-",
+        "-" if entry.items_new is None else f"{entry.items_new:,}",
+        who,
+        visible(entry.source),
+    )

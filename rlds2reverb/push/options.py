@@ -123,6 +123,12 @@ class PushOptions(SendOptions, EpisodeOptions):
             section="Exactly once",
         ),
     )
+    note: str = field(
+        default="",
+        metadata=command_option(
+            "Say why, for the server's journal (rlds2reverb journal).", section="Server", metavar="TEXT"
+        ),
+    )
     workers: int | None = field(default=None, metadata=WORKERS)
     ray: str | None = field(default=None, metadata=RAY)
     on_progress: Callable[[Progress], object] = field(default=ignored, compare=False)
@@ -221,6 +227,7 @@ class PushKeywords(EpisodeKeywords, SendKeywords, total=False):
     allow_eviction: bool
     allow_other_views: bool
     move: bool
+    note: str
     workers: int | None
     ray: str | None
     on_progress: Callable[[Progress], object]

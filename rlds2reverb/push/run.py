@@ -21,6 +21,7 @@ from rlds2reverb.interrupts import noted_interrupts
 from rlds2reverb.prepare.preparation import ColumnStats
 from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.progress import Pace, Progress
+from rlds2reverb.push.journal import PushJournal
 from rlds2reverb.push.keys import EpisodeNames, Placement
 from rlds2reverb.push.ledger import OutputLedgers
 from rlds2reverb.push.plan import PushPlan, push_servers, report_of_nothing
@@ -91,6 +92,7 @@ class Push:
         self._placement = Placement([server.name for server in self.servers])
         self._server_of = {server.name: server for server in self.servers}
         self._waits: dict[Server, Reason] = {}
+        self._journal = PushJournal("push", plan, self.servers, self.report)
         self._moved = 0
         self._began, self._pace = time.monotonic(), Pace()
 
@@ -110,6 +112,8 @@ class Push:
             with noted_interrupts(), ExitStack() as stack:
                 for part in self.parts:
                     stack.enter_context(part)
+                if self._context is None:  # a whole push; of a distributed one the driver keeps the journal
+                    stack.enter_context(self._journal.kept())
                 self._read_and_send()
         except BaseException as error:
             keep_report(error, replace(self.report(), stopped=reason_of(error)))
@@ -212,7 +216,7 @@ class Push:
     def report(self) -> PushReport:
         whole = replace(
             report_of_nothing(self._plan),
-            notices=(*self._plan.notices, *self.columns.notices, *self.names.notices),
+            notices=(*self._plan.notices, *self.columns.notices, *self.names.notices, *self._journal.notices),
             seconds=time.monotonic() - self._began,
             items_moved=self._moved,
         )

@@ -28,13 +28,12 @@ def merge_infos(infos: Mapping[str, ServerInfo]) -> ServerInfo:
       SpecMismatch: a table's signature differs between servers.
       ConfigError: its sampler does.
     """
-    names = dict.fromkeys(name for info in infos.values() for name in info.tables)
-    tables = {
-        name: merge_table([(address, info.tables[name]) for address, info in infos.items() if name in info.tables])
-        for name in names
-    }
+    by_name: dict[str, list[tuple[str, TableInfo]]] = {}
+    for address, info in infos.items():
+        for name, table in (info.tables | info.own_tables).items():
+            by_name.setdefault(name, []).append((address, table))
     state = functools.reduce(operator.xor, (info.state_id for info in infos.values()), 0)
-    return ServerInfo(state, tables)
+    return ServerInfo.of(state, map(merge_table, by_name.values()))
 
 
 def merge_table(tables_by_address: Sequence[tuple[str, TableInfo]]) -> TableInfo:

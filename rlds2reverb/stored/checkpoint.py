@@ -21,6 +21,7 @@ from rlds2reverb.specs import Nest
 from rlds2reverb.stored import records
 from rlds2reverb.stored.rows import ChunkBuilder, Items, Snapshot, reader_of
 from rlds2reverb.wire.codec import decode_signature
+from rlds2reverb.wire.messages import is_own
 from rlds2reverb.wire.schema import message_class
 
 _MOST_BYTES = 1 << 30  # of a record; a chunk is a few MB at most
@@ -111,7 +112,11 @@ class Checkpoint:
         """
         tables = self.tables()
         limiters = {name: message.rate_limiter for name, message in tables.items()}
-        held = {name: int(limiter.insert_count - limiter.delete_count) for name, limiter in limiters.items()}
+        held = {
+            name: int(limiter.insert_count - limiter.delete_count)
+            for name, limiter in limiters.items()
+            if name == table or not is_own(name)
+        }
         name = choose_table(people, table, held)
         message = tables[name]
         chunks = ChunkBuilder()

@@ -69,7 +69,7 @@ class MemoryServer:
     def server_info(self) -> ServerInfo:
         """The server's description of its tables."""
         with self.changed:
-            return ServerInfo(self.state_id, {name: table.info for name, table in self.tables.items()})
+            return ServerInfo.of(self.state_id, [table.info for table in self.tables.values()])
 
     def contents(self, table: str = "replay") -> list[tuple[Array, ...]]:
         """The values of a table's items, in the order of insertion; one array per column."""

@@ -104,12 +104,40 @@ class TablePart(msgspec.Struct, frozen=True):
     limiter: LimiterPart
 
 
+class NewestEntry(msgspec.Struct, frozen=True):
+    """An entry of the server's journal.
+
+    Attributes:
+      kind: such as push.
+      state: how it ended, such as done.
+      began: Unix time.
+      source: the dataset.
+      user, host: who did it, and where.
+      items: confirmed, or deleted.
+      items_new: items that were not there before; null where that is not known.
+    """
+
+    kind: str
+    state: str
+    began: Number
+    source: str
+    user: str
+    host: str
+    items: Count
+    items_new: Count | None
+
+
+class JournalPart(msgspec.Struct, frozen=True):
+    newest: list[NewestEntry]
+
+
 class Status(msgspec.Struct, frozen=True):
     """What is read of /status.json; see `replay_server.status`."""
 
     server: ServerPart
     checkpoints: CheckpointPart
     tables: list[TablePart]
+    journal: JournalPart | None = None  # None of a server without one
 
 
 class WrittenCheckpoint(msgspec.Struct, frozen=True):

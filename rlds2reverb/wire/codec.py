@@ -373,9 +373,8 @@ def _parse(name: str, data: bytes) -> Any:
 def decode_server_info(data: bytes) -> ServerInfo:
     """ServerInfoResponse: tables_state_id(1), table_info(2)."""
     proto = _parse("ServerInfoResponse", data)
-    tables = [*map(_table_info, proto.table_info)]
     state_id = proto.tables_state_id.high << 64 | proto.tables_state_id.low
-    return ServerInfo(state_id, {table.name: table for table in tables})
+    return ServerInfo.of(state_id, map(_table_info, proto.table_info))
 
 
 def _table_info(proto: Any) -> TableInfo:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rlds2reverb.episode import Array
@@ -166,6 +167,14 @@ def priority_exponent(selector: str) -> float | None:
     return float(exponent) if kind == "prioritized" else None
 
 
+_OWN = "rlds2reverb."
+
+
+def is_own(table: str) -> bool:
+    """Whether a table of this name is one that `rlds2reverb serve` keeps for itself, such as its journal."""
+    return table.startswith(_OWN)
+
+
 FREE_LIMITER = RateLimiter(1.0, -1e300, 1e300, 1, 0, 0)
 """A rate limiter that lets everything through once there is an item."""
 
@@ -189,12 +198,22 @@ class ServerInfo:
     Attributes:
       state_id: 128-bit `tables_state_id`; another value means another server process (observed in 0.14).
       tables: by name.
+      own_tables: what `rlds2reverb serve` keeps for itself, by name; {} on any other server. They are in no list of tables, size or sum.
     """
 
     state_id: int
     tables: dict[str, TableInfo]
+    own_tables: dict[str, TableInfo] = field(default_factory=dict)
 
     _repr_html_ = as_html
+
+    @staticmethod
+    def of(state_id: int, tables: Iterable[TableInfo]) -> ServerInfo:
+        """From all tables of an answer."""
+        own_tables, others = dict[str, TableInfo](), dict[str, TableInfo]()
+        for table in tables:
+            (own_tables if is_own(table.name) else others)[table.name] = table
+        return ServerInfo(state_id, others, own_tables)
 
 
 NEVER = sys.maxsize

@@ -33,6 +33,7 @@ from rlds2reverb.text import did_you_mean
 from rlds2reverb.views import view_of
 from rlds2reverb.views.trajectory import name_of
 from rlds2reverb.wire.codec import NUMPY_DTYPES
+from rlds2reverb.wire.messages import is_own
 
 ENVIRONMENT_PREFIX = "REPLAY__"
 _PATHS = (("checkpoints", "folder"), ("checkpoints", "start_from"), ("http", "token_file"))  # section, key
@@ -542,8 +543,13 @@ def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
 
 
 def check(tables: Sequence[TableConfig]) -> None:
-    """Refuses tables that can never be filled or sampled, with a line per table and reason."""
+    """Refuses tables that can never be filled or sampled, or have a name of the server's own, with a line per table and reason."""
     lines = [
+        f'table "{table.name}": names that begin with "rlds2reverb." are of tables that the server keeps for itself - at `$.tables[{index}].name`'
+        for index, table in enumerate(tables)
+        if is_own(table.name)
+    ]
+    lines += [
         f'table "{table.name}": {reason} - at `$.tables[{index}].rate_limiter.{key}`'
         for index, table in enumerate(tables)
         for key, reason in table.rate_limiter.dead_ends(table.max_size, table.max_times_sampled)

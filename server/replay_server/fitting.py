@@ -26,6 +26,7 @@ from replay_server.tables import Bounds, Entries, TableConfig, removal_order
 from rlds2reverb.errors import WireError
 from rlds2reverb.specs import Nest, differences
 from rlds2reverb.wire.codec import decode_signature
+from rlds2reverb.wire.messages import is_own
 from rlds2reverb.wire.schema import message_class
 
 TABLES, ITEMS, _ = RECORD_FILES
@@ -61,6 +62,11 @@ class Fit:
 
     configs: tuple[TableConfig, ...]
     tables: tuple[TableFit, ...]
+
+    @property
+    def items(self) -> int:
+        """Items restored, without those of tables that the server keeps for itself."""
+        return sum(table.items for table in self.tables if not is_own(table.name))
 
 
 @dataclass(frozen=True)
@@ -143,8 +149,9 @@ def fit_checkpoint(
 
 
 def items_by_table(checkpoint: Path) -> dict[str, int]:
-    """Table -> items held, from the descriptions of the tables."""
-    return {record.table_name: _held(record) for record in _table_records(checkpoint)}
+    """Table -> items held, from the descriptions of the tables; without those that the server keeps for itself."""
+    records = _table_records(checkpoint)
+    return {record.table_name: _held(record) for record in records if not is_own(record.table_name)}
 
 
 def _fit_table(record: Any, config: TableConfig | None) -> TableFit:

@@ -20,10 +20,12 @@ from replay_server.fitting import Fit, TableFit, fit_checkpoint, plan_fit
 from replay_server.folder_lock import Holder, holder, utc
 from replay_server.history import newest_checkpoint
 from replay_server.logs import bytes_in, log_progress, logger
+from replay_server.own_tables import OWN_TABLES
 from replay_server.store import CHECKPOINTS, Checkpoint, CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 from replay_server.working_folder import WorkingFolder
 from rlds2reverb.text import counted, duration, size
+from rlds2reverb.wire.messages import is_own
 
 _STAGED = "0-restored"
 """Sorts before Reverb's own names, which begin with the year: Reverb deletes all entries of its folder but the last."""
@@ -100,7 +102,7 @@ def prepare(
         kept = store.note_left_out(checkpoint, left_out)
         if kept is not None:
             log.warning("the checkpoint is kept for good, because not all of it was restored", path=str(kept))
-    log.info("restoring", checkpoint=str(source), items=sum(table.items for table in fit.tables))
+    log.info("restoring", checkpoint=str(source), items=fit.items)
     return Start(checkpoint, fit, staged, unloaded)
 
 
@@ -157,7 +159,7 @@ class Outlook:
     Attributes:
       starts_from: in words.
       last: the newest good checkpoint, with its age and size in words; "" without one.
-      tables: what becomes of each table of the config and of the checkpoint, in words; empty where nothing can be read.
+      tables: what becomes of each table of the config and of the checkpoint, in words, but for the server's own; empty where nothing can be read.
       used_by: the server that uses the folder now, "" when none does.
       notes: what would be passed over or left out, and why.
       refusal: why the start would be refused, one reason per line; "" when it would not.
@@ -248,17 +250,18 @@ def _fit_start(
     words: str, source: Path, section: CheckpointSection, tables: Sequence[TableConfig], lost: str
 ) -> Outlook:
     """A start from this checkpoint, which `words` name; `lost` says what becomes of items that are not restored."""
-    plan = plan_fit(source, tables)
+    plan = plan_fit(source, (*tables, *OWN_TABLES))
     if refusal := plan.refusal(section.unfit_tables):
         fits = {
             fit.name: f"refused: {fit.detail}"
             if "other_signature" in fit.changes
             else "not started, because the start is refused"
             for fit in plan.fit.tables
+            if not is_own(fit.name)
         }
         return Outlook(_REFUSED, tables=fits, refusal=refusal)
-    fits = {fit.name: _start_of(fit, lost) for fit in plan.fit.tables}
-    notes = tuple(f'table "{fit.name}": {fits[fit.name]}' for fit in plan.fit.tables if fit.lost)
+    fits = {fit.name: _start_of(fit, lost) for fit in plan.fit.tables if not is_own(fit.name)}
+    notes = tuple(f'table "{fit.name}": {fits[fit.name]}' for fit in plan.fit.tables if fit.name in fits and fit.lost)
     return Outlook(words, tables=fits, notes=notes)
 
 

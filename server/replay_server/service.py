@@ -25,9 +25,11 @@ from replay_server.errors import CheckpointError, StartStopped
 from replay_server.folder_lock import FolderLock
 from replay_server.history import HistoryFile
 from replay_server.http import HttpServer, make_app
+from replay_server.journal import JournalWatch
 from replay_server.library import library, start_server
 from replay_server.logs import Reading, bytes_in, log_progress, logger
 from replay_server.monitor import Monitor, PrefillTeller
+from replay_server.own_tables import OWN_TABLES
 from replay_server.recorder import Recorder
 from replay_server.repeating import Repeating
 from replay_server.state import ServerState
@@ -96,6 +98,7 @@ class ReplayService:
             self._recorder,
             started_at,
             uploads=self._uploads,
+            journal=JournalWatch(self.monitor, self._saving),
         )
         self.requested_checkpoint = Shared(lambda: self.checkpoints.write("request"), self.checkpoints.turn)
         self._stop = _Stop()
@@ -133,6 +136,7 @@ class ReplayService:
             helpers: list[Repeating] = [
                 ClientCheckpoints(self.checkpoints),
                 PrefillTeller(self.monitor, state.table_configs),
+                *([] if state.journal is None else [state.journal]),
             ]
             if self.config.checkpoints.every_seconds is not None:
                 helpers.append(Schedule(self.checkpoints, self.config.checkpoints.every_seconds))
@@ -195,7 +199,9 @@ class ReplayService:
         self._log.info("loading Reverb")
         library()
         try:
-            start = restore.prepare(self._store, self.config.checkpoints, self._tables, self._stop.is_set)
+            start = restore.prepare(
+                self._store, self.config.checkpoints, (*self._tables, *OWN_TABLES), self._stop.is_set
+            )
         except OSError as error:
             raise CheckpointError(
                 f"checkpoint folder {self._store.folder}: {error}; clear what is in the way there, or set checkpoints.folder to another one"
@@ -218,8 +224,7 @@ class ReplayService:
         if start.checkpoint is None and missing(self._store.folder, last):
             self.state.recorder.forget_checkpoints()  # this start has done without them, and the next one need not look
         if start.staged is not None:
-            items = sum(table.items for table in start.fit.tables)
-            self._log.info("restored", items=items, seconds=round(time.time() - began, 3))
+            self._log.info("restored", items=start.fit.items, seconds=round(time.time() - began, 3))
 
     def _note(self, outcome: Outcome) -> None:
         self._recorder.note(outcome)

@@ -16,12 +16,14 @@ from replay_server.choosing import Unloaded
 from replay_server.config import ServerConfig
 from replay_server.fitting import TableFit
 from replay_server.folder_lock import FolderLock
+from replay_server.journal import JournalWatch
 from replay_server.monitor import Monitor
 from replay_server.recorder import Recorder
 from replay_server.restore import Start
 from replay_server.store import CheckpointStore, LeftOut
 from replay_server.tables import TableConfig
 from replay_server.uploads import Uploads
+from rlds2reverb.wire.messages import is_own
 
 Phase = Literal["starting", "restoring", "ready", "stopping"]
 
@@ -34,6 +36,7 @@ class ServerState:
       started_at: Unix time.
       start: what the server has started from; None before.
       uploads: what sends checkpoints to a bucket; None where nothing does.
+      journal: what the journal says; None where nobody reads it.
     """
 
     config: ServerConfig
@@ -46,16 +49,17 @@ class ServerState:
     phase: Phase = "starting"
     start: Start | None = None
     uploads: Uploads | None = None
+    journal: JournalWatch | None = None
 
     @property
     def tables(self) -> tuple[TableFit, ...]:
-        """How each table was fitted at the start; none before."""
-        return () if self.start is None else self.start.fit.tables
+        """How each table of the config or of the checkpoint was fitted at the start; none before."""
+        return () if self.start is None else tuple(fit for fit in self.start.fit.tables if not is_own(fit.name))
 
     @property
     def table_configs(self) -> tuple[TableConfig, ...]:
         """The tables that the server has started with; none before."""
-        return () if self.start is None else self.start.fit.configs
+        return () if self.start is None else tuple(table for table in self.start.fit.configs if not is_own(table.name))
 
     @property
     def unloaded(self) -> tuple[Unloaded, ...]:

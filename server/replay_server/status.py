@@ -28,7 +28,7 @@ def status(state: ServerState) -> dict[str, Any]:
     """Everything that the page shows.
 
     `server`: phase (as `state`), problem (why Reverb does not answer, or ""), times and memory. `tables`: a `TableStatus`
-    each. `checkpoints`: the newest, the failures, `problem` (why nothing may be written to the folder, or ""), `upload` (what
+    each. `journal`: its newest entries. `checkpoints`: the newest, the failures, `problem` (why nothing may be written to the folder, or ""), `upload` (what
     is in the bucket, null where nothing is sent to one), and those that the start passed over.
     """
     snapshot, limit = state.monitor.snapshot, memory_limit()
@@ -50,6 +50,7 @@ def status(state: ServerState) -> dict[str, Any]:
             "rlds2reverb": version("rlds2reverb"),
         },
         "tables": msgspec.to_builtins(table_statuses(state, with_rates=True)),
+        "journal": None if state.journal is None else state.journal.document(),
         "checkpoints": {
             "last": None
             if last is None

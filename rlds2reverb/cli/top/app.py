@@ -32,6 +32,7 @@ from rlds2reverb.cli.top.rows import (
     TableRow,
     answering,
     bar,
+    last_work,
     ratio_text,
     resources,
     rows,
@@ -450,6 +451,8 @@ def _head(server: WatchedServer, shown: Sequence[TableRow], is_folded: bool, now
     head = Text.assemble((visible(server.name), _color(server)), f"  {'; '.join(parts)}")
     for text in troubles(server):
         head.append(f"\n  {text}", "red")
+    if text := last_work(server):
+        head.append(f"\n  {text}")
     if text := uploads(server):
         upload = None if server.status is None else server.status.checkpoints.upload
         head.append(f"\n  {text}", "yellow" if upload is not None and upload.last_error else "")

@@ -10,6 +10,7 @@ from rlds2reverb.cli.top.rows import (
     TableRow,
     answering,
     checkpoint_problem,
+    last_work,
     one_line,
     ratio,
     resources,
@@ -29,7 +30,7 @@ def block(servers: Sequence[WatchedServer], sort: str, is_reverse: bool, now: fl
     yield time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(now))
     for server in servers:
         yield f"server {visible(server.name)}: {answering(server, now)}; {resources(server, now)}"
-        yield from (f"  {text}" for text in (uploads(server), *troubles(server)) if text)
+        yield from (f"  {text}" for text in (last_work(server), uploads(server), *troubles(server)) if text)
         for row in rows(server.tables, server.rates(), sort, is_reverse):
             table = row.table
             kept_ratio = "any" if row.wanted_ratio is None else ratio(row.wanted_ratio)
@@ -72,6 +73,7 @@ def _service(status: Status) -> documents.Service:
         checkpoint_failures=checkpoints.failures,
         checkpoint_problem=checkpoint_problem(status),
         upload=checkpoints.upload,
+        newest_entry=next(iter(status.journal.newest), None) if status.journal is not None else None,
     )
 
 

@@ -231,6 +231,19 @@ def uploads(server: WatchedServer) -> str:
     return f"uploads to {one_line(upload.place)}: {', '.join(parts) or 'not looked at yet'}"
 
 
+def last_work(server: WatchedServer) -> str:
+    """The newest entry of its journal; "" where there is none."""
+    journal = None if server.status is None else server.status.journal
+    if server.status is None or journal is None or not journal.newest:
+        return ""
+    entry = journal.newest[0]
+    ago = duration(server.status.server.now - entry.began)
+    new = "" if entry.items_new is None else f", {entry.items_new:,} new"
+    items = "" if entry.state in ("running", "cut off") else f"; {counted(entry.items, 'item')}{new}"
+    source = f" of {one_line(entry.source)}" if entry.source else ""
+    return f"last: {one_line(entry.kind)}{source} by {one_line(f'{entry.user}@{entry.host}')}, {ago} ago: {one_line(entry.state)}{items}"
+
+
 def checkpoint_problem(status: Status) -> str:
     """What is wrong with the newest attempt or the folder, or ""."""
     return one_line(status.checkpoints.problem or status.checkpoints.last_error)

@@ -98,6 +98,22 @@ function held(items) {
   const all = Object.entries(items).sort((a, b) => inOrder(a[0], b[0])), some = all.slice(0, 12).map(([name, count]) => `${name} ${whole.format(count)}`).join(", ");
   return all.length > 12 ? `${some}, and ${all.length - 12} more tables` : some;
 }
+function showJournal({server, journal}) {
+  byId("journal").hidden = !journal || !(journal.count || journal.problem);
+  if (!journal) return;
+  say(byId("journal-title"), journal.count > journal.newest.length ? `Journal: the newest ${journal.newest.length} of ${whole.format(journal.count)} entries` : "Journal");
+  say(byId("journal-problem"), journal.problem && `cannot be read: ${journal.problem}`);
+  byId("journal-problem").hidden = !journal.problem;
+  const kinds = {stopped: "bad", "cut off": "bad", running: "warn"};
+  const row = (tag, ...cells) => make("tr", {}, ...cells.map(cell => make(tag, {}, cell)));
+  const counted = (entry, count) => entry.ended === null || count === null ? "" : whole.format(count);
+  rebuild(byId("entries"), JSON.stringify([journal.newest, journal.newest.map(entry => age(server.now - entry.began))]), () => [
+    row("th", "when", "what", "state", "tables", "episodes", "items", "new", "who", "from"),
+    ...journal.newest.map(entry => row("td", `${age(server.now - entry.began)} ago`, entry.kind,
+      make("span", {class: kinds[entry.state] ?? ""}, [entry.state, entry.stopped].filter(Boolean).join(": ")),
+      entry.tables.join(", "), counted(entry, entry.episodes) + (entry.episodes_known ? `, ${whole.format(entry.episodes_known)} known` : ""), counted(entry, entry.items), counted(entry, entry.items_new),
+      `${entry.user}@${entry.host}` + (entry.note && ` (${entry.note})`), entry.source))]);
+}
 // At a glance. Of one table its own card has the counts.
 function showTiles({server, tables, checkpoints}) {
   const sum = value => tables.reduce((all, one) => all + value(one), 0), end = values => values[values.length - 1] ?? 0;
@@ -145,6 +161,7 @@ function show(status) {
   showTables(status.tables, server.now);
   showMemory(server);
   showCheckpoints(server, status.checkpoints);
+  showJournal(status);
 }
 let answered = null, timer = null;
 function complain(reason) {
