@@ -28,7 +28,7 @@ TUTORIALS = ROOT / "docs" / "tutorials"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INSTALLS = re.compile(r"(python3\.\d+ -m venv|\. \.venv/bin/activate|(?:uv )?pip install|mkdir|docker compose) ?.*")
 MEASURED = re.compile(
-    r"(?<![\w.])[\d,]+(\.\d+)?(?= (items/s|episodes/s|MB in|s\b))|(?<=loss )\d+\.\d+|(?<=key )\d+|(?<=bytes=)\d+|[\d,]+(?= encoded)"
+    r"(?<![\w.])[\d,]+(\.\d+)?(?= (items/s|episodes/s|MB in|s\b))|(?<=loss )\d+\.\d+|(?<=error )\d+\.\d+|(?<=key )\d+|(?<=bytes=)\d+|[\d,]+(?= encoded)"
     r"|(?<=^bytes )[\d,]+|(?<=^seconds )[\d.]+|[\d,]+(?= bytes$)"
 )
 PROGRESS = re.compile(r"\S.*  (ETA )?\d+:\d\d:\d\d( +waiting)?$")

@@ -149,6 +149,29 @@ def test_search_takes_a_word_that_there_is_as_it_is(reader: Reader, address: str
     )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "action chunking",
+        "delta_timestamps",
+        "ACT",
+        "diffusion policy",
+        "VLA",
+        "augmentation",
+        "normalisation",
+        "normalization",
+        "no-op filter",
+    ],
+)
+def test_the_words_of_robot_learning_lead_to_its_tutorial(browser: Any, address: str, words: str) -> None:
+    reader = Reader(browser, WIDTHS[0])
+    reader.open(f"{address}/index.html")
+    pages = list(dict.fromkeys(link.partition("#")[0] for link in reader.results(words)))
+    reader.save(f"search-{words}")
+    reader.view.close()
+    assert f"{address}/tutorials/diffusion_policy.html" in pages[:5]
+
+
 def test_it_reads_from_a_folder(reader: Reader, site: Path) -> None:
     """Without a server: all but the search."""
     reader.open((site / "index.html").as_uri())
