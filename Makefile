@@ -24,7 +24,7 @@ LEARNERS_VENV := .venv-learners
 LEROBOT_VENV := .venv-lerobot
 DOCS_VENV := .venv-docs
 RUN := $(VENV)/bin/
-COMPILED := hatch_build.py rlds2reverb/wire/sample/native.c
+COMPILED := hatch_build.py rlds2reverb/wire/sample/native.c rlds2reverb/images.c
 QUIET := TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
 WORKERS ?= 2
 # What the pages say and how the code is written: `make shape` runs these, once.

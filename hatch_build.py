@@ -1,6 +1,6 @@
-"""Compiles the reader of sampled data, a plain C library that needs nothing of Python, beside its binding.
+"""Compiles the reader of sampled data and the resizing of images, plain C libraries that need nothing of Python, beside their bindings.
 
-Without a compiler the package is built all the same, and samples by Python code: slower. RLDS2REVERB_COMPILE=require makes that an error.
+Without a compiler the package is built all the same, and does both by Python code: slower. RLDS2REVERB_COMPILE=require makes that an error.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import platform_tags
 
-_FOLDER = "rlds2reverb/wire/sample"
-_COMPILED = "native.compiled"
-_OLDEST = "manylinux_2_17_"  # memcpy is the newest symbol of glibc that it needs; tests/packaging/wheels checks that
+_SOURCES = ("rlds2reverb/wire/sample/native.c", "rlds2reverb/images.c")
+_OLDEST = "manylinux_2_17_"  # memcpy is the newest symbol of glibc that they need; tests/packaging/wheels checks that
 
 
-class CompiledReader(BuildHookInterface[Any]):
+class CompiledLibraries(BuildHookInterface[Any]):
     """The build hook of wheels that pyproject.toml names."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        folder = Path(self.root, _FOLDER)
         self._made = Path(tempfile.mkdtemp(prefix="rlds2reverb-"))
-        compiled = self._made / _COMPILED
-        if version == "editable":  # an older one would fit the sources no more
-            (folder / _COMPILED).unlink(missing_ok=True)
-        try:
-            compile_reader(folder / "native.c", compiled)
-        except (OSError, subprocess.CalledProcessError) as error:
-            if os.environ.get("RLDS2REVERB_COMPILE") == "require":
-                raise
-            self.app.display_warning(f"rlds2reverb samples without its compiled reader, which is slower: {error}")
-            return
-        if version == "editable":
-            beside = folder / f".{_COMPILED}.{self._made.name}"
-            shutil.copy(compiled, beside)
-            beside.replace(folder / _COMPILED)  # a program that has the former one open keeps it
-            return
-        tags = list(platform_tags())
-        build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{next((tag for tag in tags if tag.startswith(_OLDEST)), tags[0])}"
-        build_data["force_include"][str(compiled)] = f"{_FOLDER}/{_COMPILED}"
+        for source in (Path(self.root, name) for name in _SOURCES):
+            beside = source.with_suffix(".compiled")
+            if version == "editable":  # an older one would fit the sources no more
+                beside.unlink(missing_ok=True)
+            compiled = self._made / beside.name
+            try:
+                compile_library(source, compiled)
+            except (OSError, subprocess.CalledProcessError) as error:
+                if os.environ.get("RLDS2REVERB_COMPILE") == "require":
+                    raise
+                self.app.display_warning(f"rlds2reverb works without {beside.name}, which is slower: {error}")
+                return
+            if version == "editable":
+                copied = beside.with_name(f".{beside.name}.{self._made.name}")
+                shutil.copy(compiled, copied)
+                copied.replace(beside)  # a program that has the former one open keeps it
+                continue
+            tags = list(platform_tags())
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{next((tag for tag in tags if tag.startswith(_OLDEST)), tags[0])}"
+            build_data["force_include"][str(compiled)] = str(beside.relative_to(self.root))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         shutil.rmtree(self._made, ignore_errors=True)
 
 
-def compile_reader(source: Path, to: Path, *flags: str) -> None:
+def compile_library(source: Path, to: Path, *flags: str) -> None:
     """Compiles the source into a library that says which source it was made of.
 
     Raises:

@@ -9,6 +9,7 @@ For `tf.data` see `rlds2reverb.tf_agents.image_decoder`. Needs the extra `images
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import re
@@ -18,11 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rlds2reverb.compiled import load_library
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError, DecodeError, SourceError
 from rlds2reverb.extras import needing
@@ -652,11 +655,16 @@ class _Taps:
 def resize_images(images: Array, size: Size) -> Array:
     """[T, H, W, C] -> [T, height, width, C] of the same dtype, one of `IMAGE_DTYPES`; at least one pixel.
 
-    Works image by image, so beside the result it needs memory for one image as float32.
+    Works image by image, so beside the result it needs memory for one image as float32. Images of bytes are resized by `images.c`, where it
+    was compiled, which gives the same.
     """
     steps, height, width, channels = images.shape
     dtype = images.dtype.newbyteorder("=")
     resized_images = np.empty((steps, size.height, size.width, channels), dtype)
+    if dtype == np.uint8 and _LIBRARY is not None:
+        for image, resized in zip(images, resized_images):
+            _resize_bytes(image, resized, size.method)
+        return resized_images
     taps = _TAPS[size.method]
     rows, columns = taps(height, size.height), taps(width, size.width)
     put = _ORDERS[size.method]
@@ -666,6 +674,36 @@ def resize_images(images: Array, size: Size) -> Array:
             image = put(images[step].astype(np.float32), rows, columns)
             resized_images[step] = image if limits is None else np.clip(np.rint(image), limits.min, limits.max)
     return resized_images
+
+
+def _resize_bytes(image: Array, resized: Array, method: str) -> None:
+    """[H, W, C] uint8 into [height, width, C], by the compiled library."""
+    height, width, channels = resized.shape
+    rows, columns = _TAPS[method](image.shape[0], height), _TAPS[method](image.shape[1], width)
+    factor = np.float32(1) / (rows.scale * columns.scale)
+    image = np.ascontiguousarray(image)
+    scratch = np.empty(_LIBRARY.resize_scratch(image.shape[1], width, channels, rows.places.shape[1]), np.float32)
+    _LIBRARY.resize_bytes(
+        image.ctypes.data, image.shape[1], channels, height, width,
+        *_arguments(rows), *_arguments(columns),
+        factor, method == AREA, scratch.ctypes.data, resized.ctypes.data,
+    )  # fmt: skip
+
+
+def _arguments(taps: _Taps) -> tuple[int, int, int]:
+    return taps.places.ctypes.data, taps.weights.ctypes.data, taps.places.shape[1]
+
+
+_INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
+_AXIS = [_POINTER, _POINTER, _INT]
+_LIBRARY = load_library(
+    Path(__file__).with_name("images.c"),
+    {
+        "resize_scratch": (_INT, [_INT] * 4),
+        "resize_bytes": (None, [_POINTER, *[_INT] * 4, *_AXIS, *_AXIS, ctypes.c_float, _INT, _POINTER, _POINTER]),
+    },
+)
+"""None where it was not compiled."""
 
 
 def _columns_then_rows(image: Floats, rows: _Taps, columns: _Taps) -> Floats:
@@ -738,7 +776,8 @@ def _lanczos3(distances: Floats) -> Floats:
 
 def _taps(places: Array, weights: Array, is_covered: Array, before: int, scale: np.float32) -> _Taps:
     weights = np.where(is_covered, weights, 0).astype(np.float32)
-    return _Taps(np.clip(places, 0, before - 1), weights, scale)
+    places = np.ascontiguousarray(np.clip(places, 0, before - 1), np.int64)
+    return _Taps(places, np.ascontiguousarray(weights), scale)
 
 
 _TAPS: dict[str, Callable[[int, int], _Taps]] = {AREA: _area_taps, LANCZOS3: _lanczos3_taps}

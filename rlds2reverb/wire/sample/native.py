@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlds2reverb.compiled import load_library
 from rlds2reverb.episode import Array
 from rlds2reverb.wire import codec
 
 _INT, _POINTER, _BYTES = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # name -> type of the result, types of the arguments
-    "native_source": (_INT, []),
     "arena_open": (_POINTER, [_INT]),
     "arena_close": (None, [_POINTER]),
     "arena_kind": (_INT, [_POINTER, _INT, *[_POINTER] * 3]),
@@ -39,25 +38,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # name -> type of the result, 
 }
 _UNUSUAL, _NO_MEMORY, _NO_END = -1, -2, -3
 _MOST_AXES = 32
-_SOURCE, _COMPILED = "native.c", "native.compiled"
-"""The compiled file has no ending of libraries: Python would take it for a module."""
-
-
-def load(path: Path) -> Any:
-    """The library; None where it was not built for this machine, or of another source than the one beside this module."""
-    # A library of an older source would read other structures than this module passes, so it carries the checksum of its source.
-    try:
-        library = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
-        source = zlib.crc32(Path(__file__).with_name(_SOURCE).read_bytes())
-    except (OSError, AttributeError):
-        return None
-    return library if library.native_source() == source else None
-
-
-LIBRARY = load(Path(__file__).with_name(_COMPILED))
+LIBRARY = load_library(Path(__file__).with_name("native.c"), _FUNCTIONS)
 """None where it cannot be used."""
 
 

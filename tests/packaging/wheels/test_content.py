@@ -142,8 +142,9 @@ def test_the_wheel_is_for_every_python_on_machines_like_this(wheel: Path, unpack
     ]
 
 
-def test_the_compiled_reader_runs_with_the_glibc_of_the_tag(unpacked: Path) -> None:
-    (library,) = unpacked.rglob("native.compiled")
+@pytest.mark.parametrize("name", ["native", "images"])
+def test_the_compiled_libraries_run_with_the_glibc_of_the_tag(unpacked: Path, name: str) -> None:
+    (library,) = unpacked.rglob(f"{name}.compiled")
     needed = {(int(major), int(minor)) for major, minor in re.findall(rb"GLIBC_(\d+)\.(\d+)", library.read_bytes())}
     assert needed
     assert max(needed) <= (2, 17)

@@ -18,7 +18,7 @@ def test_the_compiled_reader_stays_within_its_memory(tmp_path: Path) -> None:
     hatch_build = pytest.importorskip("hatch_build", reason="needs hatchling")
     library = tmp_path / "native.compiled"
     try:
-        hatch_build.compile_reader(ROOT / "rlds2reverb" / "wire" / "sample" / "native.c", library, *CHECKS)
+        hatch_build.compile_library(ROOT / "rlds2reverb" / "wire" / "sample" / "native.c", library, *CHECKS)
         asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no compiler with sanitizers")
