@@ -16,7 +16,8 @@ from benchmarks.common import Goal, Result, Run, Side, Size, alternate, comparis
 from benchmarks.memory import growth_per_item
 from benchmarks.servers import BenchServer
 from rlds2reverb import open_source
-from rlds2reverb.formats.transform import transform_of, transformed
+from rlds2reverb.formats.transform import transform_of
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.images import decode_columns
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.specs import Nest

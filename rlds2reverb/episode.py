@@ -75,6 +75,16 @@ def name_of_rows(name: str, start: int, stop: int, rows: int) -> str:
     return f"{name}[{start or ''}:{stop if stop < rows else ''}]"
 
 
+def name_of_whole(name: str) -> str:
+    """The name of the episode that some rows are of, whichever copy of it and whichever pass over it that is.
+
+    >>> name_of_whole("content:0a#2[5:]"), name_of_whole("run#7[:3]")
+    ('content:0a', 'run#7')
+    """
+    whole = _ROWS.sub("", name)
+    return re.split("[#|]", whole, maxsplit=1)[0] if is_content(whole) else whole
+
+
 def gaps_around(name: str) -> tuple[bool, bool]:
     """Whether rows were taken out before the first row of the episode of this name, and behind its last one."""
     match = _ROWS.search(name) if "[" in name else None

@@ -33,7 +33,7 @@ from rlds2reverb.formats.destination import Destination, Sink, lost_flags
 from rlds2reverb.formats.filtered import filtered, share_findings
 from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.registry import DESTINATIONS
-from rlds2reverb.formats.transform import transformed
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.interrupts import held_interrupts, noted_interrupts, raise_lost_interrupt
 from rlds2reverb.keywords import command_option, refuse_unknown, takes_options
 from rlds2reverb.prepare.endings import Endings, endings_of, state_of, with_problems_of_ends

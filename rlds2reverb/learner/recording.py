@@ -27,7 +27,7 @@ import numpy as np
 from rlds2reverb.episode import FLAGS, STEP_FIELDS, Array, Episode, metadata_specs
 from rlds2reverb.errors import ConfigError, SourceError, WireError
 from rlds2reverb.formats.source import Source, checked_spec
-from rlds2reverb.formats.transform import transformed
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.learner.options import check_count
 from rlds2reverb.prepare.conventions import filled_spec
 from rlds2reverb.push.options import KEEP, PushKeywords, PushOptions

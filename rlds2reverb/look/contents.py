@@ -26,7 +26,7 @@ from rlds2reverb.formats.filtered import filtered
 from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.source import Source, checked_spec
-from rlds2reverb.formats.transform import transformed
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.images import image_size
 from rlds2reverb.look.collector import INSTRUCTIONS
 from rlds2reverb.look.curves import Curve, range_text

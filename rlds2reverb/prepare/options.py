@@ -256,7 +256,7 @@ class EpisodeOptions(ReadingOptions):
     transform: TransformLike = field(
         default=(),
         metadata=command_option(
-            'Columns to select, drop, rename, resize, and to join to the action: "OPTION=VALUE,...", or a YAML file.',
+            'Columns to make, select, drop, rename, resize: "OPTION=VALUE,...", a YAML file, or a shipped one such as open_x/bridge_orig.',
             metavar="TEXT|FILE",
             section="Data",
         ),

@@ -31,7 +31,7 @@ from rlds2reverb.formats.filtered import filtered, share_findings
 from rlds2reverb.formats.identity import Identity, with_identity
 from rlds2reverb.formats.mapped import mapped
 from rlds2reverb.formats.source import Source, check_steps, checked_spec, metadata_spec_of
-from rlds2reverb.formats.transform import transformed
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.images import LAST, kind
 from rlds2reverb.prepare.conventions import DROP, REPEAT, Conventions, absent_fields, filled_spec
 from rlds2reverb.prepare.endings import Ending, Endings, ending_of, with_problems_of_ends

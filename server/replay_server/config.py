@@ -517,7 +517,8 @@ def _signature_of_dataset(value: Mapping[str, Any], path: str) -> Nest:
     from rlds2reverb.formats import open_source
     from rlds2reverb.formats.mapped import MapFunction, mapped
     from rlds2reverb.formats.source import metadata_spec_of
-    from rlds2reverb.formats.transform import transform_of, transformed, with_encode
+    from rlds2reverb.formats.transform import transform_of, with_encode
+    from rlds2reverb.formats.transformed import transformed
     from rlds2reverb.prepare.conventions import filled_spec
     from rlds2reverb.prepare.preparation import view_at_rate
     from rlds2reverb.views import view_from

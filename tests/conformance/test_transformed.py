@@ -16,7 +16,8 @@ tf = pytest.importorskip("tensorflow")
 
 import rlds2reverb
 from rlds2reverb import Client, Episode
-from rlds2reverb.formats.transform import transform_of, transformed
+from rlds2reverb.formats.transform import transform_of
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.specs import flatten
 from rlds2reverb.views import view_of
 from tests.support import rlds_data, strategies

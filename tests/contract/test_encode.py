@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rlds2reverb.encoding import Encoding
-from rlds2reverb.formats.transform import Transform, transformed
+from rlds2reverb.formats.transform import Transform
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.images import Size, decode_images, resize_images
 from rlds2reverb.specs import flatten
 from tests.contract.test_sources import SOURCES, kinds

@@ -18,7 +18,8 @@ from rlds2reverb.errors import SourceError
 from rlds2reverb.formats import open_destination, open_source
 from rlds2reverb.formats.destination import Content
 from rlds2reverb.formats.source import Source
-from rlds2reverb.formats.transform import Transform, transformed
+from rlds2reverb.formats.transform import Transform
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.specs import ArraySpec, ImageSpec, column_spec, flatten
 from tests.contract.source_cases import d4rl, data, minari, robomimic, ted
 from tests.contract.source_cases.lerobot import DATA as LEROBOT

@@ -14,7 +14,7 @@ from rlds2reverb.cli import EXIT_CODES, cli, inspect
 from rlds2reverb.episode import Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.lists import EpisodeList
-from tests.unit.formats.test_transform_transformed import robot, with_column
+from tests.unit.formats.test_transformed import robot, with_column
 
 Tell = Callable[..., str]
 

@@ -12,21 +12,14 @@ from hypothesis import strategies as st
 
 from rlds2reverb.episode import Array
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats.transform import (
-    Transform,
-    concat_columns,
-    joined_spec,
-    made_columns,
-    parts_of,
-    too_large,
-    transform_of,
-    written,
-)
+from rlds2reverb.formats.operations import concat_columns, joined_spec, too_large
+from rlds2reverb.formats.transform import Transform, parts_of, transform_of, written
+from rlds2reverb.formats.transformed import made_columns
 from rlds2reverb.images import METHODS, MOST_PIXELS, Size, resize_images
 from rlds2reverb.specs import IMAGE_DTYPES, ArraySpec, column_spec
 from tests.support import strategies
 from tests.support.project import ROOT
-from tests.unit.formats.test_transform_columns import FIELDS
+from tests.unit.formats.test_transformed_columns import FIELDS
 
 EVERYTHING = Transform(
     select=["observation/*", "action"],
@@ -36,11 +29,15 @@ EVERYTHING = Transform(
     encode={"observation/image": "jpeg"},
     rename={"observation/image": "observation/rgb"},
     reward_last="shift",
+    make={"observation/grip": "clip( action/grip , 0.0,1)"},
+    drop_first_rows=1,
+    drop_last_rows=2,
 )
 
 
 def test_there_is_one_way_of_writing_it() -> None:
     assert EVERYTHING.as_dict() == {
+        "make": {"observation/grip": "clip(action/grip, 0, 1)"},
         "action": "concat(world_vector, rotation_delta, /gripper)",
         "select": ["observation/*", "action"],
         "drop": ["observation/depth"],
@@ -48,9 +45,12 @@ def test_there_is_one_way_of_writing_it() -> None:
         "encode": {"observation/image": "jpeg:quality=95"},
         "rename": {"observation/image": "observation/rgb"},
         "reward_last": "shift",
+        "drop_first_rows": 1,
+        "drop_last_rows": 2,
     }
     assert Transform(**EVERYTHING.as_dict()) == EVERYTHING
-    assert list(EVERYTHING.lines()) == ["action", "select", "drop", "resize", "encode", "rename", "reward_last"]
+    assert list(EVERYTHING.lines()) == list(EVERYTHING.as_dict())
+    assert EVERYTHING.lines()["make"] == "observation/grip = clip(action/grip, 0, 1)"
     assert EVERYTHING.lines()["rename"] == "observation/image -> observation/rgb"
 
 
@@ -82,6 +82,12 @@ def test_what_does_the_same_has_the_same_label() -> None:
         {"encode": "jpeg:quality=94"},
         {"encode": "jpeg:subsampling=444"},
         {"encode": {"a": "png"}},
+        {"make": {"a": "b"}},
+        {"make": {"a": "c"}},
+        {"make": {"a": "choose(b, c, seed=1)"}},
+        {"make": {"a": "choose(b, c, seed=2)"}},
+        {"drop_first_rows": 1},
+        {"drop_last_rows": 1},
         {"rename": {"a": "b"}},
         {"rename": {"b": "a"}},
     ],
@@ -124,6 +130,15 @@ def test_a_shift_of_rewards_is_the_conventions_own() -> None:
         ({"rename": "a"}, "rename: 'a': expected a mapping"),
         ({"rename": {"a": ""}}, "rename: '': expected a path"),
         ({"rename": {"a": None}}, "rename: None: expected a path"),
+        ({"make": ["a"]}, r"make: \['a'\]: expected a mapping"),
+        ({"make": {"a//b": "c"}}, "make: 'a//b': expected a path"),
+        ({"make": {"a": 5}}, 'make: "a": 5: expected an expression such as concat'),
+        ({"make": {"a": "clip(b)"}}, r'make: "a": "clip\(b\)": clip: LOW is missing; expected clip\(x, LOW, HIGH\)'),
+        ({"make": {"a/b": "x", "a": "y"}}, 'make: "a/b" is part of "a"; make one of them'),
+        ({"make": {"action": "x"}, "action": "concat(a)"}, 'make: "action" is made by the operation action as well'),
+        ({"drop_first_rows": -1}, "drop_first_rows: -1: expected a number of rows"),
+        ({"drop_last_rows": True}, "drop_last_rows: True: expected a number of rows"),
+        ({"drop_last_rows": "1"}, "drop_last_rows: '1': expected a number of rows"),
         ({"reward_last": "first"}, "reward_last: 'first': expected one of as_recorded, shift"),
         ({"reward_last": ["shift"]}, r"reward_last: \['shift'\]: expected one of"),
     ],

@@ -16,12 +16,22 @@ from tests.unit.formats.test_transform import EVERYTHING
 
 TEXT = (
     "select=observation/*,action,drop=observation/depth,action=concat(world_vector,rotation_delta,/gripper),"
-    "resize=observation/image:64x48,encode=observation/image:jpeg,rename=observation/image:observation/rgb,reward_last=shift"
+    "resize=observation/image:64x48,encode=observation/image:jpeg,rename=observation/image:observation/rgb,reward_last=shift,"
+    "make=observation/grip:clip(action/grip,0,1),drop_first_rows=1,drop_last_rows=2"
 )
 
 NAMES = st.text("abc_*.-: é0", min_size=1, max_size=4).filter(lambda name: name.strip() == name)
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 SIZES = st.builds("{}x{}{}".format, st.integers(1, 99), st.integers(1, 99), st.sampled_from(["", ":area", ":lanczos3"]))
+EXPRESSIONS = st.recursive(
+    st.sampled_from(["x/y", "z[0]", "z[:3]", "zeros(2)"]),
+    lambda inner: st.one_of(
+        st.builds("concat({}, {})".format, inner, inner),
+        st.builds("clip({}, {}, 9)".format, inner, st.integers(-3, 3)),
+        st.builds("choose({}, {}, seed={})".format, inner, inner, st.integers(0, 9)),
+    ),
+    max_leaves=4,
+)
 TRANSFORMS = st.builds(
     Transform,
     select=st.lists(PATHS, max_size=3, unique=True),
@@ -31,6 +41,9 @@ TRANSFORMS = st.builds(
     encode=st.dictionaries(PATHS, st.sampled_from(["png", "jpeg", "jpeg:quality=3:subsampling=444"]), max_size=3),
     rename=st.dictionaries(PATHS, PATHS, max_size=3),
     reward_last=st.sampled_from(["as_recorded", "shift"]),
+    make=st.dictionaries(st.sampled_from(["a", "b/c", "d"]), EXPRESSIONS),
+    drop_first_rows=st.integers(0, 3),
+    drop_last_rows=st.integers(0, 3),
 )
 
 
@@ -47,12 +60,13 @@ def as_text(transform: Transform) -> str:
     """On one line, as it would be typed."""
     pairs = (
         f"{name}={old}:{new}"
-        for name in ("resize", "encode", "rename")
+        for name in ("resize", "encode", "rename", "make")
         for old, new in getattr(transform, name).items()
     )
     lists = (f"{name}={','.join(paths)}" for name in ("select", "drop") if (paths := getattr(transform, name)))
     action = [f"action={transform.action}"] if transform.action else []
-    return ",".join((*lists, *pairs, *action, f"reward_last={transform.reward_last}"))
+    rows = [f"{name}={getattr(transform, name)}" for name in ("drop_first_rows", "drop_last_rows")]
+    return ",".join((*lists, *pairs, *action, *rows, f"reward_last={transform.reward_last}"))
 
 
 def test_every_form_says_the_same(tmp_path: Path) -> None:

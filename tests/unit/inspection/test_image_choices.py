@@ -13,7 +13,8 @@ from PIL import Image
 
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.transform import transform_of, transformed
+from rlds2reverb.formats.transform import transform_of
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.inspection import image_choices
 from rlds2reverb.inspection.image_choices import ImageChoice, measure_image_choices
 from rlds2reverb.inspection.inspection import inspect_source

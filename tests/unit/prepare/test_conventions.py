@@ -14,7 +14,8 @@ from rlds2reverb.episode import Array, Episode, content_digest
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.last_step import last_row_is_added
 from rlds2reverb.formats.lists import EpisodeList
-from rlds2reverb.formats.transform import Transform, Transformed, transformed
+from rlds2reverb.formats.transform import Transform
+from rlds2reverb.formats.transformed import Transformed, transformed
 from rlds2reverb.prepare import conventions
 from rlds2reverb.prepare.conventions import (
     Conventions,
@@ -30,7 +31,7 @@ from rlds2reverb.prepare.problems import Problem
 from rlds2reverb.prepare.standard import Standard
 from rlds2reverb.specs import ArraySpec, Nest, column_spec
 from tests.support import strategies
-from tests.unit.formats.test_transform_transformed import WHOLE, robot, source, with_column
+from tests.unit.formats.test_transformed import WHOLE, robot, source, with_column
 
 OPTIONAL = ("is_terminal", "reward", "discount")
 FLOAT = ArraySpec((), np.dtype(np.float32))

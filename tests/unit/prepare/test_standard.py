@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rlds2reverb.episode import Episode
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import spec_of
-from rlds2reverb.formats.transform import Transform, transformed
+from rlds2reverb.formats.transform import Transform
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.prepare.checks import find_problems
 from rlds2reverb.prepare.conventions import Conventions, fill_absent
 from rlds2reverb.prepare.problems import CODES, Problem

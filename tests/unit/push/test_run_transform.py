@@ -15,7 +15,7 @@ from rlds2reverb.push.options import PushOptions
 from rlds2reverb.specs import spec_texts
 from tests.support.push import in_memory
 from tests.support.push.in_memory import Server, episodes, planned, push
-from tests.unit.formats.test_transform_transformed import WHOLE, robot, with_column
+from tests.unit.formats.test_transformed import WHOLE, robot, with_column
 
 
 def keys(items: dict[int, Any] | None) -> set[int]:

@@ -21,7 +21,7 @@ from rlds2reverb.cli import cli
 from rlds2reverb.errors import SourceError, ViewError
 from rlds2reverb.formats import open_source, paths
 from rlds2reverb.formats.transform import transform_of
-from rlds2reverb.formats.transform import transformed as apply_transform
+from rlds2reverb.formats.transformed import transformed as apply_transform
 from tests.contract.source_cases.lerobot import DATA
 from tests.support import strategies
 from tests.support.formats.lerobot import written

@@ -20,7 +20,8 @@ from rlds2reverb import Batch, Client, Episode, Local, local, open_source
 from rlds2reverb.errors import ConfigError, InvalidEpisode, Rlds2ReverbError, SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import IsKnown, unless_known
-from rlds2reverb.formats.transform import Transformed, transform_of
+from rlds2reverb.formats.transform import transform_of
+from rlds2reverb.formats.transformed import Transformed
 from rlds2reverb.learner.batch import columns_of, paths_of
 from rlds2reverb.specs import Nest, flatten
 from rlds2reverb.testing import MemoryServer, MemoryTransport, table_info

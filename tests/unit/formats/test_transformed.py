@@ -18,7 +18,8 @@ from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError, SourceError
 from rlds2reverb.formats.lists import EpisodeList
 from rlds2reverb.formats.source import Source
-from rlds2reverb.formats.transform import Transform, transformed
+from rlds2reverb.formats.transform import Transform
+from rlds2reverb.formats.transformed import transformed
 from rlds2reverb.images import Size, resize_images
 from rlds2reverb.specs import ArraySpec, ImageSpec, Nest, column_spec, flatten, map_leaves
 from tests.support import strategies
@@ -75,14 +76,35 @@ def transforms(draw: st.DrawFn) -> Transform:
         resize=draw(st.dictionaries(st.just("observation/image"), st.sampled_from(["2x3", "7x9:lanczos3"]))),
         encode=draw(st.sampled_from([{}, {"observation/image": "png"}, {"observation/image": "jpeg:quality=70"}])),
         rename=draw(st.dictionaries(st.sampled_from([*COLUMNS, "action"]), st.sampled_from(["a", "observation/b"]))),
+        make=dict(draw(st.lists(st.sampled_from(list(MADE.items())), max_size=2))),
+        drop_first_rows=draw(st.integers(0, 2)),
+        drop_last_rows=draw(st.integers(0, 1)),
     )
+
+
+MADE = {
+    "observation/image": "rotate_180(observation/image)",
+    "observation/state": "concat(delta(action/arm), observation/state[1])",
+    "mode": "action/mode[0]",
+}
 
 
 def slowly(columns: dict[str, Array], transform: Transform) -> dict[str, Array]:
     """One operation after the other, as the documentation has them."""
+    recorded = dict(columns)
+    if "observation/image" in transform.make:
+        columns["observation/image"] = np.array([image[::-1, ::-1] for image in recorded["observation/image"]])
+    if "observation/state" in transform.make:
+        arm, state = recorded["action/arm"], recorded["observation/state"]
+        rows = [[*(arm[t + 1] - arm[t]), state[t][1]] for t in range(len(arm) - 1)]
+        columns["observation/state"] = np.array([*rows, [0] * 4], np.float32)  # the last one is dropped
+    if "mode" in transform.make:
+        columns["mode"] = recorded["action/mode"].ravel()
     if transform.parts:
         reads = [part[1:] if part[0] == "/" else f"action/{part}" for part in transform.parts]
-        rows = [[float(x) for path in reads for x in np.ravel(columns[path][t])] for t in range(len(columns["reward"]))]
+        rows = [
+            [float(x) for path in reads for x in np.ravel(recorded[path][t])] for t in range(len(columns["reward"]))
+        ]
         action = np.array(rows, np.float32).reshape(len(rows), -1)
         columns = {path: column for path, column in columns.items() if not path.startswith("action/")}
         columns["action"] = action
@@ -96,6 +118,10 @@ def slowly(columns: dict[str, Array], transform: Transform) -> dict[str, Array]:
         columns[path] = np.array([*map(pillow_file, columns[path], [text] * 9)], object)
     for old, new in transform.rename.items():
         columns = {new + path[len(old) :] if named(path, [old]) else path: one for path, one in columns.items()}
+    first = transform.drop_first_rows
+    last = max(transform.drop_last_rows, "observation/state" in transform.make)
+    columns = {path: column[first : len(column) - last].copy() for path, column in columns.items()}
+    columns["is_first"][:1] = columns["is_last"][-1:] = True
     return columns
 
 
@@ -127,6 +153,11 @@ def test_every_episode_is_what_the_operations_make_of_it_one_after_the_other(tra
     except ConfigError:
         return
     (episode,) = changed
+    dropped = sum(transform.dropped_rows)
+    assert changed.count_lengths() == [len(episode)] == [max(rows - dropped, 0)]
+    if rows <= dropped:
+        assert [path for path, _ in episode.faults] == [""]
+        return
     wanted = slowly(dict(recorded.columns), transform)
     assert episode.columns.keys() == wanted.keys() == spec.keys()
     for path, column in episode.columns.items():

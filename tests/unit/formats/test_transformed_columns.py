@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats.transform import Transform, left_out, made_columns
+from rlds2reverb.formats.transform import Transform
+from rlds2reverb.formats.transformed import left_out, made_columns
 from rlds2reverb.specs import ArraySpec, ImageSpec
 
 
