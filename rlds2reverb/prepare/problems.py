@@ -82,7 +82,7 @@ CODES: dict[str, Code] = {
         "the format that it is converted to cannot hold it: a number or a file that its system does not read, say"
     ),
     "untransformed": Code(
-        "a column that the transform reads is not as the dataset's spec says, or holds an integer that floats do not hold exactly"
+        "a column that the transform reads is not as the dataset's spec says, or holds what an operation is not defined for; or the transform drops every row"
     ),
     "missing_column": Code("a column that RLDS requires, or that other episodes have, is absent"),
     "extra_column": Code("a column that the dataset's spec does not have"),
