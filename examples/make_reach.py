@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import rlds2reverb
+from rlds2reverb.episode import Array
 
 SIZE = 48
 RED, BLUE, OPEN, CLOSED = (220, 40, 40), (40, 80, 220), (240, 240, 240), (90, 90, 90)
@@ -68,7 +69,7 @@ def make_episode(seed: int, number: int) -> rlds2reverb.Episode:
     )
 
 
-def draw(hand: np.ndarray, red: np.ndarray, blue: np.ndarray, is_closed: bool) -> np.ndarray:
+def draw(hand: Array, red: Array, blue: Array, is_closed: bool) -> Array:
     """Return the image [SIZE, SIZE, 3] of a camera above the table, with soft edges."""
     across, down = np.meshgrid(*[(np.arange(SIZE) + 0.5) / SIZE] * 2)
     image = np.full((SIZE, SIZE, 3), 150.0)

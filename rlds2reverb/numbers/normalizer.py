@@ -30,6 +30,7 @@ class ColumnNormalizer:
       center, scale: of each dimension, float64; a scale of 0 where the column has one value.
       low, high: of each dimension, between which values are clipped; infinite where they are not.
       mask: of each dimension, False for those that stay as they are.
+      path: of the column, for messages.
     """
 
     center: Array
@@ -37,10 +38,15 @@ class ColumnNormalizer:
     low: Array
     high: Array
     mask: Array
+    path: str = ""
 
     def normalize(self, values: Any) -> Any:
-        """numpy, torch or JAX -> the same kind, dtype (float32 for integers) and device; clipped where the normaliser clips."""
-        values, dtype = _as_floats(values)
+        """numpy, torch or JAX -> the same kind, dtype (float32 for integers) and device; clipped where the normaliser clips.
+
+        Raises:
+          ConfigError: the last axes are not those of the column's rows.
+        """
+        values, dtype = self._checked_floats(values)
         center, scale = (_like(values, numbers) for numbers in (self.center, self.scale))
         normal = (values - center) * scale
         if np.isfinite(self.high).any():
@@ -48,11 +54,21 @@ class ColumnNormalizer:
         return _cast(normal if self._is_whole else _choose(_like(values, self.mask), normal, values), dtype)
 
     def denormalize(self, values: Any) -> Any:
-        """The inverse; what was clipped stays at the ends. A dimension of one value gets that value."""
-        values, dtype = _as_floats(values)
+        """The inverse; what was clipped stays at the ends. A dimension of one value gets that value. Raises as `normalize`."""
+        values, dtype = self._checked_floats(values)
         spread = np.divide(1.0, self.scale, out=np.zeros_like(self.scale), where=self.scale != 0)
         original = values * _like(values, spread) + _like(values, self.center)
         return _cast(original if self._is_whole else _choose(_like(values, self.mask), original, values), dtype)
+
+    def _checked_floats(self, values: Any) -> tuple[Any, Any]:
+        floats, dtype = _as_floats(values)
+        shape, rows = tuple(floats.shape), self.center.shape
+        # Without this, other widths would be broadcast where they happen to allow it.
+        if shape[len(shape) - len(rows) :] != rows:
+            raise ConfigError(
+                f'Normalizer: "{self.path}": statistics of another signature: expected an array of shape [..., {", ".join(map(str, rows))}], found {list(shape)}'
+            )
+        return floats, dtype
 
     @cached_property
     def _is_whole(self) -> bool:
@@ -138,7 +154,7 @@ class Normalizer:
             lack some columns. Mappings become dicts.
 
         Raises:
-          ConfigError: it has none of the columns.
+          ConfigError: it has none of the columns, or arrays of another width than the statistics.
         """
         return self._map_root(nest, "normalize")
 
@@ -203,7 +219,7 @@ class Normalizer:
             )
         most = np.inf if clip is False or (clip is True and mode == MEAN_STD) else float(clip)
         ends = np.full(column.shape, most)
-        return ColumnNormalizer(np.where(used, center, 0.0), np.where(used, scale, 1.0), -ends, ends, used)
+        return ColumnNormalizer(np.where(used, center, 0.0), np.where(used, scale, 1.0), -ends, ends, used, path)
 
 
 def _modes(

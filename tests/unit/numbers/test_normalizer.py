@@ -145,6 +145,18 @@ def test_a_nest_with_none_of_the_columns_is_refused(nest: Any, words: str) -> No
         Normalizer(STATISTICS)(nest)
 
 
+@pytest.mark.parametrize("shape", [(), (4,), (5,), (4, 1), (4, 3)])
+def test_arrays_of_another_width_are_refused_not_broadcast(shape: tuple[int, ...]) -> None:
+    normalizer = Normalizer(STATISTICS, columns=["observation/state", "action"])
+    values = np.zeros(shape)
+    path = "action" if shape[-1:] == (3,) else "observation/state"
+    for change in (normalizer[path].normalize, normalizer[path].denormalize):
+        with pytest.raises(ConfigError, match=rf'"{path}": statistics of another signature: expected .*\[\.\.\., \d\]'):
+            change(values)
+    with pytest.raises(ConfigError, match="another signature"):
+        normalizer({"observation": {"state": np.zeros((4, 4))}})
+
+
 def test_integers_become_float32() -> None:
     assert Normalizer(STATISTICS)["action"].normalize([[1, 2, 3, 4]]).dtype == np.float32
 
