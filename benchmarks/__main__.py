@@ -28,6 +28,7 @@ NAMES = (
     "encoded",
     "conversion",
     "convert",
+    "lerobot_video",
     "sampling",
     "learner",
     "prioritized",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rlds2reverb.conversion.guarding import check_apart, check_free, check_path, label_of, places_of
 from rlds2reverb.conversion.job import LOSSES, UNFIT, Account, Job, Read, job_of
 from rlds2reverb.conversion.place import Place, open_place, place_of
-from rlds2reverb.conversion.report import ALL, ConvertReport
+from rlds2reverb.conversion.report import ALL, ConvertReport, Nearness
 from rlds2reverb.conversion.verify import verify
 from rlds2reverb.conversion.workers import ByWorkers
 from rlds2reverb.episode import Episode, Occurrences
@@ -192,6 +192,7 @@ class Conversion:
         self._kept = 0  # episodes that are on disk for the next run
         self._verified: int | None = None
         self._verified_by: tuple[str, ...] = ()
+        self._nearness: dict[str, Nearness] = {}
         self._began = self._progress_at = self._verify_began = self._upload_began = 0.0
 
     def run(self) -> ConvertReport:
@@ -328,7 +329,7 @@ class Conversion:
     def _verify(self, path: Path) -> None:
         if self._options.verify:
             self._verified, self._verify_began = 0, time.monotonic()
-            self._verified_by = verify(self.job, path, self._account, self._tell_verified)
+            self._verified_by, self._nearness = verify(self.job, path, self._account, self._tell_verified)
 
     def _check_free(self, place: Place) -> None:
         if not place.is_partly_published:
@@ -396,6 +397,7 @@ class Conversion:
             seconds=time.monotonic() - self._began,
             verified=self._verified,
             verified_by=self._verified_by,
+            psnr=self._nearness,
             transform=job.ready.options.chosen_transform.as_dict(),
             filtered=job.source.filtered,
             episodes_kept=self._kept,

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from rlds2reverb.episode import Notice, is_under
-from rlds2reverb.formats.destination import ALL_ROWS, LAST_ROW, NO_ROWS, Loss
+from rlds2reverb.formats.destination import ALL_ROWS, LAST_ROW, NEAR_ROWS, NO_ROWS, Loss
 from rlds2reverb.formats.source import LeftOut
 from rlds2reverb.plain import members, printed
 from rlds2reverb.text import as_html, counted
@@ -47,6 +47,7 @@ class ConvertReport:
       episodes_kept: of those written, on disk for the next run of the same conversion; 0 for a finished one.
       workers: processes that read, judged and encoded episodes at a time, in this run; 0 for none but this one.
       parts_again: parts of the source that were begun anew because their workers were lost.
+      psnr: path of an image column that was written as a video -> how near its frames are to the images, where they were compared.
     """
 
     source: str
@@ -75,6 +76,7 @@ class ConvertReport:
     workers: int = 0
     parts_again: int = 0
     verified_by: tuple[str, ...] = ()
+    psnr: Mapping[str, Nearness] = field(default_factory=dict)
 
     _repr_html_ = as_html
 
@@ -86,6 +88,22 @@ class ConvertReport:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return members(self)
+
+
+@printed("*")
+@dataclass(frozen=True)
+class Nearness:
+    """How near frames are to the images that were written, as PSNR (peak signal-to-noise ratio); 100 where they are equal.
+
+    Attributes:
+      frames: the number of compared frames.
+      mean: dB, of all frames together.
+      least: dB, of the worst frame.
+    """
+
+    frames: int
+    mean: float
+    least: float
 
 
 ALL = "all"
@@ -147,6 +165,10 @@ class Losses:
         """Path of a column -> the one by which it is read back."""
         return {loss.path: loss.now for loss in self.of_all if loss.path is not None and loss.now is not None}
 
+    def near_paths(self) -> list[str]:
+        """The image columns that are read back near to what they were."""
+        return [loss.path for loss in self.of_all if loss.path is not None and loss.rows == NEAR_ROWS]
+
     def reported(self, number: int, with_meaning: bool = False) -> dict[str, str]:
         """Path of a column, or "metadata/NAME" -> affected rows, for the reported losses of a written episode.
 
@@ -163,7 +185,7 @@ class Losses:
             at = bisect_right(ranges, number, key=itemgetter(0)) - 1
             if at >= 0 and number < ranges[at][1]:
                 lost.append((path, rows))
-        lost = [(path, rows) for path, rows in lost if rows != NO_ROWS]
+        lost = [(path, rows) for path, rows in lost if rows not in (NO_ROWS, NEAR_ROWS)]
         only_last = {path: rows for path, rows in lost if path is not None and rows == LAST_ROW}
         return {**only_last, **{path: rows for path, rows in lost if path is not None and rows != LAST_ROW}}
 

@@ -2,10 +2,14 @@
 
 This package's reader returns every column, and is compared bit by bit. The destination's own library, where it is installed, reads the
 dataset beside it: what a learner will see is compared, too, in the dtypes that the library has.
+
+Images that became frames of a video are near to what they were, not equal: `FrameErrors` measures how near, and finds frames that are of
+other rows, or no picture of them at all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -15,7 +19,7 @@ import numpy as np
 
 from rlds2reverb.conversion.by_library import differs, read_back, reader_of, version_of
 from rlds2reverb.conversion.job import UNFIT, Account, Job
-from rlds2reverb.conversion.report import Losses, reported_rows
+from rlds2reverb.conversion.report import Losses, Nearness, reported_rows
 from rlds2reverb.episode import Array, Episode, metadata_path, metadata_values
 from rlds2reverb.errors import ConversionError
 from rlds2reverb.formats import open_source
@@ -29,8 +33,11 @@ _MOST_SHOWN = 5
 _OURS = "rlds2reverb"
 
 
-def verify(job: Job, path: Path, account: Account, on_compared: Callable[[int], object]) -> tuple[str, ...]:
-    """Compares all episodes; returns who has read them: this package, and the destination's own library where it is installed.
+def verify(
+    job: Job, path: Path, account: Account, on_compared: Callable[[int], object]
+) -> tuple[tuple[str, ...], dict[str, Nearness]]:
+    """Compares all episodes; returns who has read them: this package, and the destination's own library where it is installed. And how near
+    frames of videos are, by the path of their column.
 
     Args:
       job: of the conversion.
@@ -43,6 +50,7 @@ def verify(job: Job, path: Path, account: Account, on_compared: Callable[[int], 
       SourceError: one side cannot be read.
     """
     number, losses = 0, account.losses
+    errors = {near: FrameErrors() for near in losses.near_paths()}
     reader = None if isinstance(path, BucketPath) else reader_of(job.destination.name)
     library = _read_nothing() if reader is None else read_back(reader, path)
     source = open_source(job.destination.source(path))
@@ -57,10 +65,13 @@ def verify(job: Job, path: Path, account: Account, on_compared: Callable[[int], 
             stored = next(back, None)
             if stored is None:
                 raise _differs(job, path, f"has {counted(number - 1, 'episode')}, and more were written")
+            if stored.faults:
+                unread = "; ".join(f'column "{column}": {why}' for column, why in stored.faults[:_MOST_SHOWN])
+                raise _differs(job, path, f"episode {number - 1}, from {written.title}, cannot be read: {unread}")
             # A feature that another episode lost is no metadata of the dataset, and is stored in this episode.
             metadata = source.metadata_of(number - 1) or {}
             stored = replace(stored, metadata={**metadata, **stored.metadata})
-            odd = differences(written, stored, losses.reported(number - 1), losses.moved())
+            odd = differences(written, stored, losses.reported(number - 1), losses.moved(), errors)
             if reader is not None and not odd:
                 try:
                     columns = next(library, None)
@@ -76,12 +87,13 @@ def verify(job: Job, path: Path, account: Account, on_compared: Callable[[int], 
             on_compared(number)
         if next(back, None) is not None:
             raise _differs(job, path, f"has more than the {counted(number, 'episode')} that were written")
+        nearness = {near: frame_errors.nearness() for near, frame_errors in errors.items()}
         if reader is None:
-            return (_OURS,)
+            return (_OURS,), nearness
         if next(library, None) is not None:
             surplus = f"{version_of(reader)} reads more than the {counted(number, 'episode')} that were written"
             raise _differs(job, path, surplus)
-        return _OURS, version_of(reader)
+        return (_OURS, version_of(reader)), nearness
 
 
 def _read_nothing() -> Generator[Mapping[str, Array], None, None]:
@@ -89,15 +101,24 @@ def _read_nothing() -> Generator[Mapping[str, Array], None, None]:
 
 
 def differences(
-    written: Episode, stored: Episode, reported: Mapping[str, str], moved: Mapping[str, str] | None = None
+    written: Episode,
+    stored: Episode,
+    reported: Mapping[str, str],
+    moved: Mapping[str, str] | None = None,
+    near: Mapping[str, FrameErrors] | None = None,
 ) -> list[str]:
-    """The differences, one text per column or feature, without those already reported (see `Losses.reported` and `Losses.moved`)."""
-    odd, places = [], moved or {}
+    """The differences, one text per column or feature, without those already reported (see `Losses.reported` and `Losses.moved`).
+
+    Frames of the columns `near` are measured.
+    """
+    odd, places, frame_errors = [], moved or {}, near or {}
     for path, column in written.columns.items():
         rows, other = reported_rows(reported, path), stored.columns.get(places.get(path, path))
         if rows == LAST_ROW and other is not None and len(other) == len(column):
             column, other = column[:-1], other[:-1]
-        if rows in (None, LAST_ROW) and not are_equal(column, other):
+        if path in frame_errors:
+            odd += [f'column "{path}": {why}' for why in frame_errors[path].add(column, other)]
+        elif rows in (None, LAST_ROW) and not are_equal(column, other):
             odd.append(f'column "{path}": {_difference(column, other)}')
     there = metadata_values(stored, stored.metadata)
     for name, value in written.metadata.items():
@@ -117,8 +138,73 @@ def _seen_differently(
         rows = reported_rows(reported, path)
         if read is None or rows == ALL_ROWS or job.content.columns[path].image is not None:
             continue
-        if differs(column, read, is_last_known=rows != LAST_ROW):
+        if path in losses.near_paths():
+            shown = min(len(read), len(column) - (rows == LAST_ROW))
+            for why in FrameErrors().add(column[:shown], read[:shown]):
+                yield f'column "{path}": {why}'
+        elif differs(column, read, is_last_known=rows != LAST_ROW):
             yield f'column "{path}": expected {column.dtype}{list(column.shape)}, found {read.dtype}{list(read.shape)} of other values'
+
+
+_PEAK = 255.0
+_EQUAL_DB = 100.0
+_COARSE = 4  # every so many pixels, each way, are compared with other rows
+_SLIGHT = 16.0  # a squared error (36 dB) that is never taken for that of another frame
+_NEARER = 4.0
+_FLAT, _FLAT_SLIGHT = 1.5, 64.0
+
+
+class FrameErrors:
+    """The squared errors of the frames of a column, over all episodes."""
+
+    def __init__(self) -> None:
+        self._count, self._sum, self._worst = 0, 0.0, 0.0
+
+    def nearness(self) -> Nearness:
+        return Nearness(self._count, _decibels(self._sum / max(self._count, 1)), _decibels(self._worst))
+
+    def add(self, written: Array, read: Array | None) -> Iterator[str]:
+        """Measures the frames of an episode, [T, height, width, channels]; yields why a frame is not that of its row.
+
+        A frame is wrong if a row beside its own is far nearer to it, or if it is farther from its row than a picture of one colour would be. No
+        encoder errs so much, however strongly it compresses.
+        """
+        if read is None or read.dtype != written.dtype or read.shape != written.shape:
+            yield _difference(written, read)
+            return
+        for row, (image, frame) in enumerate(zip(written, read)):
+            error = _squared_error(image, frame)
+            self._count, self._sum, self._worst = self._count + 1, self._sum + error, max(self._worst, error)
+            if error > _FLAT_SLIGHT + _FLAT * float(image.astype(np.float32).var((0, 1)).mean()):
+                yield f"row {row} of {len(written)}: the frame is no picture of it: {_decibels(error):.1f} dB"
+                continue
+            if error <= _SLIGHT:
+                continue
+            coarse = _coarse(frame)
+            own = _squared_error(_coarse(image), coarse)
+            for beside in (row - 1, row + 1):
+                if 0 <= beside < len(written):
+                    other = _squared_error(_coarse(written[beside]), coarse)
+                    if own > _NEARER * max(other, _SLIGHT / _NEARER):
+                        yield (
+                            f"row {row} of {len(written)}: the frame is that of row {beside}: {_decibels(other):.1f} dB, "
+                            f"and {_decibels(own):.1f} dB from its own"
+                        )
+                        break
+
+
+def _coarse(image: Array) -> Array:
+    return image[::_COARSE, ::_COARSE] if min(image.shape[:2]) >= _COARSE * _COARSE else image
+
+
+def _squared_error(image: Array, frame: Array) -> float:
+    difference = np.subtract(image, frame, dtype=np.int32)
+    return float(np.square(difference).mean())
+
+
+def _decibels(error: float) -> float:
+    """PSNR of a mean squared error of 8-bit values."""
+    return min(_EQUAL_DB, round(10 * math.log10(_PEAK**2 / error), 2)) if error else _EQUAL_DB
 
 
 def _read_all(source: Source) -> Generator[Episode, None, None]:

@@ -41,7 +41,7 @@ def place_named(text: str) -> Path:
     return path
 
 
-ALL_ROWS, LAST_ROW, NO_ROWS = "all", "last", "none"
+ALL_ROWS, LAST_ROW, NEAR_ROWS, NO_ROWS = "all", "last", "near", "none"
 """The rows that a loss affects: see `Loss.rows`."""
 
 
@@ -54,8 +54,9 @@ class Loss:
       text: what is lost or changed, and how to avoid it; one line.
       path: the step column, or a group of them ("observation"); a feature of the episode as "metadata/NAME"; None for the whole, of
         which every column is compared all the same.
-      rows: the affected rows of the column: `ALL_ROWS`; `LAST_ROW` if the rest is unchanged; `NO_ROWS` if all values
-        are unchanged but mean something else to the format's own system. Verification skips only the rows reported here.
+      rows: the affected rows of the column: `ALL_ROWS`; `LAST_ROW` if the rest is unchanged; `NEAR_ROWS` if images are
+        compressed, and read back near to what they were; `NO_ROWS` if all values are unchanged but mean something else to the format's own
+        system. Verification skips only the rows reported here, and measures how near images are.
       now: the path by which the column is read back, where only its name is another; then its values are compared there.
     """
 

@@ -166,6 +166,10 @@ def conversion_fields(report: ConvertReport) -> dict[str, str]:
         "not verified": ""
         if report.verified is None or not is_unfinished
         else f"the comparison ended after {report.verified:,} of {counted(report.episodes_written, 'episode')}",
+        "psnr": "; ".join(
+            f"{path} {near.mean:.1f} dB, worst of {counted(near.frames, 'frame')} {near.least:.1f} dB"
+            for path, near in report.psnr.items()
+        ),
         "workers": report.workers and _workers(report),
         "stopped": report.stopped,
     }

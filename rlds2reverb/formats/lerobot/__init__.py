@@ -7,7 +7,8 @@
 | `values` | rows of the Parquet files |
 | `videos` | frames of videos, and images in tables |
 | `read` | the source `lerobot:PATH[?OPTIONS]` |
-| `write` | the destination `lerobot:PATH[?OPTIONS]`: rows as Parquet, images as PNG or JPEG inside, no videos |
+| `clips` | frames to videos |
+| `write` | the destination `lerobot:PATH[?OPTIONS]`: rows as Parquet, images as PNG or JPEG inside or as videos |
 
 Importing this module loads no other.
 
@@ -23,5 +24,6 @@ LOSSES = {  # code -> what LeRobot's datasets cannot hold
     "last_observation": "the last observation: LeRobot's rows end with the last action; last_step=keep writes it",
     "last_row": "a value of the last row, which RLDS calls undefined; last_step=keep writes it",
     "float64": "LeRobot stores it exactly, and gives it to learners as float32: torch's dtype of Python's numbers",
+    "video": "frames of a video are near to the images, not equal (video=); verify (--verify) tells how near: the PSNR of each camera",
     "text": "a text that is not UTF-8: its invalid bytes are written as \\xNN",
 }

@@ -23,7 +23,7 @@ def read_back(path: Path) -> Iterator[dict[str, Array]]:
     if paths[TASK_INDEX].get("task"):
         columns["task"] = LANGUAGE_INSTRUCTION
     dataset = LeRobotDataset("rlds2reverb/written", root=path, video_backend="pyav")
-    is_image = {name: entry["dtype"] == "image" for name, entry in features.items()}
+    is_image = {name: entry["dtype"] in ("image", "video") for name, entry in features.items()}
     for episode in dataset.meta.episodes:
         rows = [dataset[row] for row in range(episode["dataset_from_index"], episode["dataset_to_index"])]
         values = {

@@ -1,15 +1,15 @@
 """An episode's rows as LeRobot stores them: Arrow's columns, tasks and statistics.
 
 Statistics are those that LeRobot normalizes by: for each place of the last axis, over all rows and other axes; for each channel of an
-image, [channels, 1, 1], over at most a hundred images and every few pixels of them, divided by 255. An episode's quantiles are exact;
-those of the dataset are the episodes' averages, as in LeRobot. Source: compute_stats.py and feature_utils.py of lerobot 0.6.1.
+image, [channels, 1, 1], over the images and pixels that LeRobot samples, divided by 255. An episode's quantiles are exact, where LeRobot's
+are those of a histogram of 5,000 bins; those of the dataset are the episodes' averages, as in LeRobot.
+Source: compute_stats.py and feature_utils.py of lerobot 0.6.1.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from rlds2reverb.encoding import png_files
 from rlds2reverb.episode import IS_TERMINAL, OBSERVATION, Array, Episode, is_under, metadata_path
 from rlds2reverb.formats.destination import LAST_ROW, Loss, UnfitEpisode, are_equal
 from rlds2reverb.formats.lerobot import LOSSES
-from rlds2reverb.formats.lerobot.features import DONE, FRAME_INDEX, LANGUAGE_INSTRUCTION, TEXT, TIMESTAMP
+from rlds2reverb.formats.lerobot.clips import encode_clip
+from rlds2reverb.formats.lerobot.features import DONE, FRAME_INDEX, LANGUAGE_INSTRUCTION, TEXT, TIMESTAMP, VIDEO
 from rlds2reverb.formats.lerobot.meta import METADATA
 from rlds2reverb.formats.lerobot.plan import DEFAULT_FPS, FILES, KEEP, MOST_INTEGER, PIXELS, LeRobotPlan, WrittenFeature
 from rlds2reverb.formats.rows import row_behind
@@ -27,8 +28,12 @@ from rlds2reverb.images import decode_images
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)
-_MOST_IMAGES = 100  # of an episode, for its statistics
-_SIDE = 150
+# Of an episode's images and their pixels, for its statistics: as in LeRobot.
+_FEWEST_IMAGES, _MOST_IMAGES, _POWER = 100, 10_000, 0.75
+_SIDE, _WHOLE_BELOW = 150, 300
+_LEVELS = 256
+_ROUNDED = 1e-6  # of a count: a product such as 0.1 * 30, which is a little above 3
+_TOLERANCE = 1e-4  # seconds by which LeRobot lets a frame be away from its row
 _NAMES = tuple(f"q{round(100 * quantile):02d}" for quantile in _QUANTILES)
 
 Stats = Mapping[str, Array]  # min, max, mean, std, count, q01, q10, q50, q90, q99
@@ -40,6 +45,7 @@ class EncodedEpisode:
 
     Attributes:
       columns: feature -> [rows], in the order of the table; without those that count through the dataset.
+      clips: feature -> the frames of all rows, encoded; see `clips`.
       tasks: the task of each row, or the one of all rows.
       metadata: further columns of meta/episodes.
       fps: rows per second, from the option or from this episode.
@@ -52,6 +58,7 @@ class EncodedEpisode:
     metadata: Mapping[str, Any]
     fps: int
     losses: tuple[Loss, ...]
+    clips: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def encode_episode(plan: LeRobotPlan, episode: Episode) -> EncodedEpisode:
@@ -59,7 +66,11 @@ def encode_episode(plan: LeRobotPlan, episode: Episode) -> EncodedEpisode:
     steps = episode.columns
     rows = len(episode) if plan.choices.last_step == KEEP else len(episode) - 1
     losses = [] if rows == len(episode) else list(_last_row_losses(steps, plan, rows))
+    fps = plan.choices.fps or (_fps_of(episode) if plan.has_time else plan.fps)
+    if plan.videos and plan.has_time:
+        _check_times(steps[TIMESTAMP][:rows], fps)
     columns: dict[str, pa.Array] = {}
+    clips: dict[str, bytes] = {}
     stats: dict[str, Stats] = {}
     changed: list[str] = []
     for feature in plan.features:
@@ -70,11 +81,14 @@ def encode_episode(plan: LeRobotPlan, episode: Episode) -> EncodedEpisode:
                 f"has {written.max():,}, and LeRobot reads whole numbers below 2^63 only; on_invalid=skip (--on-invalid skip) leaves such "
                 f"episodes out, --transform drop={feature.path} --restart the column",
             )
-        columns[feature.name], is_changed = _arrow_column(feature, written)
-        changed += [feature.path] if is_changed else []
-        if feature.kind in (PIXELS, FILES):
-            sample = written[np.unique(np.linspace(0, rows - 1, min(rows, _MOST_IMAGES)).round().astype(int))]
-            pixels = sample if feature.kind == PIXELS else decode_images(sample, feature.spec, exact=True)
+        if feature.kind == VIDEO and plan.choices.video is not None:
+            clips[feature.name] = encode_clip(plan.choices.video, written, fps)
+        else:
+            columns[feature.name], is_changed = _arrow_column(feature, written)
+            changed += [feature.path] if is_changed else []
+        if feature.kind in (PIXELS, FILES, VIDEO):
+            sample = written[sample_rows(rows)]
+            pixels = decode_images(sample, feature.spec, exact=True) if feature.kind == FILES else sample
             stats[feature.name] = _stats_of_images(pixels)
         elif feature.kind != TEXT:
             stats[feature.name] = stats_of_numbers(written)
@@ -98,8 +112,20 @@ def encode_episode(plan: LeRobotPlan, episode: Episode) -> EncodedEpisode:
             changed += [metadata_path(path)] if is_changed else []
         metadata[METADATA + path] = value
     losses += [Loss("text", LOSSES["text"], path) for path in changed]
-    fps = plan.choices.fps or (_fps_of(episode) if plan.has_time else plan.fps)
-    return EncodedEpisode(rows, columns, stats, tasks, metadata, fps, tuple(losses))
+    return EncodedEpisode(rows, columns, stats, tasks, metadata, fps, tuple(losses), clips)
+
+
+def _check_times(times: Array, fps: int) -> None:
+    """Raises `UnfitEpisode` for rows whose time no frame of a video has, in which frame n is shown at n / fps seconds."""
+    shown = (np.arange(len(times)) / fps).astype(np.float32)
+    late = ~(np.abs(times.astype(np.float64) - shown) < _TOLERANCE)
+    if late.any():
+        row = int(np.argmax(late))
+        raise UnfitEpisode(
+            TIMESTAMP,
+            f"row {row} is at {times[row]:.6f} s, and the frame of a video with {fps} per second is at {shown[row]:.6f} s: LeRobot allows {_TOLERANCE} s "
+            f"between them; --transform drop={TIMESTAMP} --restart has rows evenly spaced in time, fps=N in DEST then says how",
+        )
 
 
 def _last_row_losses(columns: Mapping[str, Array], plan: LeRobotPlan, rows: int) -> Iterator[Loss]:
@@ -162,11 +188,36 @@ def stats_of_numbers(values: Array) -> dict[str, Array]:
     return _stats(values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1), len(values))
 
 
+def sample_rows(rows: int) -> Array:
+    """The rows whose images LeRobot takes for an episode's statistics."""
+    count = max(min(rows, _FEWEST_IMAGES), min(int(rows**_POWER), _MOST_IMAGES))
+    return np.asarray(np.round(np.linspace(0, rows - 1, count)), int)
+
+
 def _stats_of_images(pixels: Array) -> dict[str, Array]:
-    """Statistics of [n, height, width, channels] uint8: [channels, 1, 1]."""
-    step = max(1, math.ceil(max(pixels.shape[1:3]) / _SIDE))
-    stats = _stats(pixels[:, ::step, ::step].reshape(-1, pixels.shape[3]), len(pixels))
-    return {name: values if name == "count" else values.reshape(-1, 1, 1) / 255 for name, values in stats.items()}
+    """Statistics of [n, height, width, channels] uint8: [channels, 1, 1]. Pixels are counted by their level, which is exact and needs no sort."""
+    side = max(pixels.shape[1:3])
+    step = 1 if side < _WHOLE_BELOW else side // _SIDE
+    stats = []
+    for channel in np.moveaxis(pixels[:, ::step, ::step], -1, 0):
+        counts = np.zeros(_LEVELS, np.int64)
+        for image in channel:
+            counts += np.bincount(image.ravel(), minlength=_LEVELS)
+        stats.append(_stats_of_levels(counts))
+    columns = {name: np.array([of_channel[name] for of_channel in stats]).reshape(-1, 1, 1) / 255 for name in stats[0]}
+    return {**columns, "count": np.array([len(pixels)])}
+
+
+def _stats_of_levels(counts: Array) -> dict[str, float]:
+    """Statistics of values 0, 1, 2, ... by how often each is there."""
+    levels, below, count = np.arange(len(counts)), np.cumsum(counts), counts.sum()
+    mean = float((levels * counts).sum() / count)
+    seen = np.flatnonzero(counts)
+    quantiles = np.searchsorted(below, np.maximum(1, np.ceil(np.array(_QUANTILES) * count - _ROUNDED)))
+    moments = {"min": float(seen[0]), "max": float(seen[-1]), "mean": mean}
+    # Sums, for a product of vectors may round in another way where they lie elsewhere in memory; the same episode gives the same bytes.
+    deviation = float(np.sqrt(((levels - mean) ** 2 * counts).sum() / count))
+    return {**moments, "std": deviation, **dict(zip(_NAMES, quantiles.astype(float)))}
 
 
 def _stats(values: Array, count: int) -> dict[str, Array]:

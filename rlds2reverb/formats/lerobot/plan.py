@@ -24,8 +24,9 @@ import numpy as np
 
 from rlds2reverb.episode import IS_FIRST, IS_LAST, IS_TERMINAL, OBSERVATION, REWARD
 from rlds2reverb.errors import ConfigError
-from rlds2reverb.formats.destination import NO_ROWS, Content, Loss
+from rlds2reverb.formats.destination import NEAR_ROWS, NO_ROWS, Content, Loss
 from rlds2reverb.formats.lerobot import LOSSES
+from rlds2reverb.formats.lerobot.clips import VideoEncoding
 from rlds2reverb.formats.lerobot.features import (
     DONE,
     DTYPES,
@@ -38,14 +39,16 @@ from rlds2reverb.formats.lerobot.features import (
     TASK_INDEX,
     TEXT,
     TIMESTAMP,
+    VIDEO,
 )
-from rlds2reverb.specs import ArraySpec
+from rlds2reverb.specs import ArraySpec, ImageSpec
 
 PIXELS, FILES = "pixels", "files"
 KEEP, DROP = "keep", "drop"
 PNG, ARRAYS = "png", "arrays"
 
 _WRITTEN_CHANNELS = (1, 3)
+_VIDEO_CHANNELS = 3
 _NAMED = {OBSERVATION: "observation.state", REWARD: NEXT_REWARD}
 # Of torch.tensor(number). To be compared with Python's numbers: as floats, as which numpy 1 compares its own, this is 2^63.
 MOST_INTEGER = (1 << 63) - 1
@@ -55,7 +58,7 @@ ROBOT, _NAMES_OF = "robot_type", "names/"  # facts of a dataset of LeRobot
 
 @dataclass(frozen=True)
 class WrittenFeature:
-    """A column that is written, and its feature: of kind NUMBER, TEXT, PIXELS, or FILES for images that come encoded."""
+    """A column that is written, and its feature: of kind NUMBER, TEXT, PIXELS, VIDEO, or FILES for images that come encoded."""
 
     path: str
     name: str
@@ -67,8 +70,8 @@ class WrittenFeature:
 
     @property
     def entry(self) -> dict[str, Any]:
-        names = ["height", "width", "channels"] if self.kind in (PIXELS, FILES) else self.names
-        dtype = {TEXT: "string", PIXELS: "image", FILES: "image"}.get(self.kind, self.dtype.name)
+        names = ["height", "width", "channels"] if self.kind in (PIXELS, FILES, VIDEO) else self.names
+        dtype = {TEXT: "string", PIXELS: "image", FILES: "image", VIDEO: "video"}.get(self.kind, self.dtype.name)
         ours = {"path": self.path, "shape": list(self.spec.shape)}
         return {"dtype": dtype, "shape": list(self.shape or (1,)), "names": names, "info": {OURS: ours}}
 
@@ -83,6 +86,8 @@ class LeRobotChoices:
     last_step: str = DROP
     images: str = PNG
     file_bytes: int = 100 << 20
+    video: VideoEncoding | None = None
+    video_bytes: int = 200 << 20
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,11 @@ class LeRobotPlan:
     def fps(self) -> int:
         """Rows per second where no column of times says them."""
         return self.choices.fps or _fps_in(self.about) or DEFAULT_FPS
+
+    @property
+    def videos(self) -> tuple[WrittenFeature, ...]:
+        """The features whose frames become videos."""
+        return tuple(feature for feature in self.features if feature.kind == VIDEO)
 
     @property
     def kept(self) -> Collection[str]:
@@ -204,6 +214,8 @@ def _choose_features(
         names.add(name)
         if kind == NUMBER and spec.dtype.newbyteorder("=") == np.float64:
             losses.append(Loss("float64", LOSSES["float64"], path, NO_ROWS))
+        if kind == VIDEO:
+            losses.append(Loss("video", LOSSES["video"], path, NEAR_ROWS))
         shape = spec.image.shape if kind == FILES and spec.image else spec.shape
         yield WrittenFeature(path, name, kind, tuple(int(size or 0) for size in shape), spec.dtype, spec)
 
@@ -220,6 +232,8 @@ def _kind(spec: ArraySpec, choices: LeRobotChoices) -> str | None:
     if spec.minimum is not None and spec.dtype == np.uint64 and int(np.min(spec.minimum)) > MOST_INTEGER:
         return None
     is_image = spec.dtype == np.uint8 and len(spec.shape) == 3 and spec.shape[2] in _WRITTEN_CHANNELS
+    if is_image and choices.video is not None and spec.shape[2] == _VIDEO_CHANNELS:
+        return VIDEO
     return PIXELS if is_image and choices.images == PNG else NUMBER
 
 
@@ -229,6 +243,11 @@ def holds_files(spec: ArraySpec) -> bool:
     if image is None or spec.shape or image.dtype != np.uint8:
         return False
     return None not in image.shape and image.shape[2] in _WRITTEN_CHANNELS
+
+
+def becomes_video(image: ImageSpec, choices: LeRobotChoices) -> bool:
+    """Whether encoded images are decoded, because their frames become a video."""
+    return choices.video is not None and image.shape[2] == _VIDEO_CHANNELS
 
 
 def _choose_metadata(specs: Mapping[str, ArraySpec], written: Collection[str], losses: list[Loss]) -> Iterator[str]:

@@ -1,9 +1,15 @@
-"""The files of a LeRobot dataset, written episode by episode."""
+"""The files of a LeRobot dataset, written episode by episode.
+
+A file of Parquet or MP4 has its table of contents at its end, so a file that a kill interrupts is lost. Without videos, every `sync` therefore
+closes the files. With videos, which would become many small files, episodes go into journals first, and a file is written when all that
+belongs into it is there: then files depend on the episodes only, not on the times of syncs or the number of workers.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,48 +18,80 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from rlds2reverb.episode import Array
-from rlds2reverb.files import put, whole, write_json
+from rlds2reverb.errors import ConversionError
+from rlds2reverb.files import at_end, put, remove_whole, whole, write_json
 from rlds2reverb.formats.destination import Loss, State
+from rlds2reverb.formats.lerobot.clips import join_clips
 from rlds2reverb.formats.lerobot.encode import EncodedEpisode, arrow_numbers, merge_stats, stats_of_numbers
-from rlds2reverb.formats.lerobot.features import EPISODE_INDEX, INDEX, TASK_INDEX
+from rlds2reverb.formats.lerobot.features import EPISODE_INDEX, INDEX, TASK_INDEX, TIMESTAMP
 from rlds2reverb.formats.lerobot.plan import ROBOT, LeRobotPlan
 
 _CHUNK = 1000  # files in a folder
 _DATA = "data/chunk-{:03d}/file-{:03d}.parquet"
 _EPISODES = "meta/episodes/chunk-{:03d}/file-{:03d}.parquet"
-_TASKS = "meta/tasks.parquet"
+_VIDEO = "videos/{}/chunk-{:03d}/file-{:03d}.mp4"
+_TASKS, _INFO = "meta/tasks.parquet", "meta/info.json"
+_JOURNALS = ".journals"
+_ROWS, _TABLE = "rows", "episodes"  # journals beside those of videos, whose names begin with "video."
 _STATS = "stats/"
 _MOST_IMAGE_BYTES = 1 << 30  # of a row group; Arrow's columns of bytes hold twice as much
+_VIDEO_TEMPLATE = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _JSON: dict[str, Any] = {"indent": 4, "ensure_ascii": False}
 
 
 class LeRobotSink:
     """Episodes -> the files of a LeRobot dataset.
 
-    While it is written, data/ and meta/episodes/ have complete files; each is closed when it is large enough, and at every `sync`.
-    meta/tasks.parquet is written by `sync`, meta/stats.json and meta/info.json by `finish`, from the contents of meta/episodes/.
+    While it is written, data/, videos/ and meta/episodes/ have complete files; each is closed when it is large enough, and those without
+    videos at every `sync`.
+    meta/tasks.parquet is written by `sync`, meta/stats.json and then meta/info.json by `finish`, from the contents of meta/episodes/.
     """
 
     def __init__(self, work: Path, plan: LeRobotPlan, state: State | None) -> None:
         self._work, self._plan = work, plan
         counts = dict.fromkeys(("episodes", "frames", "files", "tables", "tasks"), 0)
-        self._state: State = state or {**counts, "fps": plan.choices.fps}
-        for folder, count in (("data", self._state["files"]), ("meta/episodes", self._state["tables"])):
-            for path in (work / folder).glob("chunk-*/file-*.parquet"):  # written after the state
+        videos = {feature.name: {"files": 0, "frames": 0, "bytes": 0} for feature in plan.videos}
+        self._state: State = {
+            **counts,
+            "fps": plan.choices.fps,
+            "videos": videos,
+            "journals": {},
+            **deepcopy(state or {}),
+        }
+        self._tasks: dict[str, int] = {}
+        self._rows: list[dict[str, Any]] = []  # of the next table of meta/episodes
+        self._file: BinaryIO | None = None
+        self._writer: parquet.ParquetWriter | None = None
+        self._journals: _Journals | None = None
+        # By a run that was stopped before it could say so: journals are gone then.
+        self._is_finished = bool(plan.videos) and (work / _INFO).exists()
+        if not self._is_finished:
+            self._restore()
+
+    def _restore(self) -> None:
+        """Makes what is on disk that of the state."""
+        work = self._work
+        if self._plan.videos:
+            self._journals = _Journals(work / _JOURNALS, self._state["journals"])
+        counts = {"data": self._state["files"], "meta/episodes": self._state["tables"]}
+        counts |= {f"videos/{name}": place["files"] for name, place in self._state["videos"].items()}
+        for folder, count in counts.items():
+            for path in (work / folder).glob("chunk-*/file-*"):  # written after the state
                 chunk, file = (int(part.rpartition("-")[2]) for part in (path.parent.name, path.stem))
                 if chunk * _CHUNK + file >= count:
                     path.unlink()
-        self._tasks: dict[str, int] = {}
         if count := self._state["tasks"]:
             with parquet.ParquetFile(work / _TASKS) as table:
                 texts = table.read(["task"])["task"].to_pylist()[:count]
             self._tasks = {text: at for at, text in enumerate(texts)}
-        self._rows: list[dict[str, Any]] = []  # of the next table of meta/episodes
-        self._file: BinaryIO | None = None
-        self._writer: parquet.ParquetWriter | None = None
 
     def write(self, encoded: EncodedEpisode) -> Sequence[Loss]:
         self._state["fps"] = self._state["fps"] or encoded.fps
+        if encoded.clips and encoded.fps != self._state["fps"]:
+            raise ConversionError(
+                f"{self._work}: episode {self._state['episodes']} has {encoded.fps} rows per second, by its column {TIMESTAMP}, and the first has "
+                f"{self._state['fps']}; all videos of a dataset have one rate: drop={TIMESTAMP} as a transform, with fps=N in DEST, makes it so"
+            )
         rows, first = encoded.rows, self._state["frames"]
         numbers = [self._tasks.setdefault(text, len(self._tasks)) for text in encoded.tasks]
         counted: dict[str, Array] = {
@@ -64,32 +102,86 @@ class LeRobotSink:
         stats = {**encoded.stats, **{name: stats_of_numbers(values) for name, values in counted.items()}}
         columns = {**encoded.columns, **{name: arrow_numbers(values) for name, values in counted.items()}}
         table = pa.table(columns)
-        self._append(table.cast(_arrow_schema(table, self._plan.info_features)), rows)
-        self._rows.append(
-            {
-                EPISODE_INDEX: self._state["episodes"],
-                "tasks": list(dict.fromkeys(encoded.tasks)),
-                "length": rows,
-                "data/chunk_index": self._state["files"] // _CHUNK,
-                "data/file_index": self._state["files"] % _CHUNK,
-                "dataset_from_index": first,
-                "dataset_to_index": first + rows,
-                **encoded.metadata,
-                **{f"stats/{name}/{key}": value for name, values in stats.items() for key, value in values.items()},
-            }
-        )
+        table = table.cast(_arrow_schema(table, self._plan.info_features))
+        row = {
+            EPISODE_INDEX: self._state["episodes"],
+            "tasks": list(dict.fromkeys(encoded.tasks)),
+            "length": rows,
+            "data/chunk_index": self._state["files"] // _CHUNK,
+            "data/file_index": self._state["files"] % _CHUNK,
+            "dataset_from_index": first,
+            "dataset_to_index": first + rows,
+            **self._place_clips(encoded),
+            **encoded.metadata,
+            **{f"stats/{name}/{key}": value for name, values in stats.items() for key, value in values.items()},
+        }
         self._state["episodes"] += 1
         self._state["frames"] += rows
-        if self._file is not None and self._file.tell() >= self._plan.choices.file_bytes:
+        most = self._plan.choices.file_bytes
+        if self._journals is not None:
+            if self._journals.append(_ROWS, self._state["files"], _as_bytes(table)) >= most:
+                self._write_rows(self._journals)
+            if self._journals.append(_TABLE, self._state["tables"], _as_bytes(_table_of([row]))) >= most:
+                self._write_table(self._journals)
+            return encoded.losses
+        self._append(table, rows)
+        self._rows.append(row)
+        if self._file is not None and self._file.tell() >= most:
             self._close_file()
         return encoded.losses
 
-    def sync(self) -> State:
+    def _place_clips(self, encoded: EncodedEpisode) -> dict[str, Any]:
+        """Puts an episode's clips into the journals of the current files; returns where the episode is in the files."""
+        columns: dict[str, Any] = {}
+        for name, clip in encoded.clips.items():
+            place, journals = self._state["videos"][name], self._journals
+            assert journals is not None  # the plan has videos
+            if place["frames"] and place["bytes"] + len(clip) >= self._plan.choices.video_bytes:
+                self._write_video(journals, name)
+            journals.append(f"video.{name}", place["files"], clip)
+            columns |= {
+                f"videos/{name}/chunk_index": place["files"] // _CHUNK,
+                f"videos/{name}/file_index": place["files"] % _CHUNK,
+                f"videos/{name}/from_timestamp": place["frames"] / encoded.fps,
+                f"videos/{name}/to_timestamp": (place["frames"] + encoded.rows) / encoded.fps,
+            }
+            place["frames"] += encoded.rows
+            place["bytes"] += len(clip)
+        return columns
+
+    def _write_video(self, journals: _Journals, name: str) -> None:
+        place, encoding = self._state["videos"][name], self._plan.choices.video
+        assert encoding is not None  # else there are no videos
+        path = self._work / _VIDEO.format(name, *divmod(place["files"], _CHUNK))
+        journal = f"video.{name}"
+        join_clips(encoding, journals.read(journal, place["files"]), path, self._state["fps"], place["frames"])
+        journals.close(journal, place["files"])
+        place.update(files=place["files"] + 1, frames=0, bytes=0)
+
+    def _write_rows(self, journals: _Journals) -> None:
+        for data in journals.read(_ROWS, self._state["files"]):
+            table = _of_bytes(data)
+            self._append(table, table.num_rows)
+        journals.close(_ROWS, self._state["files"])
         self._close_file()
-        if self._rows:
-            self._write_episodes()
-            self._state["tables"] += 1
-            self._rows = []
+
+    def _write_table(self, journals: _Journals) -> None:
+        rows = pa.concat_tables(_of_bytes(data) for data in journals.read(_TABLE, self._state["tables"]))
+        self._write_episodes(rows)
+        journals.close(_TABLE, self._state["tables"])
+        self._state["tables"] += 1
+
+    def sync(self) -> State:
+        if self._is_finished:
+            return deepcopy(self._state)
+        if self._journals is not None:
+            self._state["journals"] = self._journals.sync()
+        else:
+            self._close_file()
+            if self._rows:
+                self._write_episodes(_table_of(self._rows))
+                self._state["tables"] += 1
+                self._rows = []
         texts = list(self._tasks)
         tasks = pa.table({TASK_INDEX: pa.array(range(len(texts)), pa.int64()), "task": pa.array(texts, pa.string())})
         columns = [
@@ -99,28 +191,40 @@ class LeRobotSink:
         pandas = {"index_columns": ["task"], "column_indexes": [], "columns": columns, "pandas_version": "2.2.0"}
         _replace(self._work / _TASKS, tasks.replace_schema_metadata({"pandas": json.dumps(pandas)}))
         self._state["tasks"] = len(texts)
-        return dict(self._state)
+        return deepcopy(self._state)
 
-    def _write_episodes(self) -> None:
-        chunk, file = divmod(self._state["tables"], _CHUNK)
-        columns: dict[str, pa.Array] = {}
-        for name, first in self._rows[0].items():
-            values = [row[name] for row in self._rows]
-            if isinstance(first, np.ndarray):
-                # Numbers keep their dtype; statistics become lists, nested once for each axis.
-                columns[name] = pa.array([value.tolist() for value in values] if first.ndim else np.stack(values))
-            else:
-                columns[name] = pa.array(values)
-        columns["meta/episodes/chunk_index"] = pa.array([chunk] * len(self._rows), pa.int64())
-        columns["meta/episodes/file_index"] = pa.array([file] * len(self._rows), pa.int64())
-        _replace(self._work / _EPISODES.format(chunk, file), pa.table(columns))
+    def _write_episodes(self, table: pa.Table) -> None:
+        place = divmod(self._state["tables"], _CHUNK)
+        for name, number in zip(("chunk", "file"), place):
+            table = table.append_column(
+                f"meta/episodes/{name}_index", pa.array(np.full(table.num_rows, number, np.int64))
+            )
+        _replace(self._work / _EPISODES.format(*place), table)
 
     def finish(self) -> None:
-        self.sync()
+        if not self._is_finished:
+            self.sync()
+            self._complete()
+        remove_whole(self._work / _JOURNALS)
+
+    def _complete(self) -> None:
+        """Writes the files that are still journals, and then what is said of all of them."""
         state, choices, features = self._state, self._plan.choices, self._plan.info_features
+        if self._journals is not None:
+            for name, place in state["videos"].items():
+                if place["frames"]:
+                    self._write_video(self._journals, name)
+            if self._journals.size(_ROWS, state["files"]):
+                self._write_rows(self._journals)
+            if self._journals.size(_TABLE, state["tables"]):
+                self._write_table(self._journals)
         if state["tables"]:
             stats = dict(_merge_episodes(self._work, features))
             write_json(self._work / "meta/stats.json", stats, allow_nan=False, **_JSON)
+        fps = state["fps"] or self._plan.fps
+        if choices.video is not None:
+            for feature in self._plan.videos:
+                features[feature.name]["info"] |= choices.video.info(feature.shape, fps)
         info = {
             **self._plan.about,
             "codebase_version": "v3.0",
@@ -130,14 +234,14 @@ class LeRobotSink:
             "total_tasks": state["tasks"],
             "chunks_size": _CHUNK,
             "data_files_size_in_mb": max(1, choices.file_bytes >> 20),
-            "video_files_size_in_mb": 200,
-            "fps": state["fps"] or self._plan.fps,
+            "video_files_size_in_mb": max(1, choices.video_bytes >> 20),
+            "fps": fps,
             "splits": {"train": f"0:{state['episodes']}"},
             "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
-            "video_path": None,
+            "video_path": _VIDEO_TEMPLATE if self._plan.videos else None,
             "features": features,
         }
-        write_json(self._work / "meta/info.json", info, **_JSON)
+        write_json(self._work / _INFO, info, **_JSON)
 
     def close(self) -> None:
         if self._writer is not None:
@@ -145,6 +249,8 @@ class LeRobotSink:
         if self._file is not None:
             self._file.close()
         self._file = self._writer = None
+        if self._journals is not None:
+            self._journals.release()
 
     def _append(self, table: pa.Table, count: int) -> None:
         """Writes an episode as one row group, as LeRobot does; with very large images, as more than one."""
@@ -168,8 +274,103 @@ class LeRobotSink:
             return
         self._writer.close()
         put(self._file)
-        self.close()
+        self._file.close()
+        self._file = self._writer = None
         self._state["files"] += 1
+
+
+class _Journals:
+    """Byte strings one behind the other, in a file for each file of the dataset that they are to become.
+
+    A journal whose file of the dataset is written is removed at the next but one `sync`: until the state of the next one is saved, a conversion
+    that is killed continues from the one before, and needs it.
+
+    Args:
+      folder: of the journals.
+      sizes: by journal, the bytes that were on disk at the last `sync`; what follows them is cut off.
+    """
+
+    def __init__(self, folder: Path, sizes: Mapping[str, int]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._files = folder, dict[str, BinaryIO]()
+        self._sizes = dict(sizes)
+        self._closed: list[str] = []
+        self._removable: list[str] = []
+        for path in folder.iterdir():
+            if path.name not in sizes:
+                path.unlink()
+        for name, size in sizes.items():
+            self._files[name] = at_end(folder / name, size)
+
+    def append(self, name: str, number: int, data: bytes) -> int:
+        """Appends to the journal of a file; returns its size."""
+        key = f"{name}.{number}"
+        if key not in self._files:
+            self._files[key], self._sizes[key] = at_end(self._folder / key, 0), 0
+        self._files[key].write(len(data).to_bytes(_LENGTH_BYTES, "little"))
+        self._files[key].write(data)
+        self._sizes[key] += _LENGTH_BYTES + len(data)
+        return self._sizes[key]
+
+    def size(self, name: str, number: int) -> int:
+        return self._sizes.get(f"{name}.{number}", 0)
+
+    def read(self, name: str, number: int) -> Iterator[bytes]:
+        """What was appended."""
+        key = f"{name}.{number}"
+        if key in self._files:
+            self._files[key].flush()
+            with (self._folder / key).open("rb") as file:
+                while length := file.read(_LENGTH_BYTES):
+                    yield file.read(int.from_bytes(length, "little"))
+
+    def close(self, name: str, number: int) -> None:
+        """Says that the file is written which this journal was to become."""
+        key = f"{name}.{number}"
+        self._files.pop(key).close()
+        del self._sizes[key]
+        self._closed.append(key)
+
+    def sync(self) -> dict[str, int]:
+        for file in self._files.values():
+            put(file)
+        for key in self._removable:
+            (self._folder / key).unlink(missing_ok=True)
+        self._removable, self._closed = self._closed, []
+        return dict(self._sizes)
+
+    def release(self) -> None:
+        """Closes the journals, which stay as they are."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+_LENGTH_BYTES = 8
+
+
+def _as_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _of_bytes(data: bytes) -> pa.Table:
+    with pa.ipc.open_stream(data) as stream:
+        return stream.read_all()
+
+
+def _table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows of meta/episodes. Numbers keep their dtype; statistics become lists, nested once for each axis."""
+    columns: dict[str, pa.Array] = {}
+    for name, first in rows[0].items():
+        values = [row[name] for row in rows]
+        if isinstance(first, np.ndarray):
+            columns[name] = pa.array([value.tolist() for value in values] if first.ndim else np.stack(values))
+        else:
+            columns[name] = pa.array(values)
+    return pa.table(columns)
 
 
 def _arrow_schema(table: pa.Table, entries: Mapping[str, Any]) -> pa.Schema:
@@ -177,6 +378,8 @@ def _arrow_schema(table: pa.Table, entries: Mapping[str, Any]) -> pa.Schema:
     features: dict[str, Any] = {}
     for name, entry in entries.items():
         shape, dtype = entry["shape"], entry["dtype"]
+        if dtype == "video":  # no column: its frames are in the videos
+            continue
         plain = {"dtype": dtype, "_type": "Value"}
         if dtype == "image":
             features[name] = {"_type": "Image"}

@@ -8,6 +8,9 @@
 | `last_step` | `drop`, `keep` | whether the last step, which has no action, is a row |
 | `images` | `png`, `arrays` | storage of uint8 columns of the shape (height, width, 1 or 3) |
 | `file_mb` | a number | size at which a file of rows is closed; 100 by default, as in LeRobot |
+| `video` | `h264`, `av1` | images of three channels become frames of videos |
+| `crf`, `g`, `preset` | | of the encoder: quality, distance of key frames, speed; LeRobot's by default: 30, 2 and, of AV1, 12 |
+| `video_mb` | a number | size that a video's file stays below; 200 by default, as in LeRobot |
 
 What becomes of a column says `plan`; how it is stored, `encode`; and in which files, `sink`.
 """
@@ -23,6 +26,7 @@ from rlds2reverb.encoding import check_png_library
 from rlds2reverb.episode import Array, Episode
 from rlds2reverb.errors import ConfigError
 from rlds2reverb.formats.destination import Content, Destination, Encode, Loss, State, made_flags, place_named
+from rlds2reverb.formats.lerobot.clips import AV1, H264, VideoEncoding, check_encoder
 from rlds2reverb.formats.lerobot.encode import encode_episode
 from rlds2reverb.formats.lerobot.plan import (
     ARRAYS,
@@ -33,11 +37,21 @@ from rlds2reverb.formats.lerobot.plan import (
     PNG,
     LeRobotChoices,
     LeRobotPlan,
+    becomes_video,
     holds_files,
     plan_of,
 )
 from rlds2reverb.formats.lerobot.sink import LeRobotSink
-from rlds2reverb.formats.options import Parse, at_least_one, escape_text, one_of, read_path_and_options, some_text
+from rlds2reverb.formats.options import (
+    Parse,
+    at_least_one,
+    escape_text,
+    one_of,
+    read_path_and_options,
+    some_text,
+    whole_number,
+    words,
+)
 from rlds2reverb.specs import ArraySpec, ImageSpec
 
 OPTIONS: dict[str, Parse] = {
@@ -47,7 +61,13 @@ OPTIONS: dict[str, Parse] = {
     "last_step": one_of(drop=DROP, keep=KEEP),
     "images": one_of(png=PNG, arrays=ARRAYS),
     "file_mb": at_least_one,
+    "video": words(H264, AV1),
+    "crf": whole_number,
+    "g": at_least_one,
+    "preset": some_text,
+    "video_mb": at_least_one,
 }
+_OF_VIDEOS = ("crf", "g", "preset", "video_mb")
 
 
 def open_lerobot(text: str) -> LeRobotDestination:
@@ -60,8 +80,16 @@ def open_lerobot(text: str) -> LeRobotDestination:
     path, options = read_path_and_options(name, text, OPTIONS, ConfigError)
     if not path or "\0" in path:
         raise ConfigError(f'"{name}": expected lerobot:PATH, the folder of the dataset to be')
-    file_bytes = options.pop("file_mb", 100) << 20
-    return LeRobotDestination(name, place_named(path), LeRobotChoices(**options, file_bytes=file_bytes))
+    video = options.pop("video", None)
+    if video is None and (odd := [option for option in _OF_VIDEOS if option in options]):
+        raise ConfigError(f'"{name}": {odd[0]} is of videos; add video=h264 or video=av1, or leave it out')
+    sizes = {"file_bytes": options.pop("file_mb", 100) << 20, "video_bytes": options.pop("video_mb", 200) << 20}
+    settings = {option: options.pop(option) for option in ("crf", "g", "preset") if option in options}
+    try:
+        encoding = None if video is None else VideoEncoding(video, **settings)
+    except ConfigError as error:
+        raise ConfigError(f'"{name}": {error}') from error
+    return LeRobotDestination(name, place_named(path), LeRobotChoices(**options, **sizes, video=encoding))
 
 
 class LeRobotDestination(Destination):
@@ -88,11 +116,20 @@ class LeRobotDestination(Destination):
         return {
             path: replace(image, is_accurate=True, is_upright=True)
             for path, image in images.items()
-            if holds_files(columns[path])
+            if holds_files(columns[path]) and not becomes_video(image, self._choices)
         }
 
     def losses(self, content: Content) -> Sequence[Loss]:
-        return plan_of(content, self._choices)[1]
+        """As `Destination.losses`; raises `ConfigError` also where videos cannot be written."""
+        plan, losses = plan_of(content, self._choices)
+        if self._choices.video is not None:
+            if not plan.videos:
+                raise ConfigError(
+                    f"{self.name}: {content.source} has no images of three channels that could become a video: columns [height, width, 3] of uint8, or "
+                    "files of such; leave video out"
+                )
+            check_encoder(self._choices.video, {feature.path: feature.shape for feature in plan.videos})
+        return losses
 
     def kept_facts(self, content: Content) -> Collection[str]:
         return plan_of(content, self._choices)[0].kept

@@ -66,6 +66,15 @@ def images(rng: np.random.Generator, rows: int) -> Mapping[str, Array]:
     return {"observation/image": rng.integers(0, 256, (rows, 18, 20, 3), np.uint8)}
 
 
+def with_images(number: int, metadata: Mapping[str, Any] | None = None) -> Episode:
+    """As `episode`, with the frames of two cameras, of which one is moving."""
+    rows = 2 + number % 3
+    rng = np.random.default_rng(200 + number)
+    still = np.repeat(rng.integers(0, 256, (1, 3, 4, 3), np.uint8), rows, 0).repeat(8, 1).repeat(8, 2)
+    moving = np.stack([np.roll(still[row], 5 * row, 1) for row in range(rows)])
+    return episode(number, {"observation/still": still, "observation/moving": moving}, metadata)
+
+
 def nested(rng: np.random.Generator, rows: int) -> Mapping[str, Array]:
     deep = {f"observation/{name}": rng.normal(size=(rows, 2)).astype(np.float32) for name in ("a/b/c", "a/d", "e")}
     return {**deep, "observation/scalar": rng.normal(size=rows).astype(np.float32)}

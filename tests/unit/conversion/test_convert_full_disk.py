@@ -18,7 +18,7 @@ from tests.contract.test_destinations import written
 from tests.support.disks import FILLER, fill, small_disk_at
 from tests.support.profiles import drawn
 from tests.support.raising import error_of
-from tests.unit.conversion.test_convert_odd_episodes import PLACES
+from tests.unit.conversion.test_convert_odd_episodes import PLACES, VIDEO
 
 DISK_BYTES = 4 << 20
 BLOCK_BYTES = 4096
@@ -27,6 +27,7 @@ FORMATS = {
     "ted h5 in a folder": "ted:{}/own",
     "array_record": "tfds:{}/own?file_format=array_record",
     "parquet": "tfds:{}/own?file_format=parquet",
+    "lerobot video": VIDEO,
 }
 
 
@@ -40,7 +41,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def test_wherever_a_disk_is_full_it_is_told_and_the_conversion_goes_on(place: str, disk: Path, tmp_path: Path) -> None:
     if place == "array_record":
         pytest.importorskip("array_record")
-    episodes = [data.episode(number) for number in range(3)]
+    episodes = [data.with_images(number) if place == "lerobot video" else data.episode(number) for number in range(3)]
     whole = FORMATS[place].format(tmp_path / "whole")
     convert(episodes, whole)
     wanted = written(open_destination(whole))

@@ -27,7 +27,7 @@ from tests.support.profiles import examples
 from tests.support.raising import outcome_of
 from tests.support.workers_in_threads import InThreads
 from tests.unit.conversion.test_convert_kills import FORMATS
-from tests.unit.conversion.test_convert_odd_episodes import PLACES
+from tests.unit.conversion.test_convert_odd_episodes import PLACES, VIDEO
 from tests.unit.prepare.test_endings import mixture
 
 
@@ -121,14 +121,20 @@ def test_files_report_quarantine_and_saved_progress_are_those_of_one_process(
     assert lines(folder / "divided.jsonl") == lines(folder / "alone.jsonl")
 
 
-@pytest.mark.parametrize("place", FORMATS)
+@pytest.mark.parametrize("place", [*FORMATS, "lerobot video"])
 def test_every_format_has_the_files_that_one_process_writes(place: str, tmp_path: Path) -> None:
     said = {"language_instruction": b"go", "episode": 3}
-    episodes = [data.episode(number, metadata={**said, "other": f"task {number % 2}".encode()}) for number in range(9)]
+    is_video = place == "lerobot video"
+    metadata = [{**said, "other": f"task {number % 2}".encode()} for number in range(9)]
+    episodes = [
+        data.with_images(number, about) if is_video else data.episode(number, metadata=about)
+        for number, about in enumerate(metadata)
+    ]
     reports = []
     for folder, workers in (("alone", None), ("divided", 2)):
         (tmp_path / folder).mkdir()
-        reports.append(convert(episodes, PLACES[place].format(tmp_path / folder), verify=True, workers=workers))
+        name = (VIDEO if is_video else PLACES[place]).format(tmp_path / folder)
+        reports.append(convert(episodes, name, verify=True, workers=workers))
     assert essence(reports[1]) == essence(reports[0])
     assert files(tmp_path / "divided") == files(tmp_path / "alone")
 

@@ -20,7 +20,7 @@ from rlds2reverb.formats import open_destination
 from tests.contract.destination_cases import data
 from tests.contract.test_destinations import written
 from tests.support.profiles import DEEP, SEED, drawn
-from tests.unit.conversion.test_convert_odd_episodes import PLACES
+from tests.unit.conversion.test_convert_odd_episodes import PLACES, VIDEO
 
 CALLS = ("fsync", "replace", "rename", "unlink", "truncate", "rmdir", "mkdir")
 FORMATS = ("tfds", "minari", "ted", "ted memmap", "ilr", "lerobot")
@@ -52,14 +52,15 @@ def killed_at(number: int | None) -> Iterator[Callable[[], int]]:
         yield lambda: calls
 
 
-@pytest.mark.parametrize("place", FORMATS)
+@pytest.mark.parametrize("place", [*FORMATS, "lerobot video"])
 def test_a_kill_anywhere_loses_nothing(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "SYNC_SECONDS", 0.0)
-    episodes = [data.episode(number) for number in range(2)]
+    is_video = place == "lerobot video"
+    episodes = [data.with_images(number) if is_video else data.episode(number) for number in range(2)]
 
     def into(folder: str, is_there: bool) -> str:
         (tmp_path / folder).mkdir()
-        name = PLACES[place].format(tmp_path / folder)
+        name = (VIDEO if is_video else PLACES[place]).format(tmp_path / folder)
         if is_there:
             convert(episodes[1:], name)
         return name

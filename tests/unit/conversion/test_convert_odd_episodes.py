@@ -31,6 +31,8 @@ PLACES = {
     "lerobot keep": "lerobot:{}/own?last_step=keep",
     "lerobot task": "lerobot:{}/own?task=other",
 }
+VIDEO = "lerobot:{}/own?video=h264,fps=10"
+"""A place for episodes with images; see `data.with_images`."""
 
 
 def texts(*values: bytes) -> Array:

@@ -1,0 +1,192 @@
+"""Frames of episodes to the video files of a LeRobot dataset.
+
+A clip is an MP4 file in memory: the frames of one episode and one camera. One thread encodes it, so its bytes depend on the frames and on the
+versions of PyAV and its encoders, and not on the number of processors or workers. `join_clips` copies the compressed frames of clips one
+behind the other into a file, without encoding them again.
+
+Encoders, their settings, and what info.json says of them are LeRobot's: configs/video.py, and video_utils.py (`encode_video_frames`,
+`concatenate_video_files`, `get_video_info`), of lerobot 0.6.1.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlds2reverb.episode import Array
+from rlds2reverb.errors import ConfigError, ConversionError
+from rlds2reverb.extras import needing
+from rlds2reverb.files import whole
+from rlds2reverb.text import line_of
+
+H264, AV1 = "h264", "av1"
+ENCODERS = {H264: "libx264", AV1: "libsvtav1"}
+MOST_CRF = {H264: 51, AV1: 63}
+PRESETS = {
+    H264: ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo"),
+    AV1: tuple(str(number) for number in range(14)),
+}
+_AV1_PRESET = "12"
+_PIXEL_FORMAT = "yuv420p"
+
+
+@dataclass(frozen=True)
+class VideoEncoding:
+    """How frames are encoded.
+
+    Attributes:
+      codec: "h264" or "av1".
+      g: the distance of key frames; readers in random order decode up to so many frames for one.
+      crf: quality; less is better and larger.
+      preset: the encoder's speed; "" for LeRobot's choice: 12 of SVT-AV1, the encoder's own of x264.
+
+    Raises:
+      ConfigError: the codec has no such crf or preset.
+    """
+
+    codec: str
+    g: int = 2
+    crf: int = 30
+    preset: str = ""
+
+    def __post_init__(self) -> None:
+        if self.crf > MOST_CRF[self.codec]:
+            raise ConfigError(f"crf={self.crf}: {self.codec} has 0 (best) to {MOST_CRF[self.codec]}")
+        if self.preset not in ("", *PRESETS[self.codec]):
+            presets = PRESETS[self.codec]
+            raise ConfigError(
+                f'preset "{self.preset}": {self.codec} has {presets[0]} to {presets[-1]}: {", ".join(presets)}'
+            )
+
+    @property
+    def encoder(self) -> str:
+        return ENCODERS[self.codec]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The encoder's options in FFmpeg's words, for one thread."""
+        options = {"g": str(self.g), "crf": str(self.crf)}
+        if self.codec == AV1:
+            return {**options, "preset": self.preset or _AV1_PRESET, "svtav1-params": "fast-decode=0:lp=1"}
+        return {**options, **({"preset": self.preset} if self.preset else {}), "threads": "1"}
+
+    @property
+    def reordered(self) -> int:
+        """The most frames that are decoded before one that is shown earlier: x264's pyramid of B-frames, which groups of two frames have not."""
+        return 2 if self.codec == H264 and self.g > 2 else 0
+
+    def info(self, shape: tuple[int, ...], fps: int) -> dict[str, Any]:
+        """What `info` of a feature says of its videos."""
+        preset = (int(self.preset or _AV1_PRESET)) if self.codec == AV1 else self.preset or None
+        return {
+            "video.height": shape[0],
+            "video.width": shape[1],
+            "video.codec": self.codec,
+            "video.pix_fmt": _PIXEL_FORMAT,
+            "video.fps": fps,
+            "video.channels": 3,
+            "has_audio": False,
+            "video.g": self.g,
+            "video.crf": self.crf,
+            "video.preset": preset,
+            "video.fast_decode": 0,
+            "video.video_backend": "pyav",
+            "video.extra_options": {},
+            "is_depth_map": False,
+        }
+
+
+def check_encoder(encoding: VideoEncoding, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Encodes a frame of each column, before anything is read.
+
+    Args:
+      shapes: path of a column -> its height, width and channels.
+
+    Raises:
+      ConfigError: PyAV is not installed or has no such encoder, or the encoder takes no frames of that size.
+    """
+    with needing(f"writing videos (video={encoding.codec})", "video", ConfigError):
+        import av
+    if encoding.encoder not in av.codecs_available:
+        there = [codec for codec, encoder in ENCODERS.items() if encoder in av.codecs_available]
+        instead = (
+            " or ".join(f"video={codec}" for codec in there) or "neither of the two that are used here; leave video out"
+        )
+        raise ConfigError(
+            f"video={encoding.codec}: PyAV {av.__version__} here was built without the encoder {encoding.encoder}; it has {instead}. The wheels of "
+            "PyAV have both: pip install --force-reinstall --only-binary av av"
+        )
+    for path, shape in shapes.items():
+        try:
+            encode_clip(encoding, np.zeros((1, *shape), np.uint8), 10)
+        except (av.FFmpegError, ValueError) as error:
+            raise ConfigError(
+                f"video={encoding.codec}: {encoding.encoder} refuses frames of {path}, {shape[0]} × {shape[1]}: {line_of(error)}. Sizes must be "
+                f"even: --transform resize={path}:HEIGHTxWIDTH, or leave video out"
+            ) from error
+
+
+def encode_clip(encoding: VideoEncoding, frames: Array, fps: int) -> bytes:
+    """[T, height, width, 3] of uint8 -> a clip, in which frame t is shown at t / fps seconds."""
+    import av
+
+    os.environ.setdefault("SVT_LOG", "1")  # else SVT-AV1 prints its settings to the standard error, for each clip
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream(encoding.encoder, fps, options=encoding.options)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = _PIXEL_FORMAT
+        for pixels in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), "rgb24")))
+        container.mux(stream.encode(None))
+    return file.getvalue()
+
+
+def join_clips(encoding: VideoEncoding, clips: Iterable[bytes], path: Path, fps: int, count: int) -> None:
+    """Writes the frames of clips into one file, whole or not at all: frame n of all is shown at n / fps seconds.
+
+    Raises:
+      ConversionError: the clips have not `count` frames, or were encoded in different ways.
+      OSError: the disk is full, say.
+    """
+    import av
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream: Any = None
+    frames, head = 0, b""
+    with whole(path) as unfinished:
+        # The table of frames moves to the front, so that a reader over the network needs no look at the end.
+        with av.open(str(unfinished), "w", format="mp4", options={"movflags": "faststart"}) as joined:
+            for clip in clips:
+                with av.open(io.BytesIO(clip), format="mp4") as container:
+                    source: Any = container.streams.video[0]
+                    if stream is None:
+                        stream, head = (
+                            joined.add_stream_from_template(source, opaque=True),
+                            source.codec_context.extradata,
+                        )
+                        stream.time_base = source.time_base
+                    elif source.codec_context.extradata != head:
+                        raise ConversionError(
+                            f"{path}: its clips were encoded in different ways; every worker needs the same version of PyAV"
+                        )
+                    ticks, first = int(1 / (fps * source.time_base)), frames
+                    for packet in container.demux(source):
+                        if packet.dts is None:  # the end
+                            continue
+                        # Times of decoding are made anew: those that encoders choose overlap where a clip is very short.
+                        packet.pts += first * ticks
+                        packet.dts = (frames - encoding.reordered) * ticks
+                        packet.stream = stream
+                        joined.mux(packet)
+                        frames += 1
+        if frames != count:
+            raise ConversionError(
+                f"{path}: {frames:,} of {count:,} frames were encoded; this is a fault of the encoder"
+            )
